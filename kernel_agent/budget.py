@@ -1,0 +1,137 @@
+"""Caps, and what has been spent of them.
+
+A :class:`Budget` is data: it says what a run may cost. A :class:`Meter` counts. A child's meter
+also charges its parent, so that delegated work cannot spend what the parent does not have.
+Reaching a cap raises :class:`~kernel_agent.errors.BudgetExceeded`, which the loop turns into an
+ordinary ending. Waiting for a person stops the clock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kernel_agent.errors import BudgetExceeded, UsageError
+from kernel_agent.records import Usage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What one run may cost. None means no cap.
+
+    Parameters
+    ----------
+    max_steps
+        Turns of the loop.
+    max_seconds
+        Wall clock of the run, without time spent waiting for a person.
+    max_tokens
+        Prompt and completion tokens together, over all model calls of the run.
+    max_cost
+        US dollars, computed from the prices that the user configured.
+    """
+
+    max_steps: int | None = 30
+    max_seconds: float | None = 900.0
+    max_tokens: int | None = None
+    max_cost: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "max_seconds", "max_tokens", "max_cost"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} must be greater than 0, not {value!r}")
+
+
+class Meter:
+    """What has been spent of a budget.
+
+    Parameters
+    ----------
+    budget
+        The caps.
+    parent
+        The meter of the run that delegated this one; it is charged too and its caps hold too.
+    clock
+        Seconds, monotonic. Tests pass their own.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        *,
+        parent: Meter | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.budget = budget
+        self.parent = parent
+        self.steps = 0
+        self.usage = Usage()
+        self._clock = clock
+        self._started = clock()
+        self._waited = 0.0
+        self._waiting_since: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Wall clock since the start, without time spent waiting for a person."""
+        now = self._clock() if self._waiting_since is None else self._waiting_since
+        return now - self._started - self._waited
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until the tightest time cap of this meter or its parents; None without one."""
+        own = self.budget.max_seconds
+        left = None if own is None else own - self.seconds
+        above = self.parent.seconds_left if self.parent else None
+        return min((s for s in (left, above) if s is not None), default=None)
+
+    def charge(self, usage: Usage) -> None:
+        """Count a model call, here and in every parent."""
+        self.usage += usage
+        if self.parent:
+            self.parent.charge(usage)
+
+    def count_step(self) -> None:
+        """Count one turn of the loop."""
+        self.steps += 1
+
+    def check(self) -> None:
+        """Raise when a cap of this meter or of a parent is reached.
+
+        Raises
+        ------
+        BudgetExceeded
+            Nobody's fault; the loop calls this before every turn.
+        """
+        caps = self.budget
+        spent: list[tuple[str, float, float | None]] = [
+            ("steps", self.steps, caps.max_steps),
+            ("seconds", self.seconds, caps.max_seconds),
+            ("tokens", self.usage.total_tokens, caps.max_tokens),
+            ("cost", self.usage.cost_usd or 0.0, caps.max_cost),
+        ]
+        for limit, used, cap in spent:
+            if cap is not None and used >= cap:
+                raise BudgetExceeded(limit, used=used, cap=cap)
+        if self.parent:
+            self.parent.check()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clock, here and in every parent, while a person decides."""
+        if self._waiting_since is not None:
+            yield
+            return
+        self._waiting_since = self._clock()
+        try:
+            if self.parent:
+                with self.parent.paused():
+                    yield
+            else:
+                yield
+        finally:
+            self._waited += self._clock() - self._waiting_since
+            self._waiting_since = None

@@ -1,0 +1,450 @@
+"""The words of the program: frozen records that every part reads and none changes.
+
+A record is data without behaviour beyond turning itself into plain JSON types and back, so
+that the trace (:mod:`kernel_agent.trace`), the live view, the exporter and the tests all speak
+of the same thing. This module imports nothing of ours and nothing heavy.
+
+The vocabulary (one word, one meaning) is in ``docs/design.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+Json: TypeAlias = Any
+"""A value made of the JSON types only: dict, list, str, int, float, bool, None."""
+
+OutputDict: TypeAlias = dict[str, Any]
+"""One Jupyter output as nbformat 4 stores it (``output_type`` and its fields)."""
+
+
+class ExitStatus(StrEnum):
+    """How a run ended. Every ending leaves a complete trace and a notebook."""
+
+    ANSWERED = "answered"
+    STEP_LIMIT = "step_limit"
+    TIME_LIMIT = "time_limit"
+    TOKEN_LIMIT = "token_limit"
+    COST_LIMIT = "cost_limit"
+    LOOP_DETECTED = "loop_detected"
+    INTERRUPTED = "interrupted"
+    DENIED = "denied"
+    KERNEL_LOST = "kernel_lost"
+    MODEL_ERROR = "model_error"
+
+    @property
+    def exit_code(self) -> int:
+        """The process exit code that the command line gives for this ending."""
+        return _EXIT_CODES[self]
+
+
+_EXIT_CODES = {
+    ExitStatus.ANSWERED: 0,
+    ExitStatus.STEP_LIMIT: 3,
+    ExitStatus.TIME_LIMIT: 3,
+    ExitStatus.TOKEN_LIMIT: 3,
+    ExitStatus.COST_LIMIT: 3,
+    ExitStatus.LOOP_DETECTED: 3,
+    ExitStatus.MODEL_ERROR: 4,
+    ExitStatus.KERNEL_LOST: 5,
+    ExitStatus.DENIED: 6,
+    ExitStatus.INTERRUPTED: 130,
+}
+
+
+# --- what goes to the model and comes back -------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    """What model calls cost: tokens as the endpoint reported them, money from configured prices.
+
+    ``cost_usd`` is None while no price is configured: it is never guessed. ``estimated`` is true
+    when the endpoint reported no token counts and they were derived from text length.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    calls: int = 0
+    cost_usd: float | None = None
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        costs = [u.cost_usd for u in (self, other) if u.cost_usd is not None]
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            calls=self.calls + other.calls,
+            cost_usd=sum(costs) if costs else None,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A picture for a model that accepts pictures: base64 PNG or JPEG, already downscaled."""
+
+    media_type: str
+    data: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """A native function call as the endpoint wrote it; ``arguments`` is its raw text, unparsed."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One message of the conversation with a model, before any provider's wire form."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    images: tuple[Image, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions:
+    """What a format needs from the endpoint beside the messages; empty for plain text."""
+
+    response_format: Mapping[str, Any] | None = None
+    tools: tuple[Mapping[str, Any], ...] = ()
+    tool_choice: Any = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """One answer of a model. ``finish_reason == "length"`` means that it was cut off."""
+
+    content: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+# --- what the model asked for --------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Run this cell."""
+
+    source: str
+    thought: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a host tool, with arguments already parsed to JSON types."""
+
+    name: str
+    arguments: Mapping[str, Json]
+    id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """Call these host tools, side by side."""
+
+    calls: tuple[Call, ...]
+    thought: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Final:
+    """End the run with this answer (formats whose protocol has an explicit end)."""
+
+    answer: Json
+    thought: str = ""
+
+
+Action: TypeAlias = Code | Calls | Final
+
+
+# --- what happened -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellError:
+    """The exception that ended a cell; ``traceback`` is Jupyter's, colour codes included."""
+
+    ename: str
+    evalue: str
+    traceback: tuple[str, ...] = ()
+
+
+CellStatus: TypeAlias = Literal["ok", "error", "timeout", "interrupted", "dead"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCall:
+    """One call from the kernel to a host tool, as the broker answered it."""
+
+    name: str
+    arguments: Json
+    ok: bool
+    result: Json = None
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What ``final_answer(value)`` was given.
+
+    ``value`` is the JSON form where there is one (scalars, text, lists, dicts, small tables as
+    a list of rows); ``text`` is always there and is what a person reads.
+    """
+
+    text: str
+    value: Json = None
+    kind: str = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResult:
+    """What one cell did.
+
+    ``status`` is ``ok``, ``error`` (it raised), ``timeout`` (it was interrupted for taking too
+    long), ``interrupted`` (somebody asked) or ``dead`` (the kernel ended). ``seconds`` excludes
+    time spent waiting for a person. ``outputs`` are nbformat dicts in the order of arrival.
+    """
+
+    status: CellStatus
+    outputs: tuple[OutputDict, ...] = ()
+    error: CellError | None = None
+    seconds: float = 0.0
+    answer: Answer | None = None
+    calls: tuple[HostCall, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the cell ran to its end without an exception."""
+        return self.status == "ok"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What the model is shown of a cell: text, pictures, and whether something was left out."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+    shortened: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """A reply that could not be read as an action, and what the model was told about it."""
+
+    content: str
+    feedback: str
+
+
+# --- the trace -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """An input of the run: where it came from, where the kernel finds it, and what it is."""
+
+    path: str
+    source: str
+    bytes: int
+    sha256: str
+    kind: str
+    linked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStart:
+    """The first record of a run."""
+
+    run_id: str
+    task: str
+    time: str
+    model: str
+    format: str
+    sandbox: Mapping[str, Json]
+    budget: Mapping[str, Json]
+    data: tuple[DataFile, ...] = ()
+    tools: tuple[str, ...] = ()
+    system_prompt: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Json] = field(default_factory=dict)
+    parent_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One turn: what the model thought and asked for, what came of it, what it was shown.
+
+    ``number`` counts on through all runs of a session, so that ``outputs[number]`` in the kernel
+    is unambiguous. ``action`` is None when no readable action came even after asking again.
+    ``started`` and ``model_seconds``/``cell_seconds`` are wall-clock seconds.
+    """
+
+    run_id: str
+    number: int
+    action: Action | None
+    observation: Observation
+    result: CellResult | None = None
+    reasoning: str = ""
+    retries: tuple[Retry, ...] = ()
+    usage: Usage = field(default_factory=Usage)
+    time: str = ""
+    model_seconds: float = 0.0
+    cell_seconds: float = 0.0
+
+    @property
+    def thought(self) -> str:
+        """The model's words before its action; empty when there was no action."""
+        return self.action.thought if self.action else ""
+
+    @property
+    def code(self) -> str:
+        """The cell's source, or empty when the action was not a cell."""
+        return self.action.source if isinstance(self.action, Code) else ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there was an action and it ran without an error."""
+        return self.action is not None and (self.result is None or self.result.ok)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStop:
+    """The last record of a run. ``partial`` says what was achieved when there is no answer."""
+
+    run_id: str
+    status: ExitStatus
+    answer: Answer | None = None
+    message: str = ""
+    partial: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    time: str = ""
+    files: tuple[str, ...] = ()
+
+
+Record: TypeAlias = RunStart | Step | RunStop
+
+
+# --- what a live view is told while a step is being made -----------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyText:
+    """A piece of the model's reply, as it is written (``reasoning`` is kept apart)."""
+
+    text: str
+    reasoning: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acting:
+    """An action was read and is about to run."""
+
+    number: int
+    action: Action
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """An output of the running cell, as it arrives."""
+
+    number: int
+    output: OutputDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """Something a person should know: a retry, a re-asked format, a linked file."""
+
+    text: str
+
+
+Event: TypeAlias = RunStart | ReplyText | Acting | Output | Notice | Step | RunStop
+
+
+# --- to JSON and back ----------------------------------------------------------------------
+
+_TYPES: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        Usage, Image, Code, Call, Calls, Final, CellError, HostCall, Answer, CellResult,
+        Observation, Retry, DataFile, RunStart, Step, RunStop,
+    )
+}  # fmt: skip
+
+
+def to_json(value: Any) -> Json:
+    """Turn a record (or a container of records) into JSON types; ``"$"`` names the record's type."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"$": type(value).__name__, **fields}
+    if isinstance(value, Mapping):
+        return {str(k): to_json(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(v) for v in value]
+    return value
+
+
+def from_json(value: Json) -> Any:
+    """Rebuild what :func:`to_json` wrote. Unknown fields, written by a later version, are dropped.
+
+    Raises
+    ------
+    ValueError
+        When a record's type is unknown or a required field is missing (a damaged file).
+    """
+    if isinstance(value, list):
+        return tuple(from_json(v) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if "$" not in value:
+        return value
+    cls = _TYPES.get(value["$"])
+    if cls is None:
+        raise ValueError(f"unknown record type {value['$']!r}")
+    known = {f.name for f in dataclasses.fields(cls)}
+    try:
+        built = {k: _field_from_json(cls, k, v) for k, v in value.items() if k in known}
+        return cls(**built)
+    except TypeError as error:
+        raise ValueError(f"damaged {value['$']} record: {error}") from None
+
+
+_RAW_FIELDS = {("CellResult", "outputs"), ("Answer", "value"), ("HostCall", "arguments"),
+               ("HostCall", "result"), ("Call", "arguments"), ("Final", "answer")}  # fmt: skip
+
+
+def _field_from_json(cls: type, name: str, value: Json) -> Any:
+    # Outputs and values come from a kernel: whatever they hold, they stay plain JSON.
+    if (cls.__name__, name) in _RAW_FIELDS:
+        return tuple(value) if name == "outputs" else value
+    if cls is RunStop and name == "status":
+        return ExitStatus(value)
+    return from_json(value)
