@@ -71,14 +71,15 @@ class Meter:
         self.usage = Usage()
         self._clock = clock
         self._started = clock()
-        self._waited = 0.0
+        self.waited = 0.0
+        """Seconds in which a person was waited for."""
         self._waiting_since: float | None = None
 
     @property
     def seconds(self) -> float:
         """Wall clock since the start, without time spent waiting for a person."""
         now = self._clock() if self._waiting_since is None else self._waiting_since
-        return now - self._started - self._waited
+        return now - self._started - self.waited
 
     @property
     def seconds_left(self) -> float | None:
@@ -133,5 +134,5 @@ class Meter:
             else:
                 yield
         finally:
-            self._waited += self._clock() - self._waiting_since
+            self.waited += self._clock() - self._waiting_since
             self._waiting_since = None

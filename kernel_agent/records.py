@@ -401,7 +401,7 @@ _TYPES: dict[str, type] = {
 
 
 def to_json(value: Any) -> Json:
-    """Turn a record (or a container of records) into JSON types; ``"$"`` names the record's type."""
+    """Turn records into JSON types; ``"$"`` names each record's type."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"$": type(value).__name__, **fields}

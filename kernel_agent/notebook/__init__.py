@@ -1,0 +1,1 @@
+"""What comes out of a run: the exported notebook, and its verification."""

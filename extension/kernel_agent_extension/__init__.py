@@ -1,0 +1,12 @@
+"""The notebook front end: ``%load_ext kernel_agent`` brings the magics ``%agent`` and ``%%agent``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load(ipython: Any) -> None:
+    """Register the magics; called by IPython through :func:`kernel_agent.load_ipython_extension`."""
+    from kernel_agent_extension.magics import AgentMagics
+
+    ipython.register_magics(AgentMagics(ipython))

@@ -1,0 +1,139 @@
+"""``%agent TASK``: a question from a notebook cell, its steps as plain text, its figures, its answer.
+
+All calls of a notebook share one session, so that a later question builds on an earlier one. The
+session's code runs in a kernel of its own, not in the notebook's. Nothing of what a model or that
+kernel wrote is displayed as HTML: in a live notebook it could act as the user. Text is text, and a
+figure is shown only if it really is a PNG or JPEG.
+
+The cell waits for events of a session in the background, so that interrupting the notebook's kernel
+stops the run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import binascii
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError as MagicUsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+
+from kernel_agent.background import Background
+from kernel_agent.errors import KernelAgentError
+from kernel_agent.records import Event, Step
+from kernel_agent.session import Run
+from kernel_agent.view import PlainView, closing_blocks, sandbox_blocks
+
+HELP = """\
+%agent TASK                       ask about your data; the steps are shown, a Run is returned
+%agent --data FILE TASK           with a file (again for more files)
+run = %agent TASK                 run.answer, run.text, run.status, run.notebook
+
+%%agent [options]
+TASK over several lines
+
+--data FILE     a table to ask about; kept for later questions
+--model NAME    a model of your endpoint, or offline
+--max-steps N   how many steps this question may take
+--new           begin a new session: a new kernel and an empty history
+
+Example:  %agent --data sales.csv Which month sold most?
+The kernel's interrupt (the stop button) stops a run; its trace and notebook are kept."""
+
+_OPTION = re.compile(r"""(?:^|(?<=\s))--([a-z][\w-]*)(?:(?:=|\s+)("[^"]*"|'[^']*'|\S+))?""")
+_SIGNATURES = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a line or cell asks for."""
+
+    task: str
+    data: tuple[str, ...] = ()
+    model: str | None = None
+    max_steps: int | None = None
+    new: bool = False
+
+
+def read_request(line: str, cell: str | None = None) -> Request:
+    """Read the options, wherever they stand in the line, and take the rest as the task.
+
+    Raises
+    ------
+    UsageError
+        IPython's: shown as one line.
+
+    Examples
+    --------
+    >>> read_request("How many rows? --data sales.csv")
+    Request(task='How many rows?', data=('sales.csv',), model=None, max_steps=None, new=False)
+    """
+    found: dict[str, list[str]] = {"data": [], "model": [], "max-steps": [], "new": []}
+    rest, end = "", 0
+    for match in _OPTION.finditer(line):
+        name, value = match[1], (match[2] or "").strip("\"'")
+        if name not in found:
+            raise MagicUsageError(f"%agent has no option --{name}; %agent alone lists them.")
+        if name != "new" and not value:
+            raise MagicUsageError(f"--{name} needs a value, as in %agent {_EXAMPLES[name]}")
+        rest += line[end : match.start()]
+        end = match.end() if name != "new" else match.start() + len("--new")
+        found[name].append(value)
+    task = " ".join((rest + line[end:]).split())
+    return Request(
+        task="\n".join(part for part in (task, (cell or "").strip()) if part),
+        data=tuple(found["data"]),
+        model=found["model"][-1] if found["model"] else None,
+        max_steps=_whole(found["max-steps"][-1]) if found["max-steps"] else None,
+        new=bool(found["new"]),
+    )
+
+
+_EXAMPLES = {
+    "data": "--data sales.csv How many rows?",
+    "model": "--model offline How many rows?",
+    "max-steps": "--max-steps 5 How many rows?",
+}
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise MagicUsageError(f"--max-steps needs a whole number, not {text!r}.") from None
+
+
+@magics_class
+class AgentMagics(Magics):
+    """The magics of one notebook, and the session behind them."""
+
+    def __init__(self, shell: Any) -> None:
+        super().__init__(shell)
+        self._background: Background | None = None
+        self._choice: tuple[tuple[str, ...], str | None] = ((), None)
+        atexit.register(self._close)
+
+    @line_cell_magic
+    def agent(self, line: str, cell: str | None = None) -> Run | None:
+        """Ask about your data; ``%agent`` alone explains how."""
+        request = read_request(line, cell)
+        if not request.task:
+            if request == Request(task=""):
+                sys.stdout.write(HELP + "\n")
+                return None
+            raise MagicUsageError("There is no task; write %agent TASK, for example %agent Describe the data.")
+        try:
+            return self._run(request)
+        except KernelAgentError as error:
+            raise MagicUsageError(str(error)) from None
+
+    def _run(self, request: Request) -> Run:
+        view = PlainView(sys.stdout.write)
+        background = self._session(request, view)
+        ...

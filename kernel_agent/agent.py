@@ -1,0 +1,369 @@
+"""The loop: Thought, Code, Observation, until the answer, a limit, a stop or a failure.
+
+The agent knows three callables and nothing of what is behind them: ``complete`` asks a model,
+``execute`` carries out an action, ``record`` keeps what happened. Every ending is an
+:class:`~kernel_agent.records.ExitStatus`; whatever was done before it is in the trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import re
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from kernel_agent.budget import Meter
+from kernel_agent.context import Context
+from kernel_agent.errors import (
+    BudgetExceeded,
+    ContextLengthError,
+    FormatError,
+    KernelError,
+    ModelError,
+)
+from kernel_agent.formats.base import Format
+from kernel_agent.kernel.observation import observe
+from kernel_agent.records import (
+    Acting,
+    Action,
+    Answer,
+    CellResult,
+    Event,
+    ExitStatus,
+    Final,
+    Message,
+    Notice,
+    Observation,
+    Record,
+    Reply,
+    Retry,
+    RunStart,
+    RunStop,
+    Step,
+    Usage,
+)
+
+RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
+SAME_FAILURES = 3  # identical failures of an identical action that make a loop
+RE_ASK_CHARS = 4000  # of an unreadable reply that are shown back to the model
+PARTIAL_CHARS = 2000
+ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+
+LIMITS = {
+    "steps": ExitStatus.STEP_LIMIT,
+    "seconds": ExitStatus.TIME_LIMIT,
+    "tokens": ExitStatus.TOKEN_LIMIT,
+    "cost": ExitStatus.COST_LIMIT,
+}
+
+Complete = Callable[[list[Message]], Awaitable[Reply]]
+Execute = Callable[[Action, int], Awaitable[CellResult]]
+RecordIt = Callable[[Record], None]
+
+
+class LoopDetected(Exception):
+    """The same action failed in the same way too often."""
+
+
+class Stopped(Exception):
+    """Somebody asked for the end of the run."""
+
+
+class Agent:
+    """One run of the loop.
+
+    Parameters
+    ----------
+    complete
+        Sends messages to the model and returns its reply.
+    execute
+        Carries out an action as step number n and returns what came of it.
+    record
+        Keeps a record in the trace.
+    format
+        How the model writes actions.
+    context
+        The conversation; it outlives the run when a session has several.
+    meter
+        What the run has spent and may spend.
+    on_event
+        Told what happens, as it happens.
+    observation_chars
+        Characters of an observation that the model is shown.
+    """
+
+    def __init__(
+        self,
+        *,
+        complete: Complete,
+        execute: Execute,
+        record: RecordIt,
+        format: Format,  # noqa: A002 - the project's word
+        context: Context,
+        meter: Meter,
+        on_event: Callable[[Event], None],
+        observation_chars: int = 8000,
+    ) -> None:
+        self._complete = complete
+        self._execute = execute
+        self._record_in_trace = record
+        self._format = format
+        self._context = context
+        self._meter = meter
+        self._on_event = on_event
+        self._observation_chars = observation_chars
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self._thinking: asyncio.Task[Reply] | None = None
+        self._stopped = False
+        self.steps: list[Step] = []
+
+    async def run(self, start: RunStart, *, first_step: int = 1) -> RunStop:
+        """Work on the task until it ends, one way or another.
+
+        Parameters
+        ----------
+        start
+            The run's first record.
+        first_step
+            The number of the first step; a session counts on.
+
+        Raises
+        ------
+        TraceError
+            The trace cannot be written: there is nowhere to put an ending.
+        """
+        self._record(start)
+        run_id, answer = start.run_id, None
+        try:
+            while answer is None:
+                self._meter.check()
+                answer = await self._step(run_id, first_step + len(self.steps))
+            status, message = ExitStatus.ANSWERED, ""
+        except BudgetExceeded as error:
+            status, message = LIMITS[error.limit], _limit_text(error)
+        except LoopDetected as error:
+            status, message = ExitStatus.LOOP_DETECTED, str(error)
+        except Stopped:
+            status, message = ExitStatus.INTERRUPTED, "stopped on request"
+        except ModelError as error:
+            status, message = ExitStatus.MODEL_ERROR, str(error)
+        except KernelError as error:
+            status, message = ExitStatus.KERNEL_LOST, str(error)
+        except asyncio.CancelledError:
+            self._stop_record(run_id, ExitStatus.INTERRUPTED, None, "the run was cancelled")
+            raise
+        return self._stop_record(run_id, status, answer, message)
+
+    def stop(self) -> None:
+        """End the run as interrupted: now if the model is thinking, else when the cell ends.
+
+        Called from the run's own event loop; whoever calls it also interrupts the kernel.
+        """
+        self._stopped = True
+        if self._thinking is not None:
+            self._thinking.cancel()
+
+    # --- one turn --------------------------------------------------------------------------
+
+    async def _step(self, run_id: str, number: int) -> Answer | None:
+        """Take one turn: decide, act, observe, record. Return the answer if it was given."""
+        began = time.monotonic()
+        action, reply, retries, usage = await self._decide()
+        thought = time.monotonic()
+        self._check_stopped()
+        step = Step(
+            run_id=run_id,
+            number=number,
+            action=action,
+            reasoning=reply.reasoning,
+            retries=retries,
+            usage=usage,
+            time=now(),
+            model_seconds=thought - began,
+            observation=Observation(text=retries[-1].feedback if retries else ""),
+        )
+        if action is not None:
+            step = await self._act(step, action)
+        self._meter.count_step()
+        step = self._with_warning(step)
+        self.steps.append(step)
+        self._record(step)
+        return self._judge(step)
+
+    async def _decide(self) -> tuple[Action | None, Reply, tuple[Retry, ...], Usage]:
+        """Ask for the next action; ask again for its form when it cannot be read."""
+        retries: tuple[Retry, ...] = ()
+        usage = Usage()
+        while True:
+            reply = await self._ask([*self._context.messages(), *_re_ask(retries)])
+            usage += reply.usage
+            try:
+                return self._format.parse(reply), reply, retries, usage
+            except FormatError as error:
+                retries += (Retry(content=_raw(reply), feedback=error.feedback),)
+                if len(retries) > RE_ASKS:
+                    return None, reply, retries, usage
+                self._on_event(Notice(text=f"The reply could not be read ({error}); asking again."))
+                self._meter.check()
+
+    async def _ask(self, messages: list[Message]) -> Reply:
+        """Call the model within the time that is left, and charge what it used."""
+        self._check_stopped()
+        self._thinking = asyncio.create_task(self._complete_shrinking(messages))
+        try:
+            async with asyncio.timeout(self._meter.seconds_left):
+                reply = await self._thinking
+        except TimeoutError:
+            raise self._time_is_up() from None
+        except asyncio.CancelledError:
+            self._check_stopped()
+            raise
+        finally:
+            self._thinking = None
+        self._meter.charge(reply.usage)
+        return reply
+
+    async def _complete_shrinking(self, messages: list[Message]) -> Reply:
+        """Call the model; when the conversation is too long for it, shorten and try again."""
+        try:
+            return await self._complete(messages)
+        except ContextLengthError:
+            asked_beside = messages[len(self._context.messages()) :]
+            if not self._context.shrink():
+                raise
+            self._on_event(Notice(text="The conversation was too long for the model: shortened."))
+            return await self._complete_shrinking([*self._context.messages(), *asked_beside])
+
+    async def _act(self, step: Step, action: Action) -> Step:
+        """Carry out the action and look at what came of it."""
+        self._on_event(Acting(number=step.number, action=action))
+        began = time.monotonic()
+        if isinstance(action, Final):
+            text = str(action.answer)
+            result = CellResult(status="ok", answer=Answer(text=text, value=action.answer))
+        else:
+            result = await self._execute(action, step.number)
+        return dataclasses.replace(
+            step,
+            result=result,
+            cell_seconds=time.monotonic() - began,
+            observation=observe(result, step=step.number, max_chars=self._observation_chars),
+        )
+
+    def _judge(self, step: Step) -> Answer | None:
+        """Return the answer, nothing to go on, or raise what ends the run."""
+        result = step.result
+        if result is not None and result.answer is not None:
+            return result.answer
+        self._check_stopped()
+        if result is not None and result.status == "dead":
+            raise KernelError(f"the kernel was lost: {result.error.evalue if result.error else ''}")
+        if not step.ok:
+            self._count_failure(step)
+        return None
+
+    def _count_failure(self, step: Step) -> None:
+        error = step.result.error if step.result else None
+        source = step.code or (step.retries[-1].content if step.retries else "")
+        signature = f"{error.ename}: {error.evalue}" if error else step.observation.text
+        key = (source, ADDRESS.sub("0x…", signature))
+        self._failures[key] += 1
+        if self._failures[key] >= SAME_FAILURES:
+            first_line = key[1].splitlines()[0] if key[1] else "no readable action"
+            raise LoopDetected(
+                f"the same action failed {SAME_FAILURES} times in the same way ({first_line})"
+            )
+
+    def _with_warning(self, step: Step) -> Step:
+        """Tell the model when the next step is its last."""
+        cap = self._meter.budget.max_steps
+        answered = step.result is not None and step.result.answer is not None
+        if cap is None or cap < 2 or self._meter.steps != cap - 1 or answered:
+            return step
+        warning = "(The next step is the last one: call final_answer in it.)"
+        observation = dataclasses.replace(
+            step.observation, text=f"{step.observation.text}\n{warning}"
+        )
+        return dataclasses.replace(step, observation=observation)
+
+    # --- endings ---------------------------------------------------------------------------
+
+    def _check_stopped(self) -> None:
+        if self._stopped:
+            raise Stopped
+
+    def _time_is_up(self) -> BudgetExceeded:
+        try:
+            self._meter.check()
+        except BudgetExceeded as error:
+            return error
+        cap = self._meter.budget.max_seconds or self._meter.seconds
+        return BudgetExceeded("seconds", used=self._meter.seconds, cap=cap)
+
+    def _record(self, record: Record) -> None:
+        self._record_in_trace(record)
+        self._context.add(record)
+        self._on_event(record)
+
+    def _stop_record(
+        self, run_id: str, status: ExitStatus, answer: Answer | None, message: str
+    ) -> RunStop:
+        stop = RunStop(
+            run_id=run_id,
+            status=status,
+            answer=answer,
+            message=message,
+            partial="" if answer else achieved(self.steps),
+            steps=len(self.steps),
+            seconds=self._meter.seconds,
+            usage=self._meter.usage,
+            time=now(),
+        )
+        self._record(stop)
+        return stop
+
+
+def achieved(steps: list[Step]) -> str:
+    """Say what a run without an answer has achieved: counts, and the last thing that it saw.
+
+    Only observations are quoted, never the model's own words: those are not a result.
+    """
+    if not steps:
+        return "No step was completed."
+    good = [step for step in steps if step.ok]
+    text = (
+        f"{len(steps)} {'step' if len(steps) == 1 else 'steps'} ran, {len(good)} without an error."
+    )
+    if good:
+        seen = good[-1].observation.text[:PARTIAL_CHARS]
+        text += f" Step {good[-1].number} showed last:\n{seen}"
+    return text
+
+
+def now() -> str:
+    """Return the time as ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _limit_text(error: BudgetExceeded) -> str:
+    unit = {"seconds": " s", "cost": " USD"}.get(error.limit, f" {error.limit}")
+    return f"the limit of {error.cap:g}{unit} was reached"
+
+
+def _raw(reply: Reply) -> str:
+    calls = "\n".join(f"{c.name}({c.arguments})" for c in reply.tool_calls)
+    return "\n".join(part for part in (reply.content, calls) if part)
+
+
+def _re_ask(retries: tuple[Retry, ...]) -> list[Message]:
+    """Return the last unreadable reply and what to do about it; neither enters the history."""
+    if not retries:
+        return []
+    last = retries[-1]
+    return [
+        Message(role="assistant", content=last.content[:RE_ASK_CHARS] or "(empty)"),
+        Message(role="user", content=last.feedback),
+    ]

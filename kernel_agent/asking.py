@@ -1,0 +1,248 @@
+"""Questions from the command line: one, one whose result is a JSON object, or one after another.
+
+Ctrl-C and SIGTERM stop the run, of which trace and notebook are kept; a second one leaves at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from kernel_agent.config import load_config
+from kernel_agent.errors import KernelAgentError
+from kernel_agent.live import open_view
+from kernel_agent.records import Event, ExitStatus, Json, Notice
+from kernel_agent.session import Run, Session
+from kernel_agent.text import one_line, plain
+from kernel_agent.tools.tool import load_tools
+from kernel_agent.view import Outlet, View, paths, watch
+
+WELCOME = "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves."
+PROMPT = "\nQuestion> "
+UNCONFIGURED = (
+    "No model is configured: the built-in offline analyst answers, by rules. For a real model set "
+    "OPENAI_API_KEY (or --base-url) and --model NAME."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user chose; ``settings`` are those of :class:`~kernel_agent.config.Config`."""
+
+    data: tuple[Path, ...] = ()
+    tools: tuple[str, ...] = ()
+    out: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ask(task: str, options: Options, *, quiet: bool) -> int:
+    """Answer one question, show how, and return the exit code."""
+    shown = nullcontext(_Silent()) if quiet else open_view(sys.stdout)
+    with shown as view:
+        run = _answer(task, options, view)
+        view.show(paths(run))
+    if quiet:
+        _print_result(run)
+    return run.status.exit_code
+
+
+def ask_for_json(task: str, options: Options, *, quiet: bool) -> int:
+    """Answer one question, print one JSON object, and return the exit code."""
+    shown = nullcontext(_Silent()) if quiet else open_view(sys.stderr)
+    try:
+        with shown as view:
+            run = _answer(task, options, view)
+    except KernelAgentError as error:
+        _print_json(_failure(task, error))
+        raise
+    _print_json(_as_json(run))
+    return run.status.exit_code
+
+
+def converse(options: Options) -> int:
+    """Answer questions that are typed at a terminal, in one session, until the user leaves."""
+    with suppress(ImportError):
+        import readline  # noqa: F401 - its import gives input() editing and history
+    with (
+        _signals() as stopping,
+        open_view(sys.stdout) as view,
+        _session("questions", options, view) as session,
+    ):
+        sys.stdout.write(f"{WELCOME}\n")
+        while (question := _question()) is not None:
+            if question:
+                with stopping(session.stop):
+                    run = watch(session, question, view)
+                view.show(paths(run))
+    return 0
+
+
+def _answer(task: str, options: Options, view: View) -> Run:
+    with (
+        _signals() as stopping,
+        _session(task, options, view) as session,
+        stopping(session.stop),
+    ):
+        return watch(session, task, view)
+
+
+def _session(title: str, options: Options, view: View) -> Session:
+    config = load_config().merged(**options.settings)
+    tools = [tool for module in options.tools for tool in load_tools(module)]
+    session = Session(
+        config=config,
+        data=options.data,
+        tools=tools,
+        out=options.out,
+        title=title,
+        on_event=view,
+    )
+    if config.model is None and session.model_name == "offline" and not config.base_url:
+        view(Notice(text=UNCONFIGURED))
+    return session
+
+
+def _question() -> str | None:
+    """Return what is typed at the prompt; empty after Ctrl-C, None when the user leaves."""
+    try:
+        question = input(PROMPT).strip()
+    except KeyboardInterrupt:
+        sys.stdout.write("\n(exit or Ctrl-D leaves)\n")
+        return ""
+    except EOFError:
+        sys.stdout.write("\n")
+        return None
+    return None if question.lower() in {"exit", "quit"} else question
+
+
+class _Silent:
+    """The view of ``--quiet``."""
+
+    def __call__(self, event: Event) -> None:
+        pass
+
+    def show(self, shown: object) -> None:
+        pass
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+Stop = Callable[[], None]
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[Stop], Any]]:
+    """Take Ctrl-C and SIGTERM; yield a context that says what the first of them stops.
+
+    Outside that context, where nothing is under way, a signal raises ``KeyboardInterrupt``.
+    """
+    current: Stop | None = None
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal current
+        if current is None:
+            raise KeyboardInterrupt
+        stop, current = current, _leave
+        stop()
+
+    @contextmanager
+    def stopping(stop: Stop) -> Iterator[None]:
+        nonlocal current
+        current = stop
+        try:
+            yield
+        finally:
+            current = None
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave() -> None:
+    """Leave without waiting for anything; the kernel ends by itself when its host is gone."""
+    if sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), b"\x1b[?25h\n")  # the cursor that the live view has hidden
+    os._exit(ExitStatus.INTERRUPTED.exit_code)
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def _print_result(run: Run) -> None:
+    """Print the answer, or on the error channel why there is none."""
+    if run.status is ExitStatus.ANSWERED:
+        _write(sys.stdout, plain(run.text))
+    else:
+        reason = one_line(f"not answered ({run.status}): {run.message}", 1000)
+        _write(sys.stderr, f"kernel-agent: {reason}")
+
+
+def _print_json(result: dict[str, Json]) -> None:
+    _write(sys.stdout, json.dumps(result))
+
+
+def _write(stream: Any, text: str) -> None:
+    outlet = Outlet(stream)
+    outlet.write(text + "\n")
+    outlet.check()
+
+
+def _as_json(run: Run) -> dict[str, Json]:
+    return {
+        "status": str(run.status),
+        "answer": _strict(run.answer),
+        "text": run.text,
+        "steps": len(run.steps),
+        "usage": {**asdict(run.usage), "total_tokens": run.usage.total_tokens},
+        "seconds": round(run.seconds, 3),
+        "trace": str(run.trace),
+        "notebook": str(run.notebook) if run.notebook else None,
+        "sandbox": run.sandbox,
+        "run_id": run.run_id,
+        "task": run.task,
+        "message": run.message,
+        "partial": run.partial,
+        "files": list(run.files),
+    }
+
+
+def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
+    """Return the object of a run that did not begin, with the keys of one that did."""
+    statuses = {4: "model_error", 5: "kernel_lost"}
+    nothing = dict.fromkeys(("answer", "trace", "notebook", "sandbox", "run_id"))
+    return {
+        "status": statuses.get(error.exit_code, "usage_error"),
+        **nothing,
+        "text": "",
+        "steps": 0,
+        "usage": {},
+        "seconds": 0.0,
+        "task": task,
+        "message": str(error),
+        "partial": "",
+        "files": [],
+    }
+
+
+def _strict(value: Json) -> Json:
+    """Return a JSON value without the numbers that JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    return value

@@ -1,0 +1,313 @@
+"""The command ``kernel-agent``: options in, a session or a file's content out, an exit code.
+
+Each command is thin: it reads its options, calls what does the work, and shows it. Errors of the
+package are raised through the commands and become one line and an exit code in :func:`main`, the
+only place where everything is caught. Whatever is not needed to print a help text is imported
+inside the command that needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernel_agent.errors import KernelAgentError, UsageError
+
+if TYPE_CHECKING:
+    from kernel_agent.notebook.verify import Report
+
+DEBUG = "KERNEL_AGENT_DEBUG"
+UNEXPECTED = 1  # the exit code of an error that should not have happened
+STOPPED = 130
+
+# Plain help texts: drawing boxes around them would double the time of --help.
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog='Try:  kernel-agent run "Which month sold most?" --data sales.csv',
+)
+def kernel_agent(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Ask a question about your data.
+
+    The agent answers by running code in a Jupyter kernel, and leaves a notebook to re-run.
+    """
+    if version:
+        from kernel_agent import __version__
+
+        _print(f"kernel-agent {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        _print(context.get_help())
+
+
+@app.command(
+    epilog='Example:  kernel-agent run "Which month sold most?" --data sales.csv --model gpt-5-mini'
+)
+def run(
+    task: Annotated[
+        str | None,
+        typer.Argument(
+            help="Your question. Without one you are asked, again and again, in one session; "
+            "or it is read from standard input."
+        ),
+    ] = None,
+    *,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PATH",
+            help="A file to ask about: CSV, TSV, JSON, Parquet, Excel … Repeat it for more files.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A model's name at your endpoint; 'offline' for the built-in rule-based analyst; "
+            "'scripted:FILE.jsonl' to play back replies.",
+        ),
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Your OpenAI-compatible endpoint, as in http://localhost:8000/v1.",
+        ),
+    ] = None,
+    format: Annotated[  # noqa: A002 - the option's name is a contract
+        str | None,
+        typer.Option(
+            metavar="FORMAT", help="How the model writes its actions: auto, fenced or envelope."
+        ),
+    ] = None,
+    sandbox: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="How the kernel is confined: auto, or a level."),
+    ] = None,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE",
+            help="A module or .py file with @tool functions that the code may call.",
+        ),
+    ] = None,
+    max_steps: Annotated[
+        int | None, typer.Option(metavar="N", help="Stop after so many steps.")
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="Stop after so many seconds.")
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(metavar="N", help="Stop after so many tokens.")
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(metavar="USD", help="Stop after so many US dollars; needs configured prices."),
+    ] = None,
+    cell_seconds: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Interrupt a single cell after so many seconds."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where trace, notebook and pictures go (default: runs/TIME-TASK).",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end, nothing else.")
+    ] = False,
+) -> int:
+    """Answer a question about your data."""
+    from kernel_agent import asking
+
+    options = asking.Options(
+        data=tuple(data or ()),
+        tools=tuple(tools or ()),
+        out=out,
+        settings={
+            "model": model,
+            "base_url": base_url,
+            "format": format,
+            "sandbox": sandbox,
+            "max_steps": max_steps,
+            "max_seconds": max_seconds,
+            "max_tokens": max_tokens,
+            "max_cost": max_cost,
+            "cell_seconds": cell_seconds,
+        },
+    )
+    if as_json:
+        return asking.ask_for_json(_task(task), options, quiet=quiet)
+    if task is None and not quiet and _at_terminal():
+        return asking.converse(options)
+    return asking.ask(_task(task), options, quiet=quiet)
+
+
+@app.command(epilog="Example:  kernel-agent show runs/20250131-120000-which-month-sold-most")
+def show(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE|DIR", help="A trace, or its folder.")],
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Show the last N steps only.")
+    ] = None,
+) -> None:
+    """Show a past run again, step by step."""
+    from kernel_agent.live import open_view
+    from kernel_agent.records import Notice, Step
+    from kernel_agent.trace import load
+
+    records, cut = load(trace)
+    numbers = [r.number for r in records if isinstance(r, Step)]
+    first = numbers[-steps] if steps and steps < len(numbers) else 0
+    with open_view(sys.stdout, live=False) as view:
+        for record in records:
+            if not isinstance(record, Step) or record.number >= first:
+                view(record)
+        if cut:
+            view(Notice(text="The last record is incomplete: its writing was interrupted."))
+
+
+@app.command(epilog="Example:  kernel-agent export runs/20250131-120000-… -o report.ipynb")
+def export(
+    trace: Annotated[Path, typer.Argument(metavar="TRACE|DIR", help="A trace, or its folder.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The notebook (default: run.ipynb beside the trace).",
+        ),
+    ] = None,
+) -> None:
+    """Write the notebook of a past run."""
+    from kernel_agent.notebook.export import export as write
+    from kernel_agent.trace import locate
+
+    source = locate(trace)
+    _print(str(write(source, output or source.with_name("run.ipynb"))))
+
+
+@app.command(epilog="Exit code: 0 it reproduces, 1 it differs, 2 it cannot be read.")
+def verify(
+    notebook: Annotated[
+        Path, typer.Argument(metavar="NOTEBOOK|DIR", help="A notebook, or a run's folder.")
+    ],
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+) -> int:
+    """Run a notebook again in a fresh kernel and compare what each cell shows."""
+    import json
+
+    from kernel_agent.notebook.verify import verify as examine
+
+    report = examine(notebook)
+    _print(json.dumps(report.to_json()) if as_json else _table(report))
+    return 0 if report.reproduces else 1
+
+
+def _table(report: Report) -> str:
+    """Return the verdicts as lines: place, role, verdict, and what differs below it."""
+    from kernel_agent.text import plain
+
+    rows = [f"{'cell':>4}  {'role':<12} {'verdict':<10} {'seconds':>7}"]
+    for cell in report.cells:
+        rows.append(f"{cell.index:>4}  {cell.role:<12} {cell.verdict:<10} {cell.seconds:>7.2f}")
+        rows += [f"        {line}" for line in cell.detail.splitlines()]
+    left_out = [f"not copied: {', '.join(report.left_out)}"] if report.left_out else []
+    return plain("\n".join([*rows, *left_out, f"{report.path} {report.summary}"]))
+
+
+@app.command()
+def doctor() -> int:
+    """Check that everything works here: packages, model, kernel, sandbox, output folder."""
+    from kernel_agent.doctor import examine
+
+    return examine(_print)
+
+
+def _task(task: str | None) -> str:
+    """Return the task as given, or else from what is piped in."""
+    if task is None and sys.stdin is not None and not sys.stdin.isatty():
+        task = sys.stdin.read()
+    if task is None or not task.strip():
+        raise UsageError(
+            'There is no task. Write what you want to know, as in: kernel-agent run "Which month '
+            'sold most?" --data sales.csv'
+        )
+    return task.strip()
+
+
+def _at_terminal() -> bool:
+    return bool(sys.stdin and sys.stdout and sys.stdin.isatty() and sys.stdout.isatty())
+
+
+def _print(text: str) -> None:
+    from kernel_agent.view import Outlet
+
+    outlet = Outlet(sys.stdout)
+    outlet.write(text + "\n")
+    outlet.check()
+
+
+# --- the border: whatever happens becomes a line and an exit code ------------------------------
+
+
+def main() -> None:
+    """Run the command; the entry point of ``kernel-agent``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that cannot show a character shows a question mark, not a traceback.
+            stream.reconfigure(errors="replace")
+    try:
+        code = app(standalone_mode=False)
+    except BaseException as error:
+        code = _explain(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explain(error: BaseException) -> int:
+    """Print one line about an error, and return its exit code."""
+    if os.environ.get(DEBUG):
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, KernelAgentError):
+        return _fail(str(error), error.exit_code)
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
+        return _fail("stopped", STOPPED)
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else UNEXPECTED
+    told = getattr(error, "format_message", None)
+    if told is not None:  # the option parser's own errors
+        command = getattr(getattr(error, "ctx", None), "command_path", "kernel-agent")
+        return _fail(f"{told()} See: {command} --help", UsageError.exit_code)
+    reason = f"unexpected {type(error).__name__}: {error}"
+    return _fail(f"{reason} (set {DEBUG}=1 to see where)", UNEXPECTED)
+
+
+def _fail(line: str, code: int) -> int:
+    from kernel_agent.text import one_line
+    from kernel_agent.view import Outlet
+
+    Outlet(sys.stderr).write(f"kernel-agent: {one_line(line, 1000)}\n")
+    return code
+
+
+if __name__ == "__main__":
+    main()

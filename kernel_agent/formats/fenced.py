@@ -1,0 +1,120 @@
+"""The default format: free thought, then one delimited block of code.
+
+Asked for is a fence tagged ``python``; read is whatever real models write instead
+(:mod:`kernel_agent.formats.blocks` finds the blocks). What is run, by rule:
+
+1. Reasoning is hidden first, and the reply ends where it invents an observation.
+2. The **last block** is the action, because a second block corrects the first. A fence or tag that
+   says Python counts before an untagged fence that looks like code, and that before code inside
+   ``<solution>`` or ``<answer>``, which holds an answer and is read only when it is fenced as
+   Python and nothing else is there. Fences of other languages are never code.
+3. **Truncated code never runs**: neither a reply with ``finish_reason == "length"`` nor a block
+   that is open at the end, not even to fall back to an earlier block, which the cut one was to
+   replace. Only the endpoint's word that the model stopped by itself (``"stop"``) makes an open
+   block that compiles readable; a plain string has no such word.
+4. A block that does not compile is a syntax error, not a reason to run an earlier one.
+5. Without any block, the whole visible text is the code when it compiles and is evidently code
+   (an import, an assignment, a call…); ``Done`` and ``42`` are not.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kernel_agent.errors import FormatError
+from kernel_agent.formats.blocks import Block, Blocks, find_blocks
+from kernel_agent.formats.source import checked, compile_error, is_evidently_code
+from kernel_agent.formats.writing import system_prompt, write_step
+from kernel_agent.records import Action, Code, Message, Reply, RequestOptions, Step
+
+_SHAPE = "\n\n```python\ndf.describe()\n```\n\n"
+_MISSING = (
+    "No code was found in the reply, so nothing was run. Write a short thought and then exactly "
+    f"one block:{_SHAPE}"
+    "To give the answer, call final_answer(value) in such a block."
+)
+_TRUNCATED = (
+    "The reply was cut off before its end, so nothing was run. Write a shorter thought and a "
+    "shorter cell, one step at a time, and close the block:" + _SHAPE.rstrip()
+)
+
+
+class Fenced:
+    """Thought as text, code in a fence. Stateless: one instance serves every run."""
+
+    name = "fenced"
+
+    def system_prompt(self, *, tools: str = "") -> str:
+        """Return the fixed first message; see :class:`~kernel_agent.formats.base.Format`."""
+        return system_prompt(self.name, tools=tools)
+
+    def options(self) -> RequestOptions:
+        """Return nothing: plain text needs nothing, and a stop sequence could cut a literal."""
+        return RequestOptions()
+
+    def parse(self, reply: Reply) -> Action:
+        """Read a reply as one cell.
+
+        Raises
+        ------
+        FormatError
+            ``missing``, ``truncated``, ``syntax`` or ``malformed``. The model's fault.
+        """
+        refuse_truncated(reply)
+        found = find_blocks(readable(reply.content))
+        block = found.chosen
+        if block is None:
+            return _bare(found)
+        if block.open and not _stopped_by_itself(reply, block):
+            raise FormatError("a block never closes", feedback=_TRUNCATED, kind="truncated")
+        return Code(source=checked(block.source), thought=found.prose(block.start))
+
+    def write(self, step: Step) -> tuple[Message, ...]:
+        """Return how a finished step stands in the history."""
+        return write_step(step, compose=self.compose)
+
+    def compose(self, *, thought: str, code: str) -> str:
+        """Return thought and code as this format asks for them."""
+        longest = max((len(run) for run in re.findall(r"`{3,}", code)), default=2)
+        fence = "`" * (longest + 1)
+        return f"{thought.strip()}\n\n{fence}python\n{code}\n{fence}".lstrip()
+
+
+def readable(content: str | None) -> str:
+    """Return a reply's text with plain line ends, and without halves of characters (surrogates).
+
+    Such halves come from endpoints that cut a stream inside of an escape; no file can hold them.
+    """
+    text = (content or "").replace("\r\n", "\n")
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def refuse_truncated(reply: Reply) -> None:
+    """Refuse a reply that the endpoint cut off, whatever it holds.
+
+    Raises
+    ------
+    FormatError
+        ``truncated``. The model's fault: it wrote too much.
+    """
+    if reply.finish_reason == "length":
+        raise FormatError("reply cut off", feedback=_TRUNCATED, kind="truncated")
+
+
+def _stopped_by_itself(reply: Reply, block: Block) -> bool:
+    return reply.finish_reason == "stop" and compile_error(block.source) is None
+
+
+_MAX_TURNS = 8
+
+
+def _bare(found: Blocks) -> Code:
+    """Read a reply without delimiters, which is code as a whole or no action at all."""
+    for end in (*found.turns[:_MAX_TURNS], found.end):
+        visible = found.outside_thoughts(end)
+        if is_evidently_code(visible):
+            return Code(source=visible, thought=found.marked_thoughts(end))
+    told = _MISSING
+    if found.languages:
+        told = f"A block tagged {found.languages[-1]} is not run; only Python is. {told}"
+    raise FormatError("no code in the reply", feedback=told, kind="missing")

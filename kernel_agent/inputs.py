@@ -1,0 +1,268 @@
+"""The user's data files: checked, fingerprinted, and put where the kernel finds them.
+
+Every file is checked before any is copied, so that a wrong path costs nothing; what is accepted is
+said in :mod:`kernel_agent.kinds`. Nothing that could block is ever opened, and nothing is ever
+loaded whole. A copy is streamed and read-only, and its fingerprint is taken of the bytes that were
+written. A file above a gigabyte is linked instead, and the user is told.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+
+from kernel_agent.errors import InputError
+from kernel_agent.kinds import KINDS, recognise
+from kernel_agent.records import DataFile, Notice
+
+LINK_ABOVE_BYTES = 1 << 30
+"""Above this a copy would cost more disk and time than it protects."""
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A checked file of the user: as it was named, where it really is, and what it is."""
+
+    path: Path
+    real: Path
+    kind: str
+    bytes: int
+
+
+def place(
+    paths: Sequence[str | Path],
+    folder: Path,
+    *,
+    notice: Callable[[Notice], None],
+    link_above: int = LINK_ABOVE_BYTES,
+) -> tuple[DataFile, ...]:
+    """Check the user's files and put them into ``folder/data/``, read-only.
+
+    Called by the session before its kernel starts. A file that is already there with the same
+    content is used as it is; one of the same name with other content gets another name.
+
+    Parameters
+    ----------
+    paths
+        Files as the user named them; the same file named twice is taken once.
+    folder
+        The session's output folder, which is the kernel's working directory.
+    notice
+        Told about every file that is linked instead of copied.
+    link_above
+        Size in bytes above which a file is linked.
+
+    Returns
+    -------
+    tuple of DataFile
+        In the order given; ``path`` is relative to ``folder``.
+
+    Raises
+    ------
+    InputError
+        The caller's: one line that says what is wrong with which file and what to do. Nothing
+        of this call is left behind.
+    """
+    sources = list({source.real: source for source in map(check, paths)}.values())
+    if not sources:
+        return ()
+    placing = _Placing(folder / "data", notice=notice, link_above=link_above)
+    try:
+        placing.target.mkdir(parents=True, exist_ok=True)
+        return tuple(placing.put(source) for source in sources)
+    except BaseException as error:
+        placing.undo()
+        if isinstance(error, OSError):
+            raise _cannot_place(folder, error) from error
+        raise
+
+
+def check(path: str | Path) -> Source:
+    """Look at one file of the user without changing or loading it.
+
+    Raises
+    ------
+    InputError
+        The caller's: missing, a directory, unreadable, empty, or not what its name says.
+    """
+    text = str(path)
+    if not text.strip() or text == ".":
+        raise InputError("--data was given an empty path. Name a file.")
+    if re.match(r"[a-z][a-z0-9+.-]+://", text):
+        raise InputError(f"{text} is an address. Download it first and name the local file.")
+    try:
+        named = Path(path).expanduser()
+        real = named.resolve(strict=True)
+        with _open(real) as file:
+            kind = recognise(named, file)
+            return Source(path=named, real=real, kind=kind, bytes=os.fstat(file.fileno()).st_size)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _cannot_read(Path(path), error) from error
+
+
+# --- opening, and what to say when that fails ------------------------------------------------
+
+
+def _open(path: Path) -> BufferedReader:
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{path} is a directory. Name a file in it. {_tables_in(path)}".rstrip())
+    # A pipe blocks until somebody writes to it, and a device has no end: neither is opened.
+    if not stat.S_ISREG(mode):
+        raise InputError(
+            f"{path} is not a regular file but a pipe, socket or device. "
+            "Save its content to a file first."
+        )
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+
+def _cannot_read(path: Path, error: Exception) -> InputError:
+    if isinstance(error, PermissionError):
+        return InputError(f"{path} cannot be read: permission denied. Check its rights (ls -l).")
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        if path.is_symlink():
+            return InputError(f"{path} is a link to {path.readlink()}, which does not exist.")
+        return InputError(f"{path} does not exist. {_like(path)}".rstrip())
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return InputError(f"{path} cannot be read: {reason}.")
+
+
+def _like(path: Path) -> str:
+    """Return a sentence on what the user may have meant by a path that does not exist."""
+    import difflib
+
+    folder = path.expanduser().parent
+    if not folder.is_dir():
+        return f"There is no folder {folder} either."
+    names = {name.lower(): name for name in _names(folder)}
+    close = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.6)
+    if close:
+        return f"Did you mean {' or '.join(str(folder / names[name]) for name in close)}?"
+    return _tables_in(folder)
+
+
+def _tables_in(folder: Path) -> str:
+    """Return a sentence that names up to five table files of a folder; empty without any."""
+    tables = [name for name in _names(folder) if Path(name).suffix.lower() in KINDS]
+    if not tables:
+        return ""
+    more = f" and {len(tables) - 5} more" if len(tables) > 5 else ""
+    return f"In {folder} there are: {', '.join(tables[:5])}{more}."
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+# --- putting it there --------------------------------------------------------------------------
+
+
+class _Placing:
+    """Puts files into one folder, and takes them away again when one of them fails."""
+
+    def __init__(self, target: Path, *, notice: Callable[[Notice], None], link_above: int) -> None:
+        self.target = target
+        self._notice = notice
+        self._link_above = link_above
+        self._made: list[Path] = []
+        self._taken: set[Path] = set()
+
+    def put(self, source: Source) -> DataFile:
+        """Copy or link one file."""
+        linked = source.bytes > self._link_above
+        placed, size, digest = self._link(source) if linked else self._copy(source)
+        self._taken.add(placed)
+        return DataFile(
+            path=f"{self.target.name}/{placed.name}",
+            source=str(source.real),
+            bytes=size,
+            sha256=digest,
+            kind=source.kind,
+            linked=linked,
+        )
+
+    def undo(self) -> None:
+        """Remove what was made; files of an earlier call stay."""
+        for path in self._made:
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # not empty, or never made
+            self.target.rmdir()
+
+    def _link(self, source: Source) -> tuple[Path, int, str]:
+        size, digest = _fingerprint(source.real)
+        placed = self._free(source.path.name, digest)
+        if not placed.exists():
+            self._made.append(placed)
+            placed.symlink_to(source.real)
+        line = (
+            f"{source.path} is larger than {self._link_above / 2**30:g} GiB: it is linked, "
+            "not copied. Do not change it while the run lasts."
+        )
+        self._notice(Notice(text=line))
+        return placed, size, digest
+
+    def _copy(self, source: Source) -> tuple[Path, int, str]:
+        part = self.target / f".{os.getpid()}.part"
+        self._made.append(part)
+        size, digest = _copy(source.real, part)
+        placed = self._free(source.path.name, digest)
+        if not placed.exists():
+            self._made.append(placed)
+            part.replace(placed)
+        part.unlink(missing_ok=True)
+        return placed, size, digest
+
+    def _free(self, name: str, digest: str) -> Path:
+        """Return a path of that name that is free, or left there with this very content."""
+        name = "".join(c if c.isprintable() else "_" for c in name)
+        placed, number = self.target / name, 1
+        while os.path.lexists(placed) and not self._left(placed, digest):
+            number += 1
+            placed = self.target / f"{Path(name).stem}-{number}{Path(name).suffix}"
+        return placed
+
+    def _left(self, placed: Path, digest: str) -> bool:
+        return placed not in self._taken and placed.is_file() and _fingerprint(placed)[1] == digest
+
+
+def _copy(real: Path, part: Path) -> tuple[int, str]:
+    """Copy in pieces; return how many bytes were written, and their fingerprint."""
+    digest, size = hashlib.sha256(), 0
+    with _open(real) as file, part.open("wb") as copy:
+        while chunk := file.read(_CHUNK_BYTES):
+            copy.write(chunk)
+            digest.update(chunk)
+            size += len(chunk)
+    part.chmod(0o444)
+    return size, digest.hexdigest()
+
+
+def _fingerprint(path: Path) -> tuple[int, str]:
+    with _open(path) as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return file.tell(), digest.hexdigest()
+
+
+def _cannot_place(folder: Path, error: OSError) -> InputError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return InputError(
+            f"The disk that holds {folder} is full. "
+            "Free some space or choose another folder with --out."
+        )
+    return InputError(
+        f"The data cannot be copied to {folder}: {error.strerror}. "
+        "Choose another folder with --out."
+    )

@@ -1,0 +1,110 @@
+"""ipykernel, set up for an agent.
+
+Every deviation from a stock kernel is here, with the reason that was measured
+(``docs/design.md``, "Kernel").
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import zmq
+from ipykernel.kernelapp import IPKernelApp
+
+from .display import DisplayCap, FinalAnswer, install
+from .host import HostChannel, make_function, refuse_input
+from .memory import Memory
+from .stream import CappedStream
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class AgentKernelApp(IPKernelApp):
+    """The kernel application, with sockets that drop nothing."""
+
+    def init_iopub(self, context: zmq.Context[Any]) -> None:
+        """Make the output socket; called by ipykernel during start-up."""
+        # libzmq keeps 1000 messages a peer and drops the rest in silence: with a busy client that
+        # is lost output, and once it was the cell's end.
+        context.setsockopt(zmq.SNDHWM, 0)
+        super().init_iopub(context)
+
+
+def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
+    """Build the kernel up to the point where ``start()`` serves it; called by ``launch.py``."""
+    CappedStream.head = int(settings.get("head_chars", CappedStream.head))
+    app = AgentKernelApp.instance(
+        connection_file=connection_file,
+        outstream_class=f"{__package__}.stream.CappedStream",
+    )
+    # The history database costs 1-2 ms of every cell and is read by nobody.
+    app.config.HistoryManager.enabled = False
+    app.initialize([])
+    kernel: Any = app.kernel
+    shell: Any = app.shell
+    kernel._execute_sleep = 0  # waits for a race that our client does not have
+    # IPython keeps all that is printed, for good, and hides our cap while it does so.
+    shell._tee = lambda channel: contextlib.nullcontext()  # noqa: ARG005 - called by keyword
+    _install_namespace(kernel, shell, settings)
+    return app
+
+
+def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> None:
+    memory = Memory()
+    CappedStream.memory = memory
+    install(shell)
+    final_answer = FinalAnswer(shell)
+    cap = DisplayCap(memory.append)
+    shell.display_pub.register_hook(cap)
+    shell.displayhook.register_hook(cap)
+    kernel.raw_input = kernel.getpass = refuse_input
+    channel = HostChannel(kernel)
+    names = {"final_answer": final_answer, "outputs": memory}
+    for spec in settings.get("tools", []):
+        names[spec["name"]] = make_function(spec, channel)
+    shell.push(names, interactive=False)
+    cells = Cells(kernel, shell, memory, cap, final_answer)
+    shell.events.register("pre_run_cell", cells.begin)
+    shell.events.register("post_run_cell", cells.end)
+
+
+class Cells:
+    """What happens around each cell; registered with IPython's events."""
+
+    def __init__(
+        self,
+        kernel: Any,
+        shell: Any,
+        memory: Memory,
+        cap: DisplayCap,
+        final_answer: FinalAnswer,
+    ) -> None:
+        self._kernel = kernel
+        self._shell = shell
+        self._memory = memory
+        self._cap = cap
+        self._final_answer = final_answer
+        self._step = 0
+
+    def begin(self, _info: object) -> None:
+        """Number the cell as the host numbers the step; make sure that the run can be ended."""
+        ours = self._kernel.get_parent("shell").get("metadata", {}).get("kernel_agent", {})
+        self._step = int(ours.get("step", self._step + 1))
+        self._shell.execution_count = self._step
+        self._memory.begin(self._step)
+        self._cap.begin()
+        self._final_answer.begin()
+        self._shell.user_ns["final_answer"] = self._final_answer
+
+    def end(self, result: Any) -> None:
+        """Publish what is still on its way before the cell's end is announced."""
+        import sys
+
+        if result.error_before_exec or result.error_in_exec:
+            lines = getattr(self._shell, "_last_traceback", None) or []
+            self._memory.append(ANSI.sub("", "\n".join(lines)) + "\n")
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, CappedStream):
+                stream.end_cell(self._step)

@@ -1,0 +1,195 @@
+"""What values look like when they leave the kernel.
+
+Tables and arrays carry, beside the representations that Jupyter shows, a small description of
+themselves (shape, types, a preview) under a MIME type of ours: it is what the model is shown.
+``final_answer(value)`` is a display like any other, marked as the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from IPython.core.formatters import BaseFormatter
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import ObjectName, Unicode
+
+VALUE_MIME = "application/vnd.kernel-agent.value+json"
+ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
+
+PREVIEW_ROWS = 10
+MAX_COLUMNS = 200  # columns described; a wider table says how many there are
+MAX_TEXT = 1_000_000  # characters of one text representation
+MAX_BINARY = 16_000_000  # characters of one base64 picture
+MAX_CELL = 64_000_000  # characters of all displays of one cell
+ANSWER_ROWS = 200  # rows of a table that travel as values
+ANSWER_CHARS = 200_000  # characters of an answer's JSON
+
+
+class ValueFormatter(BaseFormatter):
+    """Describe tables and arrays; everything else has no such description."""
+
+    format_type = Unicode(VALUE_MIME)
+    print_method = ObjectName("_kernel_agent_value_")
+    _return_type = dict
+
+
+def install(shell: InteractiveShell) -> ValueFormatter:
+    """Register the descriptions by type name, so that pandas and numpy are not imported here."""
+    assert shell.display_formatter is not None
+    formatter = ValueFormatter(parent=shell.display_formatter)
+    shell.display_formatter.formatters[VALUE_MIME] = formatter
+    for module in ("pandas", "pandas.core.frame"):
+        formatter.for_type_by_name(module, "DataFrame", describe_table)
+    for module in ("pandas", "pandas.core.series"):
+        formatter.for_type_by_name(module, "Series", describe_series)
+    formatter.for_type_by_name("numpy", "ndarray", describe_array)
+    return formatter
+
+
+def describe_table(table: Any, *_: Any) -> dict[str, Any]:
+    """Return kind, shape, types and the first rows of a DataFrame."""
+    import pandas as pd
+
+    with pd.option_context("display.width", 160, "display.max_columns", 30,
+                           "display.max_colwidth", 60):  # fmt: skip
+        preview = table.head(PREVIEW_ROWS).to_string(max_cols=30)
+    dtypes = [[str(name), str(dtype)] for name, dtype in table.dtypes.items()][:MAX_COLUMNS]
+    return {"kind": "DataFrame", "shape": list(table.shape), "dtypes": dtypes, "preview": preview}
+
+
+def describe_series(series: Any, *_: Any) -> dict[str, Any]:
+    """Return kind, shape, type and the first values of a Series; short ones whole."""
+    rows = len(series) if len(series) <= 2 * PREVIEW_ROWS else PREVIEW_ROWS
+    return {
+        "kind": "Series",
+        "shape": list(series.shape),
+        "dtypes": [[str(series.name), str(series.dtype)]],
+        "preview": series.head(rows).to_string(max_rows=None),
+    }
+
+
+def describe_array(array: Any, *_: Any) -> dict[str, Any]:
+    """Return kind, shape, type and numpy's own short form of an array."""
+    return {
+        "kind": "ndarray",
+        "shape": list(array.shape),
+        "dtypes": [["", str(array.dtype)]],
+        "preview": repr(array)[:2000],
+    }
+
+
+class DisplayCap:
+    """Keep displays within bounds; registered as a hook of IPython's two publishers."""
+
+    def __init__(self, remember: Callable[[str], None]) -> None:
+        self._remember = remember
+        self._chars = 0
+
+    def begin(self) -> None:
+        """Start counting for a new cell."""
+        self._chars = 0
+
+    def __call__(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the message, cut where it is too large, or None when the cell showed enough."""
+        data = message.get("content", {}).get("data")
+        if not isinstance(data, dict):
+            return message
+        for mime, value in list(data.items()):
+            size = len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
+            if size > (MAX_BINARY if mime.startswith("image/") else MAX_TEXT):
+                del data[mime]
+                data.setdefault("text/plain", f"[{mime} of {size:,} characters: too large to show]")
+            else:
+                self._chars += size
+        if isinstance(data.get("text/plain"), str):
+            self._remember(data["text/plain"] + "\n")
+        if self._chars > MAX_CELL:
+            message["content"]["data"] = {
+                "text/plain": f"[not shown: this cell displayed more than {MAX_CELL:,} characters]"
+            }
+        return message
+
+
+class FinalAnswer:
+    """The function ``final_answer``: the first call of a run gives the answer."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._given = False
+        self.__name__ = "final_answer"
+        self.__doc__ = "End the run with this value as the answer: text, number, table or figure."
+
+    def begin(self) -> None:
+        """Accept an answer again: a new cell began, and it only began if the run goes on."""
+        self._given = False
+
+    def __call__(self, value: Any) -> None:
+        """Publish the value as the answer."""
+        if self._given:
+            sys.stderr.write("final_answer was called already; only the first call counts\n")
+            return
+        self._given = True
+        assert self._shell.display_formatter is not None
+        data, metadata = self._shell.display_formatter.format(value)
+        if isinstance(value, str):
+            data = {"text/plain": value[:MAX_TEXT]}
+        data[ANSWER_MIME] = {"kind": type(value).__name__, "value": as_json(value)}
+        metadata["kernel_agent"] = {"role": "answer"}
+        self._shell.display_pub.publish(data, metadata)
+
+    def __repr__(self) -> str:
+        return "final_answer(value): ends the run with this value as the answer"
+
+
+def as_json(value: Any) -> Any:
+    """Return the value in JSON types, or None where it has no short form in them."""
+    try:
+        plain = _plain(value, depth=0)
+        return plain if len(json.dumps(plain, allow_nan=False)) <= ANSWER_CHARS else None
+    except (TypeError, ValueError, RecursionError, OverflowError):
+        return None
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if depth > 20:
+        raise ValueError("too deep")
+    if value is None or isinstance(value, (bool, int, str)):
+        return value if type(value) in (bool, int, str, type(None)) else _base(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(v, depth + 1) for v in value]
+    return _plain_of_library(value, depth)
+
+
+def _base(value: Any) -> Any:
+    """Return an enum member or another subclass as the plain value that it is."""
+    return int(value) if isinstance(value, int) else str(value)
+
+
+def _plain_of_library(value: Any, depth: int) -> Any:
+    name = type(value).__name__
+    if name == "DataFrame":
+        if len(value) > ANSWER_ROWS:
+            raise ValueError("too many rows")
+        table = (
+            value if value.index.nlevels == 1 and value.index.name is None else value.reset_index()
+        )
+        return json.loads(table.to_json(orient="records", date_format="iso"))
+    if name == "Series":
+        if len(value) > ANSWER_ROWS:
+            raise ValueError("too many values")
+        return json.loads(value.to_json(date_format="iso"))
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if hasattr(value, "item") and getattr(value, "size", 0) == 1:  # a numpy scalar
+        return _plain(value.item(), depth + 1)
+    if hasattr(value, "tolist"):  # an array
+        return _plain(value.tolist(), depth + 1)
+    raise TypeError(name)

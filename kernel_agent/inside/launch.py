@@ -1,0 +1,60 @@
+"""Start the kernel: ``python launch.py -f CONNECTION_FILE``.
+
+Run by the kernel provisioner, by path, with the interpreter that the cells are to run in.
+Settings come from ``agent.json`` beside the connection file; without it the defaults hold, so
+that the same launcher serves as a plain kernelspec.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+
+NAME = "_kernel_agent_inside"
+
+
+def load_inside() -> ModuleType:
+    """Load this folder as a package of its own name, without leaving it on ``sys.path``."""
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
+    spec = importlib.util.spec_from_file_location(
+        NAME, here / "__init__.py", submodule_search_locations=[str(here)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[NAME] = package
+    spec.loader.exec_module(package)
+    return package
+
+
+def settings_beside(connection_file: str) -> dict[str, object]:
+    """Return what the host wrote for this kernel, or nothing."""
+    path = Path(connection_file).with_name("agent.json")
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def main(argv: list[str]) -> None:
+    """Run the kernel until it is shut down or its host ends."""
+    # The debugger is a tenth of a second of start-up and 8 MB that no agent uses; ipykernel runs
+    # without it. The entry is removed again below, so that a cell may still import it.
+    sys.modules["debugpy"] = None  # type: ignore[assignment]  # the documented way to block it
+    load_inside()
+    from importlib import import_module
+
+    watch = import_module(f"{NAME}.watch")
+    app_module = import_module(f"{NAME}.app")
+
+    connection_file = argv[argv.index("-f") + 1]
+    watch.end_with_parent(os.environ.pop("JPY_PARENT_PID", ""), Path(connection_file).parent)
+    app = app_module.start(connection_file, settings_beside(connection_file))
+    del sys.modules["debugpy"]
+    app.start()
+
+
+if __name__ == "__main__":
+    main(sys.argv)

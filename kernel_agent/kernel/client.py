@@ -1,0 +1,317 @@
+"""Our client for a running kernel: four sockets, read as soon as they have something, no loss.
+
+Written over jupyter_client's ``Session`` (which signs and packs messages) instead of its
+clients, because those wait for fixed times, poll, and rely on a socket that drops messages
+(measured; ``docs/design.md``, "Kernel"). The protocol is
+https://jupyter-client.readthedocs.io/en/stable/messaging.html.
+
+The sockets are read from the event loop by their file descriptor. That descriptor only tells of
+*changes* (http://api.zeromq.org/4-3:zmq-getsockopt, ZMQ_FD), and sending takes such a change
+away, so a socket is read until it is empty: when its descriptor says so, and after each send.
+
+A cell is over when the kernel has said ``idle`` for it on the output channel *and* has replied:
+everything that the cell printed was sent before that ``idle`` on the same socket, and the socket
+keeps everything. The kernel is hostile: whatever it sends is checked or counted, never believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import zmq
+from jupyter_client.session import DELIM, Session
+
+from kernel_agent.kernel.outputs import Collector
+from kernel_agent.records import CellError, OutputDict
+
+MAX_MESSAGE = 256 * 1024 * 1024  # bytes; larger ones are refused by libzmq: the last defence
+RECONNECT_MS = 2  # until the kernel has bound its sockets; libzmq's default is 100
+BATCH = 200  # messages read before the event loop gets its turn
+REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
+
+OnOutput = Callable[[OutputDict], None]
+OnRequest = Callable[[str], Awaitable[str]]
+
+
+class Cell:
+    """A cell that is running: what it has put out, and whether it is over."""
+
+    def __init__(self, step: int, on_output: OnOutput | None, on_request: OnRequest | None) -> None:
+        self.collector = Collector(on_output, step=step)
+        self.on_request = on_request
+        self.reply: dict[str, Any] | None = None
+        self.idle = False
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def advance(self) -> None:
+        """Mark the cell as over when both halves of its end have come."""
+        if self.idle and self.reply is not None and not self.over.done():
+            self.over.set_result(None)
+
+    @property
+    def error(self) -> CellError | None:
+        """The exception in the reply, if it was one."""
+        reply = self.reply or {}
+        if reply.get("status") not in ("error", "aborted"):
+            return None
+        traceback = reply.get("traceback")
+        lines = tuple(map(str, traceback)) if isinstance(traceback, list) else ()
+        return CellError(
+            ename=str(reply.get("ename", "Aborted")),
+            evalue=str(reply.get("evalue", "")),
+            traceback=lines,
+        )
+
+
+class KernelClient:
+    """Speak to one kernel.
+
+    Parameters
+    ----------
+    info
+        The connection: ``transport`` (always ``ipc``), ``ip`` (the path before ``-port``),
+        the five ports and ``key``, as in a connection file.
+    """
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        key = info["key"]
+        self._session = Session(key=key if isinstance(key, bytes) else str(key).encode())
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._cells: dict[str, Cell] = {}
+        self._requests: set[asyncio.Task[None]] = set()
+        self._shell = self._connect(zmq.DEALER, info, "shell")
+        self._control = self._connect(zmq.DEALER, info, "control")
+        self._stdin = self._connect(zmq.DEALER, info, "stdin")
+        self._iopub = self._connect(zmq.SUB, info, "iopub")
+        self._handlers: tuple[tuple[zmq.Socket[bytes], Callable[[dict[str, Any]], None]], ...] = (
+            (self._iopub, self._on_iopub),
+            (self._shell, self._on_reply),
+            (self._control, self._on_reply),
+            (self._stdin, self._on_stdin),
+        )
+        self.welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the kernel's output channel has greeted us: from then on nothing is missed."""
+        self.ignored = 0
+        """Messages that were not valid or belonged to nothing that is running."""
+        self.late: list[OutputDict] = []
+        """Outputs of cells that were over already, for the next cell to show."""
+
+    def _connect(self, kind: int, info: dict[str, Any], channel: str) -> zmq.Socket[bytes]:
+        socket = self._context.socket(kind)
+        socket.linger = 0
+        socket.reconnect_ivl = RECONNECT_MS
+        socket.maxmsgsize = MAX_MESSAGE
+        socket.rcvhwm = 0  # keep everything: with a limit, output and the cell's end are dropped
+        if kind == zmq.DEALER:
+            # One identity on all channels: the kernel routes input requests by it.
+            socket.identity = self._session.bsession
+        else:
+            socket.subscribe(b"")
+        socket.connect(f"{info['transport']}://{info['ip']}-{info[channel + '_port']}")
+        return socket
+
+    def start(self) -> None:
+        """Begin to read; called once, with the event loop running."""
+        loop = asyncio.get_running_loop()
+        for socket, handle in self._handlers:
+            loop.add_reader(int(socket.fd), self._read, socket, handle)
+            loop.call_soon(self._read, socket, handle)
+
+    def execute(
+        self,
+        code: str,
+        *,
+        step: int,
+        on_output: OnOutput | None = None,
+        on_request: OnRequest | None = None,
+        silent: bool = False,
+    ) -> Cell:
+        """Send a cell and return it at once; wait for ``cell.over``.
+
+        Parameters
+        ----------
+        code
+            The source, magics allowed.
+        step
+            The number under which the kernel counts it.
+        on_output
+            Called with each output as it arrives.
+        on_request
+            Called with each host call's text; returns the reply's text.
+        """
+        cell = Cell(step, on_output, on_request)
+        for output in self.late:
+            cell.collector.add(output)
+        self.late = []
+        msg = self._session.msg(
+            "execute_request",
+            {
+                "code": code,
+                "silent": silent,
+                "store_history": False,
+                "user_expressions": {},
+                "allow_stdin": on_request is not None,
+                "stop_on_error": False,
+            },
+            metadata={"kernel_agent": {"step": step}},
+        )
+        self._cells[msg["header"]["msg_id"]] = cell
+        self._send(self._shell, msg)
+        return cell
+
+    def forget(self, cell: Cell) -> None:
+        """Stop collecting for a cell; what still comes of it is shown with the next one."""
+        self._cells = {k: c for k, c in self._cells.items() if c is not cell}
+
+    def interrupt(self) -> None:
+        """Raise KeyboardInterrupt in the running cell, also in one that awaits.
+
+        An awaiting cell only notices when its event loop wakes up (ipykernel issue 881): the
+        second message wakes it.
+        """
+        self._send(self._control, self._session.msg("interrupt_request", {}))
+        self._send(self._shell, self._session.msg("kernel_info_request", {}))
+
+    def shutdown(self) -> None:
+        """Ask the kernel to end itself."""
+        self._send(self._control, self._session.msg("shutdown_request", {"restart": False}))
+
+    async def close(self) -> None:
+        """Stop reading and close the sockets."""
+        loop = asyncio.get_running_loop()
+        for socket, _ in self._handlers:
+            loop.remove_reader(int(socket.fd))
+        for task in self._requests:
+            task.cancel()
+        await asyncio.gather(*self._requests, return_exceptions=True)
+        self._context.destroy(linger=0)
+
+    # --- sending and reading ---------------------------------------------------------------
+
+    def _send(self, socket: zmq.Socket[bytes], msg: dict[str, Any]) -> None:
+        # Sockets to a local kernel have no send limit: this neither blocks nor fails.
+        socket.send_multipart(self._session.serialize(msg))
+        handle = next(h for s, h in self._handlers if s is socket)
+        asyncio.get_running_loop().call_soon(self._read, socket, handle)
+
+    def _read(self, socket: zmq.Socket[bytes], handle: Callable[[dict[str, Any]], None]) -> None:
+        for _ in range(BATCH):
+            if socket.closed:
+                return
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            try:
+                handle(self._unpack(frames))
+            except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+                # Not signed with our key, not a message, or without what a message has.
+                self.ignored += 1
+        # A flood must not keep the loop from everything else: come back for the rest.
+        asyncio.get_running_loop().call_soon(self._read, socket, handle)
+
+    def _unpack(self, frames: list[bytes]) -> dict[str, Any]:
+        """Check the signature and read the parts that we use.
+
+        ``Session.deserialize`` would also turn dates in all of them into objects, for half a
+        millisecond a cell.
+        """
+        start = frames.index(DELIM)
+        signature, header, parent, metadata, content = frames[start + 1 : start + 6]
+        expected = self._session.sign([header, parent, metadata, content])
+        if not hmac.compare_digest(signature, expected):
+            raise ValueError("wrong signature")
+        head = json.loads(header)
+        return {
+            "header": head,
+            "msg_type": head["msg_type"],
+            "parent_header": json.loads(parent),
+            "content": json.loads(content),
+        }
+
+    def _cell_of(self, msg: dict[str, Any]) -> Cell | None:
+        return self._cells.get(msg["parent_header"].get("msg_id"))
+
+    def _on_iopub(self, msg: dict[str, Any]) -> None:
+        kind, cell = msg["msg_type"], self._cell_of(msg)
+        if kind == "status":
+            if cell is not None and msg["content"]["execution_state"] == "idle":
+                cell.idle = True
+                cell.advance()
+        elif kind == "iopub_welcome":
+            if not self.welcome.done():
+                self.welcome.set_result(None)
+        elif cell is not None:
+            cell.collector.add_message(kind, msg["content"])
+        elif kind in ("stream", "display_data", "execute_result", "error"):
+            self._on_late(kind, msg["content"])
+
+    def _on_late(self, kind: str, content: dict[str, Any]) -> None:
+        """Keep what a thread or child of an earlier cell puts out: the next cell shows it."""
+        running = next(reversed(self._cells.values()), None)
+        if running is not None:
+            running.collector.add_message(kind, content)
+            return
+        collector = Collector(None, self.late)
+        collector.add_message(kind, content)
+        self.late = collector.outputs()
+
+    def _on_reply(self, msg: dict[str, Any]) -> None:
+        cell = self._cell_of(msg)
+        if cell is not None and msg["msg_type"] == "execute_reply":
+            cell.reply = dict(msg["content"])
+            cell.advance()
+
+    def _on_stdin(self, msg: dict[str, Any]) -> None:
+        if msg["msg_type"] != "input_request":
+            self.ignored += 1
+            return
+        task = asyncio.create_task(self._answer(msg))
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
+
+    async def _answer(self, msg: dict[str, Any]) -> None:
+        cell = self._cell_of(msg)
+        if cell is None or cell.on_request is None:
+            value = ""
+        else:
+            value = await cell.on_request(str(msg["content"].get("prompt", "")))
+        reply = self._session.msg("input_reply", {"value": value}, parent=msg)
+        self._send(self._stdin, reply)
+
+
+async def over(
+    cell: Cell, *, died: asyncio.Future[None], seconds_left: Callable[[], float | None]
+) -> str:
+    """Wait for a cell: return ``over``, ``died`` or ``timeout``.
+
+    Parameters
+    ----------
+    died
+        Done when the kernel's process has ended.
+    seconds_left
+        Asked again and again, because waiting for a person stops the clock.
+    """
+    half_since: float | None = None
+    while True:
+        left = seconds_left()
+        if left is not None and left <= 0:
+            return "timeout"
+        await asyncio.wait(
+            (cell.over, died),
+            timeout=1.0 if left is None else min(left, 1.0),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if cell.over.done():
+            return "over"
+        if died.done():
+            return "died"
+        if cell.reply is not None:
+            half_since = half_since or time.monotonic()
+            if time.monotonic() - half_since > REPLY_GRACE_S:
+                return "over"

@@ -1,0 +1,313 @@
+"""What a model is shown of a cell: the little text and the few pictures that it can act on.
+
+Pure: nbformat outputs in, an :class:`~kernel_agent.records.Observation` out. What a cell put out
+comes in the order in which it came: printed text, stderr (marked), tables as shape, types and a
+preview, figures as pictures beside one line each, the last value. A failed cell ends with its
+error, of which the message is never cut away. Long text keeps its head and tail, with the
+handle that reopens the whole of it in the kernel.
+
+The outputs come from a hostile kernel: every field is checked before it is used, and what does
+not fit falls back to its text, or to one line that names it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from itertools import groupby
+from typing import Any
+
+from kernel_agent.kernel.figures import FORMATS, figure
+from kernel_agent.kernel.tracebacks import cut_native, cut_traceback
+from kernel_agent.records import CellError, CellResult, Image, Observation, OutputDict
+from kernel_agent.text import one_line, plain, shorten
+
+VALUE_MIME = "application/vnd.kernel-agent.value+json"
+NOTHING = "(the cell ran and printed nothing)"
+MAX_HTML = 200_000  # characters of HTML read, when there is no text
+MAX_DTYPES = 600  # characters of the line of column types
+MIN_SHARE = 200  # characters below which a part is not shortened on its own
+
+_INTERNAL = re.compile(r"application/vnd\.kernel-agent\.")
+_MIME = re.compile(r"[\w.+/-]{1,80}")
+# The text of these says nothing; another representation does.
+_TELLS_NOTHING = re.compile(r"<(?:IPython\.core\.display\.\w+ object|Figure size [^>]*)>\s*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """One output as text, with its picture."""
+
+    text: str
+    image: Image | None = None
+
+
+def observe(
+    result: CellResult, *, step: int, max_chars: int = 8000, max_images: int = 4
+) -> Observation:
+    """Return what a model is shown of a cell.
+
+    Parameters
+    ----------
+    result
+        What the cell did; its outputs may hold anything.
+    step
+        The step's number, under which the kernel keeps the full text.
+    max_chars
+        Upper bound of the whole text.
+    max_images
+        Pictures passed on; further ones are named in the text only.
+
+    Examples
+    --------
+    >>> printed = {"output_type": "stream", "name": "stdout", "text": "42"}
+    >>> observe(CellResult(status="ok", outputs=(printed,)), step=1).text
+    '42'
+    """
+    where = f"outputs[{step}] holds the full text"
+    first = _ending(result)
+    before, message = _errors(result)
+    parts = _few_images(list(_parts(result)), max_images)
+
+    kept = shorten(message, max(max_chars * 3 // 4 - len(first), 20), where=where)
+    room = max(max_chars - len(first) - len(kept) - 3, 0)
+    frames = shorten(before, room // 2)
+    texts = [part.text for part in parts]
+    body = _fit(texts, room - len(frames), where)
+    text = "\n".join(piece for piece in (first, *body, frames, kept) if piece.strip())
+    return Observation(
+        text=text[:max_chars] or NOTHING,
+        images=tuple(part.image for part in parts if part.image),
+        shortened=(kept, frames, body) != (message, before, texts),
+    )
+
+
+def _ending(result: CellResult) -> str:
+    """Say in one line how a cell ended that neither ran through nor raised."""
+    match result.status:
+        case "timeout":
+            return (
+                f"The cell was interrupted after {result.seconds:.0f} s: it took longer than a "
+                "cell may take. The variables that it had set are kept. Do less at a time."
+            )
+        case "interrupted":
+            return "The cell was interrupted by the user. The variables that it had set are kept."
+        case "dead":
+            reason = one_line(result.error.evalue, 300) if result.error else ""
+            return (
+                f"The kernel ended ({reason or 'for an unknown reason'}): all variables are gone. "
+                "Import and load again what the next cell needs."
+            )
+    return ""
+
+
+def _errors(result: CellResult) -> tuple[str, str]:
+    """Return how the errors came about, and the message that ended the cell."""
+    if result.status == "dead":
+        return "", ""
+    errors = [_error_of(o) for o in result.outputs if o.get("output_type") == "error"]
+    last = result.error or (errors[-1] if errors else None)
+    if last is None:
+        return "", ""
+    same = [e for e in errors if (e.ename, e.evalue) == (last.ename, last.evalue)]
+    if not last.traceback and same:
+        last = same[-1]
+    cut = cut_traceback(last)
+    earlier = [cut_traceback(error).message for error in errors if error not in same]
+    return "\n".join([*earlier, cut.before]).strip("\n"), cut.message
+
+
+def _error_of(output: OutputDict) -> CellError:
+    traceback = output.get("traceback")
+    lines = traceback if isinstance(traceback, Sequence) and not isinstance(traceback, str) else ()
+    return CellError(
+        ename=str(output.get("ename", "Error")),
+        evalue=str(output.get("evalue", "")),
+        traceback=tuple(line for line in lines if isinstance(line, str)),
+    )
+
+
+# --- outputs to parts ----------------------------------------------------------------------
+
+
+def _parts(result: CellResult) -> Iterator[_Part]:
+    answered = False
+    for (kind, name), group in groupby(result.outputs, key=_stream_key):
+        if kind == "stream":
+            text = cut_native(plain("".join(_text(o.get("text")) for o in group))).strip("\n")
+            if text.strip():
+                yield _Part(text=f"[stderr]\n{text}" if name == "stderr" else text)
+            continue
+        for output in group:
+            if kind in ("execute_result", "display_data"):
+                answered = answered or _is_answer(output)
+                yield _display(output)
+    if result.answer and not answered:
+        yield _Part(text=f"Final answer: {plain(result.answer.text)}")
+
+
+def _stream_key(output: OutputDict) -> tuple[Any, Any]:
+    kind = output.get("output_type")
+    return kind, output.get("name") if kind == "stream" else None
+
+
+def _is_answer(output: OutputDict) -> bool:
+    ours = _mapping(_mapping(output.get("metadata")).get("kernel_agent"))
+    return ours.get("role") == "answer"
+
+
+def _display(output: OutputDict) -> _Part:
+    data = _mapping(output.get("data"))
+    part = _figure(data) or _Part(text=_described(data.get(VALUE_MIME)) or _as_text(data))
+    if _is_answer(output):
+        return _Part(text=f"Final answer: {part.text}", image=part.image)
+    return part
+
+
+def _figure(data: Mapping[str, Any]) -> _Part | None:
+    for media_type in FORMATS:
+        if media_type in data:
+            line, image = figure(media_type, _text(data[media_type]))
+            return _Part(text=line, image=image)
+    return None
+
+
+def _as_text(data: Mapping[str, Any]) -> str:
+    """Return the best text of a display: its own, its HTML's, its source, or its type's name."""
+    text = plain(_text(data.get("text/plain"))).strip("\n")
+    if text and not _TELLS_NOTHING.fullmatch(text):
+        return text
+    if "text/html" in data:
+        return _html_text(_text(data["text/html"])) or "[text/html without text]"
+    for mime in ("text/markdown", "text/latex"):
+        if mime in data:
+            return plain(_text(data[mime])).strip("\n")
+    if "application/json" in data:
+        return plain(json.dumps(data["application/json"], ensure_ascii=False, default=str))
+    named = [m for m in data if _MIME.fullmatch(str(m)) and m != "text/plain"]
+    named = [m for m in named if not _INTERNAL.match(m)]
+    return text or f"[shown: {', '.join(named[:5]) or 'something without a readable form'}]"
+
+
+def _described(value: Any) -> str:
+    """Return the kernel's description of a table or array as text, or empty when it is none."""
+    value = _mapping(value)
+    kind, preview, shape = value.get("kind"), value.get("preview"), value.get("shape")
+    if kind not in ("DataFrame", "Series", "ndarray") or not isinstance(preview, str):
+        return ""
+    if not isinstance(shape, list) or not 0 <= len(shape) <= 32 or not all(map(_is_size, shape)):
+        return ""
+    if kind == "DataFrame" and len(shape) == 2:
+        size = f"{_count(shape[0], 'row')} x {_count(shape[1], 'column')}"
+    elif kind == "Series" and len(shape) == 1:
+        size = _count(shape[0], "value")
+    else:
+        size = "shape " + (" x ".join(map(str, shape)) or "()")
+    columns = shape[1] if kind == "DataFrame" and len(shape) == 2 else 0
+    lines = [f"{kind}: {size}", _dtypes(value.get("dtypes"), columns), plain(preview).strip("\n")]
+    return "\n".join(line for line in lines if line)
+
+
+def _dtypes(dtypes: Any, columns: int) -> str:
+    """Return column types grouped by type, in order of first appearance, cut when wide."""
+    pairs = [
+        (one_line(pair[0], 60), one_line(pair[1], 60))
+        for pair in (dtypes if isinstance(dtypes, list) else [])[:1000]
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, str) for x in pair)
+    ]
+    groups: dict[str, list[str]] = {}
+    for name, dtype in pairs:
+        groups.setdefault(dtype, []).append(name)
+    shown, used = [], 0
+    for dtype, names in groups.items():
+        kept = [n for n in names if (used := used + len(n) + 2) <= MAX_DTYPES]
+        if kept:
+            shown.append(f"{dtype}: {', '.join(kept)}".rstrip(": "))
+        used += len(dtype) + 4
+    listed = sum(len(names) for names in groups.values()) if used <= MAX_DTYPES else None
+    cut = listed is None or listed < columns
+    return "; ".join(shown) + ("; … (df.dtypes has the rest)" if shown and cut else "")
+
+
+def _html_text(html: str) -> str:
+    reader = _HtmlText()
+    reader.feed(html[:MAX_HTML])
+    reader.close()
+    lines = (" ".join(line.split()) for line in plain("".join(reader.texts)).split("\n"))
+    return "\n".join(line for line in lines if line)
+
+
+class _HtmlText(HTMLParser):
+    """Collects the text of HTML, a line a row or block."""
+
+    _BREAKS = frozenset(("p", "div", "br", "tr", "li", "h1", "h2", "h3", "h4", "pre"))
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.texts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, _attrs: list[tuple[str, str | None]]) -> None:
+        self._hidden += tag in ("script", "style")
+        self.texts.append("\n" if tag in self._BREAKS else "  " if tag in ("td", "th") else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden = max(self._hidden - (tag in ("script", "style")), 0)
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.texts.append(data.replace("\n", " "))
+
+
+# --- fitting -------------------------------------------------------------------------------
+
+
+def _few_images(parts: list[_Part], max_images: int) -> list[_Part]:
+    kept: list[_Part] = []
+    count = 0
+    for part in parts:
+        count += part.image is not None
+        if part.image is not None and count > max_images:
+            note = f", not shown: a cell shows at most {max_images} pictures]"
+            part = _Part(text=part.text.removesuffix("]") + note)  # noqa: PLW2901 - same part, told
+        kept.append(part)
+    return kept
+
+
+def _fit(texts: list[str], room: int, where: str) -> list[str]:
+    """Share the room fairly: short parts stay whole, long ones are shortened alike."""
+    room -= max(len(texts) - 1, 0)
+    if sum(map(len, texts)) <= room:
+        return texts
+    left, waiting = max(room, 0), len(texts)
+    share = left
+    for length in sorted(map(len, texts)):
+        share = left // waiting
+        if length > share:
+            break
+        left, waiting = left - length, waiting - 1
+    if share < MIN_SHARE:
+        return [shorten("\n".join(texts), max(room, 0), where=where)]
+    return [shorten(text, share, where=where) for text in texts]
+
+
+def _text(value: Any) -> str:
+    """Return nbformat's multi-line text (a string or a list of strings) as one string."""
+    if isinstance(value, list):
+        return "".join(item for item in value if isinstance(item, str))
+    return value if isinstance(value, str) else ""
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,171 @@
+"""From output messages to notebook outputs: what a cell has put out, in order, within bounds.
+
+Pure: it takes message contents and holds nbformat dicts. Contents come from a hostile kernel, so
+every field is checked for its type before it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kernel_agent.records import Answer, OutputDict
+
+ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
+MAX_CELL = 128 * 1024 * 1024  # characters kept of one cell; our kernel's own cap is lower
+MAX_OUTPUTS = 20_000  # outputs kept of one cell
+
+
+class Collector:
+    """The outputs of one cell.
+
+    Parameters
+    ----------
+    on_output
+        Called with each output as it arrives (text of a stream comes in pieces).
+    start
+        Outputs that are there already.
+    step
+        The cell's number, shown as its execution count.
+    """
+
+    def __init__(
+        self,
+        on_output: Callable[[OutputDict], None] | None = None,
+        start: Iterable[OutputDict] = (),
+        step: int | None = None,
+    ) -> None:
+        self._on_output = on_output
+        self._step = step
+        self._outputs: list[OutputDict] = []
+        self._texts: dict[int, list[str]] = {}  # pieces of the stream outputs, joined at the end
+        self._displays: dict[str, list[int]] = {}
+        self._clear_next = False
+        self._size = 0
+        self._left_out = 0
+        self.answer: Answer | None = None
+        for output in start:
+            self.add(output)
+
+    def add_message(self, kind: str, content: dict[str, Any]) -> None:
+        """Take one output-channel message of the cell.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            When it is not what its kind promises; the caller counts it as ignored.
+        """
+        if kind == "stream":
+            self.add(
+                {"output_type": "stream", "name": _stream_name(content), "text": content["text"]}
+            )
+        elif kind in ("display_data", "execute_result"):
+            self._add_display(kind, content)
+        elif kind == "update_display_data":
+            self._update(content)
+        elif kind == "clear_output":
+            self._clear(wait=bool(content.get("wait")))
+        elif kind == "error":
+            self.add(_error(content))
+
+    def add(self, output: OutputDict) -> None:
+        """Keep one output, unless the cell has put out more than is kept."""
+        if self._clear_next:
+            self._clear(wait=False)
+        size = _size(output)
+        if self._size + size > MAX_CELL or len(self._outputs) >= MAX_OUTPUTS:
+            self._left_out += 1
+            return
+        self._size += size
+        if output["output_type"] == "stream":
+            self._add_text(output)
+        else:
+            self._outputs.append(output)
+        if self._on_output:
+            self._on_output(output)
+
+    def outputs(self) -> list[OutputDict]:
+        """Return the outputs so far, consecutive pieces of one stream joined."""
+        for index, pieces in self._texts.items():
+            self._outputs[index]["text"] = "".join(pieces)
+            pieces[:] = [self._outputs[index]["text"]]
+        kept = list(self._outputs)
+        if self._left_out:
+            text = f"… {self._left_out:,} more outputs were not kept: the cell put out too much …\n"
+            kept.append({"output_type": "stream", "name": "stderr", "text": text})
+        return kept
+
+    def _add_text(self, output: OutputDict) -> None:
+        text = output["text"]
+        if not isinstance(text, str):
+            raise TypeError("stream text is not text")
+        last = len(self._outputs) - 1
+        if last in self._texts and self._outputs[last]["name"] == output["name"]:
+            self._texts[last].append(text)
+            return
+        self._outputs.append({**output, "text": ""})
+        self._texts[last + 1] = [text]
+
+    def _add_display(self, kind: str, content: dict[str, Any]) -> None:
+        data, metadata = _bundle(content)
+        output: OutputDict = {"output_type": kind, "data": data, "metadata": metadata}
+        if kind == "execute_result":
+            output["execution_count"] = self._step
+        if ANSWER_MIME in data and self.answer is None:
+            self.answer = answer_of(data)
+        self.add(output)
+        display_id = (content.get("transient") or {}).get("display_id")
+        if isinstance(display_id, str) and self._outputs and self._outputs[-1] is output:
+            self._displays.setdefault(display_id, []).append(len(self._outputs) - 1)
+
+    def _update(self, content: dict[str, Any]) -> None:
+        data, metadata = _bundle(content)
+        display_id = str((content.get("transient") or {}).get("display_id"))
+        for index in self._displays.get(display_id, ()):
+            if index < len(self._outputs):
+                self._outputs[index].update(data=data, metadata=metadata)
+
+    def _clear(self, *, wait: bool) -> None:
+        self._clear_next = wait
+        if not wait:
+            self._outputs, self._texts, self._displays = [], {}, {}
+
+
+def answer_of(data: dict[str, Any]) -> Answer:
+    """Read what ``final_answer`` published; the value is plain JSON already."""
+    ours = data[ANSWER_MIME]
+    described = ours if isinstance(ours, dict) else {}
+    kind = str(described.get("kind", "text"))[:100]
+    text = data.get("text/plain", "")
+    return Answer(
+        text=text if isinstance(text, str) else str(text), value=described.get("value"), kind=kind
+    )
+
+
+def _stream_name(content: dict[str, Any]) -> str:
+    return "stderr" if content.get("name") == "stderr" else "stdout"
+
+
+def _bundle(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    data, metadata = content["data"], content.get("metadata", {})
+    if not isinstance(data, dict) or not isinstance(metadata, dict):
+        raise TypeError("display data is not a mapping")
+    return dict(data), dict(metadata)
+
+
+def _error(content: dict[str, Any]) -> OutputDict:
+    traceback = content.get("traceback")
+    return {
+        "output_type": "error",
+        "ename": str(content.get("ename", "Error")),
+        "evalue": str(content.get("evalue", "")),
+        "traceback": [str(line) for line in traceback] if isinstance(traceback, list) else [],
+    }
+
+
+def _size(output: OutputDict) -> int:
+    if output["output_type"] == "stream":
+        return len(output["text"])
+    if output["output_type"] == "error":
+        return sum(map(len, output["traceback"]))
+    return sum(len(v) if isinstance(v, str) else 200 for v in output.get("data", {}).values())

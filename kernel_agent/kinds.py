@@ -1,0 +1,312 @@
+"""What a data file is: its kind by its name, and whether its content agrees.
+
+Reads at most the first megabyte and a few bytes of the end. The check is lenient: preambles, ragged
+last columns, odd encodings and unknown kinds are accepted, because the agent can look at them
+itself. What is refused is what no reader could make sense of, with one line that says what it is
+and what to do.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import BinaryIO
+
+from kernel_agent.errors import InputError
+
+SAMPLE_BYTES = 1 << 20
+"""How much of a file is looked at: thousands of rows, parsed in some ten milliseconds."""
+
+_NUL_BYTES = 1 << 16
+
+KINDS = {
+    ".csv": "CSV",
+    ".tsv": "TSV",
+    ".tab": "TSV",
+    ".jsonl": "JSON lines",
+    ".ndjson": "JSON lines",
+    ".json": "JSON",
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".xlsx": "Excel",
+    ".xlsm": "Excel",
+    ".xls": "Excel",
+    ".txt": "text",
+}
+"""The kinds that are known by a file's ending; everything else is ``other``."""
+
+_OLE = b"\xd0\xcf\x11\xe0"
+_AS_IS = "or name it .txt to hand it over as it is"
+
+# What a file that should be text is instead, by its first bytes.
+_SIGNATURES = (
+    (b"PK\x03\x04", "a ZIP archive or an Excel workbook"),
+    (b"\x1f\x8b", "compressed with gzip"),
+    (b"BZh", "compressed with bzip2"),
+    (b"\xfd7zXZ\x00", "compressed with xz"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (_OLE, "an old Excel or Word document"),
+    (b"PAR1", "a Parquet file"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+    (b"%PDF-", "a PDF document"),
+    (b"\x89PNG", "a PNG picture"),
+    (b"\xff\xd8\xff", "a JPEG picture"),
+    (b"\x89HDF", "an HDF5 file"),
+)
+_BOMS = (
+    (b"\xef\xbb\xbf", "utf-8-sig"),
+    (b"\xff\xfe\x00\x00", "utf-32"),
+    (b"\x00\x00\xfe\xff", "utf-32"),
+    (b"\xff\xfe", "utf-16"),
+    (b"\xfe\xff", "utf-16"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sample:
+    """The beginning of a file; ``whole`` says that there is no more."""
+
+    path: Path
+    head: bytes
+    whole: bool
+
+    def refused(self, fault: str, advice: str) -> InputError:
+        return InputError(f"{self.path} {fault}. {advice}.")
+
+
+def recognise(path: Path, file: BinaryIO) -> str:
+    """Return the kind of a data file after a look at its content.
+
+    Parameters
+    ----------
+    path
+        The name that the user gave; its ending says what the content should be.
+    file
+        The file, open at its beginning; it is left anywhere.
+
+    Returns
+    -------
+    str
+        A value of :data:`KINDS`, or ``other``.
+
+    Raises
+    ------
+    InputError
+        The caller's: the file is empty or not what its name says.
+    """
+    head = file.read(SAMPLE_BYTES)
+    sample = _Sample(path=path, head=head, whole=not file.read(1))
+    if not head:
+        raise sample.refused("is empty (0 bytes)", "Check that it is the right file")
+    suffix = path.suffix.lower() or path.resolve().suffix.lower()
+    kind = KINDS.get(suffix, "other")
+    if kind == "Parquet":
+        _check_parquet(sample, file)
+    elif kind == "Excel":
+        _check_excel(sample, file, suffix)
+    elif kind in {"JSON", "JSON lines"}:
+        return _which_json(sample, kind)
+    elif kind in {"CSV", "TSV"}:
+        _check_table(sample, _text(sample, kind), kind)
+    elif kind == "text":
+        _text(sample, kind)
+    return kind
+
+
+# --- text ------------------------------------------------------------------------------------
+
+
+def _text(sample: _Sample, kind: str) -> str:
+    """Decode the beginning of a file that should be text."""
+    head = sample.head
+    for signature, what in _SIGNATURES:
+        if head.startswith(signature):
+            advice = "Give it its proper ending, or export it as text"
+            raise sample.refused(f"is not {kind}: it is {what}", advice)
+    bom = next((name for mark, name in _BOMS if head.startswith(mark)), None)
+    text = _decode(head, bom or "utf-8")
+    wide = bom in {"utf-16", "utf-32"}
+    if (not wide and b"\0" in head[:_NUL_BYTES]) or _controls(text[:_NUL_BYTES]) > 0.02:
+        raise sample.refused(f"is not {kind}: it holds binary data", "Export it as text (UTF-8)")
+    if not text.strip():
+        raise sample.refused("holds only blank lines", "Check that it is the right file")
+    if kind != "text" and re.match(r"\s*<(!doctype html|html)\b", text, re.IGNORECASE):
+        advice = "Perhaps the download went wrong: download the file itself"
+        raise sample.refused(f"is a web page, not {kind}", advice)
+    return text
+
+
+def _decode(head: bytes, encoding: str) -> str:
+    try:
+        # Not final: the sample may end inside a character.
+        return codecs.getincrementaldecoder(encoding)().decode(head)
+    except UnicodeDecodeError:
+        return head.decode("latin-1")
+
+
+def _controls(text: str) -> float:
+    """Return the share of control characters that no text file has."""
+    return sum(1 for c in text if c < " " and c not in "\t\n\r\f\v\x1a\x1b") / max(len(text), 1)
+
+
+# --- Parquet, Excel --------------------------------------------------------------------------
+
+
+def _check_parquet(sample: _Sample, file: BinaryIO) -> None:
+    marks = {b"PAR1", b"PARE"}  # PARE: the footer is encrypted
+    file.seek(-min(len(sample.head), 4), os.SEEK_END)
+    # 12 bytes: two marks and the length of the footer between them.
+    if sample.head[:4] not in marks or file.read(4) not in marks or len(sample.head) < 12:
+        fault = "is not a complete Parquet file (PAR1 is missing at its beginning or end)"
+        raise sample.refused(fault, "Check that it was fully downloaded or written")
+
+
+def _check_excel(sample: _Sample, file: BinaryIO, suffix: str) -> None:
+    import zipfile
+
+    if sample.head.startswith(_OLE):
+        if suffix != ".xls":
+            fault = "is protected by a password or an old .xls file"
+            raise sample.refused(fault, "Save it as a plain .xlsx")
+        return
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        advice = "Open it in a spreadsheet and save it as .xlsx or .csv"
+        raise sample.refused("is not an Excel workbook, or is damaged", advice) from error
+    if not any(name.startswith("xl/") for name in names):
+        fault = "is a ZIP archive without a workbook in it"
+        raise sample.refused(fault, "Save the sheet as .xlsx or .csv")
+
+
+# --- JSON ------------------------------------------------------------------------------------
+
+
+def _which_json(sample: _Sample, kind: str) -> str:
+    """Return ``JSON`` or ``JSON lines`` by the content: their endings are often mixed up."""
+    text = _text(sample, kind)
+    as_value = _json_fault(sample, text)
+    as_lines = _json_lines_fault(sample, text)
+    if as_lines is None and (kind == "JSON lines" or as_value):
+        return "JSON lines"
+    if as_value is None:
+        return "JSON"
+    line, reason = as_lines if as_lines and kind == "JSON lines" else as_value
+    fault = f"is not valid {kind}: line {line}: {reason}"
+    raise sample.refused(fault, "Mend the file or convert it to CSV")
+
+
+def _json_fault(sample: _Sample, text: str) -> tuple[int, str] | None:
+    """Return line and reason of the first fault of one JSON value; None without a fault."""
+    try:
+        json.loads(text)
+    except RecursionError:
+        return None  # nested deeper than this check can look; its reader will tell
+    except json.JSONDecodeError as error:
+        # Where the sample ends, a sound file too is broken off.
+        at_end = error.pos > len(text) - 1024 or error.msg.startswith("Unterminated string")
+        return None if at_end and not sample.whole else (error.lineno, error.msg)
+    return None
+
+
+def _json_lines_fault(sample: _Sample, text: str) -> tuple[int, str] | None:
+    """Return line and reason of the first line that is no object or array; None without a fault."""
+    for number, line in enumerate(_lines(sample, text), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except RecursionError:
+            return None
+        except json.JSONDecodeError as error:
+            return number, error.msg
+        if not isinstance(value, (dict, list)):
+            return number, "not a JSON object"
+    return None
+
+
+def _lines(sample: _Sample, text: str) -> list[str]:
+    # Not splitlines(): it also breaks at characters that may stand inside a value.
+    lines = re.split(r"\r\n|\n|\r", text)
+    return lines if sample.whole or len(lines) == 1 else lines[:-1]
+
+
+# --- tables written as text ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """Where a row begins, and how many columns it has."""
+
+    line: int
+    width: int
+
+
+def _check_table(sample: _Sample, text: str, kind: str) -> None:
+    lines = _lines(sample, text)
+    rows, open_quote = _rows(lines, "\t" if kind == "TSV" else _delimiter(lines[:200]))
+    if open_quote and sample.whole:
+        fault = f'is not valid {kind}: a quote (") that opens in line {open_quote} never closes'
+        raise sample.refused(fault, f"Close it, {_AS_IS}")
+    odd = _first_odd(rows)
+    if odd:
+        fault = (
+            f"is not a table: line {rows[0].line} has {rows[0].width} columns, "
+            f"line {odd.line} has {odd.width}, and so on without a pattern"
+        )
+        raise sample.refused(fault, f"Mend it, {_AS_IS}")
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """Return the separator under which most lines have the same number of columns."""
+
+    def agreement(delimiter: str) -> int:
+        widths = Counter(line.count(delimiter) for line in lines if delimiter in line)
+        return max(widths.values(), default=0)
+
+    return max(",;\t|", key=agreement)
+
+
+def _rows(lines: Sequence[str], delimiter: str) -> tuple[list[_Row], int]:
+    """Return the rows that are not blank, and the line of a quote that never closes (or 0)."""
+    end = "end of the sample"
+    reader = csv.reader((line + "\n" for line in (*lines, end)), delimiter=delimiter)
+    rows: list[_Row] = []
+    row: list[str] = []
+    line = start = 1
+    try:
+        for row in reader:
+            line, start = start, reader.line_num + 1
+            if any(row):
+                rows.append(_Row(line=line, width=len(row)))
+    except csv.Error:
+        return [], 0  # a cell beyond the limit of the csv module: long, but not wrong
+    # The last line was added here: where it is not a row of its own, a quote has swallowed it.
+    return rows[:-1], 0 if row == [end] else line
+
+
+def _first_odd(rows: Sequence[_Row]) -> _Row | None:
+    """Return the first row that differs from the first one when widths follow no pattern at all.
+
+    A table is believed when most rows agree, when a block of rows agrees (the rest may be a
+    preamble or footnotes), or when the widths at least stay close together.
+    """
+    widths = sorted(row.width for row in rows)
+    if len(widths) < 3:
+        return None
+    agreeing = max(Counter(widths).values())
+    block = max(len(list(run)) for _, run in groupby(row.width for row in rows))
+    tenth = len(widths) // 10
+    close = widths[-1 - tenth] <= 2 * widths[tenth]
+    if agreeing * 2 >= len(widths) or block >= max(3, len(widths) // 5) or close:
+        return None
+    return next(row for row in rows if row.width != rows[0].width)

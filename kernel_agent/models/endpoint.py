@@ -1,0 +1,189 @@
+"""An endpoint: where it is, how it is reached, and how it is spoken of.
+
+It posts ready bytes through the official ``openai`` client, which knows addresses, keys, proxies
+and TLS, and hands the raw response out: reading it is :mod:`.replies`' part, trying again is
+:mod:`.openai`'s. It never retries and never parses.
+
+The client is imported when it is first needed, in a thread: the import costs about a second.
+What this module says of the endpoint never holds a key, a password or a header's value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import re
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from kernel_agent.errors import ModelError, UsageError
+from kernel_agent.models import failures
+from kernel_agent.models.failures import EndpointError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+
+
+class Endpoint:
+    """One OpenAI-compatible endpoint and the connections to it.
+
+    Parameters
+    ----------
+    base_url
+        Up to and including ``/v1``. None: ``OPENAI_BASE_URL``, else OpenAI's own.
+    api_key
+        None: ``OPENAI_API_KEY``. Only OpenAI's own endpoint cannot do without.
+    headers
+        Sent with every request; they may hold the ``Authorization`` instead of a key.
+    timeout_s, connect_timeout_s
+        Longest silence, and longest wait for a connection.
+
+    Raises
+    ------
+    UsageError
+        The caller's fault: an address, a key or a header that cannot be sent.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None,
+        api_key: str | None,
+        headers: Mapping[str, str] | None,
+        timeout_s: float,
+        connect_timeout_s: float,
+    ) -> None:
+        base_url = base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
+        self._address = _address(base_url)
+        self._api_key = (api_key or os.environ.get("OPENAI_API_KEY") or "").strip()
+        self._headers = {name.title(): value for name, value in (headers or {}).items()}
+        for name, value in {"API key": self._api_key, **self._headers}.items():
+            if not (value.isascii() and value.isprintable()):
+                raise UsageError(f"the value of {name} holds characters that cannot be sent")
+        self._timeout_s = timeout_s
+        self._connect_timeout_s = connect_timeout_s
+        self._client: AsyncOpenAI | None = None
+        self._connecting = asyncio.Lock()
+
+    def __str__(self) -> str:
+        address = self._address
+        return f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}".rstrip("/")
+
+    async def connect(self) -> AsyncOpenAI:
+        """Return the client, made on first use.
+
+        Raises
+        ------
+        ModelError
+            The caller's or the machine's fault: no key, or a proxy setting that cannot be used.
+        """
+        has_key = self._api_key or "Authorization" in self._headers
+        if not has_key and self._address.hostname == urlsplit(DEFAULT_BASE_URL).hostname:
+            raise ModelError(
+                "no API key: set OPENAI_API_KEY, or give the address of another endpoint with "
+                "--base-url, or use --model offline"
+            )
+        async with self._connecting:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._new_client)
+            return self._client
+
+    @asynccontextmanager
+    async def post(self, body: bytes) -> AsyncIterator[Any]:
+        """Send a chat request and give the raw response, unread, for as long as the block lasts."""
+        client = await self.connect()
+        from openai import AsyncStream, Omit
+
+        # Ready bytes go by `content` where the client has it; before, they were a kind of `body`.
+        place = "content" if "content" in inspect.signature(client.post).parameters else "body"
+        headers = self._headers if self._api_key else {"Authorization": Omit(), **self._headers}
+        post: Any = client.post  # its overloads do not know ready bytes
+        stream = await post(
+            "/chat/completions",
+            cast_to=object,
+            options={"headers": headers},
+            stream=True,
+            stream_cls=AsyncStream[object],
+            **{place: body},
+        )
+        try:
+            yield stream.response
+        finally:
+            await stream.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def read_error(self, error: Exception, *, model: str) -> EndpointError | None:
+        """Return what an exception of :meth:`post` means; None when it is a bug of ours."""
+        return failures.from_exception(
+            error,
+            model=model,
+            timeout_s=self._timeout_s,
+            connect_timeout_s=self._connect_timeout_s,
+            now=time.time(),
+        )
+
+    def redact(self, text: str) -> str:
+        """Return text without any of this endpoint's secrets."""
+        password = self._address.password or ""
+        return failures.redact(text, [self._api_key, *self._headers.values(), password])
+
+    def _new_client(self) -> AsyncOpenAI:
+        import openai
+
+        address = self._address
+        path = re.sub(r"/chat/completions/?$", "", address.path)  # a whole URL that was pasted
+        try:
+            return openai.AsyncOpenAI(
+                api_key=self._api_key or "none",
+                base_url=address._replace(path=path, query="", fragment="").geturl(),
+                default_query=dict(parse_qsl(address.query)),
+                timeout=openai.Timeout(self._timeout_s, connect=self._connect_timeout_s),
+                max_retries=0,
+                http_client=openai.DefaultAsyncHttpxClient(**_transport(address)),
+            )
+        except (ValueError, ImportError, OSError, openai.OpenAIError) as error:
+            # What a proxy or certificate variable of the environment can do to a client.
+            reason = failures.one_line(str(error))
+            text = f"no connection to {self} can be set up ({reason})"
+            raise ModelError(
+                self.redact(f"{text}: check HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE")
+            ) from None
+
+
+def _address(base_url: str) -> SplitResult:
+    try:
+        address = urlsplit(base_url.strip())
+        usable = address.scheme in {"http", "https"} and address.hostname and address.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        shown = base_url.rpartition("@")[2]
+        raise UsageError(f"the base URL must be like http://host:port/v1, not {shown!r}")
+    return address
+
+
+def _transport(address: SplitResult) -> dict[str, Any]:
+    """Return how to reach this address, where that differs from what the environment says."""
+    host = address.hostname or ""
+    if host not in {"localhost", "::1"} and not host.startswith("127."):
+        return {}
+    # A proxy cannot reach this machine's own servers, yet an environment that names one often
+    # forgets NO_PROXY.
+    options: dict[str, Any] = {"trust_env": False}
+    if address.scheme == "http":
+        # Reading the certificates costs 70 ms and nothing here uses them. A context without any
+        # is no hole: it would refuse every server that a redirect led to.
+        options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return options

@@ -1,0 +1,375 @@
+"""What can go wrong at an endpoint, and whether trying again makes sense.
+
+Servers, the client library and the operating system each report trouble in their own way; here
+all of it becomes one kind, :class:`EndpointError`, which says in plain words what the endpoint
+did, what the user can do, and whether another try may help. It is raised inside this package only:
+:mod:`kernel_agent.models.openai` turns the last one into a
+:class:`~kernel_agent.errors.ModelError`.
+
+::
+
+    status          another try   because
+    408 409 425     yes           the server gave up on this one request
+    429             yes           unless the account's quota is used up: waiting adds none
+    5xx             yes           the server's own trouble
+    other 4xx       no            the same request gets the same answer
+    refused, reset, timed out, cut in the middle: yes; unknown host, bad certificate: no
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import socket
+import ssl
+from collections.abc import Iterable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+
+from kernel_agent.errors import ContextLengthError, ModelError
+from kernel_agent.records import Json
+
+MAX_RETRY_AFTER_S = 60.0
+"""The longest that a server may make us wait; one that asks for an hour is tried again sooner."""
+
+MAX_TEXT_CHARS = 300
+"""How much of a server's own words goes into a message: it has to stay one readable line."""
+
+
+class EndpointError(Exception):
+    """One try that gave no usable reply.
+
+    Parameters
+    ----------
+    what
+        What the endpoint did, as the end of a sentence that begins with its address.
+    advice
+        What the user can do about it.
+    status
+        The HTTP status, where there was one.
+    retry
+        Whether the same request may succeed a little later.
+    retry_after_s
+        How long the server asked us to wait; None when it did not say.
+    kind
+        The error that the user gets in the end.
+    details
+        All that the server said, for finding out which option it does not know.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        advice: str,
+        status: int | None = None,
+        retry: bool = False,
+        retry_after_s: float | None = None,
+        kind: type[ModelError] = ModelError,
+        details: str = "",
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.advice = advice
+        self.status = status
+        self.retry = retry
+        self.retry_after_s = retry_after_s
+        self.kind = kind
+        self.details = details
+
+
+# --- what a server says ----------------------------------------------------------------------
+
+_STATUS = {
+    401: ("refused the key", "check OPENAI_API_KEY"),
+    402: ("wants to be paid first", "check the account's billing"),
+    403: ("refused access", "check that the key may use this model"),
+    404: (
+        "does not know the model {model} or the path",
+        "check --model and --base-url (many servers want it to end in /v1)",
+    ),
+    405: ("does not take chat requests there", "check --base-url"),
+    408: ("gave up waiting", "try again later"),
+    413: ("says that the conversation is too long", "ask for less output, or use another model"),
+    429: ("answered that there are too many requests", "wait a while or use another model"),
+}
+_SERVER_FAILED = ("failed", "try again later, or look at the server's log")
+_REFUSED = ("refused the request", "check --model and the options that the server accepts")
+
+_RETRIED = {408, 409, 425, 429}
+
+_NO_QUOTA = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}
+
+
+def from_status(
+    status: int, headers: Mapping[str, str], body: str, *, model: str, now: float
+) -> EndpointError:
+    """Read an HTTP answer that is an error.
+
+    Parameters
+    ----------
+    status, headers, body
+        The answer; header names in lower case (or a mapping that does not care).
+    model
+        The model's name, for the message.
+    now
+        Seconds since the epoch: a ``Retry-After`` may be a date.
+    """
+    text, code = complaint(body)
+    if is_context_length(status, code, text):
+        return _too_long(text, status=status, details=body)
+    what, advice = _STATUS.get(status) or (_SERVER_FAILED if status >= 500 else _REFUSED)
+    retry = status in _RETRIED or status >= 500
+    if code in _NO_QUOTA:
+        what, advice, retry = "says that the quota is used up", "check the account's billing", False
+    said = f"{status}: {text}" if text else str(status)
+    return EndpointError(
+        f"{what.format(model=model)} ({said})",
+        advice=advice,
+        status=status,
+        retry=retry,
+        retry_after_s=retry_after_s(headers, now=now),
+        details=body,
+    )
+
+
+def from_error_object(error: Json) -> EndpointError:
+    """Read an error that came where a reply was expected: inside a stream, or with status 200."""
+    body = json.dumps({"error": error})
+    text, code = complaint(body) if error else ("", "")
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else None
+    if is_context_length(status, code, text):
+        return _too_long(text, status=status, details=body)
+    if status is not None:
+        return from_status(status, {}, body, model="", now=0.0)
+    permanent = code in _NO_QUOTA or bool(re.search(r"invalid|not_found|auth|permission", code))
+    return EndpointError(
+        f"reported an error instead of a reply ({text or 'without saying which'})",
+        advice="look at the server's log, or use another model",
+        retry=not permanent,
+        details=body,
+    )
+
+
+def complaint(body: str) -> tuple[str, str]:
+    """Return what an error body says, as one line, and its code; servers differ in where it is.
+
+    >>> complaint('{"error": {"message": "Slow down", "code": "rate_limit_exceeded"}}')
+    ('Slow down', 'rate_limit_exceeded')
+    >>> complaint("<html><title>502 Bad Gateway</title></html>")
+    ('502 Bad Gateway', '')
+    """
+    try:
+        error = json.loads(body)
+    except (ValueError, RecursionError):
+        return _plain_text(body), ""
+    if isinstance(error, list) and error:
+        error = error[0]  # as Gemini's endpoint answers
+    if isinstance(error, dict) and error.get("error"):
+        error = error["error"]
+    if not isinstance(error, dict):
+        return one_line(error if isinstance(error, str) else body), ""
+    text = error.get("message") or error.get("detail") or error.get("msg") or body
+    code = error.get("code") or error.get("type") or ""
+    return one_line(text if isinstance(text, str) else json.dumps(text)), str(code)
+
+
+_TOO_LONG = re.compile(
+    r"context.{0,20}(length|window|size|limit).{0,40}(exceed|overflow|too)"
+    r"|exceed.{0,60}context.{0,10}(length|window|size|limit)"
+    r"|(maximum|max|model'?s|available).{0,12}context.{0,3}(length|window|size)"
+    r"|(prompt|input|request|conversation|messages?).{0,40}(is|are)? ?too (long|large) (for|to fit)"
+    r"|(prompt|input|conversation) is too long"
+    r"|(longer|greater) than the (maximum )?(model|context)|context the overflows"
+    r"|input token count.{0,40}exceeds"
+    r"|maximum prompt length"
+    r"|too many (input|prompt) tokens|too many tokens: total"
+    r"|`?inputs`?.{0,40}must (be <=|have less than)"
+    r"|reduce the length of the (messages|prompt|input)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""How OpenAI, vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, Anthropic, Gemini, Mistral, Cohere,
+Groq and xAI say it; each wording is a row in the tests."""
+
+_TOO_LONG_CODES = {
+    "context_length_exceeded",
+    "exceed_context_size_error",
+    "context_window_exceeded",
+    "model_context_window_exceeded",
+}
+
+
+def is_context_length(status: int | None, code: str, text: str) -> bool:
+    """Whether an endpoint's complaint means that the conversation is longer than it accepts."""
+    if status is not None and status not in {400, 413, 422, 500}:
+        return False
+    limited = "rate_limit" in code or "per minute" in text
+    if limited:
+        return False
+    return status == 413 or code in _TOO_LONG_CODES or bool(_TOO_LONG.search(text))
+
+
+def retry_after_s(headers: Mapping[str, str], *, now: float) -> float | None:
+    """Return how long the server asks to wait, at most a minute; None when it does not say.
+
+    Knows ``retry-after-ms`` and both forms of ``Retry-After`` (RFC 9110, section 10.2.3).
+    """
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "")
+        try:
+            wait_s = float(text) * unit_s
+        except ValueError:
+            wait_s = _seconds_until(text, now=now)
+        if math.isfinite(wait_s):
+            return min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
+    return None
+
+
+def _seconds_until(date: str, *, now: float) -> float:
+    try:
+        return parsedate_to_datetime(date).timestamp() - now
+    except (ValueError, OverflowError):
+        return math.nan
+
+
+def _too_long(text: str, *, status: int | None, details: str) -> EndpointError:
+    return EndpointError(
+        f"says that the conversation is longer than the model accepts ({text})",
+        advice="ask for less output, or use a model with a longer context",
+        status=status,
+        kind=ContextLengthError,
+        details=details,
+    )
+
+
+# --- what goes wrong on the way ----------------------------------------------------------------
+
+
+def from_exception(
+    error: Exception, *, model: str, timeout_s: float, connect_timeout_s: float, now: float
+) -> EndpointError | None:
+    """Read an error of the client library; None when it is not one (a bug, which must be seen).
+
+    The library rests on ``httpx`` or, since its version 3, on ``httpx2``: the classes have no
+    base in common, but the same names.
+    """
+    import openai
+
+    if isinstance(error, openai.APIStatusError):
+        response = error.response
+        return from_status(
+            response.status_code, response.headers, response.text, model=model, now=now
+        )
+    package = type(error).__module__.partition(".")[0]
+    if package not in {"openai", "httpx", "httpx2"}:
+        return None
+    return _from_transport(error, timeout_s=timeout_s, connect_timeout_s=connect_timeout_s)
+
+
+def _from_transport(
+    error: Exception, *, timeout_s: float, connect_timeout_s: float
+) -> EndpointError:
+    causes = list(_causes(error))
+    names = {name.__name__ for cause in causes for name in type(cause).__mro__}
+    text = one_line(next((str(c) for c in reversed(causes) if str(c)), type(error).__name__))
+    if "ConnectTimeout" in names:
+        return EndpointError(
+            f"did not accept a connection within {connect_timeout_s:g} s",
+            advice="check --base-url, the network and the proxy settings",
+            retry=True,
+        )
+    if "TimeoutException" in names:
+        return EndpointError(
+            f"sent nothing for {timeout_s:g} s",
+            advice="allow a longer timeout, or use a faster model",
+            retry=True,
+        )
+    if unreachable := _unreachable(causes, names, text):
+        return unreachable
+    if names & {"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "TooManyRedirects"}:
+        return EndpointError(
+            f"cannot be asked ({text})", advice="check --base-url, the key and the headers"
+        )
+    return EndpointError(
+        f"broke off before its reply was whole ({text.partition(' (')[0]})",
+        advice="try again later, or look at the server's log",
+        retry=True,
+    )
+
+
+def _unreachable(
+    causes: Iterable[BaseException], names: set[str], text: str
+) -> EndpointError | None:
+    for cause in causes:
+        if isinstance(cause, socket.gaierror):
+            return EndpointError(
+                f"cannot be found: no such host ({one_line(str(cause))})",
+                advice="check the host name in --base-url, and the network",
+                retry=cause.errno == socket.EAI_AGAIN,
+            )
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+            return EndpointError(
+                f"could not agree on a secure connection ({one_line(str(cause))})",
+                advice="check http:// or https:// in --base-url, and the certificates",
+            )
+        if isinstance(cause, ConnectionRefusedError):
+            return EndpointError(
+                "refused the connection",
+                advice="is the server running? check --base-url",
+                retry=True,
+            )
+    if "ProxyError" in names:
+        return EndpointError(
+            f"cannot be reached through the proxy ({text})",
+            advice="check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
+        )
+    if "ConnectError" in names:
+        return EndpointError(
+            f"cannot be reached ({text})",
+            advice="check --base-url, the network and the proxy settings",
+            retry=True,
+        )
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and everything that it came from, outermost first."""
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            # One error for each address of the host that was tried.
+            for member in error.exceptions:
+                yield from _causes(member)
+        error = error.__cause__ or error.__context__
+
+
+# --- words for people --------------------------------------------------------------------------
+
+
+def one_line(text: str) -> str:
+    """Return text as one printable line of at most 300 characters."""
+    printable = "".join(char if char.isprintable() else " " for char in text[: 8 * MAX_TEXT_CHARS])
+    line = " ".join(printable.split()).rstrip(".")
+    return line if len(line) <= MAX_TEXT_CHARS else line[: MAX_TEXT_CHARS - 1] + "…"
+
+
+_KEY_LIKE = re.compile(r"(?i)(\bbearer\s+)\S+|\bsk-[\w*.-]{4,}")
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """Return text without the secrets, and without anything else that looks like a key.
+
+    >>> redact("Incorrect API key provided: sk-abc***def; hunter22", ["hunter22"])
+    'Incorrect API key provided: [redacted]; [redacted]'
+    """
+    for secret in sorted(secrets, key=len, reverse=True):
+        if len(secret) >= 4:  # shorter ones are placeholders, and would blank out ordinary words
+            text = text.replace(secret, "[redacted]")
+    return _KEY_LIKE.sub(lambda found: f"{found[1] or ''}[redacted]", text)
+
+
+def _plain_text(body: str) -> str:
+    if not body.lstrip().startswith("<"):
+        return one_line(body)
+    title = re.search(r"<title[^>]*>(.*?)</title>", body[:20_000], re.IGNORECASE | re.DOTALL)
+    return one_line(title[1]) if title else "a web page"

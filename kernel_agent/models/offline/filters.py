@@ -1,0 +1,472 @@
+"""Which rows a question is about: values, comparisons and times, read from its mentions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kernel_agent.models.offline.mentions import Mention, canonical
+from kernel_agent.models.offline.schema import Column, Table, Value
+from kernel_agent.models.offline.words import TELLING
+
+_SIGNS = {">": "above", "<": "below", ">=": "at least", "<=": "at most"}
+_WHEN = {"==": "in", "<": "before", ">": "after", ">=": "since", "<=": "until"}
+_SKIPPED = ("verb", "noun", "which", "ask")
+
+
+class NotUnderstood(Exception):  # noqa: N818 - it is an outcome of reading, not a fault
+    """A question, or a part of it, that the rules cannot read; the message says which and why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """One condition on rows.
+
+    Attributes
+    ----------
+    test
+        ``==``, ``!=``, ``>``, ``>=``, ``<``, ``<=``, ``in``, ``not in`` or ``between`` (inclusive).
+    values
+        One value, the list of ``in``, or the two ends of ``between``.
+    part
+        For dates, what of them is compared: ``year``, ``month`` (1 to 12), ``period`` (a month of
+        a year), or empty for the whole value.
+    at
+        Where in the question it stands.
+    """
+
+    column: Column
+    test: str
+    values: tuple[Value, ...]
+    part: str = ""
+    at: int = 0
+
+    @property
+    def told(self) -> str:
+        """The condition in words, for titles and sentences."""
+        said = " and ".join if self.test == "between" else " or ".join
+        texts = said(_said(v) for v in self.values)
+        if self.column.temporal:
+            word = "between" if self.test == "between" else _WHEN.get(self.test, "in")
+            return f"{'not ' if self.test in ('!=', 'not in') else ''}{word} {texts}"
+        if self.column.truth and self.test == "==":
+            yes = self.values[0] == self.column.truth[0]
+            return self.column.label if yes else f"not {self.column.label}"
+        unit = f" {self.column.unit}" if self.column.unit else ""
+        if self.test in _SIGNS:
+            return f"{self.column.label} {_SIGNS[self.test]} {texts}{unit}"
+        if self.test == "between":
+            return f"{self.column.label} between {texts}{unit}"
+        negation = "not " if self.test in ("!=", "not in") else ""
+        return f"{self.column.label} {negation}{texts}"
+
+
+def _said(value: Value) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+class Reader:
+    """The mentions of one question, each of which must be used up before it counts as understood.
+
+    Parameters
+    ----------
+    table
+        What the question is about.
+    mentions
+        Its pieces in order; words without weight are left out.
+    """
+
+    def __init__(self, table: Table, mentions: list[Mention]) -> None:
+        self.table = table
+        self.mentions = [m for m in mentions if m.kind != "stop"]
+        self.used: set[int] = set()
+        self.filters: list[Filter] = []
+
+    # --- walking ---------------------------------------------------------------------------
+
+    def kind(self, at: int) -> str:
+        """Return the kind of the mention at a place, or empty beyond the ends."""
+        return self.mentions[at].kind if 0 <= at < len(self.mentions) else ""
+
+    def step(self, at: int, by: int, skipped: tuple[str, ...] = _SKIPPED) -> int:
+        """Return the next place before (-1) or after (+1) a place, over words without weight."""
+        at += by
+        while self.kind(at) in skipped:
+            at += by
+        return at
+
+    def places(self, *kinds: str) -> list[int]:
+        """Return the unused places whose mention is of one of the kinds."""
+        return [i for i, m in enumerate(self.mentions) if m.kind in kinds and i not in self.used]
+
+    def has(self, *kinds: str) -> bool:
+        """Whether a mention of one of the kinds is still unused."""
+        return bool(self.places(*kinds))
+
+    def use(self, *places: int) -> None:
+        """Mark mentions as understood."""
+        self.used.update(places)
+
+    def use_all(self, *kinds: str) -> list[str]:
+        """Mark all mentions of the kinds as understood and return their meanings."""
+        places = self.places(*kinds)
+        self.use(*places)
+        return [self.mentions[i].meaning for i in places]
+
+    # --- columns ---------------------------------------------------------------------------
+
+    def resolve(self, at: int, want: str = "any") -> Column:
+        """Return the one column that a mention can mean in its role; ambiguity is refused."""
+        mention = self.mentions[at]
+        fits = [c for c in mention.columns if _fits(c, want)]
+        if len(fits) == 1:
+            return fits[0]
+        if not fits:
+            name = mention.columns[0].name
+            what = {"numeric": "numbers to calculate with", "groups": "groups", "time": "dates"}
+            raise NotUnderstood(f"the column {name} does not hold {what.get(want, want)}")
+        names = ", ".join(c.name for c in fits)
+        raise NotUnderstood(f"“{mention.text}” could mean several columns ({names})")
+
+    def is_numeric(self, at: int) -> bool:
+        """Whether a place holds a column that could be calculated with."""
+        return self.kind(at) == "col" and any(c.numeric for c in self.mentions[at].columns)
+
+    def is_group(self, at: int) -> bool:
+        """Whether a place holds a column whose values make groups."""
+        return self.kind(at) == "col" and any(_fits(c, "groups") for c in self.mentions[at].columns)
+
+    def by_hint(self, about: str) -> Column:
+        """Return the one numeric column that an adjective such as “heaviest” is about."""
+        words = [canonical(w) for w in about.split()]
+        extremes = {"maximum", "minimum"} & set(words)
+        main = set(words) - extremes
+        wants_time = bool({"date", "year"} & main)
+        scored: dict[int, list[Column]] = {}
+        for column in self.table.columns:
+            own = {canonical(w) for w in column.words}
+            clear = not {w for w in column.words if w in TELLING and canonical(w) not in words}
+            if main & own and clear and (column.temporal if wants_time else column.numeric):
+                scored.setdefault(len(own & set(words)), []).append(column)
+        best = scored[max(scored)] if scored else []
+        if len(best) == 1:
+            return best[0]
+        meant = " or ".join(about.split()[:2])
+        if best:
+            names = ", ".join(c.name for c in best)
+            raise NotUnderstood(f"it could be about several columns ({names})")
+        raise NotUnderstood(f"this table has no column for {meant}")
+
+    def time_column(self, at: int | None = None) -> Column:
+        """Return the column that says when; one named right before a place comes first."""
+        if at is not None:
+            before = self.step(at, -1)
+            if self.kind(before) == "col" and before not in self.used:
+                near = [c for c in self.mentions[before].columns if c.temporal]
+                if len(near) == 1:
+                    self.use(before)
+                    return near[0]
+        columns = [c for c in self.table.columns if c.temporal]
+        if len(columns) == 1:
+            return columns[0]
+        dates = [c for c in columns if c.kind == "date"]
+        if len(columns) == 2 and len(dates) == 1 and at is None:
+            return dates[0]
+        if not columns:
+            raise NotUnderstood("this table has no column with years or dates")
+        names = ", ".join(c.name for c in columns)
+        raise NotUnderstood(f"it is not clear which of the columns {names} says when")
+
+    # --- filters ---------------------------------------------------------------------------
+
+    def read_filters(self) -> None:
+        """Use up every value, comparison and time in the question and collect their conditions."""
+        for at, mention in enumerate(self.mentions):
+            if at in self.used:
+                continue
+            if mention.kind in ("cmp", "cmphint"):
+                self._comparison(at)
+            elif mention.kind == "orcmp":
+                self._or_more(at)
+            elif mention.kind in ("when", "from") or mention.text.lower() == "between":
+                self._time_span(at)
+        for at, mention in enumerate(self.mentions):
+            if at in self.used:
+                continue
+            if mention.kind == "num":
+                self._equality(at)
+            elif mention.kind in ("date", "monthname"):
+                self._moment(at, "==", ())
+            elif mention.kind == "val":
+                self._value(at)
+        self._check_or()
+        self.filters = _merged(self.filters)
+
+    def _number_at(self, at: int) -> tuple[float, str, int]:
+        """Return the number at a place, the unit said after it, and the place behind both."""
+        unit = self.mentions[at + 1].meaning if self.kind(at + 1) == "unit" else ""
+        self.use(at, *([at + 1] if unit else []))
+        return self.mentions[at].number, unit, at + 1 + bool(unit)
+
+    def _comparison(self, at: int) -> None:
+        mention = self.mentions[at]
+        sign, _, about = mention.meaning.partition(" ")
+        place = self.step(at, 1, ("verb", "than"))
+        if self.kind(place) != "num":
+            return  # "heavier than females" is a comparison of groups; the kind decides
+        before = self.step(at, -1)
+        self.use(at, *range(at + 1, place))
+        number, unit, behind = self._number_at(place)
+        if about:
+            column = self.by_hint(about)
+            if self.is_numeric(before) and column in self.mentions[before].columns:
+                self.use(before)
+        elif self.is_numeric(before) and before not in self.used:
+            column = self.resolve(before, "numeric")
+            self.use(before)
+        elif self.is_numeric(behind) and behind not in self.used:
+            column = self.resolve(behind, "numeric")
+            self.use(behind)
+        elif self.filters and self.kind(before) in ("and", "num", "unit"):
+            column = self.filters[-1].column
+        else:
+            raise NotUnderstood(f"“{mention.text} {number:g}” of which column")
+        self._add(column, sign, (_tidy(number),), unit, at)
+
+    def _or_more(self, at: int) -> None:
+        place = at - 1 - (self.kind(at - 1) == "unit")
+        if self.kind(place) != "num":
+            raise NotUnderstood(f"“{self.mentions[at].text}” than what")
+        self.use(at)
+        number, unit, _ = self._number_at(place)
+        before = self.step(place, -1)
+        beside = before if self.is_numeric(before) else self.step(at, 1)
+        if not self.is_numeric(beside) or beside in self.used:
+            raise NotUnderstood(f"“{number:g} {self.mentions[at].text}” of which column")
+        self.use(beside)
+        column = self.resolve(beside, "numeric")
+        self._add(column, self.mentions[at].meaning, (_tidy(number),), unit, at)
+
+    def _time_span(self, at: int) -> None:
+        """Read “between A and B”, “from A to B”, “before A”, “since A”."""
+        mention = self.mentions[at]
+        first = self.step(at, 1)
+        if self.kind(first) in ("date", "monthname"):
+            if mention.kind != "when":
+                raise NotUnderstood("a span between two dates; name whole years instead")
+            self.use(at)
+            self._moment(first, mention.meaning, (at,))
+            return
+        if self.kind(first) != "num":
+            return
+        second = self.step(first, 1, ("and", "when", "cmp", "unit", "verb"))
+        pair = self.kind(second) == "num" and mention.kind != "when"
+        if mention.kind == "from" and not pair:
+            self.use(at)
+            if self.kind(first + 1) == "onwards":
+                self.use(first + 1)
+                self._year((self.mentions[first].number,), ">=", first, at)
+            return
+        self.use(at)
+        if mention.kind == "when":
+            self._year((self.mentions[first].number,), mention.meaning, first, at)
+            return
+        if not pair:
+            raise NotUnderstood("“between” needs two numbers or two groups")
+        self.use(*range(first, second))
+        low, high = self.mentions[first].number, self.mentions[second].number
+        before = self.step(at, -1)
+        if self.is_numeric(before) and before not in self.used and not self._years(low, high):
+            self.use(before)
+            _, unit, _ = self._number_at(second)
+            column = self.resolve(before, "numeric")
+            self._add(column, "between", (_tidy(low), _tidy(high)), unit, at)
+        else:
+            self._year((low, high), "between", second, at)
+
+    def _years(self, *numbers: float) -> bool:
+        timed = any(c.temporal for c in self.table.columns)
+        return timed and all(1000 <= n <= 2200 and n == int(n) for n in numbers)
+
+    def _year(self, numbers: tuple[float, ...], test: str, place: int, at: int) -> None:
+        self.use(place)
+        if not self._years(*numbers):
+            raise NotUnderstood(f"“{numbers[0]:g}” is not a year that this table could hold")
+        column = self.time_column(at)
+        part = "year" if column.kind == "date" else ""
+        self.filters.append(
+            Filter(column=column, test=test, values=tuple(map(int, numbers)), part=part, at=at)
+        )
+        self._in_range(column, numbers, test)
+
+    def _in_range(self, column: Column, years: tuple[float, ...], test: str) -> None:
+        if column.low is None or column.high is None:
+            return
+        low, high = (float(t[:4]) for t in (column.low, column.high))
+        outside = years[0] < low or years[0] > high
+        if test == "==" and outside:
+            raise NotUnderstood(
+                f"the table has nothing for {years[0]:.0f}: {column.name} goes from"
+                f" {low:.0f} to {high:.0f}"
+            )
+
+    def _moment(self, at: int, test: str, used: tuple[int, ...]) -> None:
+        """Read a date (2014-05-01), a month of a year (2014-05, May 2014) or a month (in May)."""
+        mention = self.mentions[at]
+        self.use(at, *used)
+        column = self.time_column(used[0] if used else at)
+        if column.kind != "date":
+            raise NotUnderstood(f"“{mention.text}”: the table knows years only")
+        if mention.kind == "date":
+            parts = [int(p) for p in mention.meaning.split("-")]
+            text = "-".join(f"{p:02d}" for p in parts)
+            part = "period" if len(parts) == 2 else ""
+            self.filters.append(Filter(column=column, test=test, values=(text,), part=part, at=at))
+            return
+        after = at + 1
+        if self.kind(after) == "num" and self._years(self.mentions[after].number):
+            self.use(after)
+            text = f"{self.mentions[after].number:.0f}-{mention.number:02.0f}"
+            self.filters.append(
+                Filter(column=column, test=test, values=(text,), part="period", at=at)
+            )
+        elif self.kind(after) == "num":
+            raise NotUnderstood(f"“{mention.text} {self.mentions[after].text}”; write 2014-05-31")
+        elif test == "==":
+            values = (int(mention.number),)
+            self.filters.append(Filter(column=column, test="==", values=values, part="month", at=at))
+        else:
+            raise NotUnderstood(f"“{mention.text}” of which year")
+
+    def _equality(self, at: int) -> None:
+        """Read a number that no comparison took: “8 cylinders”, “class is 3”, “in 2009”."""
+        number = self.mentions[at].number
+        before, after = self.step(at, -1, ("verb",)), at + 1
+        told = self.kind(at - 1) == "verb" and self.mentions[at - 1].text.lower() in ("is", "are")
+        column: Column | None = None
+        if self.kind(before) == "col" and before not in self.used:
+            near = [c for c in self.mentions[before].columns if c.kind in ("whole", "number")]
+            if len(near) == 1 and (near[0].temporal or told or _holds(near[0], number)):
+                column = near[0]
+                self.use(before)
+        if column is None and self._years(number) and self.kind(after) != "unit":
+            self._year((number,), "==", at, at)
+            return
+        if column is None and self.kind(after) == "col" and after not in self.used:
+            near = [c for c in self.mentions[after].columns if _holds(c, number)]
+            if len(near) == 1:
+                column = near[0]
+                self.use(after)
+        if column is None:
+            raise NotUnderstood(f"what the number {self.mentions[at].text} stands for")
+        _, unit, _ = self._number_at(at)
+        self._add(column, self._sign(at, before), (_tidy(number),), unit, at)
+
+    def _sign(self, at: int, *between: int) -> str:
+        """Return ``!=`` when a negation stands right before a place (or what it belongs to)."""
+        for place in (at, *between):
+            before = self.step(place, -1)
+            if self.kind(before) == "not":
+                self.use(before)
+                return "!="
+        return "=="
+
+    def _value(self, at: int) -> None:
+        mention = self.mentions[at]
+        before = self.step(at, -1, ("verb", "not", "cmp", "ask"))
+        after = self.step(at, 1, ())
+        candidates = list(zip(mention.columns, mention.values, strict=True))
+        for place in (before, after):
+            beside = self.mentions[place].columns if self.kind(place) == "col" else ()
+            own = [(c, v) for c, v in candidates if c in beside]
+            taken = self.kind(place - 1) in ("by", "which", "distinct") or place in self.used
+            if own and not taken:
+                candidates = own
+                self.use(place)
+                break
+        if len({c.name for c, _ in candidates}) > 1:
+            names = ", ".join(c.name for c, _ in candidates)
+            raise NotUnderstood(f"“{mention.text}” is a value of several columns ({names})")
+        self.use(at)
+        column = candidates[0][0]
+        sign = self._sign(at, before if self.kind(before) == "col" else at)
+        chained = self.kind(at - 1) in ("and", "or") and self.filters
+        if chained and self.filters[-1].column == column and self.filters[-1].test == "!=":
+            sign = "!="
+        values = tuple(v for _, v in candidates)
+        for value in values:
+            self.filters.append(Filter(column=column, test=sign, values=(value,), at=at))
+
+    def truths(self) -> None:
+        """Read the yes-or-no columns that are left as conditions: “survived”, “non-smokers”."""
+        for at in self.places("col"):
+            columns = [c for c in self.mentions[at].columns if c.truth]
+            if len(columns) != 1 or len(self.mentions[at].columns) != 1:
+                continue
+            yes, no = columns[0].truth or (1, 0)
+            after = self.step(at, 1, ("verb", "cmp"))
+            value = no if self._sign(at) == "!=" else yes
+            if self.kind(after) == "truth":
+                self.use(after)
+            elif self.kind(after) == "not" and self.mentions[after].text.lower() == "no":
+                self.use(after)
+                value = no
+            self.use(at, *(p for p in range(at + 1, after) if self.kind(p) == "cmp"))
+            self.filters.append(Filter(column=columns[0], test="==", values=(value,), at=at))
+
+    def _add(
+        self, column: Column, test: str, values: tuple[Value, ...], unit: str, at: int
+    ) -> None:
+        if unit and column.unit and unit != column.unit:
+            raise NotUnderstood(f"{column.name} is in {column.unit}, the question says {unit}")
+        if unit and not column.unit and unit not in ("%", "USD", "EUR", "GBP", "years"):
+            raise NotUnderstood(f"whether {column.name} is in {unit}")
+        self.filters.append(Filter(column=column, test=test, values=values, at=at))
+
+    def _check_or(self) -> None:
+        """Refuse an “or” that does not stand between two values of one column."""
+        for at in self.places("or"):
+            before, after = self.step(at, -1), self.step(at, 1, (*_SKIPPED, "not"))
+            sides = [f.column.name for f in self.filters if f.at in (before, after)]
+            if len(sides) < 2 or len(set(sides)) > 1:
+                raise NotUnderstood("“or” between conditions on different things")
+            self.use(at)
+
+
+def _fits(column: Column, want: str) -> bool:
+    if want == "numeric":
+        return column.numeric
+    if want == "groups":
+        return (column.groups and not column.identifier) or column.kind == "date"
+    if want == "time":
+        return column.temporal
+    return True
+
+
+def _holds(column: Column, number: float) -> bool:
+    """Whether a number is one of the few listed values of a column."""
+    return column.kind == "whole" and column.listed and number in column.values
+
+
+def _tidy(number: float) -> Value:
+    return int(number) if number == int(number) else number
+
+
+def _merged(filters: list[Filter]) -> list[Filter]:
+    """Join single values of one column: Adelie and Gentoo become one ``in``."""
+    merged: list[Filter] = []
+    for new in filters:
+        for at, old in enumerate(merged):
+            same = old.column == new.column and old.part == new.part
+            if same and {old.test, new.test} <= {"==", "in"}:
+                values = tuple(dict.fromkeys((*old.values, *new.values)))
+                test = "in" if len(values) > 1 else "=="
+                merged[at] = replace(old, test=test, values=values)
+                break
+            if same and {old.test, new.test} <= {"!=", "not in"}:
+                values = tuple(dict.fromkeys((*old.values, *new.values)))
+                test = "not in" if len(values) > 1 else "!="
+                merged[at] = replace(old, test=test, values=values)
+                break
+        else:
+            merged.append(new)
+    return merged

@@ -1,0 +1,274 @@
+"""Reading a file: the cell that loads it, and what its failure teaches.
+
+The first try is the plain pandas reader. What the kernel answers decides about a second one
+(another separator, encoding or layout) or ends in one line that a person can act on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from kernel_agent.errors import ModelError
+from kernel_agent.models.offline.conversation import failure
+from kernel_agent.models.offline.schema import Column, Table, read_tables, split_name
+
+_READERS = {
+    "csv": "read_csv", "txt": "read_csv", "dat": "read_csv", "tsv": "read_csv", "tab": "read_csv",
+    "json": "read_json", "jsonl": "read_json", "ndjson": "read_json", "parquet": "read_parquet",
+    "pq": "read_parquet", "feather": "read_feather", "xlsx": "read_excel", "xlsm": "read_excel",
+    "xls": "read_excel", "ods": "read_excel",
+}  # fmt: skip
+_NEEDS = {"read_parquet": "pyarrow", "read_feather": "pyarrow", "read_excel": "openpyxl"}
+_PACKED = {"gz", "bz2", "xz", "zip"}
+_RESERVED = {"final_answer", "outputs", "overview", "kind_of", "pd", "plt", "np", "json", "ax",
+             "fig", "selected", "table", "result", "print", "list", "str", "int", "sum", "min",
+             "max", "len", "for", "in", "is", "if", "class", "import", "from", "data"}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One action: what the analyst says, and the code it runs."""
+
+    thought: str
+    code: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How a file is read: the pandas reader and its options."""
+
+    path: str
+    reader: str
+    options: tuple[str, ...] = ()
+    reset_index: bool = False
+
+    def line(self, variable: str) -> str:
+        """Return the statement that loads the file into the variable."""
+        arguments = ", ".join([quoted(self.path), *self.options])
+        tail = ".reset_index()" if self.reset_index else ""
+        return f"{variable} = pd.{self.reader}({arguments}){tail}"
+
+
+def quoted(text: str) -> str:
+    """Return text as a double-quoted Python string literal."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def variable_for(path: str) -> str:
+    """Name the variable that a file is loaded into (``data/My cars (1).csv`` -> ``my_cars_1``)."""
+    words = split_name(PurePosixPath(path).name.split(".")[0])
+    name = "_".join(re.sub(r"[^a-z0-9]", "", w) for w in words).strip("_") or "table"
+    name = re.sub(r"_+", "_", name)[:40]
+    if not name[0].isalpha():
+        name = f"table_{name}"
+    return f"{name}_table" if name in _RESERVED else name
+
+
+@cache
+def overview_source() -> str:
+    """Return the code that defines ``overview``, as it goes into the first cell."""
+    text = Path(__file__).with_name("overview.py").read_text(encoding="utf-8")
+    return text.split('"""', 2)[2].strip()
+
+
+def first_reading(path: str) -> Reading:
+    """Choose the reader by the file's ending.
+
+    Raises
+    ------
+    ModelError
+        The ending is of no kind of table that the analyst reads (the caller's fault).
+    """
+    endings = [e.lower() for e in PurePosixPath(path).name.split(".")[1:]]
+    while endings and endings[-1] in _PACKED:
+        endings.pop()
+    ending = endings[-1] if endings else ""
+    reader = _READERS.get(ending)
+    if reader is None:
+        raise ModelError(
+            f"The offline analyst reads tables (CSV, TSV, JSON, Parquet, Excel), and {path} is"
+            " not one by its ending; convert it, or configure a model that can look inside:"
+            " --model NAME --base-url URL with OPENAI_API_KEY."
+        )
+    options = ()  # type: tuple[str, ...]
+    if ending in ("tsv", "tab"):
+        options = ('sep="\\t"',)
+    elif ending in ("jsonl", "ndjson"):
+        options = ("lines=True",)
+    return Reading(path=path, reader=reader, options=options)
+
+
+def load(path: str, question: str, *, greeting: str, define: bool) -> Generator[Cell, str, Table]:
+    """Load a file and look at it; yields cells, is sent observations, returns the table.
+
+    Parameters
+    ----------
+    path
+        Relative to the working directory, as the task names it.
+    question
+        Goes into the look, so that values it names are found in columns too long to list.
+    greeting
+        How the first thought begins.
+    define
+        Whether ``overview`` has yet to be defined in the kernel.
+
+    Raises
+    ------
+    ModelError
+        The file cannot be read as a table (the file's fault).
+    """
+    variable, reading = variable_for(path), first_reading(path)
+    thought = f"{greeting}First I load {path} and look at its columns.".strip()
+    for _ in range(4):
+        parts = [overview_source()] if define else []
+        parts.append(f"{reading.line(variable)}\n{look(variable, question)}\n{variable}.head()")
+        observation = yield Cell(thought=thought, code="\n\n\n".join(parts))
+        table = read_tables([observation]).get(variable)
+        better = _remedy(reading, table, failure(observation))
+        if better is None:
+            break
+        define = table is None  # a failed cell may have stopped before the definition
+        if isinstance(better, str):
+            head = yield _peek(path, better)
+            better = _by_header(reading, head)
+        reading, thought = better, _why(better, path)
+    if table is None or not table.columns:
+        raise ModelError(_unreadable(path, reading, failure(observation)))
+    return (yield from _tidied(replace(table, path=path), question))
+
+
+def look(variable: str, question: str, columns: str = "") -> str:
+    """Return the call that prints the overview of a table or of some of its columns."""
+    words = " ".join(re.sub(r"[^\w\s.'&/+-]", " ", question.lower()).split())
+    return f'overview("{variable}", {variable}{columns}, question={quoted(words[:600])})'
+
+
+def _remedy(
+    reading: Reading, table: Table | None, failed: tuple[str, str] | None
+) -> Reading | str | None:
+    """Return a better way to read the file, the reason to peek at it, or None."""
+    text = reading.reader == "read_csv"
+    if table is not None:
+        if table.odd_index and not text:
+            return replace(reading, reset_index=True) if not reading.reset_index else None
+        if text and not reading.options and len(table.columns) == 1:
+            return _separated(reading, table.columns[0].name)
+        if table.odd_index:
+            raise ModelError(
+                f"{reading.path} cannot be read as a table: its lines have more fields than its"
+                " header names; repair the header and ask again."
+            )
+        return None
+    if failed is None:
+        return None
+    kind, message = failed
+    if text and kind == "UnicodeDecodeError" and not any("enc" in o for o in reading.options):
+        encoding = "utf-16" if "0xff in position 0" in message else "latin-1"
+        return replace(reading, options=(*reading.options, f'encoding="{encoding}"'))
+    if text and kind == "ParserError" and not any("sep" in o for o in reading.options):
+        return message
+    if reading.reader == "read_json" and not reading.options and kind == "ValueError":
+        if "Trailing data" in message or "Extra data" in message:
+            return replace(reading, options=("lines=True",))
+    return None
+
+
+def _separated(reading: Reading, header: str) -> Reading | None:
+    counts = {sep: header.count(sep) for sep in (";", "\t", "|")}
+    sep = max(counts, key=lambda s: counts[s])
+    if not counts[sep]:
+        return None
+    options = [f"sep={quoted(sep)}"]
+    if sep == ";":  # written where the comma is the decimal sign
+        options.append('decimal=","')
+    return replace(reading, options=(*options, *reading.options))
+
+
+def _peek(path: str, message: str) -> Cell:
+    return Cell(
+        thought=f"The plain reader failed ({message.strip()}). I look at the first lines as text.",
+        code=(
+            "from pathlib import Path\n\n"
+            f'lines = Path({quoted(path)}).read_text(encoding="utf-8-sig", errors="replace")'
+            '.splitlines()\nprint("Header:", lines[0][:2000])'
+        ),
+    )
+
+
+def _by_header(reading: Reading, head: str) -> Reading:
+    header = re.search(r"^Header: (.*)$", head, re.MULTILINE)
+    better = _separated(reading, header[1]) if header else None
+    if better is None:
+        raise ModelError(
+            f"{reading.path} cannot be read as a table: its lines do not all have as many fields"
+            " as its header (pandas: ParserError); repair the file and ask again."
+        )
+    return better
+
+
+def _why(reading: Reading, path: str) -> str:
+    if reading.reset_index:
+        return f"{path} keeps a column in its index; I make it an ordinary column."
+    return f"That was not how {path} is written; I read it again with {', '.join(reading.options)}."
+
+
+def _unreadable(path: str, reading: Reading, failed: tuple[str, str] | None) -> str:
+    kind, message = failed or ("no rows", "nothing came back")
+    if kind in ("ImportError", "ModuleNotFoundError"):
+        package = re.search(r"pyarrow|fastparquet|openpyxl|xlrd|odfpy", message)
+        name = package[0] if package else _NEEDS.get(reading.reader, "the reader's package")
+        return (
+            f"Reading {path} needs the package {name}, which is not installed where the kernel"
+            f" runs: pip install {name}."
+        )
+    if kind == "EmptyDataError" or failed is None:
+        return f"{path} has no columns to read; give a table with a header line and rows."
+    line = " ".join(message.split())[:200]
+    return f"{path} cannot be read as a table ({kind}: {line}); check or convert the file."
+
+
+def _tidied(table: Table, question: str) -> Generator[Cell, str, Table]:
+    """Turn text that is really numbers or dates into them, once, and look again."""
+    if table.rows == 0:
+        raise ModelError(f"{table.path} has a header but no rows; there is nothing to analyse.")
+    if all(re.fullmatch(r"-?[\d.,]+", c.name) for c in table.columns) and not table.others:
+        raise ModelError(
+            f"The first line of {table.path} holds numbers, not column names; add a header line."
+        )
+    disguised = [c for c in table.columns if c.disguise]
+    if not disguised:
+        return table
+    names = [c.name for c in disguised]
+    told = ", ".join(_said(c) for c in disguised)
+    listed = f"[[{', '.join(quoted(n) for n in names)}]]"
+    code = [_conversion(table.variable, c) for c in disguised]
+    observation = yield Cell(
+        thought=f"Some columns are text that stands for something else: {told}. I convert them.",
+        code="\n".join([*code, look(table.variable, question, listed)]),
+    )
+    seen = read_tables([observation]).get(table.variable)
+    if seen is None:
+        kind, message = failure(observation) or ("Error", "no overview came back")
+        raise ModelError(f"Columns of {table.path} could not be converted ({kind}: {message}).")
+    return table.merged(seen)
+
+
+def _said(column: Column) -> str:
+    return f"{column.name} ({column.disguise.replace(' as text', '')})"
+
+
+def _conversion(variable: str, column: Column) -> str:
+    target = f"{variable}[{quoted(column.name)}]"
+    if column.disguise.startswith("dates"):
+        dayfirst = ", dayfirst=True" if "day first" in column.disguise else ""
+        return f'{target} = pd.to_datetime({target}, errors="coerce"{dayfirst})'
+    text = f"{target}.astype(str)"
+    if column.disguise.endswith("1.234,5"):
+        text = f'{text}.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)'
+    signs = r'.str.replace(r"[^\d.+-]", "", regex=True)'
+    return f'{target} = pd.to_numeric({text}{signs}, errors="coerce")'

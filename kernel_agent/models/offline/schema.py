@@ -1,0 +1,302 @@
+"""The analyst's picture of a table, read from what ``overview`` printed.
+
+Nothing here touches data: a :class:`Table` is as much as one can know from the observation, and
+that is what the question is understood against.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+Value = str | int | float | bool
+
+_HEADER = re.compile(r"^Table (\w+): (\d+) rows x (\d+) columns$")
+_UNITS = {
+    "g": "g", "kg": "kg", "mg": "mg", "lb": "lb", "lbs": "lb", "oz": "oz", "t": "t",
+    "mm": "mm", "cm": "cm", "m": "m", "km": "km", "ft": "ft", "inch": "in", "inches": "in",
+    "miles": "miles", "mi": "miles", "ms": "ms", "s": "s", "sec": "s", "secs": "s",
+    "seconds": "s", "minutes": "min", "mins": "min", "hours": "h", "hrs": "h", "hr": "h", "h": "h",
+    "days": "days", "weeks": "weeks", "months": "months", "years": "years", "yrs": "years",
+    "usd": "USD", "eur": "EUR", "gbp": "GBP", "dollars": "USD", "euros": "EUR", "$": "USD",
+    "€": "EUR", "£": "GBP", "pct": "%", "percent": "%", "%": "%", "kmh": "km/h", "kph": "km/h",
+    "mph": "mph", "kw": "kW", "kwh": "kWh", "mwh": "MWh", "mw": "MW", "l": "l", "ml": "ml",
+    "gb": "GB", "mb": "MB", "kb": "kB", "°c": "°C", "°f": "°F", "celsius": "°C",
+    "fahrenheit": "°F", "km2": "km²", "m2": "m²", "sqm": "m²", "sqft": "sq ft", "hz": "Hz",
+}  # fmt: skip
+_UNIT_ONLY_WHERE_CLEAR = {"l", "h", "t", "miles", "mi", "days", "weeks", "months", "years"}
+_ID_WORDS = {"id", "ids", "uuid", "guid", "index", "key", "zip", "zipcode", "postcode", "phone"}
+_TRUE = {"yes", "y", "true", "t"}
+_FALSE = {"no", "n", "false", "f"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column as the overview showed it.
+
+    Attributes
+    ----------
+    kind
+        ``number``, ``whole`` (numbers without decimals), ``date``, ``text``, ``bool`` or ``empty``.
+    disguise
+        For numbers or dates that are still text: how they are written (the overview's own words).
+    low, high
+        Smallest and largest value as printed; None for text.
+    values
+        All distinct values, where they were listed (``listed``), else those that the question
+        names.
+    """
+
+    name: str
+    kind: str
+    missing: int
+    distinct: int
+    low: str | None = None
+    high: str | None = None
+    values: tuple[Value, ...] = ()
+    listed: bool = False
+    disguise: str = ""
+    sample: str = ""
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it can be averaged: a number that is not an identifier."""
+        return self.kind in ("number", "whole") and not self.identifier
+
+    @property
+    def identifier(self) -> bool:
+        """Whether its name says that its values only name rows."""
+        words = split_name(self.name)
+        return self.name.startswith("Unnamed:") or bool(words and words[-1] in _ID_WORDS)
+
+    @property
+    def year(self) -> bool:
+        """Whether it holds calendar years as whole numbers."""
+        if self.kind != "whole" or self.low is None or self.high is None:
+            return False
+        return 1000 <= float(self.low) and float(self.high) <= 2200 and bool(
+            {"year", "yr", "years", "season"} & set(split_name(self.name))
+        )
+
+    @property
+    def temporal(self) -> bool:
+        """Whether it says when."""
+        return self.kind == "date" or self.year
+
+    @property
+    def label(self) -> str:
+        """The name as one would write it in a sentence, without its unit."""
+        words = _name_words(self.name)
+        kept = [w if w.isupper() and len(w) > 1 else w.lower() for w in words[: self._core]]
+        if kept and kept[-1] in ("in", "per") and self._core < len(words):
+            kept = kept[:-1]
+        return " ".join(kept) or self.name
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The lower-case words of the name that a question may use, without the unit."""
+        words = split_name(self.name)[: self._core]
+        return tuple(w for w in words if w not in ("in", "of", "the", "per", "and")) or words
+
+    @property
+    def unit(self) -> str:
+        """The unit that the name (or the way its text is written) states, or empty."""
+        words = split_name(self.name)
+        if self._core < len(words):
+            return _UNITS.get(words[-1], "")
+        return next((_UNITS[sign] for sign in "$€£%" if sign in self.sample), "")
+
+    @property
+    def _core(self) -> int:
+        """How many of the name's words come before its unit."""
+        words = split_name(self.name)
+        if len(words) < 2 or self.kind not in ("number", "whole") or words[-1] not in _UNITS:
+            if words[-1:] == ("min",) and words[-2:-1] in (("time",), ("duration",)):
+                return len(words) - 1
+            return len(words)
+        clear = "(" in self.name or "in" in words[:-1]
+        if words[-1] in _UNIT_ONLY_WHERE_CLEAR and not clear:
+            return len(words)
+        return len(words) - 1
+
+    @property
+    def truth(self) -> tuple[Value, Value] | None:
+        """The values that stand for yes and no, when the column is a yes-or-no one."""
+        if self.kind == "bool":
+            return True, False
+        if self.kind == "whole" and self.listed and set(self.values) == {0, 1}:
+            return 1, 0
+        texts = {str(v).lower(): v for v in self.values}
+        if self.kind == "text" and self.listed and len(texts) == 2:
+            yes, no = _TRUE & set(texts), _FALSE & set(texts)
+            if yes and no:
+                return texts[yes.pop()], texts[no.pop()]
+        return None
+
+    @property
+    def groups(self) -> bool:
+        """Whether its values make sensible groups: text, yes or no, years, few whole numbers."""
+        if self.kind in ("text", "bool") or self.year:
+            return True
+        return self.kind == "whole" and self.listed
+
+    @property
+    def low_cardinality(self) -> bool:
+        """Whether its values are few enough to be categories rather than names."""
+        return self.listed or self.distinct <= 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A loaded table: the kernel's variable, its file, its size and its columns.
+
+    ``others`` are the names of columns that a very wide table has beside those looked at.
+    """
+
+    variable: str
+    rows: int
+    columns: tuple[Column, ...]
+    path: str = ""
+    others: tuple[str, ...] = ()
+    odd_index: bool = False
+
+    def column(self, name: str) -> Column:
+        """Return the column of that name."""
+        return next(c for c in self.columns if c.name == name)
+
+    def key(self, column: Column) -> bool:
+        """Whether each row has its own value in that column."""
+        return column.distinct == self.rows and column.missing == 0
+
+    def merged(self, newer: Table) -> Table:
+        """Return this table with the columns that a later, partial look saw again."""
+        seen = {c.name: c for c in newer.columns}
+        columns = tuple(
+            dataclasses.replace(seen[c.name], sample=seen[c.name].sample or c.sample)
+            if c.name in seen
+            else c
+            for c in self.columns
+        )
+        return dataclasses.replace(self, columns=columns)
+
+    @property
+    def label_column(self) -> Column | None:
+        """The column that names a row: a key, or nearly one, by name first."""
+        texts = [c for c in self.columns if c.kind == "text" and c.distinct > self.rows * 0.5]
+        for word in ("name", "title", "model", "label", self.row_noun):
+            for column in texts:
+                if word in split_name(column.name):
+                    return column
+        return next((c for c in texts if c.distinct > self.rows * 0.7), None)
+
+    @property
+    def row_noun(self) -> str:
+        """What one row is, from the file's name (``penguins.csv`` -> ``penguin``), or ``row``."""
+        stem = split_name(PurePosixPath(self.path).name.split(".")[0])
+        plural = next((w for w in reversed(stem) if w.endswith("s") and len(w) > 3), "")
+        return singular(plural) if plural and singular(plural) != plural else "row"
+
+
+def split_name(name: str) -> tuple[str, ...]:
+    """Split a column or file name into lower-case words, at case changes too."""
+    return tuple(w.lower() for w in _name_words(name))
+
+
+def _name_words(name: str) -> list[str]:
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return re.findall(r"[^\W_]+|[%$€£]|°[CF]", spaced)
+
+
+def singular(word: str) -> str:
+    """Return the singular of a plain English noun (``countries`` -> ``country``)."""
+    irregular = {"people": "person", "men": "man", "women": "woman", "children": "child",
+                 "indices": "index", "species": "species", "series": "series", "sexes": "sex",
+                 "movies": "movie", "ties": "tie", "news": "news", "gas": "gas"}  # fmt: skip
+    if word in irregular:
+        return irregular[word]
+    if len(word) > 4 and word.endswith("ies"):
+        return word[:-3] + "y"
+    if len(word) > 4 and word.endswith(("sses", "shes", "ches", "xes", "zes")):
+        return word[:-2]
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+def read_tables(observations: Iterable[str]) -> dict[str, Table]:
+    """Read every overview in the observations; a later, partial one updates the earlier."""
+    tables: dict[str, Table] = {}
+    for observation in observations:
+        for table in _read_overviews(observation):
+            known = tables.get(table.variable)
+            partial = known is not None and len(table.columns) < len(known.columns)
+            tables[table.variable] = known.merged(table) if known and partial else table
+    return tables
+
+
+def _read_overviews(observation: str) -> list[Table]:
+    found: list[Table] = []
+    for line in observation.splitlines():
+        header = _HEADER.match(line)
+        if header:
+            found.append(Table(variable=header[1], rows=int(header[2]), columns=()))
+        elif found and line.startswith('"'):
+            column = _read_column(line)
+            if column:
+                columns = (*found[-1].columns, column)
+                found[-1] = dataclasses.replace(found[-1], columns=columns)
+        elif found and line.startswith("Note: the index"):
+            found[-1] = dataclasses.replace(found[-1], odd_index=True)
+        elif found and line.startswith("Other columns: "):
+            names = tuple(re.findall(r'"([^"]*)"', line))
+            found[-1] = dataclasses.replace(found[-1], others=names)
+    return found
+
+
+_KINDS = {"whole numbers": "whole", "numbers": "number", "dates": "date", "yes or no": "bool",
+          "text": "text", "empty": "empty"}  # fmt: skip
+
+
+def _read_column(line: str) -> Column | None:
+    """Read one line of the overview; a line that is something else (a printed cell) is None."""
+    try:
+        name, end = json.JSONDecoder().raw_decode(line)
+    except ValueError:
+        return None
+    shape = re.match(
+        r" \| (?P<kind>[^|]+) \| (?P<missing>\d+) missing \| (?P<distinct>\d+) distinct(?P<rest>.*)",
+        line[end:],
+    )
+    if not shape:
+        return None
+    kind, rest = shape["kind"], shape["rest"]
+    disguised = " as text" in kind
+    span = re.match(r" \| (\S+(?: [\d:.+]+)?) to (\S+(?: [\d:.+]+)?)(?= \||$)", rest)
+    if span:
+        rest = rest[span.end() :]
+    named = re.match(r" \| e\.g\. (?P<sample>.*) \| in the question: (?P<named>.*)$", rest)
+    listed = rest.startswith(" | ") and not named
+    values = _json_list(named["named"] if named else rest[3:])
+    return Column(
+        name=name,
+        kind="text" if disguised else _KINDS.get(kind, "text"),
+        missing=int(shape["missing"]),
+        distinct=int(shape["distinct"]),
+        low=span[1] if span else None,
+        high=span[2] if span else None,
+        values=values,
+        listed=listed,
+        disguise=kind if disguised else "",
+        sample=named["sample"] if named else rest[:60] if disguised else "",
+    )
+
+
+def _json_list(text: str) -> tuple[Value, ...]:
+    try:
+        return tuple(json.loads(f"[{text}]"))
+    except ValueError:
+        return ()

@@ -1,0 +1,280 @@
+"""A model behind any endpoint that speaks the OpenAI chat-completions protocol.
+
+One call is: make the request's bytes (:mod:`.wire`), post them (:mod:`.endpoint`), read the reply
+as it comes (:mod:`.replies`), count what it cost (:mod:`.usage`); and when that fails
+(:mod:`.failures`), try again where that makes sense. The client library's own ways to do this are
+not used, for reasons that were measured or met:
+
+* its typed ``create()`` walks the whole history against type hints, 0.2 ms CPU a message a call;
+* its typed chunks cost ten times what reading the bytes does;
+* its retries are silent and cannot repair a stream that breaks off in the middle. Ours are told
+  to the user one by one, and cancelling ends them at once.
+
+An option that the server turns out not to know is left out from then on, which is said once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
+
+from kernel_agent.errors import ModelError, UsageError
+from kernel_agent.models.endpoint import Endpoint
+from kernel_agent.models.failures import EndpointError
+from kernel_agent.models.replies import ReplyReader
+from kernel_agent.models.usage import Prices, usage_of
+from kernel_agent.models.wire import MessageCache, request_body, request_options
+from kernel_agent.records import Event, Json, Message, Notice, Reply, RequestOptions
+
+MAX_BACKOFF_S = 60.0
+
+USAGE_WAIT_S = 5.0
+"""How long to wait for the token counts, which come in a chunk of their own after the last text."""
+
+END_WAIT_S = 0.1
+"""How long to wait for the end of a body that said it is done: reading it saves the connection."""
+
+
+class OpenAIModel:
+    """A model behind an OpenAI-compatible endpoint.
+
+    One object serves any number of runs, side by side, in one event loop.
+
+    Parameters
+    ----------
+    name
+        The model's name as the endpoint knows it.
+    base_url
+        Where the endpoint is, up to and including ``/v1``. None: ``OPENAI_BASE_URL``, else OpenAI.
+    api_key
+        None: ``OPENAI_API_KEY``. An endpoint other than OpenAI's may do without.
+    headers
+        Sent with every request. Their values are treated as secrets in messages.
+    timeout_s
+        Longest silence: until the reply begins, and between two pieces of it.
+    connect_timeout_s
+        Longest wait for a connection.
+    max_retries
+        How often a failed request is made again.
+    backoff_s
+        Wait before the first retry; doubled for each further one, with jitter, at most a minute.
+        A server's ``Retry-After`` comes before it.
+    stream
+        Ask for the reply piece by piece.
+    prices
+        What the model costs; None leaves the cost unknown.
+    accepts_images
+        None: by the model's name (:func:`sees_images`), no when the name is not known.
+    extra_body
+        Further fields of the request, such as ``temperature`` or ``max_tokens``.
+
+    Raises
+    ------
+    UsageError
+        The caller's fault: no name, or an address, key or header that cannot be sent.
+
+    Examples
+    --------
+    >>> model = OpenAIModel("qwen2.5-coder", base_url="http://localhost:11434/v1")
+    >>> model.accepts_images
+    False
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = 300.0,
+        connect_timeout_s: float = 10.0,
+        max_retries: int = 3,
+        backoff_s: float = 0.5,
+        stream: bool = True,
+        prices: Prices | None = None,
+        accepts_images: bool | None = None,
+        extra_body: Mapping[str, Json] | None = None,
+    ) -> None:
+        if not name.strip():
+            raise UsageError("the model has no name: give one with --model")
+        self.name = name
+        self.accepts_images = sees_images(name) if accepts_images is None else accepts_images
+        self.endpoint = Endpoint(
+            base_url=base_url,
+            api_key=api_key,
+            headers=headers,
+            timeout_s=timeout_s,
+            connect_timeout_s=connect_timeout_s,
+        )
+        self._max_retries = max_retries
+        self._backoff_s = backoff_s
+        self._stream = stream
+        self._prices = prices
+        self._extra_body = dict(extra_body or {})
+        self._left_out: set[str] = set()  # options that this server turned out not to know
+        self._cache = MessageCache()
+
+    async def prepare(self) -> None:
+        """Import the client library, in a thread, so that the first call need not wait for it.
+
+        Called by the session while the kernel starts. What fails here fails again, and is then
+        raised, in :meth:`complete`.
+        """
+        with suppress(ModelError):
+            await self.endpoint.connect()
+
+    async def complete(
+        self,
+        messages: Sequence[Message],
+        options: RequestOptions,
+        on_event: Callable[[Event], None],
+    ) -> Reply:
+        """Return the model's reply; see :class:`~kernel_agent.models.base.Model`.
+
+        Raises
+        ------
+        ModelError
+            The endpoint's fault, or a key that is missing.
+        ContextLengthError
+            The conversation is longer than the model accepts.
+        """
+        failed = 0
+        while True:
+            try:
+                return await self._ask(messages, options, on_event)
+            except EndpointError as error:
+                if left_out := self._leave_out(error, messages, options):
+                    on_event(Notice(text=f"{self.endpoint} does not accept {left_out}: left out"))
+                    continue
+                failed += 1
+                if not error.retry or failed > self._max_retries:
+                    raise self._last(error, failed) from None
+                pause_s = self._pause_s(error, failed)
+                on_event(self._retry_notice(error, failed, pause_s))
+                await asyncio.sleep(pause_s)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.endpoint.close()
+
+    # --- one try -------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        messages: Sequence[Message],
+        options: RequestOptions,
+        on_event: Callable[[Event], None],
+    ) -> Reply:
+        head = self._head(options)
+        body = request_body(head, messages, self._cache, images=self.accepts_images)
+        reader = ReplyReader(on_event)
+        try:
+            async with self.endpoint.post(body) as response:
+                reader.media_type = response.headers.get("content-type", "")
+                await _read(response.aiter_bytes(), reader)
+        except (EndpointError, ModelError):
+            raise
+        except Exception as error:
+            # Broad because the client's errors, and those of the two transports that it may rest
+            # on, have no base in common; whatever is not one of theirs is raised as it is.
+            fault = self.endpoint.read_error(error, model=self.name)
+            if fault is None:
+                raise
+            if not reader.whole:
+                raise fault from error
+        reply = reader.finish()
+        return replace(reply, usage=usage_of(reader.draft.usage, messages, reply, self._prices))
+
+    def _head(self, options: RequestOptions) -> dict[str, Json]:
+        """Return every field of the request but the messages."""
+        head: dict[str, Json] = {"model": self.name, **request_options(options), **self._extra_body}
+        if self._stream:
+            head |= {"stream": True, "stream_options": {"include_usage": True}}
+        return {name: value for name, value in head.items() if name not in self._left_out}
+
+    # --- when it failed ------------------------------------------------------------------------
+
+    def _leave_out(
+        self, error: EndpointError, messages: Sequence[Message], options: RequestOptions
+    ) -> str | None:
+        """Do without what the server complains about; None when that is not optional."""
+        if error.status not in _MAY_MEAN_UNKNOWN or error.kind is not ModelError:
+            return None
+        head = self._head(options)
+        for option, complaint in _OPTIONAL.items():
+            if option in head and complaint.search(error.details):
+                self._left_out |= {option, "stream_options"} if option == "stream" else {option}
+                return option
+        has_images = any(message.images for message in messages)
+        if self.accepts_images and has_images and _NO_IMAGES.search(error.details):
+            self.accepts_images = False
+            return "pictures"
+        return None
+
+    def _pause_s(self, error: EndpointError, failed: int) -> float:
+        if error.retry_after_s is not None:
+            return error.retry_after_s
+        # Half of the wait is random, so that clients that failed together do not return together.
+        jitter = random.uniform(0.5, 1.0)  # noqa: S311 - it spreads load and guards nothing
+        return float(min(self._backoff_s * 2.0 ** (failed - 1), MAX_BACKOFF_S) * jitter)
+
+    def _retry_notice(self, error: EndpointError, failed: int, pause_s: float) -> Notice:
+        tries = f"try {failed + 1} of {self._max_retries + 1}"
+        text = f"{self.endpoint} {error.what}: trying again in {pause_s:.2g} s ({tries})"
+        return Notice(text=self.endpoint.redact(text))
+
+    def _last(self, error: EndpointError, tries: int) -> ModelError:
+        times = f", {tries} times" if tries > 1 else ""
+        text = f"{self.endpoint} {error.what}{times}: {error.advice}"
+        return error.kind(self.endpoint.redact(text), status_code=error.status)
+
+
+async def _read(chunks: AsyncGenerator[bytes, None], reader: ReplyReader) -> None:
+    """Feed a body to a reader until it ends, or for a moment longer than the reply needs."""
+    now = asyncio.get_running_loop().time
+    with suppress(TimeoutError):
+        async with asyncio.timeout(None) as limit, aclosing(chunks):
+            async for chunk in chunks:
+                reader.feed(chunk)
+                if reader.draft.full:
+                    return
+                if reader.whole:
+                    limit.reschedule(now() + (END_WAIT_S if reader.done else USAGE_WAIT_S))
+
+
+_MAY_MEAN_UNKNOWN = {400, 404, 415, 422, 500, 501}
+
+_OPTIONAL = {
+    "stream_options": re.compile(r"stream_options|include_usage"),
+    "response_format": re.compile(r"response_format|json_schema|structured output", re.IGNORECASE),
+    "tool_choice": re.compile(r"tool_choice"),
+    "stop": re.compile(r"['\"`]stop['\"`]"),
+    "stream": re.compile(r"to stream\b|['\"`]stream['\"`]|streaming.{0,20}not", re.IGNORECASE),
+}
+"""What a request can do without, and how servers name it when they complain."""
+
+_NO_IMAGES = re.compile(r"image|vision|multi-?modal|content.{0,30}(string|type)", re.IGNORECASE)
+
+_SEES_IMAGES = re.compile(
+    r"gpt-4o(?!.*(audio|search|transcribe|tts))|gpt-4\.1|gpt-4-turbo|gpt-5|\bo[134](?!-mini)\b"
+    r"|\bo4-mini|claude-(3|opus|sonnet|haiku|[4-9])|gemini-(?!.*embedding)|gemma-?3(?!.*[-:]1b)"
+    r"|pixtral|llava|vision|[-_]vl\b|\d-?vl\b|llama-?4",
+    re.IGNORECASE,
+)
+
+
+def sees_images(name: str) -> bool:
+    """Whether a model of this name is known to accept pictures.
+
+    Cautious: an unknown name is taken for one that does not, since the text of an observation
+    describes its pictures. A wrong yes costs one request, after which pictures are left out.
+
+    >>> sees_images("gpt-4o-mini"), sees_images("qwen2.5-vl-7b"), sees_images("qwen2.5-coder")
+    (True, True, False)
+    """
+    return bool(_SEES_IMAGES.search(name))

@@ -1,0 +1,333 @@
+"""From the bytes that an endpoint sends to a reply.
+
+A server may answer with one JSON object or with a stream of events, whatever it was asked for;
+the first bytes tell which. An object and a stream's chunks hold the same fields, so both are read
+by the same code: an object is a stream of one chunk.
+
+A reply is whole when the endpoint said why it stopped (``finish_reason``) or that it is done
+(``[DONE]``). Anything else is a reply that was cut in the middle, and half a reply is never
+returned as a whole one. Pure: it is fed bytes and knows no socket.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kernel_agent.models.failures import EndpointError, from_error_object, one_line
+from kernel_agent.models.sse import EventReader, ServerEvent
+from kernel_agent.records import Json, Reply, ReplyText, ToolCall
+
+MAX_REPLY_CHARS = 8_000_000
+"""A longer reply is ended here with ``finish_reason`` "length": no cell is 8 MB of source."""
+
+MAX_BODY_BYTES = 32_000_000
+"""A reply that comes as one JSON object can only be read whole; a larger one is refused."""
+
+_CUT_REASONS = {"max_tokens", "model_length", "MAX_TOKENS"}
+"""What some servers say for "length"; the loop must know, because truncated code never runs."""
+
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+"""How a stream of events can begin, after a byte order mark and blank lines."""
+
+
+@dataclass(kw_only=True)
+class _CallDraft:
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class Draft:
+    """A reply as it grows, chunk by chunk.
+
+    Parameters
+    ----------
+    emit
+        Called with each piece of text as it comes.
+    max_chars
+        Where a reply is ended.
+    """
+
+    def __init__(
+        self, emit: Callable[[ReplyText], None], *, max_chars: int = MAX_REPLY_CHARS
+    ) -> None:
+        self._emit = emit
+        self._room = max_chars
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._refusal: list[str] = []
+        self._calls: list[_CallDraft] = []
+        self._slots: dict[int, _CallDraft] = {}
+        self.has_choice = False
+        self.finish_reason: str | None = None
+        self.usage: Json = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the reply reached its greatest length."""
+        return self._room <= 0
+
+    def take(self, chunk: Json) -> None:
+        """Add what one chunk (or one whole reply object) holds.
+
+        Raises
+        ------
+        EndpointError
+            The endpoint's fault: it sent an error instead.
+        """
+        if not isinstance(chunk, dict):
+            raise _unreadable(json.dumps(chunk))
+        if chunk.get("error"):
+            raise from_error_object(chunk["error"])
+        self.usage = chunk.get("usage") or self.usage
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and not choice.get("index"):
+                self._take_choice(choice)
+
+    def reply(self) -> Reply:
+        """Return what has been written so far."""
+        finish_reason = "length" if self.full else self.finish_reason
+        return Reply(
+            content="".join(self._content) or "".join(self._refusal),
+            reasoning="".join(self._reasoning),
+            tool_calls=tuple(
+                ToolCall(
+                    id=call.id or f"call_{n}", name=call.name, arguments="".join(call.arguments)
+                )
+                for n, call in enumerate(self._calls)
+            ),
+            finish_reason="length" if finish_reason in _CUT_REASONS else finish_reason,
+        )
+
+    def _take_choice(self, choice: Mapping[str, Json]) -> None:
+        self.has_choice = True
+        finish_reason = _text(choice, "finish_reason")
+        if choice.get("error") or finish_reason == "error":
+            raise from_error_object(choice.get("error"))
+        message = choice.get("delta") or choice.get("message")
+        if isinstance(message, dict):
+            thinking, text = _split_parts(message.get("content"))
+            self._write(_text(message, "reasoning_content", "reasoning") + thinking, reasoning=True)
+            self._write(text)
+            self._refusal.append(_text(message, "refusal"))
+            calls = message.get("tool_calls")
+            for call in calls if isinstance(calls, list) else ():
+                self._take_call(call)
+        elif isinstance(choice.get("text"), str):
+            self._write(choice["text"])  # the older completions form
+        self.finish_reason = finish_reason or self.finish_reason
+
+    def _write(self, text: str, *, reasoning: bool = False) -> None:
+        text = text[: max(self._room, 0)]
+        if text:
+            self._room -= len(text)
+            (self._reasoning if reasoning else self._content).append(text)
+            self._emit(ReplyText(text=text, reasoning=reasoning))
+
+    def _take_call(self, call: Json) -> None:
+        if not isinstance(call, dict):
+            return
+        function = call.get("function")
+        function = function if isinstance(function, dict) else call
+        draft = self._call_at(call.get("index"), _text(call, "id"), _text(function, "name"))
+        draft.name = draft.name or _text(function, "name")
+        arguments = function.get("arguments")
+        if isinstance(arguments, (dict, list)):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        if isinstance(arguments, str):
+            arguments = arguments[: max(self._room, 0)]
+            self._room -= len(arguments)
+            draft.arguments.append(arguments)
+
+    def _call_at(self, index: Json, call_id: str, name: str) -> _CallDraft:
+        """Return the call that a piece belongs to.
+
+        By its index; but some servers send none, and some give every call the index 0 and a new id.
+        """
+        if isinstance(index, int):
+            draft = self._slots.get(index)
+        elif call_id:
+            draft = next((known for known in self._calls if known.id == call_id), None)
+        else:
+            draft = self._calls[-1] if self._calls and not name else None
+        if draft is None or (call_id and draft.id and call_id != draft.id):
+            draft = _CallDraft()
+            self._calls.append(draft)
+            if isinstance(index, int):
+                self._slots[index] = draft
+        draft.id = draft.id or call_id
+        return draft
+
+
+class ReplyReader:
+    """Reads one HTTP body, whichever way the server chose to answer.
+
+    Parameters
+    ----------
+    emit
+        Called with each piece of text as it comes.
+
+    Attributes
+    ----------
+    draft
+        The reply so far, and the usage that the endpoint reported.
+    media_type
+        The answer's ``Content-Type``, set when its head has come; for what is said of a body that
+        cannot be read. How the body is read does not depend on it: too many servers get it wrong.
+    """
+
+    def __init__(self, emit: Callable[[ReplyText], None]) -> None:
+        self.draft = Draft(emit)
+        self.media_type = ""
+        self._start = b""
+        self._events: EventReader | None = None
+        self._body: list[bytes] | None = None
+        self._body_bytes = 0
+        self._said_done = False
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more needs to be read."""
+        return self._said_done or self.draft.full
+
+    @property
+    def whole(self) -> bool:
+        """Whether what has been read so far is a complete reply."""
+        return self.done or self.draft.finish_reason is not None
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes.
+
+        Raises
+        ------
+        EndpointError
+            The endpoint's fault: an error inside the stream, or something that is no reply.
+        """
+        if self._events is None and self._body is None:
+            chunk = self._start = (self._start + chunk).lstrip(_BLANK)
+            self._choose(chunk)
+        if self._events is not None:
+            self._take_events(self._events.feed(chunk))
+        elif self._body is not None:
+            self._body.append(chunk)
+            self._body_bytes += len(chunk)
+            if self._body_bytes > MAX_BODY_BYTES:
+                raise EndpointError(
+                    f"sent a reply of more than {MAX_BODY_BYTES // 1_000_000} MB",
+                    advice="limit the reply's length (max_tokens), or turn streaming on",
+                )
+
+    def finish(self) -> Reply:
+        """Return the reply, now that the body has ended.
+
+        Raises
+        ------
+        EndpointError
+            The endpoint's fault: the reply was cut in the middle, or it is none.
+        """
+        if self._body is not None:
+            self._take_body(b"".join(self._body))
+        elif self._events is not None and not self.whole:
+            self._take_events(self._events.end())
+        if not self.draft.has_choice and (self._said_done or self._body is not None):
+            raise EndpointError(
+                "sent a reply without choices",
+                advice="check --base-url and --model, or look at the server's log",
+            )
+        if not self.whole and self._body is None:
+            undecided = self._events is None and self._start
+            raise _unreadable(self._start.decode(), self.media_type) if undecided else _cut()
+        return self.draft.reply()
+
+    def _choose(self, start: bytes) -> None:
+        """Tell an object from a stream; with too few bytes to tell, the next ones decide."""
+        if start.startswith((b"{", b"[")):
+            self._body = []
+        elif start.startswith(_FIELDS):
+            self._events = EventReader()
+        elif not any(field.startswith(start) for field in _FIELDS):
+            raise _unreadable(start.decode("utf-8", "replace"), self.media_type)
+
+    def _take_events(self, events: list[ServerEvent]) -> None:
+        for event in events:
+            if self.done:
+                return
+            if event.data.strip() == "[DONE]":
+                self._said_done = True
+            else:
+                self._take_event(event)
+
+    def _take_event(self, event: ServerEvent) -> None:
+        for text in _documents(event.data):
+            chunk = _parse(text)
+            if event.name == "error" and isinstance(chunk, dict):
+                raise from_error_object(chunk.get("error") or chunk)
+            self.draft.take(chunk)
+
+    def _take_body(self, body: bytes) -> None:
+        text = body.decode("utf-8-sig", "replace")
+        try:
+            chunk = json.loads(text)
+        except (ValueError, RecursionError):
+            raise _cut() if "json" in self.media_type else _unreadable(text) from None
+        self.draft.take(chunk)
+
+
+def _parse(text: str) -> Json:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise _cut() from None
+
+
+def _documents(data: str) -> list[str]:
+    """Split an event's data where a server forgot the blank line between two events."""
+    if "\n" not in data:
+        return [data]
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return [line for line in data.split("\n") if line.strip() not in {"", "[DONE]"}]
+    return [data]
+
+
+def _split_parts(content: Json) -> tuple[str, str]:
+    """Return the thinking and the text of a message's content, which may be a list of parts."""
+    if isinstance(content, str):
+        return "", content
+    thinking, text = [], []
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict):
+            inner = part.get("thinking")
+            thinking.append(inner if isinstance(inner, str) else _split_parts(inner)[1])
+            text.append(_text(part, "text"))
+    return "".join(thinking), "".join(text)
+
+
+def _text(fields: Mapping[str, Json], *names: str) -> str:
+    """Return the first of these fields that holds text."""
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str) and value:
+            return value
+    return ""
+
+
+def _cut() -> EndpointError:
+    return EndpointError(
+        "broke off in the middle of its reply",
+        advice="try again later, or look at the server's log",
+        retry=True,
+    )
+
+
+def _unreadable(text: str, media_type: str = "") -> EndpointError:
+    kind = f"{media_type.partition(';')[0]}: " if media_type else ""
+    return EndpointError(
+        f"sent something that is not a chat reply ({kind}{one_line(text[:80])})",
+        advice="check --base-url (many servers want it to end in /v1)",
+    )

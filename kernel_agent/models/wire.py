@@ -1,0 +1,130 @@
+"""Messages as an OpenAI-compatible endpoint reads them.
+
+Each message becomes JSON once. A conversation of 200 steps is sent 200 times, so turning all of it
+into JSON on every call would make a step dearer the later it comes; here a call joins ready
+bytes. The bytes are kept by the *identity* of the frozen message, so this pays off when the
+caller hands in the same objects again, and is merely neutral when it does not.
+
+Pure: no client, no clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kernel_agent.records import Image, Json, Message, RequestOptions
+
+MAX_CACHE_BYTES = 8_000_000
+"""Ready bytes that are kept: a 200-step history of 20,000-character observations needs 4 MB."""
+
+
+class MessageCache:
+    """The wire form of messages, made once each and forgotten least recently used first.
+
+    Parameters
+    ----------
+    max_bytes
+        How much may be kept.
+    """
+
+    def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        # The message is kept beside its bytes: while it lives here its id cannot be given away.
+        self._entries: dict[tuple[int, bool], tuple[Message, bytes]] = {}
+
+    def encode(self, message: Message, *, images: bool) -> bytes:
+        """Return the JSON of one message; ``images`` says whether its pictures go along."""
+        key = (id(message), images and bool(message.images))
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            entry = (message, to_bytes(wire_message(message, images=images)))
+            self._bytes += len(entry[1])
+        self._entries[key] = entry
+        while self._bytes > self._max_bytes and len(self._entries) > 1:
+            oldest = next(iter(self._entries))
+            self._bytes -= len(self._entries.pop(oldest)[1])
+        return entry[1]
+
+
+def request_body(
+    head: Mapping[str, Json], messages: Sequence[Message], cache: MessageCache, *, images: bool
+) -> bytes:
+    """Return the body of a request: the fields of ``head``, then the messages.
+
+    Parameters
+    ----------
+    head
+        Everything beside the messages: the model's name, options, the user's own fields.
+    messages
+        The conversation, oldest first.
+    cache
+        Where the wire form of each message is kept between calls.
+    images
+        Whether the endpoint accepts pictures; without, the text that describes them stands alone.
+    """
+    parts = b",".join(_encoded(messages, cache, images=images))
+    return to_bytes(dict(head))[:-1] + b',"messages":[' + parts + b"]}"
+
+
+def request_options(options: RequestOptions) -> dict[str, Json]:
+    """Return the fields that a format asks for, under the endpoint's names."""
+    fields: dict[str, Json] = {}
+    if options.response_format is not None:
+        fields["response_format"] = dict(options.response_format)
+    if options.tools:
+        fields["tools"] = [dict(tool) for tool in options.tools]
+    if options.tool_choice is not None:
+        fields["tool_choice"] = options.tool_choice
+    if options.stop:
+        fields["stop"] = list(options.stop)
+    return fields
+
+
+def wire_message(message: Message, *, images: bool) -> dict[str, Json]:
+    """Return one message in the chat-completions form."""
+    wire: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.role == "user" and message.images and images:
+        text = [{"type": "text", "text": message.content}] if message.content else []
+        wire["content"] = text + [_image_part(image) for image in message.images]
+    if message.tool_calls:
+        wire["content"] = message.content or None
+        wire["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    return wire
+
+
+def to_bytes(value: Json) -> bytes:
+    """Return compact UTF-8 JSON; a lone surrogate, which UTF-8 cannot hold, becomes ``?``."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
+def _encoded(messages: Sequence[Message], cache: MessageCache, *, images: bool) -> Iterator[bytes]:
+    # A tool message holds text only, and nothing may stand between the answers to one turn's
+    # calls: the pictures of those answers follow them in a user message.
+    pictures: list[Json] = []
+    for message in messages:
+        if pictures and message.role != "tool":
+            yield to_bytes({"role": "user", "content": pictures})
+            pictures = []
+        yield cache.encode(message, images=images)
+        if images and message.role == "tool":
+            pictures += [_image_part(image) for image in message.images]
+    if pictures:
+        yield to_bytes({"role": "user", "content": pictures})
+
+
+def _image_part(image: Image) -> Json:
+    url = f"data:{image.media_type};base64,{image.data}"
+    return {"type": "image_url", "image_url": {"url": url}}

@@ -1,0 +1,405 @@
+"""Records in, notebook out. Pure: the same records give the same bytes.
+
+A notebook of this program is what a colleague reads and runs again: the task, one cell that makes
+it run in plain Jupyter, each thought as Markdown over the code that it led to, with the outputs
+that the code really had, and the answer last.
+
+What must not run again does not: a step that was interrupted, that took the kernel with it, or
+that had no readable action is folded away as Markdown. A step that merely raised stays a code
+cell, because later steps may use what it had bound; it is folded, and tagged so that running all
+cells goes on past it. Cells are trusted by those who open them, so text of unknown origin goes
+through :mod:`kernel_agent.notebook.safe` and :mod:`kernel_agent.notebook.outputs`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernel_agent.errors import NotebookError
+from kernel_agent.notebook.environment import environment_source, tools_source
+from kernel_agent.notebook.outputs import full_text, notebook_outputs
+from kernel_agent.notebook.safe import code_block, markdown, quoted, verbatim
+from kernel_agent.records import (
+    Answer,
+    Code,
+    DataFile,
+    ExitStatus,
+    HostCall,
+    Record,
+    RunStart,
+    RunStop,
+    Step,
+    Usage,
+)
+from kernel_agent.text import encodable, one_line, plain, shorten
+
+if TYPE_CHECKING:
+    import nbformat
+
+SCHEMA_VERSION = 1
+MAX_THOUGHT = 20_000  # characters
+MAX_ANSWER = 100_000
+MAX_FOLDED = 4_000  # characters of the output of a step that is not run again
+
+Cell = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """The records of one run; ``stop`` is None when the process was killed."""
+
+    number: int
+    start: RunStart
+    steps: tuple[Step, ...]
+    stop: RunStop | None
+
+
+@dataclass
+class _Cells:
+    """The cells so far; code cells are numbered as running them all would number them."""
+
+    cells: list[Cell] = field(default_factory=list)
+    count: int = 0
+    _ids: set[str] = field(default_factory=set)
+
+    def markdown(self, name: str, source: str, **ours: Any) -> None:
+        self._add("markdown", name, source, {"kernel_agent": ours})
+
+    def code(
+        self,
+        name: str,
+        source: str,
+        *,
+        outputs: Iterable[dict[str, Any]] = (),
+        tags: Mapping[str, Any] | None = None,
+        **ours: Any,
+    ) -> None:
+        self.count += 1
+        self._add("code", name, source, {**(tags or {}), "kernel_agent": ours})
+        shown = notebook_outputs(outputs, execution_count=self.count)
+        self.cells[-1].update(execution_count=self.count, outputs=shown)
+
+    def _add(self, kind: str, name: str, source: str, metadata: dict[str, Any]) -> None:
+        unique = name if name not in self._ids else f"{name}-{len(self.cells)}"
+        self._ids.add(unique)
+        self.cells.append({"cell_type": kind, "id": unique, "metadata": metadata, "source": source})
+
+
+def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
+    """Return the notebook of a session: each run with its task, its steps and its answer.
+
+    Parameters
+    ----------
+    records
+        A trace, in order; its last run may be unfinished. Delegated runs, which had kernels of
+        their own, are left out: what they gave stands in the calls that asked for it.
+
+    Raises
+    ------
+    NotebookError
+        The records hold no run, or what they hold makes no valid notebook.
+    """
+    import nbformat
+
+    runs = _runs(records)
+    if not runs:
+        raise NotebookError("the trace holds no run, so there is nothing to export")
+    cells = _Cells()
+    for run in runs:
+        cells.markdown(f"run-{run.number}-task", _task(run), **_ours(run, "task"))
+        if run is runs[0]:
+            _add_environment(cells, runs)
+        for step in run.steps:
+            _add_step(cells, run, step)
+        cells.markdown(f"run-{run.number}-answer", _answer(run), **_ours(run, "answer"))
+    content = {
+        "cells": cells.cells,
+        "metadata": _metadata(runs),
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    notebook: nbformat.NotebookNode = nbformat.from_dict(_encodable(content))  # type: ignore[no-untyped-call]  # nbformat is untyped
+    try:
+        nbformat.validate(notebook)
+    except nbformat.ValidationError as error:
+        raise NotebookError(f"no valid notebook: {one_line(str(error))}") from None
+    return notebook
+
+
+def _runs(records: Sequence[Record]) -> list[_Run]:
+    starts = [record for record in records if isinstance(record, RunStart)]
+    known = {start.run_id for start in starts}
+    stops = {record.run_id: record for record in records if isinstance(record, RunStop)}
+    own = [start for start in starts if start.parent_id not in known]
+    return [
+        _Run(
+            number=number,
+            start=start,
+            steps=tuple(r for r in records if isinstance(r, Step) and r.run_id == start.run_id),
+            stop=stops.get(start.run_id),
+        )
+        for number, start in enumerate(own, start=1)
+    ]
+
+
+def _runs_again(step: Step) -> bool:
+    """Whether the step becomes a code cell."""
+    ran = step.result is not None and step.result.status in ("ok", "error")
+    return isinstance(step.action, Code) and ran
+
+
+# --- the parts of the notebook, in its order -----------------------------------------------
+
+
+def _task(run: _Run) -> str:
+    start, stop = run.start, run.stop
+    task = plain(start.task)
+    title = verbatim(one_line(task, 80)) or "Run"
+    facts = [
+        f"- **Model:** {verbatim(one_line(start.model))}",
+        f"- **Date:** {verbatim(one_line(start.time))}",
+        f"- **Status:** {_status(stop)}",
+        *(f"- **Data:** {_data(file)}" for file in start.data),
+    ]
+    return "\n\n".join([f"# {title}", quoted(task), "\n".join(facts), _how(start.model)])
+
+
+def _data(file: DataFile) -> str:
+    path = verbatim(one_line(file.path))
+    return f"{path} ({file.bytes:,} bytes, SHA-256 {verbatim(file.sha256[:12])}…)"
+
+
+def _how(model: str) -> str:
+    if model == "offline":
+        author = "The code was written by a rule-based analyst, without a language model"
+    elif model.startswith("scripted"):
+        author = "The code was played back from a file of recorded replies"
+    else:
+        author = "The code was written by a language model"
+    return (
+        f"*Made by kernel-agent. {author}, one step at a time; the outputs are what the code "
+        "showed when it ran. Steps that failed are folded, not removed. Check it before you rely "
+        "on it.*"
+    )
+
+
+def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
+    steps = [step for run in runs for step in run.steps]
+    again = [step for step in steps if _runs_again(step)]
+    sources = [step.code for step in again]
+    texts = {step.number: full_text(step.result.outputs) for step in steps if step.result}
+    hidden = {"jupyter": {"source_hidden": True}}
+    source = environment_source(sources, versions=runs[0].start.versions, texts=texts)
+    cells.code("environment", source, tags=hidden, role="environment")
+
+    calls = [call for step in again if step.result for call in step.result.calls]
+    tools = tools_source(calls, _named(runs, sources))
+    if tools:
+        note = (
+            f"The run called tools on its host {_times(calls)}. The next cell replays what they "
+            "gave: it does not call them."
+        )
+        cells.markdown("tools-note", note, role="tools")
+        cells.code("tools", tools, tags=hidden, role="tools")
+
+
+def _times(calls: Sequence[HostCall]) -> str:
+    return "once" if len(calls) == 1 else f"{len(calls)} times"
+
+
+def _named(runs: Sequence[_Run], sources: Sequence[str]) -> list[str]:
+    """Return the tools that the code names."""
+    tools = dict.fromkeys(tool for run in runs for tool in run.start.tools)
+    return [t for t in tools if any(re.search(rf"\b{re.escape(t)}\b", s) for s in sources)]
+
+
+def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
+    name = f"run-{run.number}-step-{step.number:02d}"
+    thought = markdown(shorten(plain(step.thought), MAX_THOUGHT))
+    said = [f"### Step {step.number}", thought]
+    if not _runs_again(step):
+        said.append(_not_run_again(step))
+        role = "step" if step.ok else "folded"
+        cells.markdown(name, "\n\n".join(filter(None, said)), **_ours(run, role, step))
+        return
+    assert step.result is not None
+    tags: dict[str, Any] = {}
+    if not step.result.ok:
+        said.append(f"*{_failure(step)}*")
+        tags = {
+            "tags": ["raises-exception"],
+            "collapsed": True,
+            "jupyter": {"source_hidden": True, "outputs_hidden": True},
+        }
+    cells.markdown(
+        f"{name}-thought", "\n\n".join(filter(None, said)), **_ours(run, "thought", step)
+    )
+    cells.code(
+        f"{name}-code",
+        step.code,
+        outputs=_with_error(step),
+        tags=tags,
+        **_ours(run, "code", step),
+    )
+
+
+def _failure(step: Step) -> str:
+    error = step.result.error if step.result else None
+    reason = f"{error.ename}: {error.evalue}" if error else "an error"
+    return f"Step {step.number} failed with {verbatim(one_line(reason, 160))} (folded)."
+
+
+def _with_error(step: Step) -> list[dict[str, Any]]:
+    """Return the outputs; an error that came with the reply only is one of them, too."""
+    assert step.result is not None
+    outputs = list(step.result.outputs)
+    error = step.result.error
+    if error and not any(output.get("output_type") == "error" for output in outputs):
+        outputs.append(
+            {
+                "output_type": "error",
+                "ename": error.ename,
+                "evalue": error.evalue,
+                "traceback": list(error.traceback),
+            }
+        )
+    return outputs
+
+
+def _not_run_again(step: Step) -> str:
+    """Return a step that is not a cell: folded, with what it was and what it had shown."""
+    if isinstance(step.action, Code):
+        status = step.result.status if step.result else "dead"
+        ended = {
+            "timeout": "took longer than a cell may take and was interrupted",
+            "interrupted": "was interrupted by the user",
+            "dead": "ended with the kernel, and all variables were lost",
+        }[status]
+        summary = f"Step {step.number} {ended}: its code is not run again"
+        output = full_text(step.result.outputs) if step.result else ""
+        return _folded(summary, step.code, output)
+    if step.action is None:
+        reply = step.retries[-1].content if step.retries else ""
+        why = f"Step {step.number} had no readable action: nothing was run"
+        return _folded(why, shorten(plain(reply), MAX_FOLDED), "", language="")
+    shown = plain(step.observation.text).strip()
+    return code_block(shorten(shown, MAX_FOLDED)) if shown else ""
+
+
+def _folded(summary: str, code: str, output: str, *, language: str = "python") -> str:
+    parts = [f"<details>\n<summary>{summary}</summary>"]
+    if code.strip():
+        parts.append(code_block(plain(code), language))
+    if output.strip():
+        shown = shorten(plain(output).strip("\n"), MAX_FOLDED)
+        parts += ["It had put out:", code_block(shown)]
+    return "\n\n".join([*parts, "</details>"])
+
+
+def _status(stop: RunStop | None) -> str:
+    return str(stop.status).replace("_", " ") if stop else "unfinished: the trace ends in mid-run"
+
+
+def _answer(run: _Run) -> str:
+    stop = run.stop
+    if stop is not None and stop.answer is not None:
+        return f"## Answer\n\n{_answer_text(stop.answer)}"
+    lines = [f"## No answer: {_status(stop)}"]
+    if stop is not None and stop.message:
+        lines.append(verbatim(plain(stop.message)))
+    if stop is not None and stop.partial.strip():
+        partial = shorten(plain(stop.partial).strip("\n"), MAX_ANSWER)
+        lines += ["What was achieved so far:", code_block(partial)]
+    return "\n\n".join(lines)
+
+
+def _answer_text(answer: Answer) -> str:
+    """Return text as the Markdown that it may be, and any other value as it was printed."""
+    text = shorten(plain(answer.text).strip("\n"), MAX_ANSWER)
+    if answer.kind in ("text", "str"):
+        return markdown(text)
+    return code_block(text) if "\n" in text else verbatim(text)
+
+
+# --- metadata ------------------------------------------------------------------------------
+
+
+def _ours(run: _Run, role: str, step: Step | None = None) -> dict[str, Any]:
+    ours: dict[str, Any] = {"run": run.number, "role": role}
+    return {**ours, "step": step.number} if step else ours
+
+
+def _metadata(runs: Sequence[_Run]) -> dict[str, Any]:
+    first = runs[0].start
+    version = first.versions.get("python", "3")
+    return {
+        "kernelspec": {
+            "display_name": "Python 3 (ipykernel)",
+            "language": "python",
+            "name": "python3",
+        },
+        "language_info": {
+            "codemirror_mode": {"name": "ipython", "version": 3},
+            "file_extension": ".py",
+            "mimetype": "text/x-python",
+            "name": "python",
+            "nbconvert_exporter": "python",
+            "pygments_lexer": "ipython3",
+            "version": version,
+        },
+        "kernel_agent": {
+            "schema": SCHEMA_VERSION,
+            "runs": [_run_metadata(run) for run in runs],
+            "inputs": list(_inputs(runs)),
+            "sandbox": dict(first.sandbox),
+            "versions": dict(first.versions),
+        },
+    }
+
+
+def _run_metadata(run: _Run) -> dict[str, Any]:
+    start, stop = run.start, run.stop
+    return {
+        "run_id": start.run_id,
+        "task": start.task,
+        "model": start.model,
+        "format": start.format,
+        "time": start.time,
+        "status": str(stop.status) if stop else "unfinished",
+        "steps": len(run.steps),
+        "seconds": stop.seconds if stop else None,
+        "usage": _usage(stop.usage) if stop else None,
+        "answered": stop is not None and stop.status is ExitStatus.ANSWERED,
+        "files": list(stop.files) if stop else [],
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "calls": usage.calls,
+        "cost_usd": usage.cost_usd,
+        "estimated": usage.estimated,
+    }
+
+
+def _inputs(runs: Sequence[_Run]) -> Iterator[dict[str, Any]]:
+    """Yield each input once; where it came from on the author's machine is left out."""
+    files = {file.path: file for run in runs for file in run.start.data}
+    for path, file in files.items():
+        yield {"path": path, "bytes": file.bytes, "sha256": file.sha256, "kind": file.kind}
+
+
+def _encodable(value: Any) -> Any:
+    """Replace, all through the notebook, what no file can hold (lone surrogates)."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, Mapping):
+        return {encodable(str(key)): _encodable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(item) for item in value]
+    return value

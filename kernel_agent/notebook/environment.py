@@ -1,0 +1,164 @@
+"""The first code cells of an exported notebook: what it needs, and what stands in for the host.
+
+Pure. The environment cell starts with a PEP 723 block (https://peps.python.org/pep-0723/), which
+``juv`` and ``uv`` read, with the versions that the run had. What the run found in its kernel and
+plain Jupyter does not have is defined in plain Python: ``final_answer``, ``outputs`` where a cell
+reads it, and host tools as replays of what they gave.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import keyword
+import pprint
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kernel_agent.notebook import standalone
+from kernel_agent.records import HostCall, Json
+
+MAX_OUTPUT_TEXT = 200_000  # characters of one recorded text that the notebook carries
+
+# Where the name on the package index is not the name that is imported.
+_DISTRIBUTIONS = {
+    "bs4": "beautifulsoup4", "cv2": "opencv-python", "dateutil": "python-dateutil",
+    "PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "PyYAML",
+}  # fmt: skip
+# What pandas imports when a method is called: no cell names it.
+_IMPLIED = (
+    (re.compile(r"\.(?:plot|hist|boxplot)\b|%matplotlib"), "matplotlib"),
+    (re.compile(r"\b(?:read|to)_parquet\b|\b(?:read|to)_feather\b"), "pyarrow"),
+    (re.compile(r"\bread_excel\b|\bto_excel\b|\bExcelWriter\b"), "openpyxl"),
+    (re.compile(r"\.style\b"), "Jinja2"),
+)
+_IMPORT = re.compile(r"^\s*(?:import|from)\s+([\w.]+)", re.MULTILINE)
+_VERSION = re.compile(r"[\w.!+-]{1,60}")
+_OUTPUTS_USED = re.compile(r"\boutputs\b")
+_OUTPUTS_OF = re.compile(r"\boutputs\s*\[\s*(\d+)\s*\]")
+
+
+def environment_source(
+    sources: Sequence[str], *, versions: Mapping[str, str], texts: Mapping[int, str]
+) -> str:
+    """Return the environment cell.
+
+    Parameters
+    ----------
+    sources
+        The cells that will run.
+    versions
+        What was installed in the run: version by distribution name, and ``python``.
+    texts
+        The full text of each step's output, for cells that read ``outputs``.
+    """
+    parts = [
+        _script_block(sources, versions),
+        "# The agent's kernel had these names; nothing of the agent is needed to run the cells.\n"
+        + inspect.getsource(standalone.final_answer).rstrip(),
+    ]
+    used = {k: text[:MAX_OUTPUT_TEXT] for k, text in _used_outputs(sources, texts).items()}
+    if used:
+        parts.append(f"# The texts that cells reopen: outputs[k] is what step k showed.\n"
+                     f"outputs = {_literal(used)}")  # fmt: skip
+    return "\n\n\n".join(parts)
+
+
+def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
+    """Return the cell that defines the host tools as replays, or empty when there are none.
+
+    Parameters
+    ----------
+    calls
+        What the cells that will run had called, in order.
+    names
+        Tools that their code names without having called them.
+    """
+    by_name: dict[str, list[dict[str, Json]]] = {n: [] for n in names if _is_name(n)}
+    for call in calls:
+        if _is_name(call.name):
+            by_name.setdefault(call.name, []).append(_recorded(call))
+    if not by_name:
+        return ""
+    definitions = [f"{n} = replayed({n!r}, {_literal(found)})" for n, found in by_name.items()]
+    parts = [
+        "# The run called tools on the host. Here they only give again what they gave then.",
+        "from collections.abc import Callable",
+        inspect.getsource(standalone.ToolError).rstrip(),
+        inspect.getsource(standalone.replayed).rstrip(),
+        "\n".join(definitions),
+    ]
+    return "\n".join(parts[:2]) + "\n\n\n" + "\n\n\n".join(parts[2:])
+
+
+def _script_block(sources: Sequence[str], versions: Mapping[str, str]) -> str:
+    pinned = [f'#     "{name}=={version}",' for name, version in _needed(sources, versions)]
+    python = re.match(r"\d+\.\d+", versions.get("python", ""))
+    lines = [f'# requires-python = ">={python[0]}"'] if python else []
+    return "\n".join(["# /// script", *lines, "# dependencies = [", *pinned, "# ]", "# ///"])
+
+
+def _needed(sources: Sequence[str], versions: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return name and version of the distributions that the cells import, and of ipykernel."""
+    wanted = {"ipykernel"}
+    for source in sources:
+        wanted |= {_DISTRIBUTIONS.get(name, name) for name in _imported(source)}
+        wanted |= {name for used, name in _IMPLIED if used.search(source)}
+    normal = {_normal(name) for name in wanted}
+    return sorted(
+        (name, version)
+        for name, version in versions.items()
+        if _normal(name) in normal and _VERSION.fullmatch(name) and _VERSION.fullmatch(version)
+    )
+
+
+def _imported(source: str) -> set[str]:
+    """Return the top-level names that a cell imports; magics and broken code do not matter."""
+    plain = "\n".join(x for x in source.split("\n") if not x.lstrip().startswith(("%", "!")))
+    try:
+        tree = ast.parse(plain)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {name.split(".")[0] for name in _IMPORT.findall(source)}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def _used_outputs(sources: Sequence[str], texts: Mapping[int, str]) -> dict[int, str]:
+    """Return the texts that cells reopen: those named, or all when one is computed."""
+    used = [source for source in sources if _OUTPUTS_USED.search(source)]
+    named = {int(k) for source in used for k in _OUTPUTS_OF.findall(source)}
+    others = any(_OUTPUTS_USED.search(_OUTPUTS_OF.sub("", source)) for source in used)
+    return {k: text for k, text in texts.items() if others or k in named}
+
+
+def _recorded(call: HostCall) -> dict[str, Json]:
+    given = call.arguments if isinstance(call.arguments, Mapping) else {}
+    entry: dict[str, Json] = {"args": given.get("args", []), "kwargs": given.get("kwargs", {})}
+    return {**entry, "result": call.result} if call.ok else {**entry, "error": call.error}
+
+
+def _literal(value: Any) -> str:
+    """Return a Python expression for JSON types, readable where it can be."""
+    text = pprint.pformat(value, width=96, sort_dicts=False)
+    try:
+        if ast.literal_eval(text) == value:
+            return text
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        pass
+    return f"__import__('json').loads({json.dumps(value)!r})"  # NaN and infinity
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _normal(name: str) -> str:
+    """Return a distribution's name as PEP 503 compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,69 @@
+"""From a trace file to a notebook file, written whole or not at all.
+
+The notebook itself is made by :func:`kernel_agent.notebook.compose.notebook_of`, which is pure.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_agent.errors import NotebookError
+from kernel_agent.notebook.compose import notebook_of
+from kernel_agent.trace import read_trace
+
+if TYPE_CHECKING:
+    import nbformat
+
+__all__ = ["export", "notebook_of", "write_notebook"]
+
+
+def export(trace: str | Path, path: str | Path) -> Path:
+    """Write the notebook of a trace.
+
+    Parameters
+    ----------
+    trace
+        The trace file, or the run's folder.
+    path
+        The notebook. It is replaced in one step, so nobody ever sees half of it.
+
+    Returns
+    -------
+    Path
+        Where it was written.
+
+    Raises
+    ------
+    TraceError
+        The trace cannot be read.
+    NotebookError
+        It holds no run, or the notebook cannot be written there.
+    """
+    return write_notebook(notebook_of(read_trace(trace)), path)
+
+
+def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
+    """Write a notebook beside its place and move it there; the same notebook gives the same bytes.
+
+    Raises
+    ------
+    NotebookError
+        The folder is missing or not writable, or the disk is full. What was there is kept.
+    """
+    import nbformat
+
+    target = Path(path)
+    data = nbformat.writes(notebook, version=nbformat.NO_CONVERT) + "\n"  # type: ignore[no-untyped-call]  # nbformat is untyped
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        try:
+            with beside.open("x", encoding="utf-8", newline="\n") as file:
+                file.write(data)
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise NotebookError(f"cannot write the notebook {target}: {error.strerror}") from None
+    return target

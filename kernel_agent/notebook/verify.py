@@ -1,0 +1,427 @@
+"""Whether a notebook still says what it says: run it again in a fresh kernel and compare.
+
+The cells run in a copy of the notebook's folder, so neither the folder nor the notebook changes,
+whatever the cells do. Every code cell is run, in order, also after one that differs; each is
+compared with its recorded outputs by :mod:`kernel_agent.notebook.compare`. Works on any notebook
+of format 4, not only on ours. A :class:`Report` is the result; :func:`certify` writes it into the
+notebook, and only when asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import platform
+import shutil
+import stat
+import tempfile
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kernel_agent.errors import KernelDied, NotebookError
+from kernel_agent.notebook.compare import Comparison, Verdict, compare, worst
+from kernel_agent.notebook.export import write_notebook
+from kernel_agent.records import CellResult
+from kernel_agent.text import encodable, one_line
+
+if TYPE_CHECKING:
+    import nbformat
+
+    from kernel_agent.kernel.session import KernelSession
+
+CELL_TIMEOUT_S = 600.0
+MAX_NOTEBOOK_BYTES = 200_000_000
+MAX_FILE_BYTES = 1_000_000_000  # what a run copies; larger inputs it links
+MAX_COPY_BYTES = 4_000_000_000
+MAX_FILES = 5_000
+# Not inputs: our records, other notebooks and their leftovers, environments.
+_NOT_COPIED = frozenset(("trace.jsonl", "__pycache__", "node_modules", "venv"))
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellReport:
+    """What became of one cell.
+
+    ``index`` counts all cells of the notebook from 0; ``detail`` is a short diff or a line.
+    """
+
+    index: int
+    id: str
+    role: str
+    verdict: Verdict
+    detail: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What became of a notebook when it ran again.
+
+    ``cells`` holds the code cells, and as ``skipped`` the steps that the notebook holds folded
+    away as Markdown. ``left_out`` names files of the folder that were not copied.
+    ``sources_sha256`` says of which code this is true.
+    """
+
+    path: str
+    cells: tuple[CellReport, ...]
+    seconds: float
+    time: str
+    python: str
+    version: str
+    sources_sha256: str
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def reproduces(self) -> bool:
+        """Whether every cell shows what it showed."""
+        return not any(c.verdict in (Verdict.DIFFERENT, Verdict.ERROR) for c in self.cells)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cells had each verdict."""
+        counted = Counter(cell.verdict for cell in self.cells)
+        return {str(verdict): counted[verdict] for verdict in Verdict if counted[verdict]}
+
+    @property
+    def summary(self) -> str:
+        """One line for a person."""
+        told = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
+        end = "reproduces" if self.reproduces else "does not reproduce"
+        return f"{end}: {told or 'there is no code to run'} ({self.seconds:.1f} s)"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON types."""
+        return {
+            "path": self.path,
+            "reproduces": self.reproduces,
+            "summary": self.summary,
+            "counts": self.counts,
+            "seconds": self.seconds,
+            "time": self.time,
+            "python": self.python,
+            "version": self.version,
+            "sources_sha256": self.sources_sha256,
+            "left_out": list(self.left_out),
+            "cells": [
+                {
+                    "index": cell.index,
+                    "id": cell.id,
+                    "role": cell.role,
+                    "verdict": str(cell.verdict),
+                    "detail": cell.detail,
+                    "seconds": cell.seconds,
+                }
+                for cell in self.cells
+            ],
+        }
+
+
+def verify(path: str | Path, *, sandbox: str = "auto", timeout_s: float = CELL_TIMEOUT_S) -> Report:
+    """Run a notebook again and compare; see :func:`verify_notebook`. Works in a notebook, too."""
+    return _run(verify_notebook(path, sandbox=sandbox, timeout_s=timeout_s))
+
+
+async def verify_notebook(
+    path: str | Path, *, sandbox: str = "auto", timeout_s: float = CELL_TIMEOUT_S
+) -> Report:
+    """Run all code cells of a notebook in a fresh kernel and compare what they show.
+
+    Parameters
+    ----------
+    path
+        Any notebook of format 4; it and its folder are not changed.
+    sandbox
+        The level of protection of the kernel.
+    timeout_s
+        Seconds until a cell is interrupted; its verdict is then ``error``.
+
+    Raises
+    ------
+    NotebookError
+        The file is missing or is not a notebook of format 4, or its folder cannot be copied.
+    KernelStartError
+        No kernel could be started.
+    """
+    from kernel_agent.kernel.session import KernelSession
+
+    file = Path(path)
+    notebook = read_notebook(file)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ka-verify-", ignore_cleanup_errors=True) as made:
+        folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), made))
+        left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
+        async with KernelSession(cwd=Path(made), sandbox=sandbox) as kernel:
+            cells = await _run_cells(notebook, kernel, folders, timeout_s)
+    return Report(
+        path=str(path),
+        cells=tuple(cells),
+        seconds=time.monotonic() - began,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        python=platform.python_version(),
+        version=_version(),
+        sources_sha256=sources_sha256(notebook),
+        left_out=tuple(left_out),
+    )
+
+
+def certify(path: str | Path, report: Report) -> Path:
+    """Write a report's verdict into the notebook, under ``kernel_agent.certificate``.
+
+    Raises
+    ------
+    NotebookError
+        The notebook is not the one that the report is about, or cannot be written.
+    """
+    notebook = read_notebook(path)
+    if sources_sha256(notebook) != report.sources_sha256:
+        raise NotebookError(f"{path} has changed since it was verified: verify it again")
+    ours = notebook.metadata.setdefault("kernel_agent", {})
+    ours["certificate"] = {
+        "reproduces": report.reproduces,
+        "counts": report.counts,
+        "time": report.time,
+        "python": report.python,
+        "kernel_agent": report.version,
+        "sources_sha256": report.sources_sha256,
+    }
+    return write_notebook(notebook, path)
+
+
+def read_notebook(path: str | Path) -> nbformat.NotebookNode:
+    """Read and check a notebook of format 4.
+
+    Raises
+    ------
+    NotebookError
+        In one line: what is wrong with the file.
+    """
+    import nbformat
+    from nbformat.v4.rwbase import rejoin_lines
+
+    try:
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_NOTEBOOK_BYTES:
+            raise NotebookError(f"{path} is not a file of at most {MAX_NOTEBOOK_BYTES:,} bytes")
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NotebookError(f"cannot read the notebook {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise NotebookError(f"{path} is not a notebook: it is not JSON") from None
+    if not isinstance(content, dict) or not isinstance(content.get("nbformat"), int):
+        raise NotebookError(f"{path} is JSON, but not a notebook")
+    if content["nbformat"] != 4:
+        raise NotebookError(
+            f"{path} has notebook format {content['nbformat']}: open and save it in Jupyter first"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # cells without an id: fine here
+        try:
+            notebook: nbformat.NotebookNode = nbformat.from_dict(content)  # type: ignore[no-untyped-call]  # nbformat is untyped
+            notebook = rejoin_lines(notebook)  # type: ignore[no-untyped-call]  # nbformat is untyped
+            nbformat.validate(notebook)
+        except (nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:
+            raise NotebookError(f"{path} is not a valid notebook: {one_line(str(error))}") from None
+    return notebook
+
+
+def sources_sha256(notebook: nbformat.NotebookNode) -> str:
+    """Return the fingerprint of the code cells' sources, in order."""
+    sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
+
+
+# --- running -------------------------------------------------------------------------------
+
+
+async def _run_cells(
+    notebook: nbformat.NotebookNode,
+    kernel: KernelSession,
+    folders: tuple[str, str],
+    timeout_s: float,
+) -> list[CellReport]:
+    reports: list[CellReport] = []
+    number = 0
+    for index, cell in enumerate(notebook.cells):
+        if cell.cell_type == "code" and cell.source.strip():
+            number += 1
+            began = time.monotonic()
+            comparison = await _run_cell(cell, kernel, number, folders, timeout_s)
+            seconds = time.monotonic() - began
+        elif _ours(cell).get("role") == "folded":
+            comparison, seconds = Comparison(verdict=Verdict.SKIPPED), 0.0
+        else:
+            continue
+        reports.append(
+            CellReport(
+                index=index,
+                id=str(cell.get("id", "")),
+                role=str(_ours(cell).get("role", "")),
+                verdict=comparison.verdict,
+                detail=comparison.detail,
+                seconds=seconds,
+            )
+        )
+    return reports
+
+
+async def _run_cell(
+    cell: Any, kernel: KernelSession, number: int, folders: tuple[str, str], timeout_s: float
+) -> Comparison:
+    try:
+        result = await kernel.execute(cell.source, step=number, timeout_s=timeout_s)
+    except KernelDied as error:
+        return Comparison(verdict=Verdict.ERROR, detail=f"not run: {one_line(str(error))}")
+    if result.status != "error":
+        failure = _ended(result, timeout_s)
+        return failure or compare(cell.outputs, result.outputs, folders=folders)
+    outputs = list(result.outputs)
+    if result.error and not any(o.get("output_type") == "error" for o in outputs):
+        outputs.append(
+            {
+                "output_type": "error",
+                "ename": result.error.ename,
+                "evalue": result.error.evalue,
+                "traceback": list(result.error.traceback),
+            }
+        )
+    comparison = compare(cell.outputs, outputs, folders=folders)
+    if any(o.get("output_type") == "error" for o in cell.outputs):
+        return comparison
+    told = f"{result.error.ename}: {result.error.evalue}" if result.error else "an error"
+    return worst([comparison, Comparison(verdict=Verdict.ERROR, detail=one_line(told, 400))])
+
+
+def _ended(result: CellResult, timeout_s: float) -> Comparison | None:
+    """Return the verdict of a cell that did not come to its end, else None."""
+    if result.status == "ok":
+        return None
+    reason = one_line(result.error.evalue, 300) if result.error else ""
+    told = {
+        "timeout": f"interrupted after {timeout_s:g} s",
+        "interrupted": "interrupted by the user",
+        "dead": f"the kernel ended ({reason})",
+    }
+    return Comparison(verdict=Verdict.ERROR, detail=told.get(result.status, result.status))
+
+
+def _ours(cell: Any) -> dict[str, Any]:
+    ours = cell.metadata.get("kernel_agent", {})
+    return ours if isinstance(ours, dict) else {}
+
+
+def _version() -> str:
+    try:
+        return metadata.version("kernel-agent")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "unknown"
+
+
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also where an event loop is running already (Jupyter)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(asyncio.run(coroutine))
+        except BaseException as error:  # handed to the waiting thread below
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="kernel-agent-verify")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+# --- the copy ------------------------------------------------------------------------------
+
+
+def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> list[str]:
+    """Copy what cells may read; return what was left out.
+
+    No link is followed: what it points to may be anywhere. Hidden files, environments, our own
+    records and notebooks are no inputs; neither is what the run made, which is made again.
+    """
+    made = _made_by_the_run(notebook)
+    left_out: list[str] = []
+    room = MAX_COPY_BYTES
+    for number, source in enumerate(_files(folder)):
+        name = source.relative_to(folder).as_posix()
+        if number == MAX_FILES:
+            left_out.append(f"everything from {encodable(name)} on: more than {MAX_FILES:,} files")
+            break
+        if name in made:
+            continue
+        status = source.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_size <= min(MAX_FILE_BYTES, room):
+            room -= status.st_size
+            if _copy(source, target / name, status.st_mode & 0o777):
+                continue
+        left_out.append(encodable(name))
+    return left_out
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield everything in a folder that is not a folder, in order, without following links."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise NotebookError(f"cannot read the folder {folder}: {error.strerror}") from None
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name in _NOT_COPIED or entry.suffix == ".ipynb":
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            yield from _files(entry)
+        else:
+            yield entry
+
+
+def _copy(source: Path, target: Path, mode: int) -> bool:
+    """Copy one file; return whether it could be read.
+
+    Raises
+    ------
+    NotebookError
+        The copy cannot be written: the disk is full.
+    """
+    # The file may have been replaced by a link or a pipe since it was looked at.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        handle = os.open(source, flags)
+    except OSError:
+        return False
+    try:
+        with os.fdopen(handle, "rb") as reader:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("xb") as writer:
+                shutil.copyfileobj(reader, writer, 1 << 20)
+        target.chmod(mode)
+    except OSError as error:
+        raise NotebookError(f"cannot copy {source} to verify: {error.strerror}") from None
+    return True
+
+
+def _made_by_the_run(notebook: nbformat.NotebookNode) -> set[str]:
+    """Return the files that the notebook says its run made, by path in its folder."""
+    ours = notebook.metadata.get("kernel_agent", {})
+    runs = ours.get("runs", []) if isinstance(ours, dict) else []
+    lists = [run.get("files", []) for run in runs if isinstance(run, dict)]
+    return {name for files in lists if isinstance(files, list) for name in files}

@@ -1,0 +1,685 @@
+"""A session: one kernel, one workspace, any number of runs. The place where the parts meet.
+
+From the configuration to a model, a kernel, a broker, a trace and the loop; nothing is decided
+here that belongs to one of them. A session works in one folder, which receives ``trace.jsonl``,
+``run.ipynb``, ``data/`` (the inputs, read-only) and the files that the runs make, and which is
+the kernel's working directory.
+
+Asynchronous once: ``run_sync`` and ``execute_sync`` are the same methods on an event loop in a
+thread of the session's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import platform
+import re
+import secrets
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from kernel_agent.agent import Agent, now
+from kernel_agent.budget import Budget, Meter
+from kernel_agent.config import Config, load_config
+from kernel_agent.context import Context
+from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
+from kernel_agent.records import (
+    Action,
+    CellResult,
+    Code,
+    DataFile,
+    Event,
+    ExitStatus,
+    Json,
+    Message,
+    Notice,
+    Output,
+    OutputDict,
+    Reply,
+    RunStart,
+    RunStop,
+    Step,
+    Usage,
+)
+from kernel_agent.tools.broker import Broker
+from kernel_agent.tools.tool import Tool, as_tools
+from kernel_agent.trace import FILE_NAME, TraceWriter
+
+if TYPE_CHECKING:
+    from kernel_agent.formats.base import Format
+    from kernel_agent.kernel.session import KernelSession
+    from kernel_agent.models.base import Model
+
+NOTEBOOK_NAME = "run.ipynb"
+PACKAGES = ("kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib")
+MAX_FILES = 1000  # files made by a run that its last record names
+NOT_SANDBOXED = (
+    "NOT SANDBOXED: code written by the model runs with your rights on this machine "
+    "(files, network, processes)."
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What came of a task.
+
+    ``answer`` is a plain value where there is one (number, text, list, dict, small table as a
+    list of rows) and the text otherwise; None when the run was not answered. ``text`` is what a
+    person reads. ``partial`` says what was achieved when there is no answer.
+    """
+
+    run_id: str
+    task: str
+    status: ExitStatus
+    answer: Json
+    text: str
+    partial: str
+    message: str
+    steps: tuple[Step, ...]
+    seconds: float
+    usage: Usage
+    trace: Path
+    notebook: Path | None
+    sandbox: str
+    files: tuple[str, ...]
+
+
+class Session:
+    """One kernel, one workspace, any number of runs; an (async) context manager.
+
+    Parameters
+    ----------
+    model
+        A name for the endpoint, ``offline``, ``scripted:FILE``, or an object with the methods of
+        :class:`~kernel_agent.models.base.Model`. Without one: the configured endpoint if there is
+        one, else ``offline``.
+    base_url
+        The OpenAI-compatible endpoint.
+    format
+        ``auto``, ``fenced`` or ``envelope``.
+    sandbox
+        ``auto`` or a level. Today there is ``none`` only.
+    tools
+        Functions that cells may call on the host.
+    budget
+        What each run may cost; the configured one by default.
+    data
+        Files that the kernel finds in ``data/``.
+    out
+        The session's folder; ``runs/<time>-<title>/`` by default.
+    title
+        What the folder is named after.
+    config
+        Settings; read from file and environment by default.
+    on_event
+        Told everything that happens, as it happens.
+
+    Examples
+    --------
+    >>> async with Session(model="offline", data=["sales.csv"]) as session:
+    ...     run = await session.run("What were the total sales per region?")
+    ...     print(run.text)
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str | Model | None = None,
+        base_url: str | None = None,
+        format: str | None = None,  # noqa: A002 - the project's word
+        sandbox: str | None = None,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        budget: Budget | None = None,
+        data: Sequence[str | Path] = (),
+        out: str | Path | None = None,
+        title: str = "session",
+        config: Config | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        named = model if isinstance(model, str) else None
+        self.config = (config or load_config()).merged(
+            model=named, base_url=base_url, format=format, sandbox=sandbox
+        )
+        self.sandbox = _sandbox_level(self.config.sandbox)
+        self.budget = budget or _budget(self.config)
+        self.tools = as_tools(tools)
+        self.out = Path(out) if out is not None else _new_folder(title)
+        self._data = data
+        self._model: Model | None = None if isinstance(model, str) else model
+        self._on_event = on_event or (lambda _event: None)
+        self._format: Format | None = None
+        self._kernel: KernelSession | None = None
+        self._trace: TraceWriter | None = None
+        self._context: Context | None = None
+        self._files: tuple[DataFile, ...] = ()
+        self._broker = Broker(self.tools)
+        self._agent: Agent | None = None
+        self._meter: Meter | None = None
+        self._steps = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: _LoopThread | None = None
+        self._closed = False
+
+    # --- what the front ends show ----------------------------------------------------------
+
+    @property
+    def trace_path(self) -> Path:
+        """The trace file."""
+        return self.out / FILE_NAME
+
+    @property
+    def notebook_path(self) -> Path:
+        """The notebook that is written after each run."""
+        return self.out / NOTEBOOK_NAME
+
+    @property
+    def sandbox_line(self) -> str:
+        """One line on what protects this machine; said at every start."""
+        return NOT_SANDBOXED
+
+    @property
+    def model_name(self) -> str:
+        """The model that writes the actions."""
+        return self._model.name if self._model else self.config.model or "offline"
+
+    # --- life ------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Place the data, choose the model, start the kernel. Called once.
+
+        Raises
+        ------
+        UsageError
+            The caller's: an option, a file, a folder that cannot be written.
+        KernelStartError
+            The kernel did not start.
+        """
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _start(self) -> None:
+        from kernel_agent.formats import get_format
+
+        self._format = get_format(self.config.format)
+        if self._model is None:
+            self._model = make_model(self.config, self._format)
+        await asyncio.to_thread(self._make_folder)
+        self._trace = TraceWriter(self.trace_path)
+        stubs = "\n\n".join(tool.stub for tool in self.tools)
+        self._context = Context(
+            self._format.system_prompt(tools=stubs),
+            self._format,
+            max_tokens=self.config.context_tokens,
+        )
+        await asyncio.gather(self._start_kernel(), _prepare(self._model))
+
+    def _make_folder(self) -> None:
+        from kernel_agent.inputs import place
+
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
+            ) from None
+        self._files = place(self._data, self.out, notice=self._tell)
+
+    async def _start_kernel(self) -> None:
+        from kernel_agent.kernel.session import KernelSession
+
+        if self._kernel is not None:
+            await self._kernel.close()
+        self._kernel = KernelSession(
+            cwd=self.out.resolve(), sandbox=self.sandbox, tools=[tool.spec for tool in self.tools]
+        )
+        await self._kernel.start()
+
+    async def close(self) -> None:
+        """End the kernel and let go of everything. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._kernel is not None:
+            await self._kernel.close()
+        if self._trace is not None:
+            self._trace.close()
+        if self._model is not None:
+            await self._model.close()
+
+    # --- runs ------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        task: str,
+        *,
+        budget: Budget | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Run:
+        """Work on a task until it ends; never raises for an ending, whatever it is.
+
+        Parameters
+        ----------
+        task
+            The question, in words.
+        budget
+            What this run may cost, instead of the session's budget.
+        on_event
+            Told what happens, instead of the session's.
+
+        Raises
+        ------
+        UsageError
+            The task is empty, or the session is not started or is busy.
+        TraceError
+            The trace cannot be written (disk full).
+        """
+        if not task.strip():
+            raise UsageError("the task is empty: ask a question")
+        if self._context is None or self._closed:
+            raise UsageError("the session is not started: use `async with Session(…)`")
+        if self._agent is not None:
+            raise UsageError("the session is busy with another run")
+        tell = on_event or self._on_event
+        await self._revive(tell)
+        before = self._listing()
+        agent = self._make_agent(budget or self.budget, tell)
+        self._agent = agent
+        start = self._run_start(task, budget or self.budget)
+        try:
+            stop = await agent.run(start, first_step=self._steps + 1)
+        finally:
+            self._agent = None
+            self._steps += len(agent.steps)
+            notebook = self._export(tell)
+        return self._result(start, stop, agent, notebook, before)
+
+    async def execute(self, code: str, *, timeout_s: float | None = None) -> CellResult:
+        """Run one cell without a model, in the same kernel.
+
+        Parameters
+        ----------
+        code
+            The source; magics are allowed.
+        timeout_s
+            Seconds until it is interrupted; the configured ``cell_seconds`` by default.
+        """
+        await self._revive(self._on_event)
+        self._steps += 1
+        return await self._run_cell(
+            code, self._steps, timeout_s=timeout_s or self.config.cell_seconds, on_output=None
+        )
+
+    def stop(self) -> None:
+        """End the current run as interrupted, at once. Safe from any thread or signal handler."""
+        if self._loop is not None and self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._stop_now)
+
+    def _stop_now(self) -> None:
+        if self._agent is None:
+            return
+        self._agent.stop()
+        if self._kernel is not None:
+            self._interrupting = asyncio.ensure_future(self._kernel.interrupt())
+
+    async def _revive(self, tell: Callable[[Event], None]) -> None:
+        """Start a new kernel when the last one was lost, and say what that means."""
+        if self._kernel is None or not self._kernel.alive:
+            tell(Notice(text="The kernel was lost: a new one was started, all variables are gone."))
+            await self._start_kernel()
+
+    def _make_agent(self, budget: Budget, tell: Callable[[Event], None]) -> Agent:
+        model, fmt, context, trace = self._model, self._format, self._context, self._trace
+        assert model is not None
+        assert fmt is not None
+        assert context is not None
+        assert trace is not None
+        meter = Meter(budget)
+        options = fmt.options()
+
+        async def complete(messages: list[Message]) -> Reply:
+            return await model.complete(messages, options, tell)
+
+        async def execute(action: Action, number: int) -> CellResult:
+            if not isinstance(action, Code):
+                raise UsageError(f"the format {fmt.name} asked for something that is not a cell")
+            return await self._run_cell(
+                action.source,
+                number,
+                timeout_s=min(self.config.cell_seconds, meter.seconds_left or float("inf")),
+                on_output=lambda output: tell(Output(number=number, output=output)),
+                waited=lambda: meter.waited,
+            )
+
+        return Agent(
+            complete=complete,
+            execute=execute,
+            record=trace.append,
+            format=fmt,
+            context=context,
+            meter=meter,
+            on_event=tell,
+            observation_chars=self.config.observation_chars,
+        )
+
+    async def _run_cell(
+        self,
+        source: str,
+        number: int,
+        *,
+        timeout_s: float,
+        on_output: Callable[[OutputDict], None] | None,
+        waited: Callable[[], float] = lambda: 0.0,
+    ) -> CellResult:
+        assert self._kernel is not None
+        result = await self._kernel.execute(
+            source,
+            step=number,
+            timeout_s=timeout_s,
+            waited=waited,
+            on_output=on_output,
+            on_request=self._broker.answer,
+        )
+        return dataclasses.replace(result, calls=self._broker.take_calls())
+
+    def _run_start(self, task: str, budget: Budget) -> RunStart:
+        assert self._format is not None
+        return RunStart(
+            run_id=secrets.token_hex(6),
+            task=task,
+            time=now(),
+            model=self.model_name,
+            format=self._format.name,
+            sandbox={"level": self.sandbox, "statement": self.sandbox_line},
+            budget=dataclasses.asdict(budget),
+            data=self._files,
+            tools=tuple(tool.name for tool in self.tools),
+            system_prompt=self._format.system_prompt(
+                tools="\n\n".join(tool.stub for tool in self.tools)
+            ),
+            versions=_versions(),
+            config=self.config.public,
+        )
+
+    def _export(self, tell: Callable[[Event], None]) -> Path | None:
+        """Write the notebook from the trace; a failure is told, the trace is still there."""
+        from kernel_agent.notebook.export import export
+
+        try:
+            return export(self.trace_path, self.notebook_path)
+        except KernelAgentError as error:
+            tell(Notice(text=f"No notebook was written: {error}"))
+            return None
+
+    def _result(
+        self,
+        start: RunStart,
+        stop: RunStop,
+        agent: Agent,
+        notebook: Path | None,
+        before: dict[str, int],
+    ) -> Run:
+        answer = stop.answer
+        return Run(
+            run_id=start.run_id,
+            task=start.task,
+            status=stop.status,
+            answer=None
+            if answer is None
+            else answer.text
+            if answer.value is None
+            else answer.value,
+            text=answer.text if answer else "",
+            partial=stop.partial,
+            message=stop.message,
+            steps=tuple(agent.steps),
+            seconds=stop.seconds,
+            usage=stop.usage,
+            trace=self.trace_path,
+            notebook=notebook,
+            sandbox=self.sandbox,
+            files=tuple(
+                name for name, changed in self._listing().items() if before.get(name) != changed
+            ),
+        )
+
+    def _listing(self) -> dict[str, int]:
+        """Return the files in the folder that are not ours, with their time of change.
+
+        No link is followed: the kernel may have made it.
+        """
+        found: dict[str, int] = {}
+        ours = {FILE_NAME, NOTEBOOK_NAME}
+        for folder, folders, names in os.walk(self.out, followlinks=False):
+            relative = Path(folder).relative_to(self.out)
+            at_top = relative == Path()
+            folders[:] = [
+                f for f in folders if not f.startswith(".") and not (at_top and f == "data")
+            ]
+            for name in sorted(names):
+                if name.startswith(".") or (at_top and name in ours) or len(found) >= MAX_FILES:
+                    continue
+                try:
+                    found[str(relative / name)] = os.lstat(Path(folder) / name).st_mtime_ns
+                except OSError:  # it is gone again
+                    continue
+        return found
+
+    def _tell(self, event: Event) -> None:
+        self._on_event(event)
+
+    # --- the synchronous face --------------------------------------------------------------
+
+    def run_sync(self, task: str, **options: Any) -> Run:
+        """Run a task and wait for it; see :meth:`run`. Ctrl-C ends the run as interrupted."""
+        return self._wait_for(lambda: self.run(task, **options))
+
+    def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
+        """Run one cell and wait for it; see :meth:`execute`."""
+        return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
+
+    def close_sync(self) -> None:
+        """Close a session that was used synchronously."""
+        if self._thread is not None:
+            self._thread.result(self.close())
+            self._thread.end()
+            self._thread = None
+
+    def __enter__(self) -> Self:
+        self._on_own_thread()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close_sync()
+
+    def _wait_for(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        thread = self._on_own_thread()
+        return thread.result(make(), on_interrupt=self.stop)
+
+    def _on_own_thread(self) -> _LoopThread:
+        if self._thread is None:
+            if self._loop is not None:
+                raise UsageError("this session runs on your event loop: await session.run(…)")
+            self._thread = _LoopThread()
+            try:
+                self._thread.result(self.start())
+            except BaseException:
+                self.close_sync()
+                raise
+        return self._thread
+
+
+class _LoopThread:
+    """An event loop in a thread, for callers that have none."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="kernel-agent", daemon=True
+        )
+        self._thread.start()
+
+    def result(
+        self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None
+    ) -> T:
+        """Run the coroutine there and wait for it here."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            if on_interrupt is None:
+                future.cancel()
+                raise
+            on_interrupt()
+            return future.result()
+
+    def end(self) -> None:
+        """Stop the loop and wait for the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+# --- from settings to parts ----------------------------------------------------------------------
+
+
+def make_model(config: Config, format: Format) -> Model:  # noqa: A002 - the project's word
+    """Return the model that the settings name.
+
+    Parameters
+    ----------
+    config
+        ``model``: ``offline``, ``scripted:FILE``, or a name at the endpoint. None: the endpoint if
+        a key or a base URL is set, else ``offline``.
+    format
+        The offline analyst writes its replies in it.
+
+    Raises
+    ------
+    UsageError
+        The caller's: no model is named for the endpoint, or the script cannot be read.
+    """
+    name = config.model
+    key = os.environ.get(config.api_key_env)
+    if name is None and (key or config.base_url):
+        raise UsageError(
+            "an endpoint is configured but no model is named: add --model NAME "
+            "(or KERNEL_AGENT_MODEL), or --model offline"
+        )
+    if name in (None, "offline"):
+        from kernel_agent.models.offline import OfflineAnalyst
+
+        return OfflineAnalyst(format)
+    assert name is not None
+    if name.startswith("scripted:"):
+        from kernel_agent.models.scripted import ScriptedModel
+
+        return ScriptedModel.from_file(name.removeprefix("scripted:"))
+    return _endpoint_model(name, key, config)
+
+
+def _endpoint_model(name: str, key: str | None, config: Config) -> Model:
+    from kernel_agent.models.openai import OpenAIModel
+    from kernel_agent.models.usage import Prices
+
+    price = config.prices.get(name)
+    prices = None
+    if price is not None:
+        try:
+            prices = Prices(
+                prompt_per_million=price["prompt"],
+                completion_per_million=price["completion"],
+                cached_per_million=price.get("cached"),
+            )
+        except KeyError as error:
+            raise UsageError(f"the prices of {name} lack {error}") from None
+    if config.max_cost is not None and prices is None:
+        raise UsageError(
+            f"a cost limit needs prices: configure prices.{name!r} with prompt and completion"
+        )
+    return OpenAIModel(
+        name,
+        base_url=config.base_url,
+        api_key=key,
+        headers=config.headers,
+        timeout_s=config.request_timeout_s,
+        max_retries=config.max_retries,
+        stream=config.stream,
+        prices=prices,
+        accepts_images=config.accepts_images,
+        extra_body=config.extra_body,
+    )
+
+
+async def _prepare(model: Model) -> None:
+    """Let a model that has something to do before its first call do it while the kernel starts."""
+    prepare = getattr(model, "prepare", None)
+    if prepare is not None:
+        await prepare()
+
+
+def _budget(config: Config) -> Budget:
+    return Budget(
+        max_steps=config.max_steps,
+        max_seconds=config.max_seconds,
+        max_tokens=config.max_tokens,
+        max_cost=config.max_cost,
+    )
+
+
+def _sandbox_level(asked: str) -> str:
+    if asked in ("auto", "none"):
+        return "none"
+    raise SandboxError(
+        f"the sandbox level {asked!r} is not available in this version: use --sandbox none, "
+        "which does not protect this machine"
+    )
+
+
+def _new_folder(title: str) -> Path:
+    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40].strip("-") or "run"
+    base = Path("runs") / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{slug}"
+    folder, number = base, 2
+    while folder.exists():
+        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return folder
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

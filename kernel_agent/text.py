@@ -1,0 +1,122 @@
+"""Text that came from a kernel or a model, made fit to show. Pure.
+
+What is written to a stream is meant for a terminal: colours, progress bars that overwrite
+themselves, and, from hostile code, sequences that rename windows or write clipboards.
+:func:`plain` gives what would be left standing on the screen; :func:`harmless` keeps the colours
+that Jupyter shows and takes the rest away; :func:`shorten` keeps both ends of what is too long.
+"""
+
+from __future__ import annotations
+
+import re
+
+_COLOUR = r"\x1b\[[0-9;:]*m"
+# ECMA-48: strings (OSC, DCS, SOS, PM, APC) up to their terminator or the end of the line, then
+# control sequences, then the two-character ones. Their one-character forms (0x80-0x9f) are not
+# read as such: in data they are wrongly decoded letters, and dropping the one is enough.
+_SEQUENCE = (
+    r"\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
+    r"|\x1b\[[0-?]*[ -/]*[@-~]?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_ESCAPES = re.compile(_SEQUENCE)
+_COLOUR_OR_ESCAPE = re.compile(f"({_COLOUR})|{_SEQUENCE}")
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
+_CONTROLS_BUT_MOVES = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+LEFT_OUT = re.compile(r"\n?… ([\d,]+) characters left out[^\n]*…\n?")
+"""The line that :func:`shorten` puts where text was left out."""
+
+
+def plain(text: str) -> str:
+    r"""Return what a terminal would show in the end, as lines of printable characters.
+
+    Escape sequences are dropped, text that a carriage return or backspace overwrote is gone,
+    control characters other than newline and tab are dropped, and halves of characters (lone
+    surrogates, which no file can hold) become U+FFFD.
+
+    Examples
+    --------
+    >>> plain("10 %\r50 %\rdone\n\x1b[31mred\x1b[0m")
+    'done\nred'
+    """
+    text = encodable(_ESCAPES.sub("", text)).replace("\r\n", "\n")
+    text = text.replace("\v", "\n").replace("\f", "\n")
+    if "\r" in text or "\b" in text:
+        text = "\n".join(_overwritten(line) for line in text.split("\n"))
+    return _CONTROLS.sub("", text)
+
+
+def harmless(text: str) -> str:
+    """Return the text as it was written, without what is neither text, colour nor movement."""
+    kept = _COLOUR_OR_ESCAPE.sub(lambda match: match[1] or "", encodable(text))
+    return _CONTROLS_BUT_MOVES.sub("", kept)
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which UTF-8 cannot hold, by U+FFFD."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def one_line(text: str, max_chars: int = 200) -> str:
+    """Return the text as one line of at most ``max_chars`` characters."""
+    line = " ".join(plain(text[: 20 * max_chars]).split())
+    return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
+
+
+def shorten(text: str, max_chars: int, *, where: str = "") -> str:
+    """Keep the head and the tail of a text, cut at line ends where possible.
+
+    Parameters
+    ----------
+    text
+        Any length, one huge line included.
+    max_chars
+        Upper bound of the result, the line about what was left out included.
+    where
+        What that line adds: where the full text is.
+    """
+    if len(text) <= max_chars:
+        return text
+    marker = f"… {len(text):,} characters left out{'; ' + where if where else ''} …"
+    room = max_chars - len(marker) - 2
+    if room < 20:
+        return text[: max(max_chars - 1, 0)] + "…"[:max_chars]
+    head = _head(text, room * 3 // 5)
+    tail = _tail(text, room - len(head))
+    left_out = len(text) - len(head) - len(tail)
+    return f"{head}\n{marker.replace(f'{len(text):,}', f'{left_out:,}', 1)}\n{tail}"
+
+
+def _head(text: str, room: int) -> str:
+    end = text.rfind("\n", room // 2, room + 1)
+    return text[: end if end > 0 else room]
+
+
+def _tail(text: str, room: int) -> str:
+    start = len(text) - room
+    newline = text.find("\n", start - 1, start + room // 2)
+    return text[newline + 1 if newline >= 0 else start :]
+
+
+def _overwritten(line: str) -> str:
+    """Return what is left of a line after its carriage returns and backspaces.
+
+    The last text written at a position stands, so the parts are laid from last to first.
+    """
+    shown = ""
+    for part in reversed(line.split("\r")):
+        written = _backspaced(part) if "\b" in part else part
+        shown += written[len(shown) :]
+    return shown
+
+
+def _backspaced(part: str) -> str:
+    kept: list[str] = []
+    for char in part:
+        if char != "\b":
+            kept.append(char)
+        elif kept:
+            kept.pop()
+    return "".join(kept)

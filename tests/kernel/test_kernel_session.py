@@ -1,0 +1,355 @@
+"""A real kernel: state lives on, nothing printed is lost, and every ending is noticed and told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from kernel_agent.errors import KernelDied, KernelStartError
+from kernel_agent.kernel.session import KernelSession
+from kernel_agent.records import CellResult, OutputDict
+from kernel_agent.tools.broker import Broker
+from kernel_agent.tools.tool import tool
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def kernel(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KernelSession]:
+    async with KernelSession(cwd=tmp_path_factory.mktemp("work"), tools=[echo.spec]) as started:
+        yield started
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@tool
+def echo(value: int, times: int = 1) -> list[int]:
+    """Return the value, so many times."""
+    if value < 0:
+        raise ValueError("no negative values")
+    return [value] * times
+
+
+def text_of(result: CellResult) -> str:
+    parts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in result.outputs]
+    return "".join(parts)
+
+
+async def test_state_lives_on_between_cells(kernel: KernelSession) -> None:
+    await kernel.execute("x = 20")
+    result = await kernel.execute("x * 2 + 2")
+    assert (result.status, text_of(result)) == ("ok", "42")
+
+
+async def test_outputs_come_in_the_order_in_which_they_were_made(kernel: KernelSession) -> None:
+    code = (
+        "import os, sys\n"
+        "print('one'); print('two', file=sys.stderr); display('three')\n"
+        "os.write(1, b'four\\n'); os.system('echo five'); 'six'"
+    )
+    result = await kernel.execute(code)
+    assert [o["output_type"] for o in result.outputs] == [
+        "stream",
+        "stream",
+        "display_data",
+        "stream",
+        "execute_result",
+    ]
+    assert text_of(result) == "one\ntwo\n'three'four\nfive\n'six'"
+
+
+async def test_what_a_child_process_printed_is_there_when_the_cell_ends(
+    kernel: KernelSession,
+) -> None:
+    """ipykernel reads it in a thread of its own, and a cell may end before that thread wakes."""
+    for _ in range(50):
+        result = await kernel.execute("import os\n_ = os.write(1, b'x' * 5000)")
+        assert text_of(result) == "x" * 5000
+
+
+async def test_a_failed_cell_says_what_failed(kernel: KernelSession) -> None:
+    result = await kernel.execute("print('before'); 1/0")
+    assert result.status == "error"
+    assert result.error is not None
+    assert result.error.ename == "ZeroDivisionError"
+    assert text_of(result).startswith("before")
+
+
+async def test_a_cell_that_takes_too_long_is_interrupted_and_its_variables_kept(
+    kernel: KernelSession,
+) -> None:
+    result = await kernel.execute(
+        "import time\nkept = 5\nprint('started')\ntime.sleep(60)", timeout_s=0.5
+    )
+    assert result.status == "timeout"
+    assert result.seconds < 3
+    assert text_of(result).startswith("started")
+    assert text_of(await kernel.execute("kept")) == "5"
+
+
+async def test_a_cell_that_awaits_is_interrupted_too(kernel: KernelSession) -> None:
+    result = await kernel.execute("import asyncio\nawait asyncio.sleep(60)", timeout_s=0.3)
+    assert result.status == "timeout"
+    assert result.seconds < 3
+
+
+async def test_interrupting_from_outside(kernel: KernelSession) -> None:
+    cell = asyncio.create_task(kernel.execute("import time\ntime.sleep(60)"))
+    await asyncio.sleep(0.3)
+    await kernel.interrupt()
+    assert (await cell).status == "interrupted"
+    assert (await kernel.execute("1")).ok
+
+
+async def test_a_cancelled_cell_does_not_block_the_next(kernel: KernelSession) -> None:
+    cell = asyncio.create_task(kernel.execute("import time\ntime.sleep(60)"))
+    await asyncio.sleep(0.3)
+    cell.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cell
+    assert text_of(await kernel.execute("'next'")) == "'next'"
+
+
+async def test_a_gigabyte_of_prints_costs_neither_memory_nor_the_end_of_the_cell(
+    kernel: KernelSession,
+) -> None:
+    code = "print('first')\nfor _ in range(1000):\n    print('y' * 1024 * 1024)\nprint('last')"
+    result = await kernel.execute(code, timeout_s=120)
+    text = text_of(result)
+    assert result.ok
+    assert len(text) < 1_200_000
+    assert text.startswith("first\n")
+    assert text.endswith("last\n")
+    assert "characters left out" in text
+    memory = await kernel.execute("print(open('/proc/self/status').read())")
+    resident = next(line for line in text_of(memory).splitlines() if line.startswith("VmRSS"))
+    assert int(resident.split()[1]) < 400_000  # kB
+
+
+async def test_a_flood_on_the_file_descriptor_does_not_hang(kernel: KernelSession) -> None:
+    result = await kernel.execute(
+        "import os\nfor _ in range(100):\n    os.write(1, b'z' * 1024 * 1024)", timeout_s=60
+    )
+    assert result.ok
+    assert "characters left out" in text_of(result)
+
+
+async def test_thousands_of_outputs_all_arrive_while_the_reader_is_busy(
+    kernel: KernelSession,
+) -> None:
+    """With libzmq's default limits two thirds of these, and the cell's end, would be lost."""
+    code = "for i in range(3000):\n    print(i, flush=True)\n    display(i) if i % 3 == 0 else None"
+
+    def dawdle(_output: OutputDict) -> None:
+        time.sleep(0.0005)
+
+    result = await kernel.execute(code, on_output=dawdle, timeout_s=120)
+    printed = "".join(o["text"] for o in result.outputs if o["output_type"] == "stream")
+    displayed = [o for o in result.outputs if o["output_type"] == "display_data"]
+    assert printed == "".join(f"{i}\n" for i in range(3000))
+    assert len(displayed) == 1000
+
+
+async def test_a_thread_that_prints_after_its_cell_is_heard_in_the_next(
+    kernel: KernelSession,
+) -> None:
+    await kernel.execute(
+        "import threading\nthreading.Timer(0.3, lambda: print('late news')).start()"
+    )
+    await asyncio.sleep(0.8)
+    assert "late news" in text_of(await kernel.execute("None"))
+
+
+async def test_outputs_k_gives_back_the_whole_text(kernel: KernelSession) -> None:
+    first = await kernel.execute("print('a' * 3_000_000)\n'result'")
+    assert "characters left out" in text_of(first)
+    step = kernel.steps
+    length = await kernel.execute(f"len(outputs[{step}]), outputs[{step}][-9:]")
+    assert text_of(length) == "(3000010, \"'result'\\n\")"
+
+
+async def test_the_answer_is_any_value_and_the_first_one_counts(kernel: KernelSession) -> None:
+    result = await kernel.execute("final_answer({'n': [1, 2.5]})\nfinal_answer('again')")
+    assert result.answer is not None
+    assert result.answer.value == {"n": [1, 2.5]}
+    assert "only the first" in text_of(result)
+    await kernel.execute("final_answer = 5")
+    assert (await kernel.execute("final_answer('text')")).answer is not None
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "value"),
+    [
+        ("'plain'", "str", "plain"),
+        ("__import__('numpy').float64(2.5)", "float64", 2.5),
+        (
+            "__import__('pandas').DataFrame({'a': [1], 'b': ['x']})",
+            "DataFrame",
+            [{"a": 1, "b": "x"}],
+        ),
+        ("object", "type", None),
+        ("float('nan')", "float", None),
+    ],
+)
+async def test_answers_travel_as_plain_values(
+    kernel: KernelSession, expression: str, kind: str, value: object
+) -> None:
+    answer = (await kernel.execute(f"final_answer({expression})")).answer
+    assert answer is not None
+    assert (answer.kind, answer.value) == (kind, value)
+
+
+async def test_input_is_refused_with_a_reason(kernel: KernelSession) -> None:
+    for call in ("input('name? ')", "__import__('getpass').getpass()"):
+        result = await kernel.execute(call)
+        assert result.error is not None
+        assert "nobody is at the keyboard" in result.error.evalue
+
+
+async def test_host_tools_are_plain_functions(kernel: KernelSession) -> None:
+    broker = Broker([echo])
+    code = (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "one = echo(3, times=2)\n"
+        "many = echo.map(range(5))\n"
+        "with ThreadPoolExecutor(4) as pool: threads = list(pool.map(echo, range(8)))\n"
+        "try:\n    echo(-1)\nexcept ValueError as error:\n    caught = str(error)\n"
+        "one, many, threads == [[n] for n in range(8)], caught, echo.__doc__"
+    )
+    result = await kernel.execute(code, on_request=broker.answer)
+    expected = (
+        [3, 3],
+        [[0], [1], [2], [3], [4]],
+        True,
+        "no negative values",
+        "Return the value, so many times.",
+    )
+    assert " ".join(text_of(result).split()) == repr(expected)
+    assert len(broker.take_calls()) == 15
+
+
+async def test_a_value_that_cannot_travel_is_refused_in_the_cell(kernel: KernelSession) -> None:
+    result = await kernel.execute("echo(object())", on_request=Broker([echo]).answer)
+    assert result.error is not None
+    assert "cannot be sent to a host tool" in result.error.evalue
+
+
+async def test_the_hosts_secrets_are_not_in_the_kernels_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-5309")
+    async with KernelSession(cwd=tmp_path) as kernel:
+        result = await kernel.execute("import os; 'canary-5309' in str(dict(os.environ))")
+    assert text_of(result) == "False"
+
+
+# --- endings ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "epitaph"),
+    [
+        ("import os; print('last words', flush=True); os._exit(3)", "exit code 3"),
+        ("import os; os.kill(os.getpid(), 11)", "SIGSEGV"),
+    ],
+)
+async def test_a_dead_kernel_is_noticed_within_half_a_second(
+    tmp_path: Path, code: str, epitaph: str
+) -> None:
+    async with KernelSession(cwd=tmp_path) as kernel:
+        began = time.monotonic()
+        result = await kernel.execute(code)
+        assert time.monotonic() - began < 0.5
+        assert result.status == "dead"
+        assert result.error is not None
+        assert epitaph in result.error.evalue
+        with pytest.raises(KernelDied, match=epitaph):
+            await kernel.execute("1")
+        await kernel.restart()
+        assert text_of(await kernel.execute("1 + 1")) == "2"
+
+
+async def test_a_cell_that_swallows_every_interrupt_costs_the_kernel(tmp_path: Path) -> None:
+    code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)"
+    async with KernelSession(cwd=tmp_path) as kernel:
+        result = await kernel.execute(code, timeout_s=0.3)
+        assert result.status == "dead"
+        assert result.error is not None
+        assert "did not let itself be interrupted" in result.error.evalue
+        assert not kernel.alive
+
+
+async def test_a_kernel_that_cannot_start_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho the disk is on fire >&2\nexit 7\n")
+    broken.chmod(0o755)
+    before = set(Path(tempfile.gettempdir()).glob("ka-*"))
+    with pytest.raises(KernelStartError, match=r"exit code 7(.|\n)*disk is on fire"):
+        await KernelSession(cwd=tmp_path, python=str(broken)).start()
+    assert set(Path(tempfile.gettempdir()).glob("ka-*")) <= before
+
+
+async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path) -> None:
+    kernel = KernelSession(cwd=tmp_path)
+    await kernel.start()
+    pid, directory = kernel.pid, kernel._directory
+    await kernel.execute("import subprocess; child = subprocess.Popen(['sleep', '60'])")
+    child = int(text_of(await kernel.execute("child.pid")))
+    await kernel.close()
+    await kernel.close()
+    assert pid is not None
+    assert not _runs(pid)
+    assert not _runs(child)
+    assert directory is not None
+    assert not directory.exists()
+
+
+async def test_a_host_that_is_killed_takes_kernel_and_directory_with_it(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, pathlib, sys\n"
+        "from kernel_agent.kernel.session import KernelSession\n"
+        "async def main():\n"
+        "    kernel = KernelSession(cwd=pathlib.Path(sys.argv[1]))\n"
+        "    await kernel.start()\n"
+        "    print(kernel.pid, kernel._directory, flush=True)\n"
+        "    await kernel.execute('import time; time.sleep(60)')\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as host:
+        assert host.stdout is not None
+        pid, directory = host.stdout.readline().split()
+        host.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and (_runs(int(pid)) or Path(directory).exists()):
+        await asyncio.sleep(0.02)
+    assert not _runs(int(pid))
+    assert not Path(directory).exists()
+
+
+async def test_many_kernels_at_once_do_not_mix(tmp_path: Path) -> None:
+    async def one(number: int) -> str:
+        async with KernelSession(cwd=tmp_path) as kernel:
+            await kernel.execute(f"mine = {number}")
+            return text_of(await kernel.execute("mine"))
+
+    assert await asyncio.gather(*(one(n) for n in range(4))) == ["0", "1", "2", "3"]
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for yet does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z" and os.path.exists(f"/proc/{pid}")

@@ -1,0 +1,311 @@
+"""The loop, without a kernel and without a model: every ending has its status and its trace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+import pytest
+
+from kernel_agent.agent import Agent
+from kernel_agent.budget import Budget, Meter
+from kernel_agent.context import Context
+from kernel_agent.errors import ContextLengthError, KernelDied, ModelError
+from kernel_agent.formats import get_format
+from kernel_agent.records import (
+    Action,
+    Answer,
+    CellError,
+    CellResult,
+    Code,
+    Event,
+    ExitStatus,
+    Message,
+    Notice,
+    Record,
+    Reply,
+    RunStart,
+    RunStop,
+    Step,
+    Usage,
+)
+
+START = RunStart(
+    run_id="r", task="Why?", time="", model="m", format="fenced", sandbox={}, budget={}
+)
+OK = CellResult(status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "42"},))
+ANSWER = CellResult(status="ok", answer=Answer(text="because", value="because"))
+ERROR = CellResult(
+    status="error", error=CellError(ename="KeyError", evalue="'x' at 0x7f0012345678")
+)
+
+
+def cell(code: str) -> Reply:
+    return Reply(content=f"Think.\n```python\n{code}\n```", usage=Usage(prompt_tokens=10, calls=1))
+
+
+class Bench:
+    """A loop with scripted ends, and everything that it recorded."""
+
+    def __init__(
+        self,
+        replies: Iterable[Reply | Exception],
+        results: Iterable[CellResult | Exception] = (),
+        budget: Budget | None = None,
+    ) -> None:
+        self._replies, self._results = iter(replies), iter(results)
+        self.asked: list[list[Message]] = []
+        self.ran: list[str] = []
+        self.trace: list[Record] = []
+        self.events: list[Event] = []
+        self.during_cell: Callable[[], Awaitable[None]] | None = None
+        self.agent = Agent(
+            complete=self.complete,
+            execute=self.execute,
+            record=self.trace.append,
+            format=get_format("fenced"),
+            context=Context("system", get_format("fenced"), max_tokens=100_000),
+            meter=Meter(budget or Budget()),
+            on_event=self.events.append,
+        )
+
+    async def complete(self, messages: list[Message]) -> Reply:
+        self.asked.append(messages)
+        reply = next(self._replies)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def execute(self, action: Action, number: int) -> CellResult:
+        assert isinstance(action, Code)
+        assert number == len(self.ran) + 1 or self.ran == []
+        self.ran.append(action.source)
+        if self.during_cell:
+            await self.during_cell()
+        result = next(self._results)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def run(self) -> RunStop:
+        stop = await self.agent.run(START)
+        assert self.trace[0] is START
+        assert self.trace[-1] is stop
+        assert [e for e in self.events if isinstance(e, RunStart | Step | RunStop)] == self.trace
+        return stop
+
+    @property
+    def steps(self) -> list[Step]:
+        return [r for r in self.trace if isinstance(r, Step)]
+
+
+async def test_an_answer_ends_the_run() -> None:
+    bench = Bench([cell("1"), cell("final_answer(2)")], [OK, ANSWER])
+    stop = await bench.run()
+    assert stop.status is ExitStatus.ANSWERED
+    assert stop.answer == ANSWER.answer
+    assert stop.partial == ""
+    assert (stop.steps, stop.usage.prompt_tokens, stop.usage.calls) == (2, 20, 2)
+    assert bench.ran == ["1", "final_answer(2)"]
+
+
+async def test_the_observation_of_a_step_is_what_the_model_sees_next() -> None:
+    bench = Bench([cell("1"), cell("2")], [OK, ANSWER])
+    await bench.run()
+    assert "42" in bench.asked[1][-1].content
+
+
+@pytest.mark.parametrize(
+    ("budget", "status"),
+    [
+        (Budget(max_steps=3), ExitStatus.STEP_LIMIT),
+        (Budget(max_tokens=25), ExitStatus.TOKEN_LIMIT),
+    ],
+)
+async def test_a_cap_ends_the_run_with_what_was_achieved(
+    budget: Budget, status: ExitStatus
+) -> None:
+    replies = [cell(f"print({n})") for n in range(9)]
+    stop = await Bench(replies, [OK] * 9, budget).run()
+    assert stop.status is status
+    assert stop.answer is None
+    assert stop.steps == 3
+    assert "3 steps ran, 3 without an error" in stop.partial
+    assert "42" in stop.partial
+    assert "Think." not in stop.partial
+
+
+async def test_a_model_that_takes_too_long_meets_the_time_limit() -> None:
+    bench = Bench([], budget=Budget(max_seconds=0.05))
+
+    async def never(_messages: list[Message]) -> Reply:
+        await asyncio.sleep(60)
+        raise AssertionError("it was not cancelled")
+
+    bench.agent._complete = never
+    stop = await bench.run()
+    assert stop.status is ExitStatus.TIME_LIMIT
+    assert stop.partial == "No step was completed."
+
+
+async def test_the_model_is_told_when_the_next_step_is_its_last() -> None:
+    bench = Bench([cell("1"), cell("2"), cell("3")], [OK] * 3, Budget(max_steps=3))
+    await bench.run()
+    told = ["last one" in step.observation.text for step in bench.steps]
+    assert told == [False, True, False]
+
+
+async def test_the_same_action_failing_the_same_way_three_times_is_a_loop() -> None:
+    """Addresses in a message differ from time to time: they do not make it another failure."""
+    errors = [
+        CellResult(
+            status="error", error=CellError(ename="KeyError", evalue=f"'x' at 0x7f00{n:08x}")
+        )
+        for n in range(9)
+    ]
+    bench = Bench(
+        [cell("df.x"), cell("1"), cell("df.x"), cell("df.x")], [errors[0], OK, *errors[1:]]
+    )
+    stop = await bench.run()
+    assert stop.status is ExitStatus.LOOP_DETECTED
+    assert stop.steps == 4
+    assert "KeyError" in stop.message
+
+
+async def test_different_failures_are_not_a_loop() -> None:
+    replies = [cell(f"df.x{n}") for n in range(5)]
+    stop = await Bench(replies, [ERROR] * 5, Budget(max_steps=5)).run()
+    assert stop.status is ExitStatus.STEP_LIMIT
+
+
+async def test_an_unreadable_reply_is_asked_for_again_without_spending_a_step() -> None:
+    bench = Bench([Reply(content="I would rather talk."), cell("final_answer(1)")], [ANSWER])
+    stop = await bench.run()
+    assert stop.steps == 1
+    assert [r.content for r in bench.steps[0].retries] == ["I would rather talk."]
+    feedback = bench.asked[1][-1]
+    assert feedback.role == "user"
+    assert feedback.content == bench.steps[0].retries[0].feedback
+    assert any(isinstance(e, Notice) for e in bench.events)
+
+
+async def test_what_was_unreadable_does_not_enter_the_history() -> None:
+    bench = Bench([Reply(content="Talk."), cell("1"), cell("2")], [OK, ANSWER])
+    await bench.run()
+    assert not any("Talk." in m.content for m in bench.asked[2])
+
+
+async def test_after_two_re_asks_it_counts_as_a_failed_step() -> None:
+    bench = Bench([Reply(content="Talk.")] * 3 + [cell("final_answer(1)")], [ANSWER])
+    stop = await bench.run()
+    assert stop.steps == 2
+    failed = bench.steps[0]
+    assert failed.action is None
+    assert not failed.ok
+    assert len(failed.retries) == 3
+    assert failed.observation.text == failed.retries[-1].feedback
+
+
+async def test_a_model_that_never_writes_an_action_is_a_loop() -> None:
+    stop = await Bench([Reply(content="Talk.")] * 99).run()
+    assert stop.status is ExitStatus.LOOP_DETECTED
+    assert stop.steps == 3
+
+
+async def test_truncated_code_never_runs() -> None:
+    bench = Bench(
+        [
+            Reply(content="```python\nimport os\nos.remove('a')\n```", finish_reason="length"),
+            cell("final_answer(1)"),
+        ],
+        [ANSWER],
+    )
+    await bench.run()
+    assert bench.ran == ["final_answer(1)"]
+
+
+async def test_a_model_error_is_an_ending_that_keeps_the_steps() -> None:
+    stop = await Bench([cell("1"), ModelError("the endpoint said no")], [OK]).run()
+    assert (stop.status, stop.message) == (ExitStatus.MODEL_ERROR, "the endpoint said no")
+    assert "42" in stop.partial
+
+
+async def test_a_conversation_that_is_too_long_is_shortened_and_sent_again() -> None:
+    long = CellResult(
+        status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
+    )
+    replies = [*[cell(f"print({n})") for n in range(9)], ContextLengthError("too long"), cell("z")]
+    bench = Bench(replies, [long] * 9 + [ANSWER])
+    stop = await bench.run()
+    assert stop.status is ExitStatus.ANSWERED
+    sizes = [sum(len(m.content) for m in messages) for messages in bench.asked]
+    assert sizes[10] < sizes[9]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        CellResult(status="dead", error=CellError(ename="KernelDied", evalue="exit code 3")),
+        KernelDied("exit code 3"),
+    ],
+)
+async def test_a_lost_kernel_ends_the_run(end: CellResult | Exception) -> None:
+    stop = await Bench([cell("boom")], [end]).run()
+    assert stop.status is ExitStatus.KERNEL_LOST
+    assert "exit code 3" in stop.message
+
+
+async def test_stopping_while_the_model_thinks_ends_at_once() -> None:
+    bench = Bench([])
+    thinking = asyncio.Event()
+
+    async def slow(_messages: list[Message]) -> Reply:
+        thinking.set()
+        await asyncio.sleep(60)
+        raise AssertionError("it was not cancelled")
+
+    bench.agent._complete = slow
+    run = asyncio.create_task(bench.run())
+    await thinking.wait()
+    bench.agent.stop()
+    assert (await run).status is ExitStatus.INTERRUPTED
+
+
+async def test_stopping_during_a_cell_keeps_the_step() -> None:
+    interrupted = CellResult(status="interrupted", outputs=OK.outputs)
+    bench = Bench([cell("long()")], [interrupted])
+
+    async def stop_now() -> None:
+        bench.agent.stop()
+
+    bench.during_cell = stop_now
+    stop = await bench.run()
+    assert stop.status is ExitStatus.INTERRUPTED
+    assert [s.result for s in bench.steps] == [interrupted]
+
+
+async def test_an_answer_that_came_with_the_stop_still_counts() -> None:
+    bench = Bench([cell("final_answer(1)")], [ANSWER])
+
+    async def stop_now() -> None:
+        bench.agent.stop()
+
+    bench.during_cell = stop_now
+    assert (await bench.run()).status is ExitStatus.ANSWERED
+
+
+async def test_a_cancelled_run_is_recorded_before_the_cancellation_goes_on() -> None:
+    bench = Bench([cell("long()")])
+
+    async def forever() -> None:
+        await asyncio.sleep(60)
+
+    bench.during_cell = forever
+    run = asyncio.create_task(bench.agent.run(START))
+    while not bench.ran:
+        await asyncio.sleep(0)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert isinstance(bench.trace[-1], RunStop)
+    assert bench.trace[-1].status is ExitStatus.INTERRUPTED

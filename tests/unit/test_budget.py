@@ -1,0 +1,90 @@
+"""Caps end a run; waiting for a person does not count; a child charges its parent."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_agent.budget import Budget, Meter
+from kernel_agent.errors import BudgetExceeded, UsageError
+from kernel_agent.records import Usage
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def spend(meter: Meter, clock: Clock, limit: str) -> None:
+    if limit == "steps":
+        meter.count_step()
+    elif limit == "seconds":
+        clock.now += 1
+    elif limit == "tokens":
+        meter.charge(Usage(prompt_tokens=600, completion_tokens=400))
+    else:
+        meter.charge(Usage(cost_usd=1.0))
+
+
+@pytest.mark.parametrize(
+    ("limit", "budget"),
+    [
+        ("steps", Budget(max_steps=2)),
+        ("seconds", Budget(max_seconds=2)),
+        ("tokens", Budget(max_tokens=2000)),
+        ("cost", Budget(max_cost=2.0)),
+    ],
+)
+def test_a_cap_is_reached_exactly_when_it_is_spent(limit: str, budget: Budget) -> None:
+    clock = Clock()
+    meter = Meter(budget, clock=clock)
+    spend(meter, clock, limit)
+    meter.check()
+    spend(meter, clock, limit)
+    with pytest.raises(BudgetExceeded) as caught:
+        meter.check()
+    assert caught.value.limit == limit
+    assert caught.value.used == caught.value.cap
+
+
+def test_waiting_for_a_person_stops_the_clock() -> None:
+    clock = Clock()
+    meter = Meter(Budget(max_seconds=10), clock=clock)
+    clock.now += 4
+    with meter.paused():
+        clock.now += 3600
+        assert meter.seconds == 4
+        with meter.paused():
+            clock.now += 1
+    assert meter.seconds == 4
+    assert meter.seconds_left == 6
+    assert meter.waited == 3601
+
+
+def test_a_child_spends_its_parents_money_and_obeys_its_caps() -> None:
+    clock = Clock()
+    parent = Meter(Budget(max_tokens=1000, max_seconds=5), clock=clock)
+    child = Meter(Budget(max_seconds=100), parent=parent, clock=clock)
+    assert child.seconds_left == 5
+    child.charge(Usage(prompt_tokens=1000))
+    assert parent.usage.prompt_tokens == 1000
+    with pytest.raises(BudgetExceeded, match="tokens"):
+        child.check()
+
+
+def test_no_cap_means_no_end() -> None:
+    meter = Meter(Budget(max_steps=None, max_seconds=None))
+    for _ in range(1000):
+        meter.count_step()
+    meter.check()
+    assert meter.seconds_left is None
+
+
+@pytest.mark.parametrize("value", [0, -1, float("nan")])
+def test_a_cap_that_allows_nothing_is_refused(value: float) -> None:
+    with pytest.raises(UsageError, match="max_seconds"):
+        Budget(max_seconds=value)

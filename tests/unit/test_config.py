@@ -1,0 +1,85 @@
+"""Settings come from file, then environment, then arguments; mistakes name their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_agent.config import Config, load_config
+from kernel_agent.errors import ConfigError
+
+FILE = """
+model = "from-file"
+max_steps = 7
+cell_seconds = 30
+[headers]
+X-Team = "analysis"
+X-Secret = "$TEAM_SECRET"
+[prices.from-file]
+prompt = 1.5
+completion = 6
+"""
+
+
+def test_file_then_environment_then_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(FILE)
+    env = {
+        "KERNEL_AGENT_CONFIG": str(file),
+        "KERNEL_AGENT_MAX_STEPS": "9",
+        "KERNEL_AGENT_STREAM": "false",
+        "OPENAI_BASE_URL": "http://localhost:1/v1",
+        "TEAM_SECRET": "s3cret",
+    }
+    config = load_config(env).merged(model="from-argument", base_url=None)
+    assert (config.model, config.max_steps, config.stream) == ("from-argument", 9, False)
+    assert config.base_url == "http://localhost:1/v1"
+    assert config.prices["from-file"]["prompt"] == 1.5
+    assert config.headers == {"X-Team": "analysis", "X-Secret": "s3cret"}
+
+
+def test_what_a_trace_holds_of_the_settings_has_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(FILE)
+    config = load_config({"KERNEL_AGENT_CONFIG": str(file), "TEAM_SECRET": "s3cret"})
+    assert "s3cret" not in str(config.public)
+    assert config.public["headers"] == ["X-Secret", "X-Team"]
+
+
+def test_without_anything_the_defaults_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_config({}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = 5", "model must be str"),
+        ("max_steps = true", "max_steps must be int"),
+        ("modle = 'x'", "no setting 'modle'"),
+        ("model =", "settings.toml"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_config({"KERNEL_AGENT_CONFIG": str(file)})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("KERNEL_AGENT_MAX_STEPS", "many"),
+        ("KERNEL_AGENT_STREAM", "maybe"),
+        ("KERNEL_AGENT_PRICES", "5"),
+        ("KERNEL_AGENT_CONFIG", "/no/such/file"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_named(variable: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=variable):
+        load_config({variable: value})

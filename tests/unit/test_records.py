@@ -1,0 +1,118 @@
+"""Records survive the way into the trace and back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kernel_agent.records import (
+    Answer,
+    Call,
+    Calls,
+    CellError,
+    CellResult,
+    Code,
+    DataFile,
+    ExitStatus,
+    Final,
+    HostCall,
+    Image,
+    Observation,
+    Retry,
+    RunStart,
+    RunStop,
+    Step,
+    Usage,
+    from_json,
+    to_json,
+)
+
+START = RunStart(
+    run_id="r1",
+    task="How many?",
+    time="2026-01-01T00:00:00.000+00:00",
+    model="offline",
+    format="fenced",
+    sandbox={"level": "none"},
+    budget={"max_steps": 3},
+    data=(DataFile(path="data/a.csv", source="a.csv", bytes=3, sha256="0", kind="CSV"),),
+    versions={"python": "3.11"},
+)
+STEP = Step(
+    run_id="r1",
+    number=2,
+    action=Code(source="1/0", thought="Try."),
+    observation=Observation(
+        text="ZeroDivisionError",
+        images=(Image(media_type="image/png", data="aGk=", width=1, height=1),),
+    ),
+    result=CellResult(
+        status="error",
+        outputs=({"output_type": "stream", "name": "stdout", "text": "x", "$": "Step"},),
+        error=CellError(ename="ZeroDivisionError", evalue="division by zero", traceback=("a",)),
+        calls=(HostCall(name="f", arguments={"args": [[1]]}, ok=True, result=[1, [2]]),),
+    ),
+    retries=(Retry(content="?", feedback="write code"),),
+    usage=Usage(prompt_tokens=3, cost_usd=0.5),
+)
+STOP = RunStop(
+    run_id="r1", status=ExitStatus.ANSWERED, answer=Answer(text="1", value=[1, {"a": []}])
+)
+
+
+@pytest.mark.parametrize("record", [START, STEP, STOP], ids=lambda r: type(r).__name__)
+def test_a_record_comes_back_from_json_as_it_went_in(record: object) -> None:
+    assert from_json(json.loads(json.dumps(to_json(record)))) == record
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        Final(answer={"rows": [1, 2]}, thought="t"),
+        Calls(calls=(Call(name="f", arguments={"x": [1]}, id="c1"),)),
+    ],
+)
+def test_the_actions_of_formats_to_come_are_carried_too(action: Final | Calls) -> None:
+    assert from_json(json.loads(json.dumps(to_json(action)))) == action
+
+
+def test_an_output_that_names_a_record_stays_plain_data() -> None:
+    """Outputs come from a hostile kernel: ``"$"`` in them must build nothing."""
+    back = from_json(to_json(STEP))
+    assert back.result.outputs[0]["$"] == "Step"
+
+
+def test_fields_of_a_later_version_are_dropped() -> None:
+    data = {**to_json(STOP), "added_later": 1}
+    assert from_json(data) == STOP
+
+
+@pytest.mark.parametrize(
+    "data", [{"$": "Nonsense"}, {"$": "Step", "number": 1}, {"$": "RunStop", "status": "fine"}]
+)
+def test_damage_is_a_value_error(data: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="record|fine"):
+        from_json(data)
+
+
+def test_unknown_cost_stays_unknown_and_known_cost_adds_up() -> None:
+    assert (Usage(prompt_tokens=1) + Usage(prompt_tokens=2)).cost_usd is None
+    assert (Usage(cost_usd=0.25) + Usage()).cost_usd == 0.25
+    assert (Usage(cost_usd=0.25) + Usage(cost_usd=0.5)).cost_usd == 0.75
+
+
+def test_every_ending_has_the_documented_exit_code() -> None:
+    codes = {status.value: status.exit_code for status in ExitStatus}
+    assert codes == {
+        "answered": 0,
+        "step_limit": 3,
+        "time_limit": 3,
+        "token_limit": 3,
+        "cost_limit": 3,
+        "loop_detected": 3,
+        "model_error": 4,
+        "kernel_lost": 5,
+        "denied": 6,
+        "interrupted": 130,
+    }

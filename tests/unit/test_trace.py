@@ -1,0 +1,132 @@
+"""A trace loses at most the record that was being written."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernel_agent.errors import TraceError
+from kernel_agent.records import ExitStatus, Observation, Record, RunStart, RunStop, Step
+from kernel_agent.trace import TraceWriter, follow, load, read_trace
+
+
+def records(texts: list[str]) -> list[Record]:
+    start = RunStart(
+        run_id="r", task="t", time="", model="m", format="fenced", sandbox={}, budget={}
+    )
+    steps = [
+        Step(run_id="r", number=n, action=None, observation=Observation(text=text))
+        for n, text in enumerate(texts, start=1)
+    ]
+    return [start, *steps, RunStop(run_id="r", status=ExitStatus.ANSWERED)]
+
+
+def write(path: Path, all_records: list[Record]) -> None:
+    writer = TraceWriter(path)
+    for record in all_records:
+        writer.append(record)
+    writer.close()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(texts=st.lists(st.text(), max_size=3), data=st.data())
+def test_a_trace_cut_anywhere_gives_every_record_before_the_cut(
+    tmp_path: Path, texts: list[str], data: st.DataObject
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.unlink(missing_ok=True)
+    written = records(texts)
+    write(path, written)
+    whole = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(whole) if byte == 10]
+    cut = data.draw(st.integers(min_value=ends[0], max_value=len(whole)))
+    path.write_bytes(whole[:cut])
+    # A line that only lacks its newline is whole; anything shorter is left out and told.
+    complete = sum(end - 1 <= cut for end in ends)
+    back, damaged = load(path)
+    assert list(back) == written[:complete]
+    assert damaged == (cut not in ends and cut + 1 not in ends)
+
+
+def test_text_that_is_not_unicode_is_kept_readable(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    write(path, records(["half a pair: \ud83d"]))
+    step = read_trace(path)[1]
+    assert isinstance(step, Step)
+    assert "half a pair" in step.observation.text
+
+
+def test_each_record_is_on_disk_before_the_next_is_made(tmp_path: Path) -> None:
+    writer = TraceWriter(tmp_path / "trace.jsonl")
+    for count, record in enumerate(records(["a", "b"]), start=1):
+        writer.append(record)
+        assert len(read_trace(tmp_path)) == count
+    writer.close()
+
+
+def test_damage_before_the_last_line_names_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    write(path, records(["a"]))
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([lines[0], lines[1][:20], lines[2]]) + "\n")
+    with pytest.raises(TraceError, match="line 2"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "holds no record"),
+        ('{"a": 1}\n{"b": 2}\n', "line 1"),
+        (json.dumps({"v": 99, "$": "RunStop"}) + "\n\n\n", "newer"),
+    ],
+)
+def test_what_is_not_a_trace_is_refused_in_one_line(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(content)
+    with pytest.raises(TraceError, match=message) as caught:
+        read_trace(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_trace_and_an_unwritable_one_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="no trace"):
+        read_trace(tmp_path / "nothing")
+    with pytest.raises(TraceError, match="cannot write"):
+        TraceWriter(tmp_path / "missing" / "trace.jsonl")
+
+
+def test_a_full_disk_is_reported_and_what_was_written_stays(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    writer = TraceWriter(full)
+    with pytest.raises(TraceError, match="No space left"):
+        writer.append(records([])[0])
+    writer.close()
+
+
+def test_following_yields_records_as_they_come_and_ends_with_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    written = records(["a", "b"])
+    writer = TraceWriter(path)
+    writer.append(written[0])
+
+    def go_on() -> None:
+        for record in written[1:]:
+            time.sleep(0.02)
+            writer.append(record)
+        writer.close()
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    assert list(follow(path, poll_s=0.005)) == written
+    thread.join()

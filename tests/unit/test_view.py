@@ -1,0 +1,228 @@
+"""What a person is shown of a run."""
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_agent.live import LiveView
+from kernel_agent.records import (
+    Acting,
+    Answer,
+    Call,
+    Calls,
+    Code,
+    DataFile,
+    ExitStatus,
+    Notice,
+    Observation,
+    Output,
+    ReplyText,
+    RunStart,
+    RunStop,
+    Step,
+    Usage,
+)
+from kernel_agent.view import PlainView, amount, progress
+
+PNG = {"output_type": "display_data", "data": {"image/png": "iVBORw0"}, "metadata": {}}
+
+
+def start(**fields) -> RunStart:
+    given = {"task": "How many?", "model": "offline", "budget": {"max_steps": 30}, "sandbox": {}}
+    return RunStart(run_id="r", time="", format="fenced", **given | fields)
+
+
+def step(number: int = 1, text: str = "344", **fields) -> Step:
+    action = fields.pop("action", Code(source="len(df)", thought="Count the rows."))
+    return Step(
+        run_id="r", number=number, action=action, observation=Observation(text=text), **fields
+    )
+
+
+def stop(status: ExitStatus = ExitStatus.ANSWERED, **fields) -> RunStop:
+    return RunStop(run_id="r", status=status, steps=1, seconds=1.24, **fields)
+
+
+def story(*events) -> str:
+    shown = io.StringIO()
+    view = PlainView(shown.write)
+    for event in events:
+        view(event)
+    return shown.getvalue()
+
+
+def screen(*events) -> str:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    with LiveView(shown, clock=lambda: 0.0) as view:
+        for event in events:
+            view(event)
+    return shown.getvalue()
+
+
+def test_a_run_reads_as_a_story():
+    """Task, model, data, then each step, then the answer and what it took."""
+    data = DataFile(path="data/p.csv", source="/p.csv", bytes=13_478, sha256="", kind="CSV")
+    shown = story(
+        start(data=(data,)),
+        ReplyText(text="Count"),
+        Acting(number=1, action=step().action),
+        Output(number=1, output=PNG),
+        step(),
+        stop(answer=Answer(text="There are 344."), usage=Usage(prompt_tokens=1200)),
+    )
+    assert shown.splitlines() == [
+        "Task:  How many?",
+        "Model: offline",
+        "Data:  data/p.csv (CSV, 13.5 kB)",
+        "",
+        "--- Step 1 ---",
+        "Count the rows.",
+        "    len(df)",
+        "344",
+        "",
+        "Answer",
+        "There are 344.",
+        "",
+        "answered · 1 step · 1.2 s · 1,200 tokens",
+    ]
+
+
+def test_a_step_from_a_trace_shows_what_led_to_it():
+    """Without the event that announced it, a step brings its own thought and code."""
+    assert story(step()) == story(Acting(number=1, action=step().action), step())
+
+
+def test_what_was_said_is_not_said_again():
+    """In a second run of the session the sandbox line and the model are known."""
+    sandbox = {"statement": "NOT SANDBOXED"}
+    first = start(sandbox=sandbox)
+    shown = story(first, stop(), start(task="And now?", sandbox=sandbox), stop())
+    assert shown.count("NOT SANDBOXED") == 1
+    assert shown.count("Model:") == 1
+    assert "Task:  And now?" in shown
+
+
+def test_a_step_without_a_readable_action_is_still_a_step():
+    """Its observation says what the model was told."""
+    assert "--- Step 4 ---\nno code found" in story(step(4, "no code found", action=None))
+
+
+def test_calls_of_tools_are_shown_as_calls():
+    """Name and arguments, on one line each."""
+    calls = Calls(calls=(Call(name="lookup", arguments={"city": "Málaga", "n": 2}),))
+    assert f"    lookup(city={json.dumps('Málaga')}, n=2)" in story(step(action=calls))
+
+
+@pytest.mark.parametrize("status", [s for s in ExitStatus if s is not ExitStatus.ANSWERED])
+def test_a_run_without_an_answer_says_why_and_what_was_achieved(status):
+    """Whatever the ending."""
+    shown = story(stop(status, message="It said no.", partial="The mean is 3.")).splitlines()
+    assert shown[0].endswith("It said no.")
+    assert shown[1:3] == ["Achieved so far:", "The mean is 3."]
+    assert shown[3].startswith(str(status))
+
+
+def test_progress_names_each_cap():
+    """Only what is capped or was spent stands in the line."""
+    assert progress({}, step=1, seconds=2.4, usage=Usage()) == "step 1 · 2 s · Ctrl-C stops"
+    budget = {"max_steps": 30, "max_seconds": 900.0, "max_tokens": 50_000, "max_cost": 0.5}
+    usage = Usage(prompt_tokens=4000, completion_tokens=120, cost_usd=0.0123)
+    assert progress(budget, step=3, seconds=12, usage=usage) == (
+        "step 3/30 · 12/900 s · 4,120/50,000 tokens · $0.0123/0.5 · Ctrl-C stops"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (13_400, "13.4 kB"), (2_000_000_000, "2 GB")],
+)
+def test_amounts_are_for_people(count, text):
+    """Three digits and a unit."""
+    assert amount(count) == text
+
+
+HOSTILE = "[red]not red[/red] \x1b]0;title\x07\x1b[2J\x1b[31mred\x1b[0m \x9b2J \ud800"
+
+
+def hostile_events():
+    action = Code(source=f"x = 1  # {HOSTILE}", thought=HOSTILE)
+    return (
+        start(task=HOSTILE, model=HOSTILE),
+        ReplyText(text=HOSTILE),
+        Acting(number=1, action=action),
+        Output(number=1, output={"output_type": "stream", "name": "stdout", "text": HOSTILE}),
+        step(text=HOSTILE, action=action),
+        Notice(text=HOSTILE),
+        stop(ExitStatus.MODEL_ERROR, message=HOSTILE, partial=HOSTILE),
+        stop(answer=Answer(text=HOSTILE)),
+    )
+
+
+def test_plain_lines_hold_no_escape_sequences_and_no_markup_is_read():
+    """What a model or a kernel writes cannot reach the terminal, and brackets stay brackets."""
+    shown = story(*hostile_events())
+    assert not any(c in shown for c in "\x1b\x07\x9b\ud800")
+    assert shown.count("[red]not red[/red]") == 9
+    assert "title" not in shown
+
+
+def test_the_live_view_sends_only_its_own_escape_sequences(monkeypatch):
+    """A window title, a cleared screen or a colour of the model's choice never gets through."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = screen(*hostile_events())
+    assert "[red]not red[/red]" in shown
+    assert "\x1b[1m" in shown or "\x1b[1;" in shown, "its own styles are there"
+    for sequence in ("\x1b]0;", "\x07", "\x1b[2J", "\x1b[31mred", "\x9b"):
+        assert sequence not in shown
+
+
+@pytest.mark.parametrize(
+    ("event", "passing"),
+    [
+        (ReplyText(text="Let me look"), "Let me look"),
+        (Output(number=1, output=PNG), "[figure]"),
+        (
+            Output(number=1, output={"output_type": "stream", "name": "stdout", "text": "row 17"}),
+            "row 17",
+        ),
+    ],
+)
+def test_the_live_view_shows_what_passes_by_and_the_progress(monkeypatch, event, passing):
+    """The thought as it is written, the output as it arrives, and how much is spent."""
+    monkeypatch.setenv("TERM", "xterm")
+    shown = screen(start(), event)
+    assert passing in shown
+    assert "step 1/30 · 0 s" in shown
+
+
+def test_the_live_view_gives_the_cursor_back(monkeypatch):
+    """Also when a run ends without its last event."""
+    monkeypatch.setenv("TERM", "xterm")
+    shown = screen(start())
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+
+
+def test_no_color_is_respected(monkeypatch):
+    """A reader who asked for no colour gets none."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = screen(start(), step(), stop())
+    assert not any(f"\x1b[{code}m" in shown for code in ("1;36", "36", "33", "1;33", "32", "1;32"))
+
+
+@given(st.text(), st.text())
+def test_every_word_of_a_thought_and_an_observation_is_shown(thought, text):
+    """Whatever is printable in them stays; the view cuts nothing."""
+    shown = story(step(text=text, action=Code(source="1", thought=thought)))
+    for word in (thought + " " + text).split():
+        if word.isascii() and word.isprintable():
+            assert word in shown
