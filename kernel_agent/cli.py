@@ -211,7 +211,7 @@ def verify(
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
 ) -> int:
-    """Run a notebook again in a fresh kernel and compare what each cell shows."""
+    """Run a notebook again and compare what its cells show."""
     import json
 
     from kernel_agent.notebook.verify import verify as examine
@@ -235,7 +235,11 @@ def _table(report: Report) -> str:
 
 @app.command()
 def doctor() -> int:
-    """Check that everything works here: packages, model, kernel, sandbox, output folder."""
+    """Check that everything works on this machine.
+
+    Looks at the packages, the model's configuration, the sandbox and the output folder, and starts
+    a kernel. Nothing is sent to a model.
+    """
     from kernel_agent.doctor import examine
 
     return examine(_print)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError
+from kernel_agent.models.scripted import ScriptedModel
 from kernel_agent.session import Session
 from kernel_agent.text import one_line
 
@@ -88,9 +90,11 @@ def _version(name: str) -> str | None:
 
 def _model(config: Config) -> Iterator[Finding]:
     key = bool(os.environ.get(config.api_key_env))
-    endpoint = config.base_url or ("the OpenAI API" if key else "none configured")
+    endpoint = re.sub("//[^/@]*@", "//…@", config.base_url or "")  # it may carry a password
     yield Finding(name="key", text=f"{config.api_key_env} is {'set' if key else 'not set'}")
-    yield Finding(name="endpoint", text=endpoint)
+    yield Finding(
+        name="endpoint", text=endpoint or ("the OpenAI API" if key else "none configured")
+    )
     if config.model:
         yield Finding(name="model", text=config.model)
     elif key or config.base_url:
@@ -106,7 +110,7 @@ def _kernel() -> Iterator[Finding]:
     with tempfile.TemporaryDirectory(prefix="kernel-agent-") as folder:
         began = time.monotonic()
         try:
-            with Session(model="offline", out=folder) as session:
+            with Session(model=ScriptedModel([]), out=folder) as session:
                 result = session.execute_sync("1 + 1")
                 seconds = time.monotonic() - began
                 yield Finding(name="sandbox", text=session.sandbox_line)

@@ -135,10 +135,11 @@ class LiveView:
         else:
             self._passing = ""
             self._count(event)
+            self._live.refresh()  # what passed by goes before what stays is printed
             self.show(self._story.blocks(event))
         self._passing = self._passing[-_TAIL_CHARS:]
         if isinstance(event, RunStart) and self._moving:
-            self._live.start()
+            self._live.start(refresh=True)
 
     def show(self, shown: Iterable[Block]) -> None:
         """Show blocks."""

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
+    from kernel_agent.models.usage import Prices
 
 NOTEBOOK_NAME = "run.ipynb"
 PACKAGES = ("kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib")
@@ -152,6 +153,7 @@ class Session:
         )
         self.sandbox = _sandbox_level(self.config.sandbox)
         self.budget = budget or _budget(self.config)
+        self.config = self.config.merged(max_cost=self.budget.max_cost)
         self.tools = as_tools(tools)
         self.out = Path(out) if out is not None else _new_folder(title)
         self._data = data
@@ -228,7 +230,7 @@ class Session:
 
         self._format = get_format(self.config.format)
         if self._model is None:
-            self._model = make_model(self.config, self._format)
+            self._model = await make_model(self.config, self._format, self._tell)
         await asyncio.to_thread(self._make_folder)
         self._trace = TraceWriter(self.trace_path)
         stubs = "\n\n".join(tool.stub for tool in self.tools)
@@ -573,72 +575,104 @@ class _LoopThread:
 # --- from settings to parts ----------------------------------------------------------------------
 
 
-def make_model(config: Config, format: Format) -> Model:  # noqa: A002 - the project's word
+async def make_model(config: Config, format: Format, tell: Callable[[Event], None]) -> Model:  # noqa: A002 - the project's word
     """Return the model that the settings name.
 
     Parameters
     ----------
     config
-        ``model``: ``offline``, ``scripted:FILE``, or a name at the endpoint. None: the endpoint if
-        a key or a base URL is set, else ``offline``.
+        ``model``: ``offline``, ``scripted:FILE``, or a name at the endpoint. None: what the
+        endpoint serves if a key or a base URL is set, else ``offline``.
     format
         The offline analyst writes its replies in it.
+    tell
+        Told which model was chosen, when none was named.
 
     Raises
     ------
     UsageError
-        The caller's: no model is named for the endpoint, or the script cannot be read.
+        The caller's: no model is named and the endpoint serves several, or the script cannot be
+        read, or a cost limit is set without prices.
     """
     name = config.model
-    key = os.environ.get(config.api_key_env)
-    if name is None and (key or config.base_url):
-        raise UsageError(
-            "an endpoint is configured but no model is named: add --model NAME "
-            "(or KERNEL_AGENT_MODEL), or --model offline"
-        )
+    if name is None and (config.base_url or os.environ.get(config.api_key_env)):
+        name = await _served_model(config, tell)
+    if name is None:
+        tell(Notice(text="No model is configured: the offline analyst answers (rules, no model)."))
     if name in (None, "offline"):
         from kernel_agent.models.offline import OfflineAnalyst
 
         return OfflineAnalyst(format)
     assert name is not None
+    prices = _prices(config, name)
     if name.startswith("scripted:"):
         from kernel_agent.models.scripted import ScriptedModel
 
-        return ScriptedModel.from_file(name.removeprefix("scripted:"))
-    return _endpoint_model(name, key, config)
-
-
-def _endpoint_model(name: str, key: str | None, config: Config) -> Model:
+        return ScriptedModel.from_file(name.removeprefix("scripted:"), prices=prices)
     from kernel_agent.models.openai import OpenAIModel
-    from kernel_agent.models.usage import Prices
 
-    price = config.prices.get(name)
-    prices = None
-    if price is not None:
-        try:
-            prices = Prices(
-                prompt_per_million=price["prompt"],
-                completion_per_million=price["completion"],
-                cached_per_million=price.get("cached"),
-            )
-        except KeyError as error:
-            raise UsageError(f"the prices of {name} lack {error}") from None
-    if config.max_cost is not None and prices is None:
-        raise UsageError(
-            f"a cost limit needs prices: configure prices.{name!r} with prompt and completion"
-        )
     return OpenAIModel(
         name,
-        base_url=config.base_url,
-        api_key=key,
-        headers=config.headers,
         timeout_s=config.request_timeout_s,
         max_retries=config.max_retries,
         stream=config.stream,
         prices=prices,
         accepts_images=config.accepts_images,
         extra_body=config.extra_body,
+        **_address(config),
     )
+
+
+def _address(config: Config) -> dict[str, Any]:
+    """Return where the endpoint is and how to be let in.
+
+    The key's variable is looked up here, so that no other variable's key ever goes there.
+    """
+    return {
+        "base_url": config.base_url,
+        "api_key": os.environ.get(config.api_key_env, ""),
+        "headers": config.headers,
+    }
+
+
+async def _served_model(config: Config, tell: Callable[[Event], None]) -> str:
+    """Return the one model that the endpoint serves, because the user named none."""
+    from kernel_agent.models.endpoint import Endpoint
+
+    endpoint = Endpoint(timeout_s=30.0, connect_timeout_s=10.0, **_address(config))
+    try:
+        names = await endpoint.models()
+    finally:
+        await endpoint.close()
+    if len(names) > 1:
+        some = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+        raise UsageError(
+            f"{endpoint} serves {len(names)} models: choose one with --model NAME ({some})"
+        )
+    name = names[0] if names else "default"
+    tell(Notice(text=f"No model was named: asking {endpoint} for {name!r}."))
+    return name
+
+
+def _prices(config: Config, name: str) -> Prices | None:
+    from kernel_agent.models.usage import Prices
+
+    price = config.prices.get(name)
+    if price is None:
+        if config.max_cost is not None:
+            raise UsageError(
+                f'a cost limit needs prices: configure [prices."{name}"] with prompt and '
+                "completion, in US dollars per million tokens"
+            )
+        return None
+    try:
+        return Prices(
+            prompt_per_million=price["prompt"],
+            completion_per_million=price["completion"],
+            cached_per_million=price.get("cached"),
+        )
+    except KeyError as error:
+        raise UsageError(f"the prices of {name} lack {error}") from None
 
 
 async def _prepare(model: Model) -> None:

@@ -99,11 +99,11 @@ class Outlet:
             raise UsageError(f"The output could not be written: {self.fault.strerror}.")
 
 
-def watch(session: Session, task: str, view: Callable[[Event], None]) -> Run:
+def watch(session: Session, task: str, view: Callable[[Event], None], **options: Any) -> Run:
     """Run a task of a session that is used synchronously, and show it in the calling thread.
 
     The view may block (a terminal that is held) or print to where only this thread can (a
-    notebook's cell) without holding up the run.
+    notebook's cell) without holding up the run. ``options`` are those of the session's ``run``.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def watch(session: Session, task: str, view: Callable[[Event], None]) -> Run:
     """
     events: SimpleQueue[Event | None] = SimpleQueue()
     with ThreadPoolExecutor(1) as pool:
-        working = pool.submit(session.run_sync, task, on_event=events.put)
+        working = pool.submit(session.run_sync, task, on_event=events.put, **options)
         working.add_done_callback(lambda _done: events.put(None))
         try:
             _pass_on(events, view)

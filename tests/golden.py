@@ -69,11 +69,15 @@ def tiny_png() -> str:
     """A 2 x 1 PNG made by hand, so that no library's version is in the golden file."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
 
     header = struct.pack(">IIBBBBB", 2, 1, 8, 2, 0, 0, 0)
     pixels = zlib.compress(b"\0" + b"\xff\0\0" + b"\0\0\xff")
-    raw = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    raw = (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
     return base64.b64encode(raw).decode()
 
 

@@ -16,19 +16,18 @@ import base64
 import binascii
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from IPython.core.error import UsageError as MagicUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from kernel_agent.background import Background
+from kernel_agent.budget import Budget
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.records import Event, Step
-from kernel_agent.session import Run
-from kernel_agent.view import PlainView, closing_blocks, sandbox_blocks
+from kernel_agent.records import Event, Notice, OutputDict, Step
+from kernel_agent.session import Run, Session
+from kernel_agent.view import PlainView, paths, watch
 
 HELP = """\
 %agent TASK                       ask about your data; the steps are shown, a Run is returned
@@ -110,30 +109,115 @@ def _whole(text: str) -> int:
 
 
 @magics_class
-class AgentMagics(Magics):
-    """The magics of one notebook, and the session behind them."""
+class AgentMagics(Magics):  # type: ignore[misc]  # IPython has no types
+    """The magics of one notebook, and the session behind them.
+
+    Parameters
+    ----------
+    shell
+        The notebook's IPython.
+    """
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self._background: Background | None = None
-        self._choice: tuple[tuple[str, ...], str | None] = ((), None)
+        self._session: Session | None = None
+        self._chosen = Request(task="")
         atexit.register(self._close)
 
-    @line_cell_magic
+    @line_cell_magic  # type: ignore[untyped-decorator]  # IPython has no types
     def agent(self, line: str, cell: str | None = None) -> Run | None:
         """Ask about your data; ``%agent`` alone explains how."""
         request = read_request(line, cell)
+        if request == Request(task=""):
+            sys.stdout.write(f"{HELP}\n")
+            return None
         if not request.task:
-            if request == Request(task=""):
-                sys.stdout.write(HELP + "\n")
-                return None
-            raise MagicUsageError("There is no task; write %agent TASK, for example %agent Describe the data.")
+            raise MagicUsageError("There is no task, as in: %agent --data sales.csv How many rows?")
         try:
-            return self._run(request)
+            return self._answer(request)
         except KernelAgentError as error:
             raise MagicUsageError(str(error)) from None
 
-    def _run(self, request: Request) -> Run:
-        view = PlainView(sys.stdout.write)
-        background = self._session(request, view)
-        ...
+    def _answer(self, request: Request) -> Run:
+        view = _NotebookView(sys.stdout.write)
+        session = self._session_for(request, view)
+        run = watch(session, request.task, view, budget=_budget(session, request))
+        view.show(paths(run))
+        return run
+
+    def _session_for(self, request: Request, view: PlainView) -> Session:
+        """Return the session so far, or a new one when the request cannot be met by it."""
+        same = (
+            request.data in {(), self._chosen.data}
+            and request.model in {None, self._chosen.model}
+            and not request.new
+        )
+        if self._session is not None and same:
+            return self._session
+        if self._session is not None:
+            view(Notice(text="A new session begins: what earlier questions computed is gone."))
+            self._close()
+        session = Session(
+            model=request.model, data=request.data, title=request.task, on_event=view.keep
+        )
+        session.__enter__()
+        view.show_kept()
+        self._session, self._chosen = session, request
+        return session
+
+    def _close(self) -> None:
+        if self._session is not None:
+            self._session.close_sync()
+            self._session = None
+
+
+class _NotebookView(PlainView):
+    """Plain lines, and the figures of each step below its text."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        super().__init__(write)
+        self._kept: list[Event] = []
+
+    def keep(self, event: Event) -> None:
+        """Take an event of the session's start, which comes from a thread that cannot print."""
+        self._kept.append(event)
+
+    def show_kept(self) -> None:
+        """Show what was kept."""
+        for event in self._kept:
+            self(event)
+        self._kept.clear()
+
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        if isinstance(event, Step) and event.result:
+            for output in event.result.outputs:
+                display_figure(output)
+
+
+def display_figure(output: OutputDict) -> None:
+    """Display the picture of an output, if it has one and it is what it says.
+
+    The other representations of the output, HTML among them, stay where they are.
+    """
+    from IPython.display import publish_display_data
+
+    data = output.get("data")
+    for media_type, signature in _SIGNATURES.items():
+        content = data.get(media_type) if isinstance(data, Mapping) else None
+        if not isinstance(content, str):
+            continue
+        try:
+            picture = base64.b64decode(content)
+        except (binascii.Error, ValueError):
+            continue
+        if picture.startswith(signature):
+            clean = base64.b64encode(picture).decode("ascii")
+            publish_display_data({media_type: clean, "text/plain": "[figure]"})
+            return
+
+
+def _budget(session: Session, request: Request) -> Budget | None:
+    if request.max_steps is None:
+        return None
+    return replace(session.budget, max_steps=request.max_steps)

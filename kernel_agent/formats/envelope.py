@@ -78,12 +78,16 @@ class Envelope:
             ``missing``, ``truncated``, ``syntax`` or ``malformed``. The model's fault.
         """
         refuse_truncated(reply)
-        read = [_read(text) for text in _objects(readable(reply.content))]
-        fields = next((f for f in reversed(read) if f.get("code")), None)
-        if fields is None:
-            return _without_code(reply, read)
-        source = _unescaped(unwrap(fields["code"]))
-        return Code(source=checked(source), thought=readable(fields["thought"]).strip())
+        empty = False
+        for text in reversed(_objects(readable(reply.content))[-_MAX_OBJECTS:]):
+            fields = _read(text)
+            if fields.get("code"):
+                return _as_code(fields)
+            empty = empty or "code" in fields
+        if empty:
+            told = f'The field "code" is empty, so nothing was run. {_MISSING}'
+            raise FormatError("the code is empty", feedback=told, kind="missing")
+        return _fenced_instead(reply)
 
     def write(self, step: Step) -> tuple[Message, ...]:
         """Return how a finished step stands in the history."""
@@ -94,11 +98,16 @@ class Envelope:
         return json.dumps({"thought": thought, "code": code}, ensure_ascii=False)
 
 
-def _without_code(reply: Reply, read: list[dict[str, str]]) -> Action:
-    """Read a reply in which no object has code: a fenced block, or no action at all."""
-    if any("code" in fields for fields in read):
-        told = f'The field "code" is empty, so nothing was run. {_MISSING}'
-        raise FormatError("the code is empty", feedback=told, kind="missing")
+_MAX_OBJECTS = 100  # looked at from the last: a reply that means something holds one or two
+
+
+def _as_code(fields: dict[str, str]) -> Code:
+    source = _unescaped(unwrap(fields["code"]))
+    return Code(source=checked(source), thought=readable(fields["thought"]).strip())
+
+
+def _fenced_instead(reply: Reply) -> Action:
+    """Read a reply without any object that has code: a block marked as Python, or no action."""
     block = find_blocks(readable(reply.content)).chosen
     if block is None or block.rank < RANK_MARKED:
         raise FormatError("no object with code", feedback=_MISSING, kind="missing")
@@ -175,6 +184,7 @@ _STRING_ENDS = {
     '"""': re.compile(r'(?:(?!""")[^\\]|\\.)*+"""', re.DOTALL),
     "'''": re.compile(r"(?:(?!''')[^\\]|\\.)*+'''", re.DOTALL),
 }
+_LOOKS_COMPLETE = re.compile(r"(?<!\\)[\"']\s*+\}[\s`]*+\Z")
 _MAX_DEPTH = 40  # an envelope has depth 1; JSON readers recurse
 
 
@@ -204,7 +214,7 @@ def _object_end(text: str, start: int) -> int:
             return at
         if depth > _MAX_DEPTH:
             raise _malformed("nested too deeply")
-    if text.rstrip(" \n`").endswith("}"):
+    if _LOOKS_COMPLETE.search(text[-200:]):
         raise _malformed("the object does not close")
     raise FormatError("object cut off", feedback=_TRUNCATED, kind="truncated")
 

@@ -30,7 +30,7 @@ _PYTHON = ("python", "python3", "py", "py3", "ipython", "ipython3", "jupyter", "
 _MARK = re.compile(
     rf"""
     ^(?P<indent>[^\S\n]*+) (?=[`~*_\#a-z]) (?:
-        (?P<fence>`{{3,}}+|~{{3,}}+) (?P<info>[^\n]*+)
+        (?P<fence>`{{3,}}+|~{{3,}}+) (?: [^\S\n]*+(?=<|\[/?THINK\]) | (?P<info>[^\n]*+) )
       | (?:[*_]{{1,3}}|(?P<heading>\#{{1,6}}[^\S\n]+))? (?P<turn>{_TURN_NAMES})
         (?:[^\S\n]*\([^()\n]{{0,40}}\))? [*_]{{0,3}} [^\S\n]* [:\uff1a]
     )
@@ -104,7 +104,8 @@ def code_tag_at_start(text: str) -> re.Match[str] | None:
 def _mark(match: re.Match[str]) -> Mark:
     start, end = match.span()
     if match["fence"]:
-        info, indent = match["info"].strip(), len(match["indent"])
+        # "```</think>" closes both: the tag is a mark of its own, not an info string.
+        info, indent = (match["info"] or "").strip(), len(match["indent"])
         fence = match["fence"]
         return Mark(kind="fence", start=start, end=end, name=info, fence=fence, indent=indent)
     if match["midline"]:

@@ -24,7 +24,8 @@ MAX_CODE_CHARS = 400_000
 cell of an analysis needs (models stop at about 130,000 tokens for a whole reply)."""
 
 _IPYTHON_SIGN = re.compile(r"^\s*(?:[%!?]|>>>|In \[)|\?[^\S\n]*$|=[^\S\n]*[%!]", re.MULTILINE)
-_MAX_IPYTHON_CHARS = 300_000  # read in all: the transformer reads the cell again for each magic
+_MAX_IPYTHON_CHARS = 100_000
+"""Characters read in all, because the transformer reads the cell again for each magic: 0.4 s."""
 
 _MAX_WRAPPERS = 3
 
@@ -149,7 +150,7 @@ class Trials:
 
     def compiles(self, source: str) -> bool:
         """Whether the source compiles and holds a statement, as far as the allowance goes."""
-        cost = len(source) + _ipython_chars(source)
+        cost = len(source) + 4 * _ipython_chars(source)
         if not self.affords(cost):
             return False
         self._attempts -= 1

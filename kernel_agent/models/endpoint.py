@@ -62,7 +62,9 @@ class Endpoint:
     ) -> None:
         base_url = base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_BASE_URL
         self._address = _address(base_url)
-        self._api_key = (api_key or os.environ.get("OPENAI_API_KEY") or "").strip()
+        self._api_key = (
+            os.environ.get("OPENAI_API_KEY", "") if api_key is None else api_key
+        ).strip()
         self._headers = {name.title(): value for name, value in (headers or {}).items()}
         for name, value in {"API key": self._api_key, **self._headers}.items():
             if not (value.isascii() and value.isprintable()):
@@ -118,6 +120,29 @@ class Endpoint:
         finally:
             await stream.close()
 
+    async def models(self) -> list[str]:
+        """Return the names that the endpoint lists (``GET /models``); empty when it lists none.
+
+        Called by the session when the user named no model.
+
+        Raises
+        ------
+        ModelError
+            No key, or a proxy setting that cannot be used.
+        """
+        client = await self.connect()
+        import openai
+
+        headers = self._headers if self._api_key else {"Authorization": openai.Omit()}
+        try:
+            listed: Any = await client.get("/models", cast_to=object, options={"headers": headers})
+        except (openai.OpenAIError, ValueError):
+            return []
+        entries = listed.get("data") if isinstance(listed, dict) else None
+        if not isinstance(entries, list):
+            return []
+        return [str(e["id"]) for e in entries if isinstance(e, dict) and "id" in e]
+
     async def close(self) -> None:
         """Close the connections."""
         client, self._client = self._client, None
@@ -134,10 +159,10 @@ class Endpoint:
             now=time.time(),
         )
 
-    def redact(self, text: str) -> str:
-        """Return text without any of this endpoint's secrets."""
-        password = self._address.password or ""
-        return failures.redact(text, [self._api_key, *self._headers.values(), password])
+    def tell(self, what: str) -> str:
+        """Return a sentence about this endpoint that is short and holds none of its secrets."""
+        secrets = [self._api_key, *self._headers.values(), self._address.password or ""]
+        return failures.shorten(failures.redact(f"{self} {what}", secrets))
 
     def _new_client(self) -> AsyncOpenAI:
         import openai
@@ -155,10 +180,9 @@ class Endpoint:
             )
         except (ValueError, ImportError, OSError, openai.OpenAIError) as error:
             # What a proxy or certificate variable of the environment can do to a client.
-            reason = failures.one_line(str(error))
-            text = f"no connection to {self} can be set up ({reason})"
+            told = self.tell(f"cannot be connected to ({failures.one_line(str(error))})")
             raise ModelError(
-                self.redact(f"{text}: check HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE")
+                f"{told}: check HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
             ) from None
 
 

@@ -33,7 +33,10 @@ MAX_RETRY_AFTER_S = 60.0
 """The longest that a server may make us wait; one that asks for an hour is tried again sooner."""
 
 MAX_TEXT_CHARS = 300
-"""How much of a server's own words goes into a message: it has to stay one readable line."""
+"""How long a message may become with a server's own words in it: one readable line."""
+
+MAX_BODY_CHARS = 3000
+"""How much of a server's words is looked at at all."""
 
 
 class EndpointError(Exception):
@@ -347,9 +350,13 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def one_line(text: str) -> str:
-    """Return text as one printable line of at most 300 characters."""
-    printable = "".join(char if char.isprintable() else " " for char in text[: 8 * MAX_TEXT_CHARS])
-    line = " ".join(printable.split()).rstrip(".")
+    """Return text as one printable line, not yet shortened to what fits a message."""
+    printable = "".join(char if char.isprintable() else " " for char in text[:MAX_BODY_CHARS])
+    return " ".join(printable.split()).rstrip(".")
+
+
+def shorten(line: str) -> str:
+    """Cut a line to 300 characters. Comes after :func:`redact`, which must see secrets whole."""
     return line if len(line) <= MAX_TEXT_CHARS else line[: MAX_TEXT_CHARS - 1] + "…"
 
 

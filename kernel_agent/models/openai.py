@@ -224,14 +224,13 @@ class OpenAIModel:
         return float(min(self._backoff_s * 2.0 ** (failed - 1), MAX_BACKOFF_S) * jitter)
 
     def _retry_notice(self, error: EndpointError, failed: int, pause_s: float) -> Notice:
-        tries = f"try {failed + 1} of {self._max_retries + 1}"
-        text = f"{self.endpoint} {error.what}: trying again in {pause_s:.2g} s ({tries})"
-        return Notice(text=self.endpoint.redact(text))
+        told, tries = self.endpoint.tell(error.what), f"try {failed + 1} of {self._max_retries + 1}"
+        return Notice(text=f"{told}: trying again in {pause_s:.2g} s ({tries})")
 
     def _last(self, error: EndpointError, tries: int) -> ModelError:
         times = f", {tries} times" if tries > 1 else ""
-        text = f"{self.endpoint} {error.what}{times}: {error.advice}"
-        return error.kind(self.endpoint.redact(text), status_code=error.status)
+        told = self.endpoint.tell(error.what)
+        return error.kind(f"{told}{times}: {error.advice}", status_code=error.status)
 
 
 async def _read(chunks: AsyncGenerator[bytes, None], reader: ReplyReader) -> None:

@@ -328,6 +328,6 @@ def _cut() -> EndpointError:
 def _unreadable(text: str, media_type: str = "") -> EndpointError:
     kind = f"{media_type.partition(';')[0]}: " if media_type else ""
     return EndpointError(
-        f"sent something that is not a chat reply ({kind}{one_line(text[:80])})",
+        f"sent something that is not a chat reply ({kind}{one_line(text)})",
         advice="check --base-url (many servers want it to end in /v1)",
     )

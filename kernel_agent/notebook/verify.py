@@ -187,14 +187,18 @@ def certify(path: str | Path, report: Report) -> Path:
     notebook = read_notebook(path)
     if sources_sha256(notebook) != report.sources_sha256:
         raise NotebookError(f"{path} has changed since it was verified: verify it again")
-    ours = notebook.metadata.setdefault("kernel_agent", {})
-    ours["certificate"] = {
+    ours = notebook.metadata.get("kernel_agent")
+    certificate = {
         "reproduces": report.reproduces,
         "counts": report.counts,
         "time": report.time,
         "python": report.python,
         "kernel_agent": report.version,
         "sources_sha256": report.sources_sha256,
+    }
+    notebook.metadata["kernel_agent"] = {
+        **(ours if isinstance(ours, dict) else {}),
+        "certificate": certificate,
     }
     return write_notebook(notebook, path)
 
@@ -424,4 +428,4 @@ def _made_by_the_run(notebook: nbformat.NotebookNode) -> set[str]:
     ours = notebook.metadata.get("kernel_agent", {})
     runs = ours.get("runs", []) if isinstance(ours, dict) else []
     lists = [run.get("files", []) for run in runs if isinstance(run, dict)]
-    return {name for files in lists if isinstance(files, list) for name in files}
+    return {n for files in lists if isinstance(files, list) for n in files if isinstance(n, str)}

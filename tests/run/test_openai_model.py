@@ -420,6 +420,14 @@ async def test_no_message_holds_a_secret(settings):
     assert "Wrong: [redacted]" in str(caught)
 
 
+async def test_a_secret_is_not_shown_in_part_either():
+    """A long complaint is shortened after the secrets are out of it, wherever they stood."""
+    key = "k" * 40
+    for before in range(150, 300, 10):
+        caught, _, _ = await fail(error(400, "x" * before + key), api_key=key)
+        assert "kk" not in str(caught)
+
+
 async def test_a_password_in_the_address_is_not_shown():
     """Where the endpoint is may be said, how to get in may not."""
     with refused_url() as url:
@@ -454,7 +462,7 @@ async def test_a_proxy_setting_that_cannot_be_used_is_named(monkeypatch):
     """It comes from the environment, so the user may not think of it."""
     monkeypatch.setenv("ALL_PROXY", "nonsense://x")
     async with Asked("http://model.invalid/v1") as asked:
-        with pytest.raises(ModelError, match=r"can be set up .*: check .*ALL_PROXY"):
+        with pytest.raises(ModelError, match=r"cannot be connected to .*: check .*ALL_PROXY"):
             await asked.ask()
 
 

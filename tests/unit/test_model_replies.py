@@ -64,7 +64,7 @@ def test_events_are_read_as_the_standard_says(stream, expected):
     assert reader.feed(stream) + reader.end() == [ServerEvent(*pair) for pair in expected]
 
 
-@settings(deadline=None)  # a loaded machine is not a wrong reader
+@settings(deadline=None, max_examples=50)  # a loaded machine is not a wrong reader
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=5),
     newline=st.sampled_from([b"\n", b"\r\n", b"\r"]),
@@ -357,7 +357,7 @@ def test_a_body_too_large_to_be_a_reply_is_refused():
         reader.feed(b" " * 1_000_000)
 
 
-@settings(deadline=None)  # a loaded machine is not a wrong reader
+@settings(deadline=None, max_examples=50)  # a loaded machine is not a wrong reader
 @given(st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(

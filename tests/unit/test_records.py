@@ -92,7 +92,7 @@ def test_fields_of_a_later_version_are_dropped() -> None:
     "data", [{"$": "Nonsense"}, {"$": "Step", "number": 1}, {"$": "RunStop", "status": "fine"}]
 )
 def test_damage_is_a_value_error(data: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="record|fine"):
+    with pytest.raises(ValueError, match=r"record|fine"):
         from_json(data)
 
 

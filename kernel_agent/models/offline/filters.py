@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 from kernel_agent.models.offline.mentions import Mention, canonical
 from kernel_agent.models.offline.schema import Column, Table, Value
-from kernel_agent.models.offline.words import TELLING
+from kernel_agent.models.offline.words import MONTHS, TELLING
 
 _SIGNS = {">": "above", "<": "below", ">=": "at least", "<=": "at most"}
 _WHEN = {"==": "in", "<": "before", ">": "after", ">=": "since", "<=": "until"}
 _SKIPPED = ("verb", "noun", "which", "ask")
 
 
-class NotUnderstood(Exception):  # noqa: N818 - it is an outcome of reading, not a fault
+class NotUnderstood(Exception):
     """A question, or a part of it, that the rules cannot read; the message says which and why."""
 
 
@@ -44,7 +44,12 @@ class Filter:
     def told(self) -> str:
         """The condition in words, for titles and sentences."""
         said = " and ".join if self.test == "between" else " or ".join
-        texts = said(_said(v) for v in self.values)
+        values = (
+            [MONTHS[int(v) - 1].title() for v in self.values]
+            if self.part == "month"
+            else (self.values)
+        )
+        texts = said(_said(v) for v in values)
         if self.column.temporal:
             word = "between" if self.test == "between" else _WHEN.get(self.test, "in")
             return f"{'not ' if self.test in ('!=', 'not in') else ''}{word} {texts}"
@@ -333,7 +338,9 @@ class Reader:
             raise NotUnderstood(f"“{mention.text} {self.mentions[after].text}”; write 2014-05-31")
         elif test == "==":
             values = (int(mention.number),)
-            self.filters.append(Filter(column=column, test="==", values=values, part="month", at=at))
+            self.filters.append(
+                Filter(column=column, test="==", values=values, part="month", at=at)
+            )
         else:
             raise NotUnderstood(f"“{mention.text}” of which year")
 

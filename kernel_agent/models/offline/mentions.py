@@ -15,8 +15,18 @@ from itertools import pairwise
 
 from kernel_agent.models.offline.schema import Column, Table, Value, singular, split_name
 from kernel_agent.models.offline.words import (
-    CUES, MAX_CUE_WORDS, MONTHS, NUMBER_WORDS, PERSON_NOUNS, PHRASES, ROW_NOUNS, SAME, STOP,
-    TELLING, UNIT_WORDS, VALUE_WORDS,
+    CUES,
+    MAX_CUE_WORDS,
+    MONTHS,
+    NUMBER_WORDS,
+    PERSON_NOUNS,
+    PHRASES,
+    ROW_NOUNS,
+    SAME,
+    STOP,
+    TELLING,
+    UNIT_WORDS,
+    VALUE_WORDS,
 )  # fmt: skip
 
 _TOKEN = re.compile(
@@ -153,10 +163,13 @@ def _phrase(
         return None
     low = tuple(t.low for t in span)
     cue = CUES.get(low) if len(low) <= MAX_CUE_WORDS else None
-    exact, columns = _columns(low, table)
+    rank, columns = _columns(low, table)
+    exact = rank > 1
+    value = _value(span, tokens, at, table, cue=cue is not None)
+    if value and 1 < rank <= 3:
+        return value  # “rain” is a weather here, though it could also mean precipitation
     if columns and exact and not (cue and _rather_cue(cue, before, low)):
         return Mention(kind="col", text="", start=0, columns=columns, exact=True)
-    value = _value(span, tokens, at, table, cue=cue is not None)
     if value:
         return value
     if cue:
@@ -186,29 +199,27 @@ def _quoted(span: Sequence[Token], table: Table) -> Mention | None:
     if hits:
         return _value_mention(hits)
     words = tokens_of(said)
-    exact, columns = _columns(tuple(t.low for t in words), table)
-    if exact and columns:
+    rank, columns = _columns(tuple(t.low for t in words), table)
+    if rank > 1:
         return Mention(kind="col", text=said, start=0, columns=columns, exact=True)
     return Mention(kind="unknown", text=said, start=0)
 
 
-def _columns(low: tuple[str, ...], table: Table) -> tuple[bool, tuple[Column, ...]]:
-    """Find the columns that a span names: wholly (True) or by some of their words (False)."""
+def _columns(low: tuple[str, ...], table: Table) -> tuple[int, tuple[Column, ...]]:
+    """Find the columns that a span names best, and how well (see :func:`_rank`)."""
     if low[0] in _INNER or low[-1] in _INNER:
         if len(low) == 1 and low[0] not in (c.name.lower() for c in table.columns if c.name):
-            return False, ()
+            return 0, ()
         if len(low) > 1:
-            return False, ()
+            return 0, ()
     content = tuple(w for w in low if w not in _INNER) or low
     ranked: dict[int, list[Column]] = {}
     for column in table.columns:
         rank = _rank(content, low, column)
         if rank:
             ranked.setdefault(rank, []).append(column)
-    if not ranked:
-        return False, ()
-    best = max(ranked)
-    return best > 1, tuple(ranked[best])
+    best = max(ranked, default=0)
+    return best, tuple(ranked.get(best, ()))
 
 
 def _rank(content: tuple[str, ...], low: tuple[str, ...], column: Column) -> int:
@@ -263,7 +274,9 @@ def _true_stem(content: tuple[str, ...], column: Column) -> bool:
     if column.truth is None or len(content) != 1 or len(column.words) != 1:
         return False
     a, b = singular(content[0]), column.words[0]
-    common = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    common = next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
     return common >= 5 and common >= 0.6 * max(len(a), len(b))
 
 
@@ -283,9 +296,7 @@ def _value(
         ]
         weak = len(said) == 1 and (cue or said[0] in STOP or len(said[0]) < 2)
         if weak and test is _same_words:
-            hits = [
-                (c, v) for c, v in hits if _beside(c, tokens, at) or _named_so(span[0], v, at)
-            ]
+            hits = [(c, v) for c, v in hits if _beside(c, tokens, at) or _named_so(span[0], v, at)]
         elif weak:
             hits = []
         if hits:
@@ -328,7 +339,9 @@ def _other_words(said: list[str], value: str, column: Column) -> bool:
         str(v).lower() for v in column.values
     } <= {"m", "f", "male", "female", "unknown", "other"}:
         return False
-    return said[0] in VALUE_WORDS.get(value.lower(), "").split()
+    low = value.lower()
+    adjectives = (f"{low}y", f"{low}{low[-1:]}y")  # rainy, sunny
+    return said[0] in (*VALUE_WORDS.get(low, "").split(), *adjectives)
 
 
 def _leading_word(said: list[str], value: str, column: Column) -> bool:
@@ -433,12 +446,9 @@ def _one_slip(a: str, b: str) -> bool:
     """Whether two words differ by one letter added, lost, changed, or swapped with its neighbour."""
     if abs(len(a) - len(b)) > 1 or a == b or a[0] != b[0]:
         return False
-    start = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    start = next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
     rest_a, rest_b = a[start:], b[start:]
     swapped = any(a[:i] + y + x + a[i + 2 :] == b for i, (x, y) in enumerate(pairwise(a)))
-    return (
-        swapped
-        or rest_a[1:] == rest_b
-        or rest_a == rest_b[1:]
-        or (rest_a[1:] == rest_b[1:])
-    )
+    return swapped or rest_a[1:] == rest_b or rest_a == rest_b[1:] or (rest_a[1:] == rest_b[1:])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from kernel_agent.models.offline.filters import Filter, NotUnderstood, Reader
 from kernel_agent.models.offline.mentions import canonical, day_column, mentions_of
-from kernel_agent.models.offline.schema import Column, Table, singular
+from kernel_agent.models.offline.schema import Column, Table, plural, singular
 from kernel_agent.models.offline.words import ADDITIVE, TELLING
 
 _WEAK = {"verb", "which", "ask", "noun", "and", "from", "list"}
@@ -62,6 +62,8 @@ class Question:
         For shares: the conditions on what the share is of.
     readings
         Misspelt words and how they were read.
+    noun
+        What the question calls the rows, in the plural.
     """
 
     kind: str
@@ -74,6 +76,7 @@ class Question:
     direction: str = ""
     stated: bool = True
     readings: tuple[str, ...] = ()
+    noun: str = "rows"
 
 
 def understand(text: str, table: Table) -> Question:
@@ -92,10 +95,14 @@ def understand(text: str, table: Table) -> Question:
         raise NotUnderstood("what it asks for")
     reader = _Asker(table, mentions)
     question = reader.read()
-    left = [m for i, m in enumerate(reader.mentions) if i not in reader.used and m.kind not in _WEAK]
+    left = [
+        m for i, m in enumerate(reader.mentions) if i not in reader.used and m.kind not in _WEAK
+    ]
     if left:
         raise NotUnderstood(_list(f"“{m.text}”" for m in left) + " in this place")
-    return replace(question, readings=tuple(readings))
+    nouns = [plural(m.text.lower()) for m in mentions if m.kind == "noun"]
+    noun = nouns[0] if nouns else "rows"
+    return replace(question, readings=tuple(readings), noun=noun)
 
 
 def _list(words: object) -> str:
@@ -142,6 +149,8 @@ class _Asker(Reader):
             place = at + 1
             while self.kind(place) in ("by", "distinct", "verb") and place not in self.used:
                 place += 1
+            if self.kind(place) == "count" and self.is_group(place + 1) and not ranking:
+                place += 1  # “per number of cylinders”
             first = place
             while place not in self.used and self._group_at(place, ranking=ranking):
                 place += 1
@@ -150,7 +159,9 @@ class _Asker(Reader):
             word = self.mentions[at].text.lower()
             if place > first:
                 self.use(*(p for p in range(at, first)))
-            elif self.kind(first) == "val" or (ranking and self.is_numeric(first)):
+            elif self.kind(first) == "val" or (
+                ranking and (self.is_numeric(first) or self.kind(first) in ("agg", "count"))
+            ):
                 self.use(at)  # “among Gentoo penguins”, “between males and females”, “by price”
             elif word in ("between", "across", "among", "across all", "among the", "for all") and (
                 self.kind(first) in ("col", "noun")
@@ -187,8 +198,10 @@ class _Asker(Reader):
     def _period(self, part: str, *, trend: bool) -> Group:
         """Return the grouping by a period, from a column of that name or from the dates."""
         for column in self.table.columns:
-            if part in map(canonical, column.words) and len(column.words) == 1 and (
-                column.kind != "date"
+            if (
+                part in map(canonical, column.words)
+                and len(column.words) == 1
+                and (column.kind != "date")
             ):
                 return Group(column=column)
         dates = [c for c in self.table.columns if c.kind == "date"]
@@ -448,8 +461,7 @@ class _Asker(Reader):
         word = next((p for p in ("year", "month", "day") if p in self.mentions[places[0]].text), "")
         if word:
             return self._period(word, trend=False)
-        column = self.time_column()
-        return Group(column=column, part=_date_part(column))
+        return Group(column=self.time_column(), part="")
 
     def _counted(self, at: int, entity: int | None) -> str | None:
         """Say what “the most …” counts: ``rows``, a column's name, or None for a measure."""
@@ -492,7 +504,10 @@ class _Asker(Reader):
         if places:
             self.use(places[0])
             columns = [c for c in self.mentions[places[0]].columns if c.numeric]
-            hinted = [c for c in columns if set(about.split()) & set(c.words)]
+            hints = {*about.split(), "max" if self.direction == "highest" else "min"}
+            hinted = [
+                c for c in columns if set(map(canonical, hints)) & set(map(canonical, c.words))
+            ]
             if len(columns) > 1 and len(hinted) == 1:
                 return hinted[0]
             return self.resolve(places[0], "numeric")
@@ -513,8 +528,8 @@ class _Asker(Reader):
         self, measure: Column, group: Column | None, when: Group | None, stats: tuple[str, ...]
     ) -> Question:
         if when is not None:
-            key = self.table.key(when.column) and when.part in ("", "day")
-            if key and not stats:
+            moment = when.part == "" and not when.column.year
+            if not stats and (moment or self._one_row_per(when)):
                 return self._question("rows", measures=(measure,), groups=(when,), n=self.n or 1)
             target: Group | None = when
         elif group is not None:
@@ -538,6 +553,15 @@ class _Asker(Reader):
         chosen = stats or (("sum",) if additive else ("mean",))
         return self._question("by", measures=(measure,), stats=chosen, groups=(target,),
                               n=self.n or 1, stated=bool(stats))  # fmt: skip
+
+    def _one_row_per(self, group: Group) -> bool:
+        """Whether every period has one row at most, so that rows are ranked and not averages."""
+        column = group.column
+        if not self.table.key(column) or not column.low or not column.high:
+            return False
+        if group.part == "month" and column.low[8:10] == column.high[8:10]:
+            return self.table.rows <= _months(column) + 1
+        return group.part in ("", "day") or (group.part == "year" and _all_new_year(column))
 
     def _extreme_plain(self, measure: Column, stats: tuple[str, ...]) -> Question:
         """Read “the highest price”, “the five heaviest penguins”, “top 5 islands by average mass”."""
@@ -723,14 +747,15 @@ class _Asker(Reader):
         return self._question(kind, measures=(column,), stats=("sum",))
 
     def _aggregate(self) -> Question | None:
-        places = self.places("agg")
-        if not places:
+        said = [self.mentions[at].meaning for at in self.places("agg")] or self._said_in_column()
+        if not said:
             return None
+        self.use_all("agg")
         stats: list[str] = []
-        for meaning in self.use_all("agg"):
+        for meaning in said:
             stats += ["min", "max"] if meaning == "range" else [meaning]
         self.use_all("ask")
-        measures = self._measures() or self._implied_measure()
+        measures = self._measures()
         if not measures and stats == ["sum"]:
             return self._question("counts" if self.groups else "count")
         if not measures:
@@ -745,9 +770,16 @@ class _Asker(Reader):
                                   stats=tuple(stats))  # fmt: skip
         return self._question(kind, measures=measures, stats=tuple(stats), n=0)
 
-    def _implied_measure(self) -> tuple[Column, ...]:
-        """Return the column whose own name holds the aggregate: “the maximum temperature”."""
-        return ()
+    def _said_in_column(self) -> list[str]:
+        """Return the aggregate that stands in the column's own name: “the maximum temperature”."""
+        stats = {"maximum": "max", "minimum": "min"}
+        words = [
+            canonical(w)
+            for at in self.places("col")
+            if self.mentions[at].exact and self.is_numeric(at)
+            for w in self.mentions[at].text.split()
+        ]
+        return [stats[w] for w in words if w in stats]
 
     def _listing(self) -> Question | None:
         """Read “which species are there”, “list the islands”."""
@@ -774,6 +806,9 @@ class _Asker(Reader):
             column = self.resolve(places[0])
             self.use(places[0])
             return self._question("lookup", measures=(column,))
+        if not places and not self.groups and self.has("which", "list", "noun"):
+            self.truths()
+            return self._question("matching") if self.filters else None
         return None
 
 
@@ -781,11 +816,14 @@ def _date_part(column: Column) -> str:
     """Choose the period that makes a readable number of groups of a date column."""
     if column.kind != "date" or not column.low or not column.high:
         return ""
-    years = int(column.high[:4]) - int(column.low[:4])
-    months = years * 12 + int(column.high[5:7]) - int(column.low[5:7])
-    if _all_new_year(column) or years >= 4:
+    if _all_new_year(column) or int(column.high[:4]) - int(column.low[:4]) >= 4:
         return "year"
-    return "period" if months >= 3 else "day"
+    return "period" if _months(column) >= 3 else "day"
+
+
+def _months(column: Column) -> int:
+    low, high = column.low or "", column.high or ""
+    return (int(high[:4]) - int(low[:4])) * 12 + int(high[5:7]) - int(low[5:7])
 
 
 def _all_new_year(column: Column) -> bool:

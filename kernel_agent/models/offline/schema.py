@@ -78,8 +78,10 @@ class Column:
         """Whether it holds calendar years as whole numbers."""
         if self.kind != "whole" or self.low is None or self.high is None:
             return False
-        return 1000 <= float(self.low) and float(self.high) <= 2200 and bool(
-            {"year", "yr", "years", "season"} & set(split_name(self.name))
+        return (
+            float(self.low) >= 1000
+            and float(self.high) <= 2200
+            and bool({"year", "yr", "years", "season"} & set(split_name(self.name)))
         )
 
     @property
@@ -184,14 +186,17 @@ class Table:
         return dataclasses.replace(self, columns=columns)
 
     @property
-    def label_column(self) -> Column | None:
-        """The column that names a row: a key, or nearly one, by name first."""
+    def labels(self) -> tuple[Column, ...]:
+        """The column that names a row (nearly a key), or first and last name; may be empty."""
         texts = [c for c in self.columns if c.kind == "text" and c.distinct > self.rows * 0.5]
+        persons = tuple(c for c in texts if {"first", "last"} & set(split_name(c.name)))
+        if len(persons) == 2:
+            return persons
         for word in ("name", "title", "model", "label", self.row_noun):
             for column in texts:
                 if word in split_name(column.name):
-                    return column
-        return next((c for c in texts if c.distinct > self.rows * 0.7), None)
+                    return (column,)
+        return tuple(c for c in texts if c.distinct > self.rows * 0.7)[:1]
 
     @property
     def row_noun(self) -> str:
@@ -225,6 +230,15 @@ def singular(word: str) -> str:
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
         return word[:-1]
     return word
+
+
+def plural(word: str) -> str:
+    """Return the plural of a plain English noun; a plural stays what it is."""
+    if singular(word) != word or word.endswith("s"):
+        return word
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return word[:-1] + "ies"
+    return {"person": "people"}.get(word, word + "s")
 
 
 def read_tables(observations: Iterable[str]) -> dict[str, Table]:

@@ -8,21 +8,7 @@ leaving it out of any question cannot change the answer.
 from __future__ import annotations
 
 STOP = set(
-    """a an the of in on at to for from with by as into within about and or is are was were be been
-    being do does did has have had having there their they them it its this that these those
-    who whom whose which what where when how i me my we our you your s
-    please show give tell find calculate compute determine work out get report state
-    let know see display return provide want would like could can need us
-    data dataset datasets table tables file files column columns field fields variable variables
-    value values record recorded records row rows observed observation observations measured
-    measurement measurements figure figures entry entries listed included contained exist exists
-    plot plots chart charts graph graphs draw drawn visualise visualize picture image make create
-    add use using based according given overall all whole entire each every any across among
-    between per one ones only just both also then now respectively here
-    live lives lived living located belong belongs appear appears occur occurs come comes came
-    kind kinds type types particular terms term regard respect respective together
-    look looks find found quickly exactly really actually hello hi thanks thank
-    analysis analyse analyze ok okay number average""".split()
+    ["a", "an", "the", "of", "in", "on", "at", "to", "for", "from", "with", "by", "as", "into", "within", "about", "and", "or", "is", "are", "was", "were", "be", "been", "being", "do", "does", "did", "has", "have", "had", "having", "there", "their", "they", "them", "it", "its", "this", "that", "these", "those", "who", "whom", "whose", "which", "what", "where", "when", "how", "i", "me", "my", "we", "our", "you", "your", "s", "please", "show", "give", "tell", "find", "calculate", "compute", "determine", "work", "out", "get", "report", "state", "let", "know", "see", "display", "return", "provide", "want", "would", "like", "could", "can", "need", "us", "data", "dataset", "datasets", "table", "tables", "file", "files", "column", "columns", "field", "fields", "variable", "variables", "value", "values", "record", "recorded", "records", "row", "rows", "observed", "observation", "observations", "measured", "measurement", "measurements", "figure", "figures", "entry", "entries", "listed", "included", "contained", "exist", "exists", "plot", "plots", "chart", "charts", "graph", "graphs", "draw", "drawn", "visualise", "visualize", "picture", "image", "make", "create", "add", "use", "using", "based", "according", "given", "overall", "all", "whole", "entire", "each", "every", "any", "across", "among", "between", "per", "one", "ones", "only", "just", "both", "also", "then", "now", "respectively", "here", "live", "lives", "lived", "living", "located", "belong", "belongs", "appear", "appears", "occur", "occurs", "come", "comes", "came", "kind", "kinds", "type", "types", "particular", "terms", "term", "regard", "respect", "respective", "together", "look", "looks", "find", "found", "quickly", "exactly", "really", "actually", "hello", "hi", "thanks", "thank", "analysis", "analyse", "analyze", "ok", "okay", "number", "average"]
 ) - {"number", "average", "or", "and", "by", "per", "each", "every", "across", "among", "between"}
 
 # Phrases first: (words, kind of cue, what it says). Longer phrases are tried before shorter ones.
@@ -232,7 +218,7 @@ MONTHS = ("january", "february", "march", "april", "may", "june", "july", "augus
           "october", "november", "december")  # fmt: skip
 NUMBER_WORDS = {
     w: n for n, w in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve".split()
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
     )
 } | {"fifteen": 15, "twenty": 20, "hundred": 100}  # fmt: skip
 

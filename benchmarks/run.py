@@ -1,0 +1,307 @@
+"""``make bench``: speed, memory and completeness, side by side with the peer in one run.
+
+Every figure is a median with its spread; the machine and its load are recorded; results go to
+``benchmarks/results/`` as JSON. Rounds of ours and theirs alternate, so that a machine that gets
+slower meanwhile is slower for both.
+
+Usage: python benchmarks/run.py [NAME ...] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from importlib import metadata
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+Figures = dict[str, Any]
+
+
+def spread(values: list[float], digits: int = 2) -> Figures:
+    """Median, minimum, maximum and the count of some measurements."""
+    return {
+        "median": round(statistics.median(values), digits),
+        "min": round(min(values), digits),
+        "max": round(max(values), digits),
+        "n": len(values),
+    }
+
+
+# --- round trip and start, against jupyter_client ------------------------------------------------
+
+
+async def _time(work: Callable[[], Awaitable[Any]]) -> float:
+    began = time.perf_counter()
+    await work()
+    return (time.perf_counter() - began) * 1000
+
+
+def _ignore(_message: dict[str, Any]) -> None:
+    """Take the outputs of ``execute_interactive`` without printing them."""
+
+
+async def round_trip(*, quick: bool) -> Figures:
+    """`1+1` in a running kernel: our client, and jupyter_client's ``execute_interactive``."""
+    from jupyter_client.manager import start_new_async_kernel
+
+    from kernel_agent.kernel.session import KernelSession
+
+    ours: list[float] = []
+    theirs: list[float] = []
+    manager, client = await start_new_async_kernel()
+    async with KernelSession(cwd=Path(tempfile.gettempdir())) as kernel:
+        for _ in range(3 if quick else 15):
+            ours += [await _time(lambda: kernel.execute("1+1")) for _ in range(20)]
+            theirs += [
+                await _time(lambda: client.execute_interactive("1+1", output_hook=_ignore))
+                for _ in range(20)
+            ]
+    client.stop_channels()
+    await manager.shutdown_kernel(now=True)
+    return {
+        "ours_ms": spread(ours),
+        "execute_interactive_ms": spread(theirs),
+        "ratio_of_medians": round(statistics.median(ours) / statistics.median(theirs), 3),
+        "at_most": 0.7,
+    }
+
+
+async def start(*, quick: bool) -> Figures:
+    """From nothing to the result of the first cell: ours, and ``start_new_async_kernel``."""
+    from jupyter_client.manager import start_new_async_kernel
+
+    from kernel_agent.kernel.session import KernelSession
+
+    async def ours() -> None:
+        kernel = KernelSession(cwd=Path(tempfile.gettempdir()))
+        await kernel.start()
+        await kernel.execute("1+1")
+        closing.append(kernel.close)
+
+    async def theirs() -> None:
+        manager, client = await start_new_async_kernel()
+        await client.execute_interactive("1+1", output_hook=_ignore)
+
+        async def close() -> None:
+            client.stop_channels()
+            await manager.shutdown_kernel(now=True)
+
+        closing.append(close)
+
+    closing: list[Callable[[], Awaitable[None]]] = []
+    figures: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for _ in range(3 if quick else 10):
+        for name, work in (("ours", ours), ("theirs", theirs)):
+            figures[name].append(await _time(work))
+            await closing.pop()()
+    return {
+        "ours_ms": spread(figures["ours"], 0),
+        "start_new_async_kernel_ms": spread(figures["theirs"], 0),
+        "ratio_of_medians": round(
+            statistics.median(figures["ours"]) / statistics.median(figures["theirs"]), 3
+        ),
+        "at_most": 0.7,
+    }
+
+
+# --- the loop ------------------------------------------------------------------------------------
+
+
+async def overhead(*, quick: bool) -> Figures:
+    """What the loop adds to a cell: parsing, compiling, observing, the trace, the context."""
+    from kernel_agent import Budget, ScriptedModel, Session
+
+    steps = 50 if quick else 200
+    replies = [f"Step {n}.\n\n```python\n{n} + 1\n```" for n in range(steps - 1)]
+    replies.append("```python\nfinal_answer(1)\n```")
+    with tempfile.TemporaryDirectory() as out:
+        async with Session(
+            model=ScriptedModel(replies), out=out, budget=Budget(max_steps=None)
+        ) as session:
+            bare = [await _time(lambda: session.execute("1 + 1")) for _ in range(steps)]
+            marks = [time.perf_counter()]
+            run = await session.run(
+                "Count.",
+                on_event=lambda e: (
+                    marks.append(time.perf_counter()) if type(e).__name__ == "Step" else None
+                ),
+            )
+    assert len(run.steps) == steps, run.message
+    gaps = [(b - a) * 1000 for a, b in pairwise(marks)]
+    cell = statistics.median(bare)
+    added = [gap - cell for gap in gaps[1:]]
+    third = len(added) // 3
+    return {
+        "steps": steps,
+        "bare_cell_ms": spread(bare),
+        "step_ms": spread(gaps[1:]),
+        "overhead_ms": spread(added),
+        "overhead_first_third_ms": round(statistics.median(added[:third]), 2),
+        "overhead_last_third_ms": round(statistics.median(added[-third:]), 2),
+        "at_most_ms": 10,
+    }
+
+
+# --- completeness --------------------------------------------------------------------------------
+
+
+async def lost_outputs(*, quick: bool) -> Figures:
+    """Many cells with one output each while other processes take the processors."""
+    from kernel_agent.kernel.session import KernelSession
+
+    cells = 1000 if quick else 20_000
+    burners = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(2 * (os.cpu_count() or 1))
+    ]
+    began = time.perf_counter()
+    lost = 0
+    try:
+        async with KernelSession(cwd=Path(tempfile.gettempdir())) as kernel:
+            for number in range(cells):
+                # Alternating kinds: a printed line, a value, a child's output, an error stream.
+                code, expected = _one_output(number)
+                result = await kernel.execute(code)
+                seen = "".join(
+                    o.get("text") or o.get("data", {}).get("text/plain", "") for o in result.outputs
+                )
+                lost += seen.strip() != expected
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+    return {
+        "cells": cells,
+        "lost": lost,
+        "seconds": round(time.perf_counter() - began, 1),
+        "busy_processes": len(burners),
+        "at_most": 0,
+    }
+
+
+def _one_output(number: int) -> tuple[str, str]:
+    kinds = (
+        f"print({number})",
+        f"{number}",
+        f"import os; _ = os.write(1, b'{number}\\n')",
+        f"import sys; _ = sys.stderr.write('{number}\\n')",
+    )
+    return kinds[number % len(kinds)], str(number)
+
+
+# --- what it costs to be there -------------------------------------------------------------------
+
+
+def imports(*, quick: bool) -> Figures:
+    """CPU seconds of ``import kernel_agent`` and of ``kernel-agent --help``."""
+    commands = {
+        "import_cpu_s": [sys.executable, "-c", "import kernel_agent; kernel_agent.Session"],
+        "help_cpu_s": [sys.executable, "-m", "kernel_agent.cli", "--help"],
+    }
+    figures: Figures = {"at_most_s": 0.3}
+    for name, command in commands.items():
+        figures[name] = spread([_cpu(command) for _ in range(5 if quick else 15)], 3)
+    return figures
+
+
+def _cpu(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
+
+
+MEMORY_RUN = """
+import asyncio, resource, sys, tempfile
+from kernel_agent import Budget, ScriptedModel, Session
+replies = ["```python\\nprint('x' * 20_000, %d)\\n```" % n for n in range(100)]
+async def main():
+    with tempfile.TemporaryDirectory() as out:
+        model = ScriptedModel(replies + ["```python\\nfinal_answer(1)\\n```"])
+        async with Session(
+            model=model, out=out, budget=Budget(max_steps=None, max_seconds=None)
+        ) as session:
+            run = await session.run("Print.")
+            assert len(run.steps) == 101, run.message
+asyncio.run(main())
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def memory(*, quick: bool) -> Figures:
+    """Peak memory of the host process over 100 steps with 20,000-character observations."""
+    peaks = []
+    for _ in range(1 if quick else 3):
+        done = subprocess.run(
+            [sys.executable, "-c", MEMORY_RUN], check=True, capture_output=True, text=True
+        )
+        peaks.append(int(done.stdout.split()[-1]) / 1024)
+    return {"peak_mb": spread(peaks, 1), "at_most_mb": 120}
+
+
+# --- running them --------------------------------------------------------------------------------
+
+BENCHMARKS: dict[str, Callable[..., Any]] = {
+    "imports": imports,
+    "start": start,
+    "round_trip": round_trip,
+    "overhead": overhead,
+    "memory": memory,
+    "lost_outputs": lost_outputs,
+}
+
+
+def machine() -> Figures:
+    """What the figures were measured on."""
+    packages = ("kernel-agent", "jupyter_client", "ipykernel", "ipython", "pyzmq")
+    return {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "system": platform.platform(),
+        "processors": os.cpu_count(),
+        "python": platform.python_version(),
+        "load_at_start": [round(x, 2) for x in os.getloadavg()],
+        "packages": {name: metadata.version(name) for name in packages},
+    }
+
+
+def main() -> None:
+    """Run the named benchmarks, or all."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: to try it out")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "latest.json")
+    arguments = parser.parse_args()
+    results: Figures = {"machine": machine()}
+    print(json.dumps(results["machine"], indent=2))
+    for name in arguments.names or BENCHMARKS:
+        work = BENCHMARKS[name](quick=arguments.quick)
+        results[name] = asyncio.run(work) if asyncio.iscoroutine(work) else work
+        print(f"\n{name}: {BENCHMARKS[name].__doc__}")
+        for key, value in results[name].items():
+            print(f"  {key:28} {_line(value)}")
+    arguments.out.write_text(json.dumps(results, indent=2) + "\n")
+    print(f"\nWritten to {arguments.out}")
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, dict):
+        return "median {median}  (min {min}, max {max}, n {n})".format(**value)
+    return str(value)
+
+
+if __name__ == "__main__":
+    main()

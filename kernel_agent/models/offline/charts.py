@@ -1,0 +1,110 @@
+"""One labelled matplotlib chart for each shape of result, as code."""
+
+from __future__ import annotations
+
+from kernel_agent.models.offline.loading import quoted
+from kernel_agent.models.offline.question import Group
+from kernel_agent.models.offline.schema import Column
+from kernel_agent.models.offline.writing import (
+    PLT,
+    START_CHART,
+    capital,
+    finish_chart,
+    grouped,
+    item,
+    slug,
+    with_unit,
+)  # fmt: skip
+
+
+def bars(values: str, title: str, *, x: str, y: str, line: bool) -> str:
+    """Return bars of a series by its index; a line where the index is a time."""
+    if line:
+        return lines(values, title, x=x, y=y, many=False)
+    shown = f"({values})" if " " in values else values
+    return f"{START_CHART}\n{shown}.head(20)[::-1].plot.barh(ax=ax)\n" + finish_chart(
+        title, x=y, y=x
+    )
+
+
+def groups(values: str, title: str, by: tuple[Group, ...], measure: Column, word: str) -> str:
+    """Return the chart of an aggregate by one or two groups."""
+    label = f"{word} {with_unit(measure)}"
+    if len(by) == 2:
+        return (
+            f"{START_CHART}\n{values}.unstack().head(20).plot.bar(ax=ax, rot=0)\n"
+            + finish_chart(title, x=by[0].name, y=label)
+        )
+    return bars(values, title, x=by[0].name, y=label, line=by[0].temporal)
+
+
+def lines(values: str, title: str, *, x: str, y: str, many: bool) -> str:
+    """Return one line, or one for each column, over time."""
+    style = "" if many else ', marker="o", markersize=3'
+    return f"{START_CHART}\n{values}.plot(ax=ax{style})\n" + finish_chart(title, x=x, y=y)
+
+
+def top_bars(label: Column, measure: Column, title: str) -> str:
+    """Return bars of single rows, the first on top."""
+    return (
+        f"{START_CHART}\n"
+        f"names = {item('top', label)}.astype(str)\n"
+        f"ax.barh(range(len(top)), {item('top', measure)}, tick_label=names)\n"
+        "ax.invert_yaxis()\n" + finish_chart(title, x=with_unit(measure), y=label.label)
+    )
+
+
+def scatter(pairs: str, a: Column, b: Column, title: str) -> str:
+    """Return points with a straight line through them."""
+    x, y = item(pairs, a), item(pairs, b)
+    return (
+        "import numpy as np\n\n"
+        f"slope, intercept = np.polyfit({x}, {y}, 1)\n"
+        f"{START_CHART}\nax.scatter({x}, {y}, s=14, alpha=0.6)\n"
+        f'ax.plot({x}, slope * {x} + intercept, color="black", linewidth=1)\n'
+        + finish_chart(title, x=with_unit(a), y=with_unit(b))
+    )
+
+
+def histogram(values: str, measure: Column, title: str) -> str:
+    """Return a histogram with its median marked."""
+    return (
+        f'{START_CHART}\nax.hist({values}, bins=20, edgecolor="white")\n'
+        f'ax.axvline({values}.median(), color="black", linestyle="--", label="median")\nax.legend()\n'
+        + finish_chart(title, x=with_unit(measure), y="number of rows")
+    )
+
+
+def histograms(source: str, columns: list[Column]) -> str:
+    """Return small histograms of several columns."""
+    names = ", ".join(quoted(c.name) for c in columns)
+    title = "Distributions of the numeric columns"
+    return (
+        f"{PLT}axes = {source}[[{names}]].hist(bins=20, figsize=(9, 5))\n"
+        "fig = axes.flat[0].figure\n"
+        f"fig.suptitle({quoted(title)})\nfig.tight_layout()\n"
+        f'fig.savefig("{slug(title)}.png", dpi=150, bbox_inches="tight")\nplt.show()'
+    )
+
+
+def boxes(source: str, by: Group, measure: Column, title: str) -> str:
+    """Return one box for each group."""
+    return (
+        f"groups = {{str(g): v.dropna() for g, v in {grouped(source, (by,))}"
+        f"[{quoted(measure.name)}]}}\n"
+        f"{START_CHART}\nax.boxplot(list(groups.values())[:20], tick_labels=list(groups)[:20])\n"
+        + finish_chart(title, x=by.name, y=with_unit(measure))
+    )
+
+
+def matrix(title: str) -> str:
+    """Return the picture of a correlation matrix."""
+    return (
+        "fig, ax = plt.subplots(figsize=(7, 6))\n"
+        'image = ax.imshow(r, cmap="RdBu_r", vmin=-1, vmax=1)\n'
+        'ax.set_xticks(range(len(r)), r.columns, rotation=45, ha="right")\n'
+        "ax.set_yticks(range(len(r)), r.columns)\n"
+        'fig.colorbar(image, label="Pearson\'s r")\n'
+        f"ax.set_title({quoted(capital(title))})\n"
+        f'fig.savefig("{slug(title)}.png", dpi=150, bbox_inches="tight")\nplt.show()'
+    )

@@ -1,0 +1,228 @@
+"""A session with a real kernel and a scripted model: what a developer who embeds it relies on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from kernel_agent import Budget, ScriptedModel, Session, tool
+from kernel_agent.errors import InputError, SandboxError, TraceError, UsageError
+from kernel_agent.records import Event, ExitStatus, Notice, Output, ReplyText, RunStart, RunStop
+from kernel_agent.trace import read_trace
+
+
+def cell(code: str, thought: str = "Next.") -> str:
+    return f"{thought}\n\n```python\n{code}\n```"
+
+
+def make(replies: list[str], out: Path, **options: object) -> Session:
+    return Session(model=ScriptedModel(replies), out=out, **options)  # type: ignore[arg-type]  # options are passed on
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "sales 2024.csv"
+    path.write_text("region,amount\nnorth,3\nsouth,4\n")
+    return path
+
+
+async def test_a_run_leaves_answer_trace_notebook_data_and_files(
+    tmp_path: Path, table: Path
+) -> None:
+    replies = [
+        cell("import pandas as pd\nsales = pd.read_csv('data/sales 2024.csv')\nsales"),
+        cell("sales.to_csv('copy.csv', index=False)\nfinal_answer(int(sales.amount.sum()))"),
+    ]
+    async with make(replies, tmp_path / "out", data=[table]) as session:
+        run = await session.run("What were the total sales?")
+    assert (run.status, run.answer, run.text) == (ExitStatus.ANSWERED, 7, "7")
+    assert len(run.steps) == 2
+    assert "2 rows x 2 columns" in run.steps[0].observation.text
+    assert run.files == ("copy.csv",)
+    assert run.sandbox == "none"
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "copy.csv",
+        "data",
+        "run.ipynb",
+        "trace.jsonl",
+    ]
+    assert (tmp_path / "out/data/sales 2024.csv").stat().st_mode & 0o222 == 0
+    notebook = nbformat.read(run.notebook, as_version=4)
+    nbformat.validate(notebook)
+    start, *_, stop = read_trace(run.trace)
+    assert isinstance(start, RunStart)
+    assert isinstance(stop, RunStop)
+    assert start.data[0].path == "data/sales 2024.csv"
+    assert start.sandbox["level"] == "none"
+
+
+async def test_the_namespace_lives_on_between_runs_and_steps_count_on(tmp_path: Path) -> None:
+    replies = [cell("x = 5\nfinal_answer(x)"), cell("final_answer(x + 1)")]
+    async with make(replies, tmp_path) as session:
+        first = await session.run("First?")
+        second = await session.run("And then?")
+    assert (first.answer, second.answer) == (5, 6)
+    assert [s.number for s in second.steps] == [2]
+    notebook = nbformat.read(second.notebook, as_version=4)
+    text = "\n".join(c.source for c in notebook.cells)
+    assert "First?" in text
+    assert "And then?" in text
+
+
+async def test_the_model_sees_the_runs_before(tmp_path: Path) -> None:
+    model = ScriptedModel([cell("final_answer(1)"), cell("final_answer(2)")], keep_requests=True)
+    async with Session(model=model, out=tmp_path) as session:
+        await session.run("First?")
+        await session.run("Second?")
+    first, second = model.requests
+    assert list(second[: len(first)]) == list(first)
+    assert "Second?" in second[-1].content
+
+
+async def test_events_tell_the_story_as_it_happens(tmp_path: Path) -> None:
+    events: list[Event] = []
+    async with make([cell("print('hi')\nfinal_answer(1)")], tmp_path, on_event=events.append) as s:
+        await s.run("Say hi")
+    kinds = [type(e).__name__ for e in events if not isinstance(e, ReplyText)]
+    assert kinds == ["RunStart", "Acting", "Output", "Output", "Step", "RunStop"]
+    assert "".join(e.text for e in events if isinstance(e, ReplyText)).startswith("Next.")
+    outputs = [e.output for e in events if isinstance(e, Output)]
+    assert outputs[0]["text"] == "hi\n"
+
+
+async def test_a_cell_without_a_model(tmp_path: Path) -> None:
+    async with make([cell("final_answer(y)")], tmp_path) as session:
+        result = await session.execute("y = 3\nprint(y)")
+        assert (result.status, result.outputs[0]["text"]) == ("ok", "3\n")
+        assert (await session.execute("import time; time.sleep(9)", timeout_s=0.2)).status == (
+            "timeout"
+        )
+        assert (await session.run("What is y?")).answer == 3
+
+
+async def test_tools_are_called_from_cells_and_recorded(tmp_path: Path) -> None:
+    @tool
+    def rate(currency: str) -> float:
+        """Return the value of a currency in euros."""
+        return {"USD": 0.9}[currency]
+
+    replies = [
+        cell("try:\n    rate('XXX')\nexcept KeyError as error:\n    print('no', error)"),
+        cell("final_answer(rate('USD') * 10)"),
+    ]
+    model = ScriptedModel(replies, keep_requests=True)
+    async with Session(model=model, out=tmp_path, tools=[rate]) as session:
+        run = await session.run("Ten dollars?")
+    assert run.answer == 9.0
+    assert "def rate(currency" in model.requests[0][0].content
+    calls = [call for step in run.steps for call in (step.result.calls if step.result else ())]
+    assert [(c.name, c.ok) for c in calls] == [("rate", False), ("rate", True)]
+
+
+@pytest.mark.parametrize(
+    ("budget", "status"),
+    [
+        (Budget(max_steps=1), ExitStatus.STEP_LIMIT),
+        (Budget(max_seconds=0.8), ExitStatus.TIME_LIMIT),
+    ],
+)
+async def test_a_limit_is_an_ending_with_what_was_achieved(
+    tmp_path: Path, budget: Budget, status: ExitStatus
+) -> None:
+    replies = [cell("print('found 42')"), cell("import time; time.sleep(30)"), cell("1")]
+    async with make(replies, tmp_path, budget=budget) as session:
+        run = await session.run("How?")
+    assert run.status is status
+    assert run.answer is None
+    assert "found 42" in run.partial
+    assert run.notebook is not None
+    assert run.notebook.exists()
+    assert run.seconds < 5
+
+
+async def test_stop_ends_a_running_cell_at_once(tmp_path: Path) -> None:
+    async with make([cell("print('on it')\nimport time; time.sleep(60)")], tmp_path) as session:
+        running = asyncio.create_task(session.run("Wait"))
+        while not session._kernel or not session._kernel._running:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        session.stop()
+        run = await asyncio.wait_for(running, 2)
+    assert run.status is ExitStatus.INTERRUPTED
+    assert "on it" in run.steps[0].observation.text
+    assert run.trace.exists()
+
+
+async def test_a_lost_kernel_ends_the_run_and_the_next_one_is_told(tmp_path: Path) -> None:
+    events: list[Event] = []
+    replies = [cell("import os; os._exit(9)"), cell("final_answer('alive')")]
+    async with make(replies, tmp_path, on_event=events.append) as session:
+        lost = await session.run("Die")
+        again = await session.run("Live")
+    assert lost.status is ExitStatus.KERNEL_LOST
+    assert "exit code 9" in lost.message
+    assert again.answer == "alive"
+    assert any(isinstance(e, Notice) and "all variables are gone" in e.text for e in events)
+
+
+async def test_a_script_that_runs_out_is_a_model_error(tmp_path: Path) -> None:
+    async with make([cell("print(1)")], tmp_path) as session:
+        run = await session.run("Go on")
+    assert run.status is ExitStatus.MODEL_ERROR
+    assert len(run.steps) == 1
+
+
+def test_the_synchronous_face(tmp_path: Path) -> None:
+    with make([cell("final_answer(2)"), cell("final_answer(3)")], tmp_path) as session:
+        assert session.run_sync("One?").answer == 2
+        assert session.execute_sync("1 + 1").ok
+        assert session.run_sync("Two?").answer == 3
+
+
+def test_the_synchronous_face_without_a_context_manager(tmp_path: Path) -> None:
+    session = make([cell("final_answer(2)")], tmp_path)
+    assert session.run_sync("One?").answer == 2
+    session.close_sync()
+
+
+async def test_wrong_use_is_one_line(tmp_path: Path, table: Path) -> None:
+    with pytest.raises(UsageError, match="not started"):
+        await make([], tmp_path / "a").run("Why?")
+    with pytest.raises(SandboxError, match="gvisor"):
+        make([], tmp_path / "b", sandbox="gvisor")
+    with pytest.raises(InputError, match=r"nothing\.csv"):
+        async with make([], tmp_path / "c", data=[tmp_path / "nothing.csv"]):
+            pass
+    with pytest.raises(InputError, match="--out"):
+        async with make([], table / "below a file"):
+            pass
+    async with make([], tmp_path / "d") as session:
+        with pytest.raises(UsageError, match="empty"):
+            await session.run("  ")
+        with pytest.raises(UsageError, match="event loop"):
+            session.run_sync("Why?")
+
+
+async def test_a_disk_that_is_full_is_said_in_one_line(tmp_path: Path) -> None:
+    """The run cannot go on without its trace; what was written before stays."""
+    async with make([cell("print(1)"), cell("print(2)")], tmp_path) as session:
+        assert session._trace is not None
+        session._trace._file.close()
+        session._trace._file = Path("/dev/full").open("ab")  # noqa: SIM115 - the session closes it
+        with pytest.raises(TraceError, match="No space left"):
+            await session.run("Fill")
+
+
+def test_each_line_of_the_trace_is_json_with_its_version(tmp_path: Path) -> None:
+    with make([cell("final_answer(1)")], tmp_path) as session:
+        run = session.run_sync("One?")
+    lines = [json.loads(line) for line in run.trace.read_text().splitlines()]
+    assert [(line["v"], line["$"]) for line in lines] == [
+        (1, "RunStart"),
+        (1, "Step"),
+        (1, "RunStop"),
+    ]

@@ -1,0 +1,212 @@
+"""A notebook runs again in a real kernel, and what became of each cell is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from golden import DATA
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from kernel_agent.errors import NotebookError
+from kernel_agent.notebook.compare import Verdict
+from kernel_agent.notebook.verify import certify, read_notebook, verify, verify_notebook
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Path:
+    return Path(shutil.copy(DATA / "golden.ipynb", tmp_path / "run.ipynb"))
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[..., Path]:
+    """Write a notebook of cells into a folder of its own."""
+
+    def write(*cells: Any) -> Path:
+        path = tmp_path / "run.ipynb"
+        nbformat.write(new_notebook(cells=list(cells)), path)
+        return path
+
+    return write
+
+
+def printed(source: str, text: str, **more: Any) -> Any:
+    return new_code_cell(source, outputs=[new_output("stream", text=text)], **more)
+
+
+def verdicts(path: Path) -> list[str]:
+    return [str(cell.verdict) for cell in verify(path).cells]
+
+
+def test_an_exported_notebook_reproduces(golden: Path) -> None:
+    before = golden.read_bytes()
+    report = verify(golden)
+    assert report.reproduces, report.to_json()
+    assert report.counts == {"skipped": 2, "same": 8}
+    assert report.summary.startswith("reproduces: 2 skipped, 8 same (")
+    assert golden.read_bytes() == before
+    assert [p.name for p in golden.parent.iterdir()] == ["run.ipynb"]
+
+
+def test_an_exported_notebook_runs_in_plain_jupyter(golden: Path) -> None:
+    """With nbclient and the python3 kernel, in a process that cannot import this package."""
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(golden, as_version=4)
+    notebook.cells.insert(0, new_code_cell("import sys; sys.modules['kernel_agent'] = None"))
+    recorded = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    texts = [[out.get("text") for out in cell.outputs] for cell in recorded]
+    NotebookClient(
+        notebook,
+        timeout=60,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(golden.parent)}},
+    ).execute()
+    assert [[out.get("text") for out in cell.outputs] for cell in recorded] == texts
+
+
+def test_each_cell_has_its_verdict(save: Callable[..., Path]) -> None:
+    path = save(
+        new_markdown_cell("# words"),
+        printed("print(1)", "1\n"),
+        printed("print(object())", "<object object at 0x7f0011223344>\n"),
+        printed("print(2)", "3\n"),
+        new_code_cell("1 / 0"),
+        printed("x = 5; print(x)", "5\n"),
+        new_code_cell(""),
+        new_code_cell("x", outputs=[new_output("execute_result", data={"text/plain": "5"})]),
+        new_code_cell(
+            "1 / 0",
+            metadata={"tags": ["raises-exception"]},
+            outputs=[
+                new_output("error", ename="ZeroDivisionError", evalue="division by zero"),
+            ],
+        ),
+    )
+    report = verify(path)
+    assert [c.verdict for c in report.cells] == [
+        Verdict.SAME, Verdict.VOLATILE, Verdict.DIFFERENT, Verdict.ERROR, Verdict.SAME,
+        Verdict.SAME, Verdict.SAME,
+    ]  # fmt: skip
+    assert not report.reproduces
+    assert "-3\n+2" in report.cells[2].detail
+    assert "ZeroDivisionError: division by zero" in report.cells[3].detail
+    assert json.loads(json.dumps(report.to_json()))["counts"]["same"] == 4
+
+
+def test_a_cell_that_takes_the_kernel_with_it_does_not_hang_the_rest(
+    save: Callable[..., Path],
+) -> None:
+    path = save(new_code_cell("import os; os._exit(3)"), new_code_cell("1"))
+    report = verify(path)
+    assert [c.verdict for c in report.cells] == [Verdict.ERROR, Verdict.ERROR]
+    assert "exit code 3" in report.cells[0].detail
+    assert report.cells[1].detail.startswith("not run")
+
+
+async def test_a_cell_that_takes_too_long_is_interrupted(save: Callable[..., Path]) -> None:
+    path = save(new_code_cell("import time; time.sleep(60)"), printed("print(1)", "1\n"))
+    report = await verify_notebook(path, timeout_s=0.5)
+    assert [c.verdict for c in report.cells] == [Verdict.ERROR, Verdict.SAME]
+    assert report.cells[0].detail == "interrupted after 0.5 s"
+
+
+async def test_verify_works_where_a_loop_is_running(save: Callable[..., Path]) -> None:
+    """As in a notebook."""
+    assert verify(save(printed("print(1)", "1\n"))).reproduces
+
+
+def test_cells_find_their_inputs_and_change_nothing(
+    save: Callable[..., Path], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    secret = tmp_path_factory.mktemp("elsewhere") / "secret.txt"
+    secret.write_text("outside")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "in.csv").write_text("a\n1\n")
+    (tmp_path / "data" / "in.csv").chmod(0o444)
+    (tmp_path / "data" / "linked.csv").symlink_to(secret)
+    (tmp_path / "linked").symlink_to(secret.parent)
+    (tmp_path / "trace.jsonl").write_text("{}")
+    os.mkfifo(tmp_path / "pipe")
+    listing = "import os; print(sorted(os.listdir('data')), sorted(os.listdir()))"
+    path = save(
+        printed("print(open('data/in.csv').read())", "a\n1\n\n"),
+        printed("n = open('out.txt', 'w').write('made'); print(n)", "4\n"),
+        printed(listing, "['in.csv'] ['data', 'out.txt']\n"),
+    )
+    report = verify(path)
+    assert report.reproduces, report.to_json()
+    assert report.left_out == ("data/linked.csv", "linked", "pipe")
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_what_the_run_made_is_made_again(golden: Path) -> None:
+    """A file that a cell makes is not there before it runs."""
+    notebook = read_notebook(golden)
+    notebook.cells.append(
+        printed("import os; print(os.path.exists('plot.png'))", "False\n", id="last")
+    )
+    nbformat.write(notebook, golden)
+    (golden.parent / "plot.png").write_bytes(b"made by the run")
+    assert verdicts(golden)[-1] == "same"
+
+
+def test_a_certificate_is_written_when_asked_and_only_for_the_same_code(golden: Path) -> None:
+    report = verify(golden)
+    certify(golden, report)
+    notebook = read_notebook(golden)
+    certificate = notebook.metadata.kernel_agent.certificate
+    assert certificate.reproduces
+    assert certificate.counts == {"skipped": 2, "same": 8}
+    assert certificate.sources_sha256 == report.sources_sha256
+    assert notebook.metadata.kernel_agent.runs[0].run_id == "one"
+    notebook.cells[-2].source = "changed"
+    nbformat.write(notebook, golden)
+    with pytest.raises(NotebookError, match="has changed since it was verified"):
+        certify(golden, report)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read the notebook .*No such file"),
+        (b"", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[1]", "JSON, but not a notebook"),
+        (b'{"cells": []}', "JSON, but not a notebook"),
+        (b'{"nbformat": 3, "nbformat_minor": 0, "worksheets": []}', "notebook format 3"),
+        (b'{"nbformat": 4, "nbformat_minor": 5, "cells": 7, "metadata": {}}', "not a valid noteb"),
+        (b'{"nbformat": 4, "nbformat_minor": 5, "cells": [7], "metadata": {}}', "not a valid note"),
+        (b'{"nbformat": 4, "cells": [], "metadata": {}}', "not a valid notebook"),
+    ],
+)
+def test_what_is_not_a_notebook_is_one_line(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
+    path = tmp_path / "x.ipynb"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(NotebookError, match=message) as caught:
+        verify(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_is_not_a_notebook(tmp_path: Path) -> None:
+    with pytest.raises(NotebookError, match="is not a file"):
+        verify(tmp_path)
+
+
+@pytest.mark.parametrize("minor", [0, 2, 4])
+def test_older_notebooks_of_format_4_are_read(tmp_path: Path, minor: int) -> None:
+    cell = {"cell_type": "code", "source": ["1\n", "+1"], "metadata": {}, "outputs": [],
+            "execution_count": None}  # fmt: skip
+    content = {"nbformat": 4, "nbformat_minor": minor, "metadata": {}, "cells": [cell]}
+    (tmp_path / "old.ipynb").write_text(json.dumps(content))
+    assert read_notebook(tmp_path / "old.ipynb").cells[0].source == "1\n+1"

@@ -1,0 +1,150 @@
+"""Whether two lots of outputs say the same."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import pytest
+from PIL import Image as Pillow
+
+from kernel_agent.notebook.compare import Verdict, compare
+from kernel_agent.notebook.outputs import notebook_outputs
+from kernel_agent.records import OutputDict
+from kernel_agent.text import shorten
+
+SAME, VOLATILE, DIFFERENT = Verdict.SAME, Verdict.VOLATILE, Verdict.DIFFERENT
+
+
+def stream(text: Any, name: str = "stdout") -> OutputDict:
+    return {"output_type": "stream", "name": name, "text": text}
+
+
+def shown(data: dict[str, Any], kind: str = "display_data") -> OutputDict:
+    return {"output_type": kind, "data": data, "metadata": {}}
+
+
+def error(ename: str, evalue: str, *traceback: str) -> OutputDict:
+    return {
+        "output_type": "error",
+        "ename": ename,
+        "evalue": evalue,
+        "traceback": list(traceback),
+    }
+
+
+def picture(level: int = 100, size: tuple[int, int] = (20, 10), dots: int = 0, **save: Any) -> str:
+    image = Pillow.new("RGB", size, (level, level, level))
+    for x in range(dots):
+        image.putpixel((x % size[0], x // size[0]), (255, 0, 0))
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG", **save)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("42\n", "42\n", SAME),
+        ("42\n", "42", SAME),
+        (["4", "2\n"], "42\n", SAME),
+        ("\x1b[31mred\x1b[0m", "red", SAME),
+        ("10%\r100%\n", "50%\r100%\n", SAME),
+        ("42", "43", DIFFERENT),
+        ("", "42", DIFFERENT),
+        ("<A object at 0x7f0012345678>", "<A object at 0x7fffaaaaaaaa>", VOLATILE),
+        ("Cell In[3], line 1", "Cell In[12], line 1", VOLATILE),
+        ("/tmp/ipykernel_12/34.py:1: W", "/tmp/ipykernel_56/78.py:1: W", VOLATILE),
+        ("/a/lib/site-packages/p.py:3: W", "/b/c/site-packages/p.py:3: W", VOLATILE),
+        ("/tmp/tmpab12/x", "/tmp/tmpcd34/x", VOLATILE),
+        ("id 123e4567-e89b-12d3-a456-426614174000", "id 00000000-1111-2222-3333-444444444444",
+         VOLATILE),
+        ("Wall time: 7.15 μs", "Wall time: 12 ms", VOLATILE),
+        ("CPU times: user 5 μs, sys: 0 ns, total: 5 μs",
+         "CPU times: user 1 s, sys: 2 ms, total: 1 s", VOLATILE),
+        ("100%|##| 3/3 [00:01<00:00, 2.9it/s]", "100%|##| 3/3 [00:04<00:00, 0.7it/s]", VOLATILE),
+        ("distance: 5 min", "distance: 6 min", DIFFERENT),
+        ("0x12", "0x13", DIFFERENT),
+    ],
+)  # fmt: skip
+def test_text_is_compared_without_what_passes(old: Any, new: Any, verdict: Verdict) -> None:
+    assert compare([stream(old)], [stream(new)]).verdict == verdict
+
+
+def test_streams_are_compared_as_a_whole() -> None:
+    old = [stream("a\n"), stream("careful\n", "stderr"), stream("b\n")]
+    new = [stream("a\nb\n"), stream("care", "stderr"), stream("ful\n", "stderr")]
+    assert compare(old, new).verdict == SAME
+
+
+def test_each_run_has_its_own_folder() -> None:
+    found = compare(
+        [stream("/home/a/run/x.csv")], [stream("/other/copy/x.csv")],
+        folders=("/home/a/run", "/other/copy"),
+    )  # fmt: skip
+    assert found.verdict == VOLATILE
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ({"text/plain": "1"}, {"text/plain": "1", "text/html": "<b>1</b>"}, SAME),
+        ({"text/plain": "1", "text/html": "<b>1</b>"}, {"text/plain": "1"}, DIFFERENT),
+        ({"application/json": {"a": 1, "b": 2}}, {"application/json": {"b": 2, "a": 1}}, SAME),
+        ({"application/json": {"a": 1}}, {"application/json": {"a": 2}}, DIFFERENT),
+        ({"image/png": picture()}, {"image/png": picture() + "\n"}, SAME),
+        ({"image/png": picture()}, {"image/png": picture(compress_level=0)}, SAME),
+        ({"image/png": picture()}, {"image/png": picture(101)}, VOLATILE),
+        ({"image/png": picture()}, {"image/png": picture(140)}, DIFFERENT),
+        ({"image/png": picture()}, {"image/png": picture(dots=50)}, DIFFERENT),
+        ({"image/png": picture()}, {"image/png": picture(size=(21, 10))}, DIFFERENT),
+        ({"image/png": "broken"}, {"image/png": picture()}, DIFFERENT),
+        ({"text/html": "<table id='T_a1b2c'></table><b>"},
+         {"text/html": "<table id='T_00fff'></table><b>"}, VOLATILE),
+    ],
+)  # fmt: skip
+def test_displays_are_compared_by_type(old: Any, new: Any, verdict: Verdict) -> None:
+    assert compare([shown(old)], [shown(new)]).verdict == verdict
+
+
+def test_a_table_is_the_same_as_its_sanitised_form() -> None:
+    raw = "<style>a</style><table class='x'><tr onclick='y'><td style='z'>1</td></tr></table>"
+    output = shown({"text/html": raw, "text/plain": "1"})
+    assert compare(notebook_outputs([output], execution_count=1), [output]).verdict == SAME
+
+
+def test_a_text_that_the_notebook_shortened_is_recognised() -> None:
+    long = "".join(f"line {i}\n" for i in range(1000))
+    assert compare([stream(shorten(long, 500))], [stream(long)]).verdict == VOLATILE
+    assert compare([stream(shorten(long, 500))], [stream(f"{long}x")]).verdict == DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        (error("KeyError", "'a'", "one"), error("KeyError", "'a'", "other frames"), SAME),
+        (error("KeyError", "'a'"), error("KeyError", "'b'"), DIFFERENT),
+        (error("ValueError", "<A at 0x7f00aa00bb>"), error("ValueError", "<A at 0x7faaaa00bb>"),
+         VOLATILE),
+        (error("KeyError", "'a'"), shown({"text/plain": "1"}), DIFFERENT),
+    ],
+)  # fmt: skip
+def test_errors_are_compared_by_type_and_message(
+    old: OutputDict, new: OutputDict, verdict: Verdict
+) -> None:
+    assert compare([old], [new]).verdict == verdict
+
+
+def test_a_difference_is_shown_as_a_short_diff() -> None:
+    old, new = ([stream("".join(f"{i} {x}\n" for i in range(500)))] for x in "ab")
+    found = compare(old, new)
+    assert "-0 a" in found.detail
+    assert "more lines" in found.detail
+    assert len(found.detail) <= 2000
+
+
+def test_an_output_that_is_gone_is_named() -> None:
+    found = compare([shown({"image/png": picture()}), stream("x")], [stream("x")])
+    assert found.verdict == DIFFERENT
+    assert found.detail == "1 output in the notebook, 0 outputs now (image/png)"

@@ -1,0 +1,402 @@
+"""Golden trace in, golden notebook out; and nothing live in it, whatever a trace holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from golden import DATA, records, start, step
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernel_agent.errors import NotebookError
+from kernel_agent.notebook.environment import environment_source, tools_source
+from kernel_agent.notebook.export import export, notebook_of, write_notebook
+from kernel_agent.notebook.outputs import notebook_outputs
+from kernel_agent.notebook.safe import code_block, markdown, quoted, table_html, verbatim
+from kernel_agent.notebook.standalone import ToolError, replayed
+from kernel_agent.records import (
+    Answer,
+    CellError,
+    CellResult,
+    Code,
+    ExitStatus,
+    HostCall,
+    Retry,
+    RunStop,
+)
+
+
+def cells(kind: str, *traced: Any) -> list[Any]:
+    return [c for c in notebook_of(traced or records()).cells if c.cell_type == kind]
+
+
+# --- the golden notebook -------------------------------------------------------------------
+
+
+def test_the_golden_trace_gives_the_golden_notebook(tmp_path: Path) -> None:
+    """Byte for byte; ``python tests/golden.py`` writes both again after a wanted change."""
+    written = export(DATA / "golden.jsonl", tmp_path / "run.ipynb")
+    assert written.read_bytes() == (DATA / "golden.ipynb").read_bytes()
+
+
+def test_the_notebook_is_valid_and_survives_reading_and_writing() -> None:
+    text = (DATA / "golden.ipynb").read_text()
+    notebook = nbformat.reads(text, as_version=4)
+    nbformat.validate(notebook)
+    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
+    assert nbformat.writes(notebook) + "\n" == text
+
+
+def test_code_stands_exactly_as_it_ran() -> None:
+    ran = [cell.source for cell in cells("code") if cell.metadata.kernel_agent.role == "code"]
+    assert ran == [
+        step.code for step in records()
+        if getattr(step, "result", None) and step.result.status in ("ok", "error")
+    ]  # fmt: skip
+
+
+def test_what_must_not_run_again_is_not_a_code_cell() -> None:
+    code = "\n".join(cell.source for cell in cells("code"))
+    folded = [c.source for c in cells("markdown") if c.metadata.kernel_agent.role == "folded"]
+    assert "while True" not in code
+    assert "while True" in folded[0]
+    assert "Step 4 had no readable action" in folded[1]
+
+
+def test_a_failed_step_is_folded_and_lets_the_rest_run() -> None:
+    failed = next(c for c in cells("code") if c.source.endswith("ratio / 0"))
+    assert failed.metadata.tags == ["raises-exception"]
+    assert failed.metadata.jupyter == {"source_hidden": True, "outputs_hidden": True}
+
+
+def test_nothing_of_the_package_is_needed_and_nothing_of_the_kernel_is_left() -> None:
+    text = nbformat.writes(notebook_of(records()))
+    assert "import kernel_agent" not in text
+    assert "application/vnd.kernel-agent" not in text
+    assert "/home/someone" not in text
+
+
+def test_an_unfinished_run_says_so() -> None:
+    answer = cells("markdown", *records()[:2])[-1].source
+    assert answer == "## No answer: unfinished: the trace ends in mid-run"
+
+
+def test_an_error_that_only_the_reply_told_is_an_output() -> None:
+    error = CellError(ename="UsageError", evalue="no such magic")
+    result = CellResult(status="error", error=error)
+    code = cells("code", start("one", "t"), step(1, Code(source="%x"), result))
+    assert code[-1].outputs[0].ename == "UsageError"
+
+
+def test_delegated_runs_are_left_out() -> None:
+    child = dataclasses.replace(start("child", "a part"), parent_id="one")
+    inner = step(9, Code(source="1"), CellResult(status="ok"), run_id="child")
+    sources = [c.source for c in notebook_of([start("one", "t"), child, inner]).cells]
+    assert not any("a part" in source for source in sources)
+
+
+def test_a_trace_without_a_run_is_refused() -> None:
+    with pytest.raises(NotebookError, match="holds no run"):
+        notebook_of([])
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (Answer(text="**42** kg", kind="str"), "**42** kg"),
+        (Answer(text="a  b\n0  1", kind="DataFrame"), "```\na  b\n0  1\n```"),
+        (Answer(text="2_000", kind="int"), "2&#95;000"),
+    ],
+)
+def test_an_answer_reads_as_what_it_is(answer: Answer, text: str) -> None:
+    stop = RunStop(run_id="one", status=ExitStatus.ANSWERED, answer=answer)
+    assert cells("markdown", start("one", "t"), stop)[-1].source == f"## Answer\n\n{text}"
+
+
+# --- the file ------------------------------------------------------------------------------
+
+
+def test_a_notebook_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    notebook = notebook_of(records())
+    with pytest.raises(NotebookError, match=r"cannot write the notebook .*No such file"):
+        write_notebook(notebook, tmp_path / "missing" / "run.ipynb")
+    (tmp_path / "run.ipynb").mkdir()
+    with pytest.raises(NotebookError, match="Is a directory"):
+        write_notebook(notebook, tmp_path / "run.ipynb")
+    assert [p.name for p in tmp_path.iterdir()] == ["run.ipynb"]
+
+
+# --- the environment -----------------------------------------------------------------------
+
+VERSIONS = {
+    "python": "3.12.1", "ipykernel": "7.4.0", "pandas": "3.1.1", "matplotlib": "3.11.2",
+    "scikit-learn": "1.9", "scipy": "1.17.1", "evil\n": "1", "numpy": "2.4.6 ; x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "needed"),
+    [
+        ("1 + 1", ["ipykernel"]),
+        ("%time\nimport pandas as pd, json", ["ipykernel", "pandas"]),
+        ("from sklearn.svm import SVC", ["ipykernel", "scikit-learn"]),
+        ("import scipy.stats as s\nfor", ["ipykernel", "scipy"]),
+        ("df.plot()", ["ipykernel", "matplotlib"]),
+        ("import numpy", ["ipykernel"]),
+    ],
+)
+def test_the_environment_names_what_the_cells_import(source: str, needed: list[str]) -> None:
+    block = environment_source([source], versions=VERSIONS, texts={}).split("# ///\n")[0]
+    assert block.startswith('# /// script\n# requires-python = ">=3.12"\n# dependencies = [\n')
+    assert [line.split('"')[1].split("==")[0] for line in block.split("\n")[3:-2]] == needed
+
+
+@pytest.mark.parametrize(
+    ("source", "kept"),
+    [
+        ("x = 1", None),
+        ("outputs[2]", {2: "two"}),
+        ("for k in (1, 2): outputs[k]", {1: "one", 2: "two"}),
+    ],
+)
+def test_outputs_are_there_for_cells_that_reopen_them(source: str, kept: Any) -> None:
+    namespace: dict[str, Any] = {}
+    made = environment_source([source], versions={}, texts={1: "one", 2: "two"})
+    exec(made, namespace)
+    assert namespace.get("outputs") == kept
+
+
+def recorded(*values: Any, error: str = "") -> list[HostCall]:
+    return [
+        HostCall(
+            name="look_up",
+            arguments={"args": [v], "kwargs": {}},
+            ok=not error,
+            result={"got": v},
+            error=error,
+        )
+        for v in values
+    ]
+
+
+def test_host_tools_give_again_what_they_gave() -> None:
+    namespace: dict[str, Any] = {}
+    exec(tools_source(recorded(1, 2, float("nan")), ["never_called", "no name"]), namespace)
+    look_up = namespace["look_up"]
+    assert look_up(2) == {"got": 2}
+    assert look_up.map([1]) == [{"got": 1}]
+    assert str(look_up(3)["got"]) == "nan"
+    with pytest.raises(RuntimeError, match="look_up was called 3 times in the run, not more"):
+        look_up(1)
+    with pytest.raises(RuntimeError, match="called 0 times"):
+        namespace["never_called"]()
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        ("KeyError: 'x'", KeyError, "'x'"),
+        ("HTTPError: 404", ToolError, "HTTPError: 404"),
+        ("ToolError: no", ToolError, "no"),
+    ],
+)
+def test_a_tool_that_failed_fails_again(error: str, raised: type, message: str) -> None:
+    call = replayed("f", [{"args": [], "kwargs": {}, "error": error}])
+    with pytest.raises(raised) as caught:
+        call()
+    assert caught.value.args == (message,)
+
+
+# --- nothing live --------------------------------------------------------------------------
+
+
+class Live(HTMLParser):
+    """Finds what a browser would act on."""
+
+    HARMLESS = frozenset(
+        ("p", "br", "em", "strong", "code", "pre", "ul", "ol", "li", "blockquote", "hr", "del",
+         "h1", "h2", "h3", "h4", "h5", "h6", "a", "details", "summary", "span", "div",
+         "table", "thead", "tbody", "tr", "th", "td")
+    )  # fmt: skip
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.found: list[str] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.HARMLESS:
+            self.found.append(tag)
+        for name, value in attrs:
+            if name.startswith("on") or name in ("style", "srcdoc", "src"):
+                self.found.append(f"{tag} {name}")
+            if name == "href" and not (value or "").startswith(
+                ("http://", "https://", "#", "mailto:")
+            ):
+                self.found.append(f"{tag} href {value}")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def commonmark(source: str) -> str:
+    from markdown_it import MarkdownIt
+
+    made: str = MarkdownIt("commonmark", {"html": True}).enable(["table"]).render(source)
+    return made
+
+
+def renderers() -> list[Callable[[str], str]]:
+    """CommonMark, and nbconvert's own dialect (which finds formulas before code) where it is."""
+    try:
+        from nbconvert.filters.markdown_mistune import markdown2html_mistune
+    except ImportError:
+        return [commonmark]
+    return [commonmark, markdown2html_mistune]
+
+
+RENDERERS = renderers()
+
+
+def live(source: str) -> list[str]:
+    return [found for render in RENDERERS for found in Live(render(source)).found]
+
+
+ATTACKS = (
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[x](javascript:alert(1))",
+    "![x](http://e/x.png)", "[x]: javascript:alert(1)", "[x]", "[x][x]", "<javascript:alert(1)>",
+    "&lt;b&gt;", "&#60;img src=x&#62;", "`", "``", "```", "~~~", "\n", "\n\n", "    ", "- ", "> ",
+    "|", "|---|---|", "$", "$$", "\\", "\\(", "\\\\[", "\\begin{x}", "\\end{x}",
+    "\\href{javascript:a}{b}",
+    "<!--", "-->", "<details>", "</details>", "</pre>", "</code>", "</script>", "<![CDATA[", "<?",
+    "[^1]", "[^1]: x", "***", "# ", "---", "===", "word", "1. ", "\t", "\x00", "\ud800", "\r",
+    "<a href=\"",
+    "\"", "'", "javascript:alert(1)", "http://a.b/<script>", "*", "_", "]", "](", "!", "(", ")",
+)  # fmt: skip
+hostile = st.lists(st.sampled_from(ATTACKS), max_size=12).map("".join)
+EXAMPLES = 15  # of the slow ones; ten thousand were tried once
+unhurried = settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=EXAMPLES
+)
+
+
+@unhurried
+@given(text=hostile)
+def test_untrusted_markdown_is_never_live(text: str) -> None:
+    for source in (markdown(text), verbatim(text), quoted(text), code_block(text)):
+        assert live(source) == []
+
+
+@given(text=st.text("ab <&*_[]()`#-+.!|~$\\>1\"'=:", max_size=40).filter(str.strip))
+def test_verbatim_text_renders_as_itself(text: str) -> None:
+    shown = Live(commonmark(verbatim(text))).text
+    assert "".join(shown.split()) == "".join(text.split())
+
+
+@given(code=hostile)
+def test_a_code_block_renders_as_its_code(code: str) -> None:
+    code = code.replace("\x00", "").replace("\r", "\n").replace("\ud800", "")
+    shown = Live(commonmark(code_block(code))).text
+    assert shown.rstrip("\n") == code.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("**bold** and *it*", "<strong>bold</strong> and <em>it</em>"),
+        ("- a\n- b", "<li>a</li>\n<li>b</li>"),
+        ("use `df.mean()`", "<code>df.mean()</code>"),
+        ("use `df[df.x < 3]`", "<code>df[df.x &lt; 3]</code>"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", "<td>1</td>\n<td>2</td>"),
+        ("it is $5, not $6", "it is $5, not $6"),
+        ("# Title", "<h4>Title</h4>"),
+        ("1. x\n   ```python\n   a < 1\n   ```", '<code class="language-python">a &lt; 1\n</code>'),
+    ],
+)
+def test_harmless_markdown_still_works(text: str, html: str) -> None:
+    assert html in commonmark(markdown(text))
+
+
+@unhurried
+@given(text=hostile, other=hostile)
+def test_any_trace_gives_a_valid_notebook_without_anything_live(text: str, other: str) -> None:
+    output = {
+        "output_type": "display_data",
+        "metadata": {text: text, "kernel_agent": text},
+        "data": {"text/plain": text, "text/html": f"<table><td>{text}{other}", text: text},
+    }
+    failed = CellError(ename=text, evalue=other, traceback=(text,))
+    printed = {"output_type": "stream", "name": "stdout", "text": other}
+    traced = (
+        start("one", text),
+        step(
+            1, Code(source=text, thought=other), CellResult(status="ok", outputs=(output, printed))
+        ),
+        step(2, Code(source=text, thought=text), CellResult(status="error", error=failed)),
+        step(3, Code(source=other), CellResult(status="timeout", outputs=(printed, output))),
+        step(4, None, None, retries=(Retry(content=text, feedback=other),)),
+        RunStop(run_id="one", status=ExitStatus.STEP_LIMIT, message=text, partial=other),
+        start("two", other),
+        RunStop(run_id="two", status=ExitStatus.ANSWERED, answer=Answer(text=text, kind="str")),
+    )
+    notebook = notebook_of(traced)
+    json.loads(nbformat.writes(notebook).encode())
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            assert live(cell.source) == []
+        for out in cell.get("outputs", []):
+            assert Live(out.get("data", {}).get("text/html", "")).found == []
+
+
+# --- outputs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("html", "kept"),
+    [
+        ("<table><tr><td colspan=2 onclick=x>1 &lt; 2</td></tr></table>",
+         '<table border="1" class="dataframe"><tr><td colspan="2">1 &lt; 2</td></tr></table>'),
+        ("<style>x</style><!-- c --><table><tr><td>a",
+         '<table border="1" class="dataframe"><tr><td>a</td></tr></table>'),
+        ("<p>no table</p>", None),
+        ("<table><tr><td><img src=x></td></tr></table>", None),
+        ("<table><script>x</script></table>", None),
+        ("<table></table><style>never closed", None),
+    ],
+)  # fmt: skip
+def test_only_the_html_of_tables_is_kept(html: str, kept: str | None) -> None:
+    assert table_html(html) == kept
+
+
+@pytest.mark.parametrize(
+    ("mime", "value", "kept"),
+    [
+        ("text/plain", "a\x1b[31mred\x1b[0m\x1b]0;title\x07", "a\x1b[31mred\x1b[0m"),
+        ("text/latex", "$x^2$", "$x^2$"),
+        ("text/latex", r"\href{javascript:alert(1)}{x}", None),
+        ("image/png", "iVBORw0KGgo=\n", "iVBORw0KGgo="),
+        ("image/png", "PHN2Zz4=", None),
+        ("image/png", '"><script>', None),
+        ("image/svg+xml", "<svg/>", None),
+        ("text/markdown", "<img>", None),
+        ("application/javascript", "alert(1)", None),
+        ("application/vnd.jupyter.widget-view+json", {"model_id": "x"}, None),
+        ("application/json", {"a": 1}, {"a": 1}),
+        ("application/json", "x" * 300_000, None),
+    ],
+)
+def test_only_representations_that_are_not_live_are_kept(mime: str, value: Any, kept: Any) -> None:
+    output = {"output_type": "display_data", "data": {mime: value}, "metadata": {"x": 1}}
+    (found,) = notebook_outputs([output], execution_count=1)
+    assert found["data"] == ({} if kept is None else {mime: kept})
+    left_out = {"kernel_agent": {"left_out": [mime]}} if kept is None else {}
+    assert found["metadata"] == left_out

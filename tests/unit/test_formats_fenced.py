@@ -1,0 +1,279 @@
+"""The fenced format against what real models write."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernel_agent.errors import FormatError
+from kernel_agent.formats import parse
+from kernel_agent.records import Reply
+
+
+def kind(reply, name="fenced"):
+    with pytest.raises(FormatError) as raised:
+        parse(reply, name)
+    return raised.value.kind
+
+
+READABLE = [
+    ("plain", "Hi.\n```python\nx = 1\n```", "x = 1"),
+    ("capital", "```Python\nx = 1\n```", "x = 1"),
+    ("py", "```py\nx = 1\n```", "x = 1"),
+    ("python3", "```python3\nx = 1\n```", "x = 1"),
+    ("braces", "```{python}\nx = 1\n```", "x = 1"),
+    ("info", '```python title="a.py"\nx = 1\n```', "x = 1"),
+    ("tildes", "~~~\nprint(1)\n~~~", "print(1)"),
+    ("no language", "```\nprint(1)\n```", "print(1)"),
+    ("longer fence", '````python\ns = """\n```\n"""\n````', 's = """\n```\n"""'),
+    ("indented", "- do:\n   ```python\n   if x:\n       y = 2\n   ```", "if x:\n    y = 2"),
+    ("after text", "Here: ```python\nprint(x)\n```", "print(x)"),
+    ("one line", "```python print(1)```", "print(1)"),
+    ("closed after code", "```python\nprint(x)```", "print(x)"),
+    ("windows", "```python\r\nx = 1\r\ny = 2\r\n```", "x = 1\ny = 2"),
+    ("execute", '<execute> print("a") </execute>', 'print("a")'),
+    ("upper case", "<EXECUTE>\nx = 1\n</EXECUTE>", "x = 1"),
+    ("code tag", "<code>\nx = 1\n</code>", "x = 1"),
+    ("attribute", '<code class="python">\nx = 1\n</code>', "x = 1"),
+    ("python tag", "<python>x = 1</python>", "x = 1"),
+    ("fence in tag", "<execute>\n```python\nx = 1\n```\n</execute>", "x = 1"),
+    ("fence in open tag", "<execute>\n```python\nx = 1\n```\n", "x = 1"),
+    ("tag in fence", "```python\n<execute>\nx = 1\n</execute>\n```", "x = 1"),
+    ("closer begun", "<execute>\nx = 1\n</execu", "x = 1"),
+    ("other closer", "<execute>\nx = 1\n</code>", "x = 1"),
+    ("magic", "```python\n%pip list\n!ls\ndf?\n```", "%pip list\n!ls\ndf?"),
+    ("await", "```python\nawait f()\n```", "await f()"),
+    ("bare", "import os\nprint(os.name)", "import os\nprint(os.name)"),
+    ("bare after a role", "Assistant:\nx = f(1)\nx", "x = f(1)\nx"),
+    ("bare before a turn", "print(1)\nOutput:\n1", "print(1)"),
+    ("bare with comments", "f(1)\n# Output: 1\nf(2)", "f(1)\n# Output: 1\nf(2)"),
+    ("bare after a thought", "<thought>Go.</thought>\nprint(1)", "print(1)"),
+    ("solution", "<solution>\n```python\nf()\n```\n</solution>", "f()"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "source"), [r[1:] for r in READABLE], ids=[r[0] for r in READABLE]
+)
+def test_a_form_that_models_write_is_read(text, source):
+    """Each of these was seen in recorded turns or in a peer's issues."""
+    assert parse(text).source == source
+
+
+CHOICES = [
+    (
+        "the last block corrects the first",
+        "```python\na()\n```\nBetter:\n```python\nb()\n```",
+        "b()",
+    ),
+    (
+        "an observation ends the reply",
+        "```python\na()\n```\nObservation: 3\n```python\nb()\n```",
+        "a()",
+    ),
+    (
+        "a bold output ends it",
+        "<execute>a()</execute>\n**Output:**\n3\n<execute>b()</execute>",
+        "a()",
+    ),
+    ("a role ends it", "```python\na()\n```\nUser: go on\n```python\nb()\n```", "a()"),
+    (
+        "an unclosed block ends at it",
+        "<execute>\na()\n\nOutput:\n5\n\n<execute>\nb()\n</execute>",
+        "a()",
+    ),
+    ("output in a fence", "```python\na()\nOutput:\n```\n5\n```", "a()"),
+    ("expected output is not code", "```python\na()\n```\nIt prints:\n```\nx = 5\n```", "a()"),
+    ("other languages are not code", "```python\na()\n```\n```bash\nls\n```", "a()"),
+    ("a word in code style is not code", "```python\na()\n```\nThe <code>mean</code> is", "a()"),
+    (
+        "a solution is not code",
+        "<execute>a()</execute><solution>\n```python\nb()\n```\n</solution>",
+        "a()",
+    ),
+    ("a mention is not a block", "I use the <execute> tag.\n<execute>\na()\n</execute>", "a()"),
+    ("a quoted tag is not a block", "Use `<execute>`.\n```python\na()\n```", "a()"),
+    ("a fence in a sentence", "Use the ```python``` tag:\n```python\na()\n```", "a()"),
+    (
+        "a draft in a thought",
+        "<thought><execute>b()</execute></thought><execute>a()</execute>",
+        "a()",
+    ),
+    ("an unclosed thought hides nothing", "<thought> Go.\n<execute>\na()\n</execute>", "a()"),
+]
+
+
+@pytest.mark.parametrize(("text", "source"), [c[1:] for c in CHOICES], ids=[c[0] for c in CHOICES])
+def test_exactly_one_block_is_chosen_by_rule(text, source):
+    """Never the first of two, never several joined, never what follows an invented turn."""
+    assert parse(text).source == source
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>```python\nbad()\n```</think>\n```python\ngood()\n```",
+        "<THINK>\n<execute>bad()</execute>\n</THINK>\n<execute>good()</execute>",
+        "Try ```python\nbad()\n```\nno\n</think>\n```python\ngood()\n```",
+        "Try\n```python\nbad(\n</think>\n```python\ngood()\n```",
+        "[THINK]```python\nbad()\n```[/THINK]```python\ngood()\n```",
+        "```python\ngood()\n```\n<think>\n```python\nbad()\n```",
+        "<thinking><think>bad()</think></thinking>\n```python\ngood()\n```",
+    ],
+)
+def test_nothing_inside_reasoning_is_run_or_shown(text):
+    """Closed, unclosed and headless reasoning alike."""
+    action = parse(text)
+    assert action.source == "good()"
+    assert "bad" not in action.thought
+
+
+@pytest.mark.parametrize(
+    "text", ["<think>\n```python\nbad()\n```", "```python\nbad()\n```</think>"]
+)
+def test_a_reply_of_reasoning_only_has_no_action(text):
+    """A draft is not an action, even when nothing else is there."""
+    assert kind(text) == "missing"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'print("</code> ``` </execute>")',
+        'text = """\n```\n```python\nx\n```\n"""',
+        's = """\nObservation: 1\nOutput:\nUser: a\n"""',
+        're.sub("<think>.*?</think>", "", text)',
+        "x = 1  # the </execute> tag\ny = 2",
+        "a = 1\n\n\n\nb = '   '\n",
+        'm = """\n   \n  indented\n"""',
+    ],
+)
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [("```python", "```"), ("<execute>", "</execute>"), ("<code>", "</code>")],
+)
+def test_delimiters_inside_of_literals_cut_nothing(code, opening, closing):
+    """The code that was written is the code that is run."""
+    assert parse(f"Go.\n{opening}\n{code}\n{closing}\nDone.").source == code.strip()
+
+
+# --- truncated -----------------------------------------------------------------------------
+
+CUT = [
+    "```python\nx = 1",
+    "```python\nx = (",
+    "<execute>\ntotal += g",
+    "```python",
+    "```python\ngood()\n```\nBetter:\n```python\nbetter()",
+    "<execute>\nx = f(1)\n\na and b o",
+    "<execute>\nfrom typing impor",
+    '<execute>\ns = """\n```python\nbad()\n```\n',
+]
+
+
+@pytest.mark.parametrize("text", CUT)
+def test_a_block_that_never_closes_is_not_run(text):
+    """Nor is an earlier block in its place. A string has no word on how it ended."""
+    assert kind(text) == "truncated"
+
+
+@pytest.mark.parametrize(
+    "text", ["```python\nx = 1\n```", "x = f(1)", "<execute>x = 1</execute>", *CUT, ""]
+)
+@pytest.mark.parametrize("name", ["fenced", "envelope"])
+def test_a_reply_that_the_endpoint_cut_off_is_never_run(text, name):
+    """Whatever is left of it may compile by accident."""
+    assert kind(Reply(content=text, finish_reason="length"), name) == "truncated"
+
+
+def test_an_open_block_is_read_when_the_model_stopped_by_itself():
+    """The endpoint's word settles it, and only for code that compiles."""
+    assert parse(Reply(content="```python\nx = 1", finish_reason="stop")).source == "x = 1"
+    assert kind(Reply(content="```python\nx = (", finish_reason="stop")) == "truncated"
+    assert kind(Reply(content="```python\nx = 1", finish_reason="content_filter")) == "truncated"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "\nThis code computes the mean of x.\n",
+        "\nLet's look at the result of it now.",
+        "<thought>done</thought>",
+        "<solution>3</solution>",
+        "Observation:\n3\n",
+    ],
+)
+def test_prose_after_an_unclosed_tag_shows_that_the_code_was_finished(after):
+    """The code before it is taken, the prose is not."""
+    assert parse(f"Go.\n<execute>\nx = f(1)\n{after}").source == "x = f(1)"
+
+
+# --- no code, wrong code -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "  \n", "Done", "yes", "42", "3.5", "(1, 2)", "Mean: 5", "pass", "{'a': 1}",
+     "Which column do you mean?", "The answer is 4.", "<solution>42</solution>",
+     "<solution>\ndef f():\n    return 1\n</solution>", "```\nDone\n```", "```\n5\n```",
+     "```json\n{}\n```", "```bash\nls\n```", "```text\nx = 1\n```", "```python\n```",
+     "```python\n# later\n```", "use the ```python``` tag", "<thought>print(1)</thought>"],
+)  # fmt: skip
+def test_a_reply_without_code_is_missing_its_action(text):
+    """Prose, answers, output and comments are not run, whether they compile or not."""
+    assert kind(text) == "missing"
+
+
+def test_the_feedback_for_missing_code_shows_the_format_and_how_to_answer():
+    """What the model is told is enough to write the reply again."""
+    with pytest.raises(FormatError) as raised:
+        parse("The answer is 4.")
+    assert "```python\n" in raised.value.feedback
+    assert "final_answer(value)" in raised.value.feedback
+    with pytest.raises(FormatError, match="no code") as raised:
+        parse("```bash\nls\n```")
+    assert "tagged bash" in raised.value.feedback
+
+
+def test_a_syntax_error_is_shown_with_line_text_and_caret():
+    """The model can correct it without running anything."""
+    with pytest.raises(FormatError) as raised:
+        parse("```python\nx = 1\nprint(x y)\n```")
+    assert raised.value.kind == "syntax"
+    assert "(line 2)\n    print(x y)\n          ^" in raised.value.feedback
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["x = (", "return 5", "print 'a'", "x\0", "x = 9" * 3, "x = " + "9" * 5000, "(" * 5000,
+     "-" * 200_000 + "1", "+".join(["1"] * 20_000), "x" + ".a" * 20_000, '"' * 9999,
+     "%magic\nx = (", "x = 1\n   y = 2", "x" * 300 + " y"],
+    ids=lambda code: code[:12],
+)  # fmt: skip
+def test_source_that_breaks_the_compiler_is_a_syntax_error(code):
+    """Null bytes, huge numbers and deep nesting are the model's fault, not a crash."""
+    with pytest.raises(FormatError) as raised:
+        parse(f"```python\n{code}\n```")
+    assert raised.value.kind == "syntax"
+    assert len(raised.value.feedback) < 1000
+
+
+def test_a_broken_last_block_is_no_reason_to_run_an_earlier_one():
+    """The correction was meant to replace the draft."""
+    assert kind("```python\na()\n```\nBetter:\n```python\nb(\n```") == "syntax"
+    assert kind("<execute>\na()\n# Output: 5\nb(\n</execute>") == "syntax"
+
+
+def test_code_that_is_far_too_long_is_not_compiled():
+    """A cell of half a megabyte is a mistake; the model is told the limit."""
+    with pytest.raises(FormatError, match="too long") as raised:
+        parse("```python\n" + "x = 1\n" * 80_000 + "```")
+    assert "400,000" in raised.value.feedback
+
+
+def test_the_thought_is_what_the_reader_sees_before_the_code():
+    """Without reasoning, superseded drafts, labels and tags; lines and paragraphs stay."""
+    text = (
+        "<think>hm</think>Assistant: <thought>First\nlook.</thought>\n\n```python\na()\n```\n"
+        "No.\n\n```text\nkept\n```\n```python\nb()\n```\nafter"
+    )
+    assert parse(text).thought == "First\nlook.\n\nNo.\n\n```text\nkept\n```"

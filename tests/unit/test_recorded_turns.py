@@ -1,0 +1,110 @@
+"""What three real models wrote, read by the fenced format. The code is only parsed, never run.
+
+The turns lie beside the repository and are not part of it; without them the tests are skipped.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kernel_agent.errors import FormatError
+from kernel_agent.formats import parse
+from kernel_agent.formats.source import compile_error
+from kernel_agent.records import Code
+
+FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "recorded-turns"
+MODELS = ["CodeActAgent-Mistral-7b-v0.1", "OpenCodeInterpreter-DS-6.7B", "gpt-4-0613"]
+EVERY = 3  # one episode in three of each model: all of them take more than two seconds
+
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason="the folder with recorded turns is not beside the repository"
+)
+
+
+@cache
+def read_turns(model):
+    """Return each different turn of a model with the action that is read, or the error."""
+    with gzip.open(FOLDER / f"{model}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        episodes = [json.loads(line) for line in lines][::EVERY]
+    texts = {t["content"] for e in episodes for t in e["turns"] if t["role"] == "assistant"}
+    return [(text, outcome(text)) for text in sorted(texts)]
+
+
+def outcome(text):
+    try:
+        return parse(text)
+    except FormatError as error:
+        return error
+
+
+def has_delimiter(text):
+    return "<execute>" in text or "```python\n" in text
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_single_closed_block_is_read_character_by_character(model):
+    """Exactly what stands between the delimiters is what would be run."""
+    seen = 0
+    for text, action in read_turns(model):
+        bodies = re.findall(r"<execute>(.*?)</execute>", text, re.DOTALL)
+        bodies += re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        delimiters = text.count("<execute>") + text.count("```")
+        if len(bodies) == 1 and delimiters <= 2 and compile_error(bodies[0].strip()) is None:
+            seen += 1
+            assert isinstance(action, Code), text
+            assert action.source == bodies[0].strip()
+    assert seen > 100
+
+
+@pytest.mark.parametrize(("model", "share"), list(zip(MODELS, [0.93, 0.92, 1.0], strict=True)))
+def test_nearly_every_turn_with_code_is_extracted(model, share):
+    """The rest was cut off or is no Python, and is reported as that and not as missing."""
+    delimited = [action for text, action in read_turns(model) if has_delimiter(text)]
+    errors = [action for action in delimited if isinstance(action, FormatError)]
+    assert {error.kind for error in errors} <= {"truncated", "syntax"}
+    assert 1 - len(errors) / len(delimited) >= share
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_turn_without_a_delimiter_is_code_as_a_whole_or_nothing(model):
+    """Answers and prose are never run; bare code that compiles as a whole is."""
+    for text, action in read_turns(model):
+        if "<execute>" not in text and "```" not in text:
+            rest = text.removeprefix("Assistant:").strip()
+            assert isinstance(action, Code) == is_program(rest)
+            assert not isinstance(action, Code) or action.source == rest
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_read_is_never_more_than_one_delimited_piece(model):
+    """No reply's blocks are joined, and neither tags nor role labels are taken for code."""
+    for text, action in read_turns(model):
+        if isinstance(action, Code):
+            assert action.source in text
+            assert not re.search(r"^(</?\w+>|Assistant:|```)", action.source, re.MULTILINE)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_block_that_was_cut_off_is_never_run(model):
+    """In these records every open block at the end was cut by a limit; many still compile."""
+    for text, action in read_turns(model):
+        opened = text.rfind("<execute>")
+        if opened > text.rfind("</") and not re.search(r"</\w+\s*$", text):
+            assert isinstance(action, FormatError)
+            assert action.kind == "truncated"
+
+
+def is_program(text):
+    if compile_error(text) is not None:
+        return False
+    statements = ast.parse(text).body
+    return not all(
+        isinstance(s, ast.Expr) and not isinstance(s.value, ast.Call) for s in statements
+    )
