@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
 import platform
-import re
 import secrets
-import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kernel_agent.agent import Agent, now
+from kernel_agent.background import LoopThread
 from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
@@ -52,16 +49,14 @@ from kernel_agent.records import (
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
+from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
 
 if TYPE_CHECKING:
     from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
-    from kernel_agent.models.usage import Prices
 
-NOTEBOOK_NAME = "run.ipynb"
 PACKAGES = ("kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib")
-MAX_FILES = 1000  # files made by a run that its last record names
 NOT_SANDBOXED = (
     "NOT SANDBOXED: code written by the model runs with your rights on this machine "
     "(files, network, processes)."
@@ -155,7 +150,7 @@ class Session:
         self.budget = budget or _budget(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
         self.tools = as_tools(tools)
-        self.out = Path(out) if out is not None else _new_folder(title)
+        self.out = Path(out) if out is not None else new_folder(title)
         self._data = data
         self._model: Model | None = None if isinstance(model, str) else model
         self._on_event = on_event or (lambda _event: None)
@@ -169,7 +164,7 @@ class Session:
         self._meter: Meter | None = None
         self._steps = 0
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: _LoopThread | None = None
+        self._thread: LoopThread | None = None
         self._closed = False
 
     # --- what the front ends show ----------------------------------------------------------
@@ -227,10 +222,11 @@ class Session:
 
     async def _start(self) -> None:
         from kernel_agent.formats import get_format
+        from kernel_agent.models.choose import choose_model
 
         self._format = get_format(self.config.format)
         if self._model is None:
-            self._model = await make_model(self.config, self._format, self._tell)
+            self._model = await choose_model(self.config, self._format, self._tell)
         await asyncio.to_thread(self._make_folder)
         self._trace = TraceWriter(self.trace_path)
         stubs = "\n\n".join(tool.stub for tool in self.tools)
@@ -309,7 +305,7 @@ class Session:
             raise UsageError("the session is busy with another run")
         tell = on_event or self._on_event
         await self._revive(tell)
-        before = self._listing()
+        before = files_made(self.out)
         agent = self._make_agent(budget or self.budget, tell)
         self._agent = agent
         start = self._run_start(task, budget or self.budget)
@@ -466,31 +462,11 @@ class Session:
             notebook=notebook,
             sandbox=self.sandbox,
             files=tuple(
-                name for name, changed in self._listing().items() if before.get(name) != changed
+                name
+                for name, changed in files_made(self.out).items()
+                if before.get(name) != changed
             ),
         )
-
-    def _listing(self) -> dict[str, int]:
-        """Return the files in the folder that are not ours, with their time of change.
-
-        No link is followed: the kernel may have made it.
-        """
-        found: dict[str, int] = {}
-        ours = {FILE_NAME, NOTEBOOK_NAME}
-        for folder, folders, names in os.walk(self.out, followlinks=False):
-            relative = Path(folder).relative_to(self.out)
-            at_top = relative == Path()
-            folders[:] = [
-                f for f in folders if not f.startswith(".") and not (at_top and f == "data")
-            ]
-            for name in sorted(names):
-                if name.startswith(".") or (at_top and name in ours) or len(found) >= MAX_FILES:
-                    continue
-                try:
-                    found[str(relative / name)] = os.lstat(Path(folder) / name).st_mtime_ns
-                except OSError:  # it is gone again
-                    continue
-        return found
 
     def _tell(self, event: Event) -> None:
         self._on_event(event)
@@ -528,11 +504,11 @@ class Session:
         thread = self._on_own_thread()
         return thread.result(make(), on_interrupt=self.stop)
 
-    def _on_own_thread(self) -> _LoopThread:
+    def _on_own_thread(self) -> LoopThread:
         if self._thread is None:
             if self._loop is not None:
                 raise UsageError("this session runs on your event loop: await session.run(…)")
-            self._thread = _LoopThread()
+            self._thread = LoopThread()
             try:
                 self._thread.result(self.start())
             except BaseException:
@@ -541,138 +517,7 @@ class Session:
         return self._thread
 
 
-class _LoopThread:
-    """An event loop in a thread, for callers that have none."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(
-            target=self._loop.run_forever, name="kernel-agent", daemon=True
-        )
-        self._thread.start()
-
-    def result(
-        self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None
-    ) -> T:
-        """Run the coroutine there and wait for it here."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            if on_interrupt is None:
-                future.cancel()
-                raise
-            on_interrupt()
-            return future.result()
-
-    def end(self) -> None:
-        """Stop the loop and wait for the thread."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
 # --- from settings to parts ----------------------------------------------------------------------
-
-
-async def make_model(config: Config, format: Format, tell: Callable[[Event], None]) -> Model:  # noqa: A002 - the project's word
-    """Return the model that the settings name.
-
-    Parameters
-    ----------
-    config
-        ``model``: ``offline``, ``scripted:FILE``, or a name at the endpoint. None: what the
-        endpoint serves if a key or a base URL is set, else ``offline``.
-    format
-        The offline analyst writes its replies in it.
-    tell
-        Told which model was chosen, when none was named.
-
-    Raises
-    ------
-    UsageError
-        The caller's: no model is named and the endpoint serves several, or the script cannot be
-        read, or a cost limit is set without prices.
-    """
-    name = config.model
-    if name is None and (config.base_url or os.environ.get(config.api_key_env)):
-        name = await _served_model(config, tell)
-    if name is None:
-        tell(Notice(text="No model is configured: the offline analyst answers (rules, no model)."))
-    if name in (None, "offline"):
-        from kernel_agent.models.offline import OfflineAnalyst
-
-        return OfflineAnalyst(format)
-    assert name is not None
-    prices = _prices(config, name)
-    if name.startswith("scripted:"):
-        from kernel_agent.models.scripted import ScriptedModel
-
-        return ScriptedModel.from_file(name.removeprefix("scripted:"), prices=prices)
-    from kernel_agent.models.openai import OpenAIModel
-
-    return OpenAIModel(
-        name,
-        timeout_s=config.request_timeout_s,
-        max_retries=config.max_retries,
-        stream=config.stream,
-        prices=prices,
-        accepts_images=config.accepts_images,
-        extra_body=config.extra_body,
-        **_address(config),
-    )
-
-
-def _address(config: Config) -> dict[str, Any]:
-    """Return where the endpoint is and how to be let in.
-
-    The key's variable is looked up here, so that no other variable's key ever goes there.
-    """
-    return {
-        "base_url": config.base_url,
-        "api_key": os.environ.get(config.api_key_env, ""),
-        "headers": config.headers,
-    }
-
-
-async def _served_model(config: Config, tell: Callable[[Event], None]) -> str:
-    """Return the one model that the endpoint serves, because the user named none."""
-    from kernel_agent.models.endpoint import Endpoint
-
-    endpoint = Endpoint(timeout_s=30.0, connect_timeout_s=10.0, **_address(config))
-    try:
-        names = await endpoint.models()
-    finally:
-        await endpoint.close()
-    if len(names) > 1:
-        some = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
-        raise UsageError(
-            f"{endpoint} serves {len(names)} models: choose one with --model NAME ({some})"
-        )
-    name = names[0] if names else "default"
-    tell(Notice(text=f"No model was named: asking {endpoint} for {name!r}."))
-    return name
-
-
-def _prices(config: Config, name: str) -> Prices | None:
-    from kernel_agent.models.usage import Prices
-
-    price = config.prices.get(name)
-    if price is None:
-        if config.max_cost is not None:
-            raise UsageError(
-                f'a cost limit needs prices: configure [prices."{name}"] with prompt and '
-                "completion, in US dollars per million tokens"
-            )
-        return None
-    try:
-        return Prices(
-            prompt_per_million=price["prompt"],
-            completion_per_million=price["completion"],
-            cached_per_million=price.get("cached"),
-        )
-    except KeyError as error:
-        raise UsageError(f"the prices of {name} lack {error}") from None
 
 
 async def _prepare(model: Model) -> None:
@@ -698,15 +543,6 @@ def _sandbox_level(asked: str) -> str:
         f"the sandbox level {asked!r} is not available in this version: use --sandbox none, "
         "which does not protect this machine"
     )
-
-
-def _new_folder(title: str) -> Path:
-    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40].strip("-") or "run"
-    base = Path("runs") / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{slug}"
-    folder, number = base, 2
-    while folder.exists():
-        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return folder
 
 
 def _versions() -> dict[str, str]:

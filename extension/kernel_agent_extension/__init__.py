@@ -1,4 +1,4 @@
-"""The notebook front end: ``%load_ext kernel_agent`` brings the magics ``%agent`` and ``%%agent``."""
+"""The notebook front end: ``%load_ext kernel_agent`` brings ``%agent`` and ``%%agent``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def load(ipython: Any) -> None:
-    """Register the magics; called by IPython through :func:`kernel_agent.load_ipython_extension`."""
+    """Register the magics; called through :func:`kernel_agent.load_ipython_extension`."""
     from kernel_agent_extension.magics import AgentMagics
 
     ipython.register_magics(AgentMagics(ipython))

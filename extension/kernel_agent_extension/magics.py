@@ -1,4 +1,4 @@
-"""``%agent TASK``: a question from a notebook cell, its steps as plain text, its figures, its answer.
+"""``%agent TASK``: a question from a notebook cell; steps, figures and answer below it.
 
 All calls of a notebook share one session, so that a later question builds on an earlier one. The
 session's code runs in a kernel of its own, not in the notebook's. Nothing of what a model or that
@@ -109,7 +109,7 @@ def _whole(text: str) -> int:
 
 
 @magics_class
-class AgentMagics(Magics):  # type: ignore[misc]  # IPython has no types
+class AgentMagics(Magics):
     """The magics of one notebook, and the session behind them.
 
     Parameters
@@ -124,7 +124,7 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython has no types
         self._chosen = Request(task="")
         atexit.register(self._close)
 
-    @line_cell_magic  # type: ignore[untyped-decorator]  # IPython has no types
+    @line_cell_magic
     def agent(self, line: str, cell: str | None = None) -> Run | None:
         """Ask about your data; ``%agent`` alone explains how."""
         request = read_request(line, cell)
@@ -145,7 +145,7 @@ class AgentMagics(Magics):  # type: ignore[misc]  # IPython has no types
         view.show(paths(run))
         return run
 
-    def _session_for(self, request: Request, view: PlainView) -> Session:
+    def _session_for(self, request: Request, view: _NotebookView) -> Session:
         """Return the session so far, or a new one when the request cannot be met by it."""
         same = (
             request.data in {(), self._chosen.data}
@@ -213,7 +213,8 @@ def display_figure(output: OutputDict) -> None:
             continue
         if picture.startswith(signature):
             clean = base64.b64encode(picture).decode("ascii")
-            publish_display_data({media_type: clean, "text/plain": "[figure]"})
+            bundle = {media_type: clean, "text/plain": "[figure]"}
+            publish_display_data(bundle)  # type: ignore[no-untyped-call]  # IPython's
             return
 
 

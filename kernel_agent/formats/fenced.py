@@ -116,5 +116,5 @@ def _bare(found: Blocks) -> Code:
             return Code(source=visible, thought=found.marked_thoughts(end))
     told = _MISSING
     if found.languages:
-        told = f"A block tagged {found.languages[-1]} is not run; only Python is. {told}"
+        told = f"A block tagged {found.languages[-1][:20]} is not run; only Python is. {told}"
     raise FormatError("no code in the reply", feedback=told, kind="missing")

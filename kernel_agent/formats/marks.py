@@ -90,10 +90,15 @@ def find_marks(text: str) -> list[Mark]:
         if len(marks) == MAX_MARKS:
             told = f"The reply holds more than {MAX_MARKS:,} delimiters. Write one block of code."
             raise FormatError("too many delimiters", feedback=told, kind="malformed")
-        start, end = match.span()
-        if not (text[start - 1 : start] == "`" == text[end : end + 1]):
+        if not _is_quoted(text, *match.span()):
             marks.append(_mark(match))
     return marks
+
+
+def _is_quoted(text: str, start: int, end: int) -> bool:
+    """Whether a tag stands in backticks, and not between two fences."""
+    before, after = text[max(start - 3, 0) : start], text[end : end + 1]
+    return before.endswith("`") and after == "`" and before != "```"
 
 
 def code_tag_at_start(text: str) -> re.Match[str] | None:

@@ -146,7 +146,7 @@ class Trials:
 
     def affords(self, chars: int) -> bool:
         """Whether a guess of this length can still be paid."""
-        return self._attempts > 0 and chars <= self._chars
+        return self._attempts > 0 and chars <= min(self._chars, MAX_CODE_CHARS)
 
     def compiles(self, source: str) -> bool:
         """Whether the source compiles and holds a statement, as far as the allowance goes."""
@@ -215,8 +215,9 @@ _SHOWN_CHARS = 160  # of a source line: two terminal lines, with the caret in si
 def _describe(error: Exception, source: str) -> str:
     """Return the error as Python shows it: type, message, line number, line and caret."""
     if not isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error or 'the compiler gave up on this source'}"
-    head = f"{type(error).__name__}: {error.msg}"
+        told = str(error) or "the compiler gave up on this source"
+        return f"{type(error).__name__}: {told[:_SHOWN_CHARS]}"
+    head = f"{type(error).__name__}: {error.msg[:_SHOWN_CHARS]}"
     if error.lineno is None:
         return head
     lines = source.splitlines()

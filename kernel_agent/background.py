@@ -1,0 +1,44 @@
+"""An event loop in a thread of its own, for callers that have none or whose own is busy.
+
+Used by the session's synchronous methods and by front ends that must stay responsive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a thread, for callers that have none."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="kernel-agent", daemon=True
+        )
+        self._thread.start()
+
+    def result(
+        self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None
+    ) -> T:
+        """Run the coroutine there and wait for it here."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            if on_interrupt is None:
+                future.cancel()
+                raise
+            on_interrupt()
+            return future.result()
+
+    def end(self) -> None:
+        """Stop the loop and wait for the thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

@@ -1,0 +1,180 @@
+"""``%agent`` in a real notebook kernel, and what its line may hold."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from IPython.core.error import UsageError
+from jupyter_client.manager import start_new_kernel
+from kernel_agent_extension.magics import Request, display_figure, read_request
+from nbclient import NotebookClient
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client")
+
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJg"
+    "gg=="
+)
+
+
+def script(folder: Path, *cells: str, name: str = "script.jsonl") -> str:
+    """Write replies with one cell each, and return the name of the model that plays them back."""
+    replies = [{"content": f"Thinking.\n```python\n{cell}\n```"} for cell in cells]
+    (folder / name).write_text("".join(json.dumps(reply) + "\n" for reply in replies))
+    return f"scripted:{name}"
+
+
+def notebook(folder: Path, *sources: str) -> list[nbformat.NotebookNode]:
+    """Execute a notebook in a folder and return its cells; a failing cell fails the test."""
+    cells = [nbformat.v4.new_code_cell(source) for source in ("%load_ext kernel_agent", *sources)]
+    book = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(book, timeout=60, resources={"metadata": {"path": str(folder)}}).execute()
+    return book.cells[1:]
+
+
+def printed(cell: nbformat.NotebookNode) -> str:
+    return "".join(o.text for o in cell.outputs if o.output_type == "stream")
+
+
+def shown(cell: nbformat.NotebookNode) -> str:
+    return json.dumps(cell.outputs)
+
+
+FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
+HTML = "from IPython.display import HTML, display\ndisplay(HTML('<b onclick=alert(1)>x</b>'))"
+
+
+def test_a_notebook_asks_and_goes_on_with_the_result(tmp_path):
+    """Steps as text, figures as pictures, nothing as HTML; the run is a value."""
+    (tmp_path / "sales.csv").write_text("month,sold\nMay,3\nJune,5\n")
+    model = script(
+        tmp_path,
+        "import pandas as pd\nrows = len(pd.read_csv('data/sales.csv'))\nprint(rows, 'rows')",
+        f"{HTML}\n{FIGURE}",
+        "final_answer(rows)",
+        "final_answer(rows + 1)",
+    )
+    first, second, value, _ = notebook(
+        tmp_path,
+        f"%agent --data sales.csv --model {model} How many months?",
+        "again = %agent And with the next one?",
+        "print(again.status, again.answer, again.notebook.exists())",
+        "%agent",
+    )
+    text = printed(first)
+    assert "NOT SANDBOXED" in text
+    assert "--- Step 1 ---\nThinking.\n    import pandas as pd" in text
+    assert "2 rows" in text
+    assert "\nAnswer\n2\n" in text
+    assert "Notebook: runs/" in text
+    pictures = [o for o in first.outputs if o.output_type == "display_data"]
+    assert [sorted(o.data) for o in pictures] == [["image/png", "text/plain"]]
+    assert "text/html" not in shown(first)
+    assert "\nAnswer\n3\n" in printed(second), "the second question goes on in the same kernel"
+    assert printed(value) == "answered 3 True\n"
+
+
+def test_a_cell_of_the_agent_may_have_many_lines(tmp_path):
+    """The cell is the task, its first line holds the options."""
+    model = script(tmp_path, "final_answer('yes')")
+    helped, asked, wrong = notebook(
+        tmp_path,
+        "%agent",
+        f"%%agent --model {model} --max-steps 3\nIs it\nso?",
+        "try:\n    get_ipython().run_line_magic('agent', '--data missing.csv x --new')\n"
+        "except Exception as error:\n    print(type(error).__name__, error)",
+    )
+    assert "%agent TASK" in printed(helped)
+    assert "Task:  Is it\nso?" in printed(asked)
+    assert "UsageError missing.csv does not exist" in printed(wrong)
+
+
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+def test_interrupting_the_notebook_stops_the_run_and_keeps_the_session(tmp_path):
+    """The stop button ends the run as interrupted, and the next question is answered."""
+    model = script(
+        tmp_path, "print('here')\nimport time\nkept = 7\ntime.sleep(60)", "final_answer(kept)"
+    )
+    manager, client = start_new_kernel(cwd=str(tmp_path))
+    try:
+        client.execute_interactive("%load_ext kernel_agent", timeout=60)
+        texts: list[str] = []
+        acting = threading.Event()
+
+        def listen(message) -> None:
+            texts.append(message["content"].get("text", ""))
+            if "time.sleep(60)" in "".join(texts):
+                acting.set()
+
+        def interrupt() -> None:
+            acting.wait(60)
+            time.sleep(0.5)  # into the cell's sleep
+            manager.interrupt_kernel()
+
+        stopper = threading.Thread(target=interrupt)
+        stopper.start()
+        code = f"run = %agent --model {model} Wait\nprint('STATUS', run.status)"
+        client.execute_interactive(code, output_hook=listen, timeout=60)
+        stopper.join()
+        assert "STATUS interrupted" in "".join(texts)
+        client.execute_interactive(
+            "run = %agent And now?\nprint('ANSWER', run.answer)", output_hook=listen, timeout=60
+        )
+        assert "ANSWER 7" in "".join(texts)
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+# --- what the line may hold --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "request_"),
+    [
+        ("", Request(task="")),
+        ("What's the mean?", Request(task="What's the mean?")),
+        ("How many? --data a.csv", Request(task="How many?", data=("a.csv",))),
+        (
+            "--data 'my sales.csv' --data b.csv Go",
+            Request(task="Go", data=("my sales.csv", "b.csv")),
+        ),
+        ("--model=offline --max-steps 3 Go", Request(task="Go", model="offline", max_steps=3)),
+        ("--new Go on", Request(task="Go on", new=True)),
+        ("a -- b, 5 - 3, x--y", Request(task="a -- b, 5 - 3, x--y")),
+    ],
+)
+def test_options_may_stand_anywhere_in_the_line(line, request_):
+    """And whatever is no option is the task."""
+    assert read_request(line) == request_
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [("--dta a.csv Go", "no option --dta"), ("Go --data", "needs a value"),
+     ("--max-steps many Go", "whole number")],
+)  # fmt: skip
+def test_wrong_use_is_one_line(line, fault):
+    """With what to write instead."""
+    with pytest.raises(UsageError, match=fault) as caught:
+        read_request(line)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_figure_is_shown_only_if_it_is_one(monkeypatch):
+    """A script that calls itself a PNG stays out of the notebook."""
+    import IPython.display
+
+    published = []
+    monkeypatch.setattr(IPython.display, "publish_display_data", published.append)
+    for data in ("PHNjcmlwdD4=", "not base64!", 7, None, ["x"]):
+        display_figure({"output_type": "display_data", "data": {"image/png": data}})
+    display_figure({"output_type": "display_data", "data": "<script>"})
+    assert published == []
+    display_figure(
+        {"output_type": "display_data", "data": {"image/png": PNG, "text/html": "<script>"}}
+    )
+    assert published == [{"image/png": PNG, "text/plain": "[figure]"}]
