@@ -49,6 +49,32 @@ _OPTION = re.compile(r"""(?:^|(?<=\s))--([a-z][\w-]*)(?:(?:=|\s+)("[^"]*"|'[^']*
 _SIGNATURES = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 
 
+_LINE = re.compile(r"(?P<before>[ \t]*(?:[^\s%#=][^%#=]*=[ \t]*)?)%agent[ \t]+(?P<task>\S.*)")
+
+
+def keep_questions(lines: list[str]) -> list[str]:
+    """Make the calls of ``%agent`` plain Python before IPython reads the cell.
+
+    IPython takes any line that ends in ``word?`` for a call for help, and an apostrophe for the
+    beginning of a string; both are usual in a question. Registered as an input transformer.
+
+    Examples
+    --------
+    >>> keep_questions(["x = %agent What's this?\\n"])
+    ['x = get_ipython().run_line_magic(\'agent\', "What\'s this?")\\n']
+    """
+    if lines and lines[0].startswith("%%"):
+        return lines
+    return [_called(line) for line in lines]
+
+
+def _called(line: str) -> str:
+    match = _LINE.match(line.rstrip())
+    if match is None:
+        return line
+    return f"{match['before']}get_ipython().run_line_magic('agent', {match['task']!r})\n"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What a line or cell asks for."""
@@ -122,6 +148,7 @@ class AgentMagics(Magics):
         super().__init__(shell)
         self._session: Session | None = None
         self._chosen = Request(task="")
+        shell.input_transformers_cleanup.append(keep_questions)
         atexit.register(self._close)
 
     @line_cell_magic

@@ -8,8 +8,9 @@ from pathlib import Path
 import nbformat
 import pytest
 from IPython.core.error import UsageError
+from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_client.manager import start_new_kernel
-from kernel_agent_extension.magics import Request, display_figure, read_request
+from kernel_agent_extension.magics import Request, display_figure, keep_questions, read_request
 from nbclient import NotebookClient
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client")
@@ -127,6 +128,39 @@ def test_interrupting_the_notebook_stops_the_run_and_keeps_the_session(tmp_path)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+@pytest.mark.parametrize(
+    ("cell", "asked"),
+    [
+        ("%agent How many months?", ["How many months?"]),
+        ("%agent What's sold most?", ["What's sold most?"]),
+        ("run = %agent How many??", ["How many??"]),
+        ("for y in (1, 2):\n    r[y] = %agent And in {y}?", ["And in {y}?"] * 2),
+        ("a.b = %agent Yes?  ", ["Yes?"]),
+        ("# %agent no?\nx = 5 % agent", []),
+        ("%agent", [""]),
+    ],
+)
+def test_a_question_may_end_in_a_question_mark(cell, asked):
+    """Which IPython alone would take for a call for help."""
+    manager = TransformerManager()
+    manager.cleanup_transforms.append(keep_questions)
+    calls = []
+
+    class Shell:
+        def run_line_magic(self, name: str, line: str) -> None:
+            calls.append(line)
+
+    names = {"get_ipython": Shell, "r": {}, "a": type("A", (), {}), "agent": 2}
+    exec(manager.transform_cell(cell), names)
+    assert calls == asked
+
+
+def test_help_on_the_magic_itself_still_works():
+    """``%agent?`` is IPython's, and so is the body of a cell magic."""
+    assert keep_questions(["%agent?\n"]) == ["%agent?\n"]
+    assert keep_questions(["%%agent\n", "%agent x?\n"]) == ["%%agent\n", "%agent x?\n"]
 
 
 # --- what the line may hold --------------------------------------------------------------------
