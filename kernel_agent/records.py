@@ -346,7 +346,6 @@ class RunStop:
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
     time: str = ""
-    files: tuple[str, ...] = ()
 
 
 Record: TypeAlias = RunStart | Step | RunStop

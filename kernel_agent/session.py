@@ -240,6 +240,10 @@ class Session:
     def _make_folder(self) -> None:
         from kernel_agent.inputs import place
 
+        if self.trace_path.exists():
+            raise InputError(
+                f"{self.out} holds an earlier session already: name another folder with --out"
+            )
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:

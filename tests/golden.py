@@ -231,7 +231,6 @@ def records() -> tuple[Record, ...]:
             steps=7,
             seconds=12.5,
             usage=Usage(prompt_tokens=100, completion_tokens=20, calls=8),
-            files=("plot.png",),
         ),
         start("two", "How many rows?"),
         step(

@@ -53,15 +53,15 @@ _LINE = re.compile(r"(?P<before>[ \t]*(?:[^\s%#=][^%#=]*=[ \t]*)?)%agent[ \t]+(?
 
 
 def keep_questions(lines: list[str]) -> list[str]:
-    """Make the calls of ``%agent`` plain Python before IPython reads the cell.
+    r"""Make the calls of ``%agent`` plain Python before IPython reads the cell.
 
     IPython takes any line that ends in ``word?`` for a call for help, and an apostrophe for the
     beginning of a string; both are usual in a question. Registered as an input transformer.
 
     Examples
     --------
-    >>> keep_questions(["x = %agent What's this?\\n"])
-    ['x = get_ipython().run_line_magic(\'agent\', "What\'s this?")\\n']
+    >>> keep_questions(["x = %agent What's this?\n"])
+    ['x = get_ipython().run_line_magic(\'agent\', "What\'s this?")\n']
     """
     if lines and lines[0].startswith("%%"):
         return lines
@@ -149,6 +149,8 @@ class AgentMagics(Magics):
         self._session: Session | None = None
         self._chosen = Request(task="")
         shell.input_transformers_cleanup.append(keep_questions)
+        # The full record of a run, as it would be printed below each cell, is long.
+        shell.display_formatter.formatters["text/plain"].for_type(Run, _print_run)
         atexit.register(self._close)
 
     @line_cell_magic
@@ -243,6 +245,10 @@ def display_figure(output: OutputDict) -> None:
             bundle = {media_type: clean, "text/plain": "[figure]"}
             publish_display_data(bundle)  # type: ignore[no-untyped-call]  # IPython's
             return
+
+
+def _print_run(run: Run, printer: Any, _cycle: bool) -> None:  # noqa: FBT001 - IPython's protocol
+    printer.text(f"<Run {run.run_id}: {run.status}, {len(run.steps)} steps, {run.seconds:.1f} s>")
 
 
 def _budget(session: Session, request: Request) -> Budget | None:

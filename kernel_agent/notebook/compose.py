@@ -373,7 +373,6 @@ def _run_metadata(run: _Run) -> dict[str, Any]:
         "seconds": stop.seconds if stop else None,
         "usage": _usage(stop.usage) if stop else None,
         "answered": stop is not None and stop.status is ExitStatus.ANSWERED,
-        "files": list(stop.files) if stop else [],
     }
 
 

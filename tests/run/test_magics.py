@@ -1,19 +1,16 @@
 """``%agent`` in a real notebook kernel, and what its line may hold."""
 
+import asyncio
 import json
-import threading
-import time
 from pathlib import Path
 
 import nbformat
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import TransformerManager
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import start_new_async_kernel
 from kernel_agent_extension.magics import Request, display_figure, keep_questions, read_request
 from nbclient import NotebookClient
-
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:jupyter_client")
 
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJg"
@@ -32,7 +29,8 @@ def notebook(folder: Path, *sources: str) -> list[nbformat.NotebookNode]:
     """Execute a notebook in a folder and return its cells; a failing cell fails the test."""
     cells = [nbformat.v4.new_code_cell(source) for source in ("%load_ext kernel_agent", *sources)]
     book = nbformat.v4.new_notebook(cells=cells)
-    NotebookClient(book, timeout=60, resources={"metadata": {"path": str(folder)}}).execute()
+    client = NotebookClient(book, timeout=60, resources={"metadata": {"path": str(folder)}})
+    asyncio.run(client.async_execute())
     return book.cells[1:]
 
 
@@ -93,41 +91,38 @@ def test_a_cell_of_the_agent_may_have_many_lines(tmp_path):
     assert "UsageError missing.csv does not exist" in printed(wrong)
 
 
-@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
-def test_interrupting_the_notebook_stops_the_run_and_keeps_the_session(tmp_path):
+async def test_interrupting_the_notebook_stops_the_run_and_keeps_the_session(tmp_path):
     """The stop button ends the run as interrupted, and the next question is answered."""
     model = script(
         tmp_path, "print('here')\nimport time\nkept = 7\ntime.sleep(60)", "final_answer(kept)"
     )
-    manager, client = start_new_kernel(cwd=str(tmp_path))
+    texts: list[str] = []
+    acting = asyncio.Event()
+
+    def listen(message) -> None:
+        texts.append(message["content"].get("text", ""))
+        if "time.sleep(60)" in "".join(texts):
+            acting.set()
+
+    async def execute(code: str) -> None:
+        await client.execute_interactive(code, output_hook=listen, timeout=60)
+
+    async def interrupt() -> None:
+        await acting.wait()
+        await asyncio.sleep(0.5)  # into the cell's sleep
+        await manager.interrupt_kernel()
+
+    manager, client = await start_new_async_kernel(cwd=str(tmp_path))
     try:
-        client.execute_interactive("%load_ext kernel_agent", timeout=60)
-        texts: list[str] = []
-        acting = threading.Event()
-
-        def listen(message) -> None:
-            texts.append(message["content"].get("text", ""))
-            if "time.sleep(60)" in "".join(texts):
-                acting.set()
-
-        def interrupt() -> None:
-            acting.wait(60)
-            time.sleep(0.5)  # into the cell's sleep
-            manager.interrupt_kernel()
-
-        stopper = threading.Thread(target=interrupt)
-        stopper.start()
+        await execute("%load_ext kernel_agent")
         code = f"run = %agent --model {model} Wait\nprint('STATUS', run.status)"
-        client.execute_interactive(code, output_hook=listen, timeout=60)
-        stopper.join()
+        await asyncio.gather(execute(code), interrupt())
         assert "STATUS interrupted" in "".join(texts)
-        client.execute_interactive(
-            "run = %agent And now?\nprint('ANSWER', run.answer)", output_hook=listen, timeout=60
-        )
+        await execute("run = %agent And now?\nprint('ANSWER', run.answer)")
         assert "ANSWER 7" in "".join(texts)
     finally:
         client.stop_channels()
-        manager.shutdown_kernel(now=True)
+        await manager.shutdown_kernel(now=True)
 
 
 @pytest.mark.parametrize(

@@ -226,3 +226,13 @@ def test_each_line_of_the_trace_is_json_with_its_version(tmp_path: Path) -> None
         (1, "Step"),
         (1, "RunStop"),
     ]
+
+
+async def test_a_folder_that_holds_a_session_is_not_mixed_with_another(tmp_path: Path) -> None:
+    async with make([cell("final_answer(1)")], tmp_path) as session:
+        await session.run("One?")
+    before = session.trace_path.read_bytes()
+    with pytest.raises(InputError, match="--out"):
+        async with make([cell("final_answer(2)")], tmp_path):
+            pass
+    assert session.trace_path.read_bytes() == before

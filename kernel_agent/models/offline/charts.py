@@ -27,9 +27,9 @@ def bars(values: str, title: str, *, x: str, y: str, line: bool) -> str:
     )
 
 
-def groups(values: str, title: str, by: tuple[Group, ...], measure: Column, word: str) -> str:
+def groups(values: str, title: str, by: tuple[Group, ...], measure: Column, what: str) -> str:
     """Return the chart of an aggregate by one or two groups."""
-    label = f"{word} {with_unit(measure)}"
+    label = f"{what} ({measure.unit})" if measure.unit else what
     if len(by) == 2:
         return (
             f"{START_CHART}\n{values}.unstack().head(20).plot.bar(ax=ax, rot=0)\n"

@@ -10,7 +10,7 @@ from kernel_agent.models.offline.words import MONTHS, TELLING
 
 _SIGNS = {">": "above", "<": "below", ">=": "at least", "<=": "at most"}
 _WHEN = {"==": "in", "<": "before", ">": "after", ">=": "since", "<=": "until"}
-_SKIPPED = ("verb", "noun", "which", "ask")
+_SKIPPED = ("verb", "noun", "which", "ask", "context")
 
 
 class NotUnderstood(Exception):
@@ -140,8 +140,17 @@ class Reader:
         """Whether a place holds a column whose values make groups."""
         return self.kind(at) == "col" and any(_fits(c, "groups") for c in self.mentions[at].columns)
 
-    def by_hint(self, about: str) -> Column:
-        """Return the one numeric column that an adjective such as “heaviest” is about."""
+    def by_hint(self, about: str, named: int | None = None) -> Column:
+        """Return the one numeric column that an adjective such as “heaviest” is about.
+
+        A column that is named beside it (“bills longer than”) comes first, if the adjective fits.
+        """
+        if named is not None and self.is_numeric(named) and named not in self.used:
+            hints = set(map(canonical, about.split()))
+            near = [c for c in self.mentions[named].columns if hints & set(map(canonical, c.words))]
+            if len(near) == 1:
+                self.use(named)
+                return near[0]
         words = [canonical(w) for w in about.split()]
         extremes = {"maximum", "minimum"} & set(words)
         main = set(words) - extremes
@@ -222,9 +231,7 @@ class Reader:
         self.use(at, *range(at + 1, place))
         number, unit, behind = self._number_at(place)
         if about:
-            column = self.by_hint(about)
-            if self.is_numeric(before) and column in self.mentions[before].columns:
-                self.use(before)
+            column = self.by_hint(about, before)
         elif self.is_numeric(before) and before not in self.used:
             column = self.resolve(before, "numeric")
             self.use(before)

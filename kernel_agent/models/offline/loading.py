@@ -156,7 +156,7 @@ def _remedy(
     if table is not None:
         if table.odd_index and not text:
             return replace(reading, reset_index=True) if not reading.reset_index else None
-        if text and not reading.options and len(table.columns) == 1:
+        if text and len(table.columns) == 1 and not any("sep" in o for o in reading.options):
             return _separated(reading, table.columns[0].name)
         if table.odd_index:
             raise ModelError(

@@ -375,8 +375,10 @@ def _single(tokens: Sequence[Token], at: int, table: Table) -> Mention:
         return replace(base, kind="monthname", number=float(MONTHS.index(token.low) + 1))
     if _is_row_noun(token.low, table):
         return replace(base, kind="noun")
-    if token.low in STOP or token.low in _context(table):
+    if token.low in STOP:
         return replace(base, kind="stop")
+    if token.low in _context(table):
+        return replace(base, kind="context")
     if token.low in _PERIOD_NOUNS:
         return replace(base, kind="periodnoun", meaning=_PERIOD_NOUNS[token.low])
     return base

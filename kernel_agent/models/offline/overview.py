@@ -46,7 +46,8 @@ def overview(name, table, question=""):
     if table.shape[1] > 60:  # only the columns that the question may mean are looked at closely
         squeezed = question.replace(" ", "")
         words = {c: str(c).lower().replace("_", " ").split() for c in table}
-        close = [c for c in table if any(w[:5] in squeezed for w in words[c] if len(w) > 2)][:40]
+        close = [c for c in table if any(w[:5] in squeezed for w in words[c] if len(w) > 2)]
+        close = close[:40] or list(table)[:20]
         print(f"Other columns: {json.dumps([c for c in table if c not in close])[:3000]}")
         table = table[close]
     room = max(24, 4500 // max(1, table.shape[1]) - 60)

@@ -15,7 +15,7 @@ from kernel_agent.models.offline.mentions import canonical, day_column, mentions
 from kernel_agent.models.offline.schema import Column, Table, plural, singular
 from kernel_agent.models.offline.words import ADDITIVE, TELLING
 
-_WEAK = {"verb", "which", "ask", "noun", "and", "from", "list"}
+_WEAK = {"verb", "which", "ask", "noun", "and", "from", "list", "context"}
 _PARTS = {"year", "month", "quarter", "week", "day", "weekday"}
 
 
@@ -64,6 +64,8 @@ class Question:
         Misspelt words and how they were read.
     noun
         What the question calls the rows, in the plural.
+    single
+        Whether it only makes sense when every group has one row, which a look has to show.
     """
 
     kind: str
@@ -77,6 +79,7 @@ class Question:
     stated: bool = True
     readings: tuple[str, ...] = ()
     noun: str = "rows"
+    single: bool = False
 
 
 def understand(text: str, table: Table) -> Question:
@@ -115,6 +118,7 @@ class _Asker(Reader):
     groups: tuple[Group, ...] = ()
     n: int = 0
     direction: str = ""
+    counting: bool = False
 
     def read(self) -> Question:
         self._top_n()
@@ -252,6 +256,8 @@ class _Asker(Reader):
             before = self.step(at, -1, ("verb", "ask", "num", "distinct", "noun"))
             asked = self.kind(before) in ("which", "sup", "hint", "list", "common")
             asked = asked or before < 0 or self.kind(at - 1) == "which"
+            if self.kind(before) in ("sup", "hint") and not self.n and self.is_numeric(at):
+                continue  # “the highest rating”, where one of several ratings is a text
             if asked and self.is_group(at) and not self._numeric_only(at):
                 return at
         return None
@@ -327,6 +333,8 @@ class _Asker(Reader):
         return any(self.is_numeric(a) and self.is_numeric(b) for a, b in around)
 
     def _correlates(self, columns: list[Column]) -> Question:
+        if self.table.others:
+            raise NotUnderstood("correlations among more than 60 columns")
         if columns and not columns[0].numeric:
             raise NotUnderstood(f"a correlation with {columns[0].name}, which is not a number")
         return self._question("correlates", measures=tuple(columns))
@@ -335,28 +343,29 @@ class _Asker(Reader):
         places = self.places("share")
         if not places:
             return None
+        rate = any(self.mentions[at].text.lower() == "rate" for at in places)
         self.use(*places)
         self.use_all("compare")
         self._use_dependent_counts()
         if any(self.is_numeric(at) and not self._truth_at(at) for at in self.places("col")):
             return self._share_of_sum()
         loose = [at for at in self.places("col") if not self._truth_at(at)]
-        if loose and not self.filters and not self.has("sup", "hint", "agg"):
+        if loose and not rate and not self.filters and not self.has("sup", "hint", "agg"):
             column = self.resolve(loose[0], "groups")
             self.use(loose[0])
             self._add_group(Group(column=column))
         if self.groups and not self.filters and not self.places("col"):
             if len(self.groups) > 1:
                 raise NotUnderstood("the share of what, by two groups")
+            if rate:
+                raise NotUnderstood("the rate of what")
             return self._question("shares")
-        before = len(self.filters)
         self.truths()
         if not self.filters:
             raise NotUnderstood("the share of what")
         if len(self.groups) > 1:
             raise NotUnderstood("a share by two groups")
-        rate = len(self.filters) > before and before == 0
-        target, base = self._target_and_base(rate=rate)
+        target, base = self._target_and_base()
         return self._question("share", filters=target, base=base)
 
     def _truth_at(self, at: int) -> bool:
@@ -374,7 +383,7 @@ class _Asker(Reader):
             raise NotUnderstood("the share of a column's total needs one column and “by” a group")
         return self._question("share_of_sum", measures=measures, stats=("sum",))
 
-    def _target_and_base(self, *, rate: bool) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
+    def _target_and_base(self) -> tuple[tuple[Filter, ...], tuple[Filter, ...]]:
         """Split conditions into what has the share and what it is the share of.
 
         “What share of Adelie penguins *are* female”: the base stands before the verb. “The share
@@ -406,7 +415,8 @@ class _Asker(Reader):
         if len(target) == 1:
             return target, timed
         truths = tuple(f for f in filters if f.column.truth)
-        if rate and len(truths) == 1:
+        last = truths and (truths[0] is filters[-1] or self.kind(truths[0].at - 1) == "verb")
+        if len(truths) == 1 and last:  # “what percentage of women survived”
             return truths, tuple(f for f in filters if f not in truths)
         raise NotUnderstood("which of the conditions is the share and which is the whole")
 
@@ -429,6 +439,8 @@ class _Asker(Reader):
     def _extreme(self) -> Question | None:
         """Read superlatives: of rows, of groups, of counts, or of a column alone."""
         places = self.places("sup", "hint")
+        if self.has("which", "whenwas") and not places:
+            places = self.places("comparative")
         if not places:
             return None
         if len(places) > 1:
@@ -443,7 +455,7 @@ class _Asker(Reader):
         when = self._when_group()
         entity = self._label_or_group() if when is None else None
         group = self.resolve(entity, "groups") if entity is not None else None
-        counted = self._counted(at, entity)
+        counted = self._counted(at, entity, when)
         if entity is not None:
             self.use(entity)
         if counted is not None:
@@ -463,11 +475,11 @@ class _Asker(Reader):
             return self._period(word, trend=False)
         return Group(column=self.time_column(), part="")
 
-    def _counted(self, at: int, entity: int | None) -> str | None:
+    def _counted(self, at: int, entity: int | None, when: Group | None) -> str | None:
         """Say what “the most …” counts: ``rows``, a column's name, or None for a measure."""
         if self.has("count") and not any(self.is_numeric(p) for p in self.places("col")):
             self.use_all("count")
-        elif not (self.kind(at + 1) in ("noun", "val") and entity is not None):
+        elif not (self.kind(at + 1) in ("noun", "val") and (entity is not None or when)):
             if self.kind(at + 1) != "col" or at + 1 == entity or self.is_numeric(at + 1):
                 self.use_all("count")
                 return None
@@ -544,9 +556,11 @@ class _Asker(Reader):
             return self._extreme_plain(measure, stats)
         if measure.temporal:
             raise NotUnderstood("the latest or earliest of a group")
-        additive = bool(ADDITIVE & {singular(w) for w in measure.words})
-        additive = additive and not TELLING & set(measure.words)
+        additive = _additive(measure)
         if not stats and self.n > 1 and not additive:
+            if self.filters and not target.part:
+                # Where the rows left have one of each, they can be ranked; solve() looks.
+                return self._question("rows", measures=(measure,), groups=(target,), single=True)
             raise NotUnderstood(
                 f"whether groups rank by their average, total or highest {measure.label}"
             )
@@ -707,6 +721,7 @@ class _Asker(Reader):
         if not places or self.has("agg"):
             if self.has("agg"):
                 self.use(*places)  # “the average number of siblings”
+                self.counting = True
             return None
         self.use(*places)
         if len(places) > 1:
@@ -715,6 +730,8 @@ class _Asker(Reader):
         if loose and loose[0] < places[0]:
             raise NotUnderstood(f"“{self.mentions[loose[0]].text}” in this place")
         if not loose:
+            if self.table.panel and self.kind(places[0] + 1) == "context":
+                raise NotUnderstood(f"what counts as one of “{self.mentions[places[0] + 1].text}”")
             self._which_values()
             return self._question("counts" if self.groups else "count")
         columns = self.mentions[loose[0]].columns
@@ -756,12 +773,14 @@ class _Asker(Reader):
             stats += ["min", "max"] if meaning == "range" else [meaning]
         self.use_all("ask")
         measures = self._measures()
-        if not measures and stats == ["sum"]:
+        if not measures and stats == ["sum"] and self.counting:
             return self._question("counts" if self.groups else "count")
         if not measures:
             raise NotUnderstood("the column to calculate with")
         if len(measures) > 1 and (len(stats) > 1 or self.groups):
             raise NotUnderstood("several columns and several aggregates or groups at once")
+        if "sum" in stats and any(m.year for m in measures):
+            raise NotUnderstood("a sum of years")
         kind = "by" if self.groups else "aggregate"
         if kind == "by" and len(stats) > 1 and len(self.groups) > 1:
             raise NotUnderstood("several aggregates by two groups")
@@ -772,7 +791,7 @@ class _Asker(Reader):
 
     def _said_in_column(self) -> list[str]:
         """Return the aggregate that stands in the column's own name: “the maximum temperature”."""
-        stats = {"maximum": "max", "minimum": "min"}
+        stats = {"maximum": "max", "minimum": "min", "total": "sum", "average": "mean"}
         words = [
             canonical(w)
             for at in self.places("col")
@@ -798,9 +817,19 @@ class _Asker(Reader):
         self.use(places[0])
         return self._question("shares", groups=(Group(column=column),), n=0)
 
+    def _by_itself(self) -> Question:
+        """Read “revenue by region”, “body mass by species”: a total or an average, which is said."""
+        measures = self._measures()
+        stats = ("sum",) if _additive(measures[0]) else ("mean",)
+        timed = len(self.groups) == 1 and self.groups[0].temporal
+        kind = "trend" if timed else "by"
+        return self._question(kind, measures=measures, stats=stats, stated=False, n=0)
+
     def _lookup(self) -> Question | None:
-        """Read “the population of France in 2005”: one value of one row."""
+        """Read “the population of France in 2005”: one value of one row; and “price by year”."""
         places = [at for at in self.places("col") if not self._truth_at(at)]
+        if len(places) == 1 and self.groups and self.is_numeric(places[0]):
+            return self._by_itself()
         single = [f for f in self.filters if f.test == "=="]
         if len(places) == 1 and single and not self.groups:
             column = self.resolve(places[0])
@@ -810,6 +839,12 @@ class _Asker(Reader):
             self.truths()
             return self._question("matching") if self.filters else None
         return None
+
+
+def _additive(column: Column) -> bool:
+    """Whether a column's values add up to something that one would ask for."""
+    words = {singular(w) for w in column.words}
+    return bool(ADDITIVE & words) and not TELLING & set(column.words)
 
 
 def _date_part(column: Column) -> str:

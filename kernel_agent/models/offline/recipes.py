@@ -19,7 +19,7 @@ from kernel_agent.models.offline.conversation import failure
 from kernel_agent.models.offline.filters import NotUnderstood
 from kernel_agent.models.offline.loading import Cell, quoted
 from kernel_agent.models.offline.question import Group, Question
-from kernel_agent.models.offline.schema import Column, Table
+from kernel_agent.models.offline.schema import Column, Table, plural
 from kernel_agent.models.offline.writing import (
     PLT,
     STAT_WORDS,
@@ -84,6 +84,10 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
         observation = yield _selection(question, table, source, note)
         note = ""
         kept = _kept(observation)
+        if question.single and not re.search(r"^1 rows at most", observation, re.MULTILINE):
+            raise NotUnderstood(
+                f"whether groups rank by their average, total or highest {question.measures[0].name}"
+            )
         if kept == 0 or (question.kind == "lookup" and kept != 1):
             yield _nothing(question, table, source, kept)
             return
@@ -97,6 +101,10 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
 
 def _selection(question: Question, table: Table, source: str, note: str) -> Cell:
     columns = [c for c in question.measures if c.missing and question.kind != "missing"]
+    single = ""
+    if question.single:
+        group = item(source, question.groups[0].column)
+        single = f'\nprint({group}.value_counts().max(), "rows at most for each")'
     counts = "".join(
         f'\nprint({item(source, c)}.notna().sum(), "of them with a value of {inside(c.name)}")'
         for c in columns
@@ -105,7 +113,7 @@ def _selection(question: Question, table: Table, source: str, note: str) -> Cell
         thought=f"{note}The question is about some of the rows only ({told(question.filters)}).",
         code=(
             f"{source} = {table.variable}[{conditions(table.variable, question.filters)}]\n"
-            f'print(len({source}), "of", len({table.variable}), "rows selected"){counts}'
+            f'print(len({source}), "of", len({table.variable}), "rows selected"){counts}{single}'
         ),
     )
 
@@ -294,7 +302,8 @@ def _top_counts(job: Job, by: str, noun: str) -> str:
     before = f'top = counts.{pick}({n}, keep="all")\n' + _listed(
         "top.items()", _group_label(job.question.groups), "{count:,}", 1, "count"
     )
-    return _final(f"The {inside(by)} with the {word} {noun}{job.which}: {{listed}}.", before)
+    lead = f"{n} {plural(by)}" if n > 1 else by
+    return _final(f"The {inside(lead)} with the {word} {noun}{job.which}: {{listed}}.", before)
 
 
 def _ordered(groups: tuple[Group, ...]) -> bool:
@@ -325,8 +334,14 @@ def _listed(items: str, label: str, figures: str, groups: int, value: str) -> st
     )
 
 
+def _incomplete(job: Job) -> list[Group]:
+    """Return the groups that some rows lack; rows chosen by a value of it have one."""
+    chosen = {f.column.name for f in job.question.filters if f.test in ("==", "in", "between")}
+    return [g for g in job.question.groups if g.column.missing and g.column.name not in chosen]
+
+
 def _unknown_groups(job: Job) -> str:
-    missing = [g for g in job.question.groups if g.column.missing]
+    missing = _incomplete(job)
     if not missing:
         return ""
     names = ", ".join(quoted(g.column.name) for g in missing)
@@ -334,7 +349,7 @@ def _unknown_groups(job: Job) -> str:
 
 
 def _unknown_said(job: Job) -> str:
-    missing = [g for g in job.question.groups if g.column.missing]
+    missing = _incomplete(job)
     if not missing:
         return ""
     names = " or ".join(inside(g.name) for g in missing)
@@ -496,8 +511,7 @@ def _aggregate(job: Job) -> Work:
         for stat in job.question.stats:
             name = f"{stat}_{_name(column)}" if stat != "mean" else f"average_{_name(column)}"
             lines.append(f"{name} = {item(job.source, column)}.{stat}()")
-            word = STAT_WORDS[stat]
-            said.append(f"the {word} {inside(column.label)} is {_value(name, column, stat)}")
+            said.append(f"the {inside(_of(stat, column))} is {_value(name, column, stat)}")
     code = "\n".join([*lines, f"print({', '.join(x.partition(' =')[0] for x in lines)})"])
     sentence = capital(", ".join(said)) + job.which
     before = ""
@@ -511,6 +525,12 @@ def _aggregate(job: Job) -> Work:
     else:
         sentence += f" (over {{len({job.source}):,}} {job.question.noun})"
     return "I calculate it over the column.", code, _final(sentence + ".", before)
+
+
+def _of(stat: str, column: Column) -> str:
+    """Return “average body mass”; a column whose name says so already is not told twice."""
+    word = STAT_WORDS[stat]
+    return column.label if column.label.startswith(word) else f"{word} {column.label}"
 
 
 def _value(name: str, column: Column, stat: str) -> str:
@@ -533,11 +553,11 @@ def _by(job: Job) -> Work:
         f"summary = {grouped(job.source, groups)}[{quoted(measure.name)}]"
         f".agg([{', '.join(map(quoted, stats))}]).dropna(){order}"
     )
-    word = STAT_WORDS[stat]
+    what = _of(stat, measure)
     code += _month_names("summary", groups) + "\nprint(summary)"
-    title = title_of(f"{word} {measure.label} by {by}", question)
-    code = PLT + code + "\n\n" + charts.groups(f'summary["{stat}"]', title, groups, measure, word)
-    lead = f"{capital(word)} {inside(measure.label)} by {inside(by)}{job.which}"
+    title = title_of(f"{what} by {by}", question)
+    code = PLT + code + "\n\n" + charts.groups(f'summary["{stat}"]', title, groups, measure, what)
+    lead = f"{capital(inside(what))} by {inside(by)}{job.which}"
     figures = ", ".join(
         (f"{STAT_WORDS[s].removesuffix(' of')} " if len(question.stats) > 1 else "")
         + _value(f"row['{s}']", measure, s)
@@ -546,7 +566,7 @@ def _by(job: Job) -> Work:
     figures += " (n = {row['count']:.0f})"
     label = _group_label(groups)
     before = _listed("summary.iterrows()", label, figures, len(groups), "row")
-    thought = f"I compare the {word} {measure.label} of each {by}."
+    thought = f"I compare the {what} of each {by}."
     if question.n:
         before, sentence = _top_groups(job, figures)
     else:
@@ -562,9 +582,9 @@ def _top_groups(job: Job, figures: str) -> tuple[str, str]:
     before = f'top = summary.{pick}({question.n}, "{stat}", keep="all")\n'
     before += _listed("top.iterrows()", "{group}", figures, 1, "row")
     by = inside(question.groups[0].name)
-    word = STAT_WORDS[stat]
-    what = f"{question.direction} {word} {inside(measure.label)}"
-    sentence = f"The {by} with the {what}{job.which}: {{listed}}, of {{len(summary)}} compared"
+    what = f"{question.direction} {inside(_of(stat, measure))}"
+    lead = f"{question.n} {plural(by)}" if question.n > 1 else by
+    sentence = f"The {lead} with the {what}{job.which}: {{listed}}, of {{len(summary)}} compared"
     if not question.stated and stat == "mean":
         edge = "min" if lowest else "max"
         series = item(job.source, measure)
@@ -704,12 +724,12 @@ def _correlation(job: Job) -> Work:
     title = title_of(f"{a.label} and {b.label}", job.question)
     code = PLT + code + "\n\n" + charts.scatter("pairs", a, b, title)
     before = (
-        'strength = "strong" if abs(r) >= 0.7 else "moderate" if abs(r) >= 0.4 else '
-        '"weak" if abs(r) >= 0.1 else "practically no"\n'
+        'strength = "a strong" if abs(r) >= 0.7 else "a moderate" if abs(r) >= 0.4 else '
+        '"a weak" if abs(r) >= 0.1 else "practically no"\n'
         'direction = "" if abs(r) < 0.1 else "positive " if r > 0 else "negative "\n'
     )
     sentence = (
-        f"There is a {{strength}} {{direction}}linear relation between {inside(a.label)} and"
+        f"There is {{strength}} {{direction}}linear relation between {inside(a.label)} and"
         f" {inside(b.label)}{job.which}: Pearson's r = {{r:.3f}} over {{len(pairs):,}}"
         f" {job.question.noun} with both values. It does not say what causes what."
     )
@@ -777,7 +797,7 @@ def _trend(job: Job) -> Work:
     word = STAT_WORDS[stat]
     source = grouped(job.source, question.groups)
     measure = question.measures[0] if question.measures else None
-    what = f"{word} {measure.label}" if measure else f"number of {job.question.noun}"
+    what = _of(stat, measure) if measure else f"number of {job.question.noun}"
     values = f"{source}[{quoted(measure.name)}].{stat}()" if measure else f"{source}.size()"
     unstack = ".unstack()" if others else ".dropna()"
     code = f"trend = {values}{unstack}\nprint(trend)"

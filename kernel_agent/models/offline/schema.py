@@ -109,7 +109,7 @@ class Column:
         """The unit that the name (or the way its text is written) states, or empty."""
         words = split_name(self.name)
         if self._core < len(words):
-            return _UNITS.get(words[-1], "")
+            return "min" if _minutes(words) else _UNITS.get(words[-1], "")
         return next((_UNITS[sign] for sign in "$€£%" if sign in self.sample), "")
 
     @property
@@ -117,9 +117,7 @@ class Column:
         """How many of the name's words come before its unit."""
         words = split_name(self.name)
         if len(words) < 2 or self.kind not in ("number", "whole") or words[-1] not in _UNITS:
-            if words[-1:] == ("min",) and words[-2:-1] in (("time",), ("duration",)):
-                return len(words) - 1
-            return len(words)
+            return len(words) - 1 if _minutes(words) else len(words)
         clear = "(" in self.name or "in" in words[:-1]
         if words[-1] in _UNIT_ONLY_WHERE_CLEAR and not clear:
             return len(words)
@@ -199,11 +197,25 @@ class Table:
         return tuple(c for c in texts if c.distinct > self.rows * 0.7)[:1]
 
     @property
+    def panel(self) -> bool:
+        """Whether the same things come back at several times, so that a row is not one of them."""
+        times = [c.distinct for c in self.columns if c.temporal and c.distinct > 1]
+        things = [c.distinct for c in self.columns if c.kind == "text" and c.distinct > 1]
+        return any(0.6 * t * n <= self.rows <= t * n for t in times for n in things)
+
+    @property
     def row_noun(self) -> str:
         """What one row is, from the file's name (``penguins.csv`` -> ``penguin``), or ``row``."""
         stem = split_name(PurePosixPath(self.path).name.split(".")[0])
         plural = next((w for w in reversed(stem) if w.endswith("s") and len(w) > 3), "")
-        return singular(plural) if plural and singular(plural) != plural else "row"
+        return (
+            singular(plural) if plural and not self.panel and singular(plural) != plural else "row"
+        )
+
+
+def _minutes(words: tuple[str, ...]) -> bool:
+    """Whether a name's last word “min” is minutes and not a minimum."""
+    return words[-1:] == ("min",) and words[-2:-1] in {("time",), ("duration",), ("runtime",)}
 
 
 def split_name(name: str) -> tuple[str, ...]:

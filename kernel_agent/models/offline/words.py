@@ -7,9 +7,21 @@ leaving it out of any question cannot change the answer.
 
 from __future__ import annotations
 
-STOP = set(
-    ["a", "an", "the", "of", "in", "on", "at", "to", "for", "from", "with", "by", "as", "into", "within", "about", "and", "or", "is", "are", "was", "were", "be", "been", "being", "do", "does", "did", "has", "have", "had", "having", "there", "their", "they", "them", "it", "its", "this", "that", "these", "those", "who", "whom", "whose", "which", "what", "where", "when", "how", "i", "me", "my", "we", "our", "you", "your", "s", "please", "show", "give", "tell", "find", "calculate", "compute", "determine", "work", "out", "get", "report", "state", "let", "know", "see", "display", "return", "provide", "want", "would", "like", "could", "can", "need", "us", "data", "dataset", "datasets", "table", "tables", "file", "files", "column", "columns", "field", "fields", "variable", "variables", "value", "values", "record", "recorded", "records", "row", "rows", "observed", "observation", "observations", "measured", "measurement", "measurements", "figure", "figures", "entry", "entries", "listed", "included", "contained", "exist", "exists", "plot", "plots", "chart", "charts", "graph", "graphs", "draw", "drawn", "visualise", "visualize", "picture", "image", "make", "create", "add", "use", "using", "based", "according", "given", "overall", "all", "whole", "entire", "each", "every", "any", "across", "among", "between", "per", "one", "ones", "only", "just", "both", "also", "then", "now", "respectively", "here", "live", "lives", "lived", "living", "located", "belong", "belongs", "appear", "appears", "occur", "occurs", "come", "comes", "came", "kind", "kinds", "type", "types", "particular", "terms", "term", "regard", "respect", "respective", "together", "look", "looks", "find", "found", "quickly", "exactly", "really", "actually", "hello", "hi", "thanks", "thank", "analysis", "analyse", "analyze", "ok", "okay", "number", "average"]
-) - {"number", "average", "or", "and", "by", "per", "each", "every", "across", "among", "between"}
+_STOP_TEXT = """
+a an the of in on at to for from with by as into within about and or is are was were be been being
+do does did has have had having there their they them it its this that these those who whom whose
+which what where when how i me my we our you your s please show give tell find calculate compute
+determine get report know see display provide want would like could can
+need us data dataset datasets table tables file column columns field fields variable variables value
+values record recorded records row rows observed observation observations measured measurement
+measurements figure figures entry entries listed included contained exist exists plot plots chart
+charts graph graphs draw drawn visualise visualize picture image make create add use using based
+given overall all whole entire any one ones only just both also then now respectively here live
+lives lived living located belong belongs appear appears occur occurs come comes came kind kinds
+type types particular terms term regard respect together look looks found really actually hello hi
+thanks thank analysis analyse analyze ok okay
+"""
+STOP = set(_STOP_TEXT.split())
 
 # Phrases first: (words, kind of cue, what it says). Longer phrases are tried before shorter ones.
 _CUES: tuple[tuple[str, str, str], ...] = (
@@ -89,6 +101,9 @@ _CUES: tuple[tuple[str, str, str], ...] = (
     ("and|plus|as well as|&", "and", ""),
     ("or|either", "or", ""),
     ("than", "than", ""),
+    ("bar chart|bar charts|bar plot|bar graph|pie chart|column chart|as a chart", "stop", ""),
+    ("higher|larger|bigger", "comparative", "highest"),
+    ("lower|smaller|fewer", "comparative", "lowest"),
     ("yes|true", "truth", ""),
     ("onwards|onward", "onwards", ""),
     ("how much|what is|what was|what are|what were|what's", "ask", ""),
@@ -158,7 +173,7 @@ def _cue_table() -> dict[tuple[str, ...], tuple[str, str]]:
                 table[tuple(phrase.split())] = ("cmphint", f"{sign} {about}")
     for word in ("longer", "shorter"):
         sign = ">" if word == "longer" else "<"
-        table[(word, "than")] = ("cmphint", f"{sign} length duration distance height")
+        table[(word, "than")] = ("cmphint", f"{sign} length duration distance runtime time height")
     del table[("longer",)]
     return table
 
@@ -178,7 +193,7 @@ _SAME = {
     "transmission": "trans", "highway": "hwy", "city": "cty", "manufacturer": "mfr",
     "description": "desc", "account": "acct", "customer": "cust", "product": "prod",
     "employee": "emp", "height": "ht", "colour": "color", "bill": "culmen beak",
-    "survived": "survive survivor survival", "nationality": "nation",
+    "survived": "survive survivor survival", "nationality": "nation", "class": "pclass",
 }  # fmt: skip
 SAME = {short: word for word, shorts in _SAME.items() for short in shorts.split()}
 
@@ -187,7 +202,7 @@ PHRASES = {
     "fuel economy": "mpg", "fuel efficiency": "mpg", "gas mileage": "mpg", "mileage": "mpg",
     "miles per gallon": "mpg", "wind speed": "wind", "weather type": "weather",
     "weather condition": "weather", "rain": "precipitation", "body weight": "body mass",
-    "gross domestic product": "gdp", "horse power": "horsepower",
+    "gross domestic product": "gdp", "gdp capita": "gdp percap", "horse power": "horsepower",
     "life expectation": "life expectancy", "mpg": "miles gallon",
 }  # fmt: skip
 
@@ -227,7 +242,7 @@ TELLING = {
     "growth", "rate", "change", "rank", "pct", "percent", "percentage", "ratio", "per", "id", "code",
     "index", "share", "std", "sd", "error", "lag", "delta", "log", "diff", "difference", "variance",
     "count", "min", "max", "median", "cumulative", "target", "estimated", "expected", "previous",
-    "last", "prior", "capita", "density", "tax", "discount", "net", "non", "not", "lost", "returned",
+    "last", "prior", "capita", "percap", "density", "tax", "discount", "net", "non", "not", "lost", "returned",
 }  # fmt: skip
 
 # Quantities for which groups are compared by their total unless the question says otherwise.

@@ -57,7 +57,7 @@ def computed(column: Column, stat: str = "mean") -> str:
     if column.year:
         return ".1f"
     if size >= 1:
-        return ",.2f"
+        return ",.2f" if size < 1e6 else ",.1f"
     return ".4f" if size >= 0.01 else ".4g"
 
 

@@ -1,0 +1,448 @@
+"""The command, as a user's shell starts it: what it prints, what it leaves, how it exits."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "kernel_agent.cli"]
+TABLE = "month,sold\nMay,3\nJune,5\n"
+LOAD = "Read it.\n```python\nimport pandas as pd\ndf = pd.read_csv('data/sales.csv')\ndf\n```"
+PLOT = "```python\nimport matplotlib.pyplot as plt\ndf.plot.bar()\nplt.savefig('sold.png')\n```"
+ANSWER = "```python\nfinal_answer({'best': 'June', 'share': float('nan')})\n```"
+WAIT = "```python\nkept = 1\nimport time\nprint('waiting', flush=True)\ntime.sleep(60)\n```"
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """Return the environment without anything that configures a model."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "KERNEL_AGENT_"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **changes}
+
+
+def run(
+    folder: Path, *arguments: str, stdin: str | None = None, **changes: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder and check that no traceback is ever shown."""
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        cwd=folder,
+        env=environment(**changes),
+        input=stdin or "",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def start(folder: Path, *arguments: str, **streams) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments], cwd=folder, env=environment(), text=True, **streams
+    )
+
+
+def script(folder: Path, *replies: str | dict, name: str = "script.jsonl") -> str:
+    """Write replies into a file and return the model that plays them back."""
+    lines = [r if isinstance(r, dict) else {"content": r} for r in replies]
+    (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"--model=scripted:{name}"
+
+
+def complaint(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """Return the one line of an error."""
+    assert done.returncode == code, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("kernel-agent: ")
+    return lines[0]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / "sales.csv").write_text(TABLE)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Return the folder of a finished run and what was printed."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "sales.csv").write_text(TABLE)
+    model = script(folder, LOAD, PLOT, ANSWER)
+    done = run(folder, "run", "Which month?", "--data", "sales.csv", model, "--out", "out")
+    return folder / "out", done
+
+
+# --- a run -------------------------------------------------------------------------------------
+
+
+def test_a_run_shows_its_steps_its_answer_and_where_everything_is(finished):
+    """Plain lines where there is no terminal; trace, notebook, data and picture are left."""
+    out, done = finished
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    said = ["Task:  Which month?", "NOT SANDBOXED", "--- Step 1 ---", "Read it.", "pd.read_csv",
+            "June", "--- Step 2 ---", "[figure", "\nAnswer\n", "Notebook: out/run.ipynb",
+            "Trace:    out/trace.jsonl", "sold.png"]  # fmt: skip
+    places = [done.stdout.index(text) for text in said]
+    assert places == sorted(places)
+    assert sorted(p.name for p in out.iterdir()) == ["data", "run.ipynb", "sold.png", "trace.jsonl"]
+    nbformat.validate(nbformat.read(out / "run.ipynb", as_version=4))
+
+
+def test_json_is_one_strict_object_on_stdout(folder):
+    """With everything that a script needs; the steps go to the error channel."""
+    done = run(folder, "run", "x", "--data=sales.csv", script(folder, LOAD, ANSWER), "--json")
+    result = json.loads(done.stdout, parse_constant=pytest.fail)
+    assert done.stdout.count("\n") == 1
+    assert "--- Step 1 ---" in done.stderr
+    assert result["status"] == "answered"
+    assert result["answer"] == {"best": "June", "share": None}
+    assert result["steps"] == 2
+    assert result["usage"]["calls"] == 2
+    assert result["sandbox"] == "none"
+    assert result["seconds"] > 0
+    assert (folder / result["trace"]).is_file()
+    assert (folder / result["notebook"]).is_file()
+
+
+def test_quiet_prints_the_answer_only(folder):
+    """So that it can be used in a pipe; the task may come from one, too."""
+    model = script(folder, "```python\nfinal_answer('It is \\x1b[31mJune\\x1b[0m.')\n```")
+    done = run(folder, "run", model, "--quiet", stdin="Which month?\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "It is June.\n", "")
+
+
+def test_without_a_configured_model_the_offline_analyst_answers_and_this_is_said(folder):
+    """Nobody takes rules for a model."""
+    done = run(folder, "run", "How many rows?", "--data", "sales.csv")
+    assert "No model is configured" in done.stdout
+    assert done.returncode == 0
+    assert "2" in done.stdout[done.stdout.index("\nAnswer\n") :]
+
+
+def test_a_limit_ends_a_run_with_what_was_achieved(folder):
+    """Its own exit code, its own status, and the last observation as the partial result."""
+    done = run(folder, "run", "x", "--data=sales.csv", script(folder, LOAD), "--max-steps=1")
+    assert done.returncode == 3
+    assert "step limit" in done.stdout
+    assert "Achieved so far:" in done.stdout
+    assert "Answer" not in done.stdout
+
+
+def test_a_script_that_runs_out_is_a_model_error_and_loses_nothing(folder):
+    """The step before it is in the trace and in the notebook."""
+    model = script(folder, LOAD)
+    done = run(folder, "run", "x", "--data=sales.csv", model, "--out=out", "--quiet")
+    assert "not answered (model_error)" in complaint(done, 4)
+    assert "pd.read_csv" in (folder / "out" / "run.ipynb").read_text()
+    assert '"model_error"' in (folder / "out" / "trace.jsonl").read_text().splitlines()[-1]
+
+
+def test_a_module_of_tools_can_be_called(folder):
+    """Functions of the user's, by name, from the cell."""
+    (folder / "mine.py").write_text(
+        "from kernel_agent import tool\n\n\n@tool\ndef double(n: int) -> int:\n"
+        '    """Double a number."""\n    return 2 * n\n'
+    )
+    model = script(folder, "```python\nfinal_answer(double(21))\n```")
+    done = run(folder, "run", "x", model, "--tools", "mine", "--quiet")
+    assert (done.stdout, done.returncode) == ("42\n", 0)
+
+
+# --- stopping ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_the_run_and_keeps_everything(folder, number):
+    """Exit code 130, a complete trace, a notebook."""
+    process = start(
+        folder, "run", "x", script(folder, WAIT), "--out=out", "--json",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    until(process.stderr, "time.sleep(60)")
+    time.sleep(0.3)  # into the cell
+    process.send_signal(number)
+    shown, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert json.loads(shown)["status"] == "interrupted"
+    assert '"interrupted"' in (folder / "out" / "trace.jsonl").read_text().splitlines()[-1]
+    assert "kept = 1" in (folder / "out" / "run.ipynb").read_text()
+
+
+def test_a_reader_who_leaves_ends_nothing(folder):
+    """As in ``| head -1``: no traceback, and the run is kept."""
+    model = script(folder, LOAD, ANSWER)
+    process = start(
+        folder, "run", "x", "--data=sales.csv", model, "--out=out",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    process.stderr.close()
+    assert process.wait(20) == 0
+    assert (folder / "out" / "run.ipynb").is_file()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_output_that_cannot_be_written_is_said_and_the_run_is_kept(folder):
+    """A full disk behind the redirection costs the display only."""
+    with Path("/dev/full").open("w") as full:
+        process = start(
+            folder, "run", "x", "--data=sales.csv", script(folder, LOAD, ANSWER), "--out=out",
+            stdout=full, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert error == "kernel-agent: The output could not be written: No space left on device.\n"
+    assert (folder / "out" / "run.ipynb").is_file()
+
+
+def until(stream, text: str) -> None:
+    """Read lines until one holds the text."""
+    for line in stream:
+        if text in line:
+            return
+    pytest.fail(f"{text!r} was never shown")
+
+
+# --- a terminal ----------------------------------------------------------------------------------
+
+
+class Terminal:
+    """The command at a terminal of its own."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.seen = ""
+        self._fd, theirs = pty.openpty()
+        self.process = start(folder, *arguments, stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def wait_for(self, text: str) -> None:
+        """Read on until the text is shown after what was waited for before."""
+        start, end = len(self.seen), time.monotonic() + 30
+        while text not in self.seen[start:]:
+            if time.monotonic() > end or not self._read():
+                pytest.fail(f"{text!r} was never shown in {self.seen[start:]!r}")
+
+    def finish(self) -> int:
+        while self._read():
+            pass
+        os.close(self._fd)
+        return self.process.wait(20)
+
+    def _read(self) -> bool:
+        if not select.select([self._fd], [], [], 30)[0]:
+            return False
+        try:
+            self.seen += os.read(self._fd, 65536).decode("utf-8", "replace")
+        except OSError:  # the other end is closed
+            return False
+        return True
+
+
+def test_questions_at_a_terminal_share_a_session(folder, monkeypatch):
+    """One after another, with their steps, until the user leaves."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    hostile = "See [red]this[/red] \x1b]0;title\x07"
+    model = script(
+        folder, f"{hostile}\n```python\nx = 41\nprint('[bold]x[/bold]')\n```",
+        "```python\nfinal_answer(x)\n```", "```python\nfinal_answer(x + 1)\n```",
+    )  # fmt: skip
+    terminal = Terminal(folder, "run", model)
+    terminal.wait_for("Question> ")
+    terminal.type("How many?\n")
+    terminal.wait_for("41")
+    terminal.wait_for("Question> ")
+    terminal.type("And then?\n")
+    terminal.wait_for("42")
+    terminal.wait_for("Question> ")
+    terminal.type("exit\n")
+    assert terminal.finish() == 0
+    assert "See [red]this[/red]" in terminal.seen
+    assert "[bold]x[/bold]" in terminal.seen
+    assert "\x1b]0;" not in terminal.seen
+    assert "step 1/30" in terminal.seen
+    assert terminal.seen.count("NOT SANDBOXED") == 1
+
+
+def test_ctrl_c_at_a_terminal_stops_the_run_and_returns_to_the_prompt(folder, monkeypatch):
+    """What the cell had set is still there for the next question; Ctrl-D leaves."""
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal(folder, "run", script(folder, WAIT, "```python\nfinal_answer(kept)\n```"))
+    terminal.wait_for("Question> ")
+    terminal.type("Wait\n")
+    terminal.wait_for("waiting")
+    terminal.type("\x03")
+    terminal.wait_for("Stopped before an answer")
+    terminal.wait_for("Question> ")
+    terminal.type("\x03")
+    terminal.wait_for("exit or Ctrl-D leaves")
+    terminal.type("And now?\n")
+    terminal.wait_for("answered · 1 step")
+    terminal.wait_for("Question> ")
+    terminal.type("\x04")
+    assert terminal.finish() == 0
+
+
+# --- wrong use -----------------------------------------------------------------------------------
+
+WRONG = {
+    "an unknown option": (["run", "x", "--modle", "y"], "--model"),
+    "an unknown command": (["rnu"], "Did you mean 'run'"),
+    "an unknown format": (["run", "x", "--format", "yaml"], "fenced"),
+    "a format to come": (["run", "x", "--format", "tool"], "not built yet"),
+    "an unknown sandbox": (["run", "x", "--sandbox", "strict"], "not available"),
+    "a number that is none": (["run", "x", "--max-steps", "many"], "--max-steps"),
+    "a limit of nothing": (["run", "x", "--max-steps", "0"], "greater than 0"),
+    "an empty task": (["run", "  "], "There is no task"),
+    "no task and no terminal": (["run"], "There is no task"),
+    "a missing file": (["run", "x", "--data", "sale.csv"], "Did you mean sales.csv"),
+    "a directory": (["run", "x", "--data", "."], "is a directory"),
+    "an address": (["run", "x", "--data", "https://example.org/a.csv"], "Download it first"),
+    "an empty file": (["run", "x", "--data", "/dev/null"], "not a regular file"),
+    "a missing script": (["run", "x", "--model", "scripted:none.jsonl"], "none.jsonl"),
+    "a missing tool module": (["run", "x", "--tools", "no_such_module"], "no_such_module"),
+    "a folder that cannot be": (["run", "x", "--out", "sales.csv/out"], "--out"),
+    "a trace that is missing": (["show", "nowhere"], "nowhere"),
+    "a trace that is none": (["show", "sales.csv"], "not a trace record"),
+    "a notebook that is missing": (["verify", "none.ipynb"], "none.ipynb"),
+    "a notebook that is none": (["verify", "sales.csv"], "sales.csv"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_use_is_one_line_with_exit_code_2(folder, name):
+    """It says what and what to do, and leaves nothing behind."""
+    arguments, said = WRONG[name]
+    before = sorted(folder.iterdir())
+    assert said in complaint(run(folder, *arguments), 2)
+    left = [p for p in sorted(folder.iterdir()) if p not in before]
+    assert [p.name for p in left] in ([], ["runs"])
+
+
+def test_an_error_before_the_run_is_json_too(folder):
+    """A script that reads the object always finds one."""
+    done = run(folder, "run", "x", "--data", "none.csv", "--json")
+    assert "none.csv does not exist" in complaint(done, 2)
+    result = json.loads(done.stdout)
+    assert (result["status"], result["answer"], result["steps"]) == ("usage_error", None, 0)
+
+
+def test_an_endpoint_without_a_model_is_a_question_of_configuration(folder):
+    """A key alone does not say which model."""
+    done = run(folder, "run", "x", OPENAI_API_KEY="secret-value")
+    line = complaint(done, 2)
+    assert "--model" in line
+    assert "secret-value" not in done.stdout + done.stderr
+
+
+# --- looking back --------------------------------------------------------------------------------
+
+
+def test_show_prints_a_past_run_in_the_same_look(finished):
+    """The same words as while it ran, from the trace alone."""
+    out, done = finished
+    shown = run(out.parent, "show", "out")
+    assert shown.returncode == 0
+    live = done.stdout[: done.stdout.index("Notebook:")]
+    assert shown.stdout == live
+
+
+def test_show_may_be_limited_to_the_last_steps(finished):
+    """A long run ends where one usually looks."""
+    out, _ = finished
+    shown = run(out.parent, "show", "out/trace.jsonl", "--steps", "1").stdout
+    assert re.findall("--- (.*) ---", shown) == ["Step 3"]
+    assert "Task:  Which month?" in shown
+
+
+def test_show_tells_that_the_last_record_is_incomplete(finished, tmp_path):
+    """A killed process leaves half a line; what is before it is shown."""
+    out, _ = finished
+    (tmp_path / "trace.jsonl").write_bytes((out / "trace.jsonl").read_bytes()[:-30])
+    shown = run(tmp_path, "show", "trace.jsonl")
+    assert shown.returncode == 0
+    assert "--- Step 3 ---" in shown.stdout
+    assert "The last record is incomplete" in shown.stdout
+
+
+def test_export_writes_the_notebook_again(finished, tmp_path):
+    """The same bytes as after the run."""
+    out, _ = finished
+    done = run(tmp_path, "export", str(out), "-o", "again.ipynb")
+    assert (done.stdout, done.returncode) == ("again.ipynb\n", 0)
+    assert (tmp_path / "again.ipynb").read_bytes() == (out / "run.ipynb").read_bytes()
+
+
+def test_verify_gives_a_verdict_a_cell_and_an_exit_code(finished, tmp_path):
+    """0 when it reproduces, 1 when it differs."""
+    out, _ = finished
+    done = run(out.parent, "verify", "out/run.ipynb")
+    assert done.returncode == 0, done.stdout
+    assert "reproduces" in done.stdout.splitlines()[-1]
+    book = nbformat.read(out / "run.ipynb", as_version=4)
+    changed = next(c for c in book.cells if c.cell_type == "code" and "read_csv" in c.source)
+    changed.source = changed.source.replace("\ndf", "\ndf.iloc[::-1]")
+    nbformat.write(book, out / "changed.ipynb")
+    done = run(out.parent, "verify", "out/changed.ipynb", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["counts"]["different"] >= 1
+
+
+# --- doctor, help --------------------------------------------------------------------------------
+
+
+def test_doctor_starts_a_kernel_and_never_tells_a_key(folder):
+    """What is there, what would be used, and what protects this machine."""
+    done = run(
+        folder, "doctor", OPENAI_API_KEY="secret-value",
+        OPENAI_BASE_URL="http://me:password@localhost:1/v1", KERNEL_AGENT_MODEL="some-model",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    for said in ("OPENAI_API_KEY is set", "localhost:1/v1", "some-model", "NOT SANDBOXED",
+                 "1 + 1 = 2", "pyarrow", str(folder / "runs")):  # fmt: skip
+        assert said in done.stdout
+    assert "secret-value" not in done.stdout
+    assert "password" not in done.stdout
+    assert list(folder.iterdir()) == [folder / "sales.csv"]
+
+
+@pytest.mark.parametrize("command", ["", "run", "show", "export", "verify", "doctor"])
+def test_help_is_there_for_every_command(folder, command):
+    """Plain text with an example or what the exit code means."""
+    done = run(folder, *command.split(), "--help")
+    assert done.returncode == 0
+    assert "Usage: kernel-agent" in done.stdout.replace(
+        "python -m kernel_agent.cli", "kernel-agent"
+    )
+
+
+def test_a_fault_of_ours_is_one_line_and_a_traceback_on_request(folder):
+    """Even what should not happen does not scare the user."""
+    code = "import kernel_agent.cli as c\nc.app = lambda **_: 1 / 0\nc.main()"
+    for debug, traceback in (("", False), ("1", True)):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment(KERNEL_AGENT_DEBUG=debug),
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        assert "unexpected ZeroDivisionError" in done.stderr.splitlines()[-1]
+        assert ("Traceback" in done.stderr) is traceback
