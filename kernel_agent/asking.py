@@ -20,7 +20,7 @@ from typing import Any
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.live import open_view
-from kernel_agent.records import Event, ExitStatus, Json, Notice
+from kernel_agent.records import Event, ExitStatus, Json
 from kernel_agent.session import Run, Session
 from kernel_agent.text import one_line, plain
 from kernel_agent.tools.tool import load_tools
@@ -28,17 +28,13 @@ from kernel_agent.view import Outlet, View, paths, watch
 
 WELCOME = "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves."
 PROMPT = "\nQuestion> "
-UNCONFIGURED = (
-    "No model is configured: the built-in offline analyst answers, by rules. For a real model set "
-    "OPENAI_API_KEY (or --base-url) and --model NAME."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What the user chose; ``settings`` are those of :class:`~kernel_agent.config.Config`."""
 
-    data: tuple[Path, ...] = ()
+    data: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     out: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -98,7 +94,7 @@ def _answer(task: str, options: Options, view: View) -> Run:
 def _session(title: str, options: Options, view: View) -> Session:
     config = load_config().merged(**options.settings)
     tools = [tool for module in options.tools for tool in load_tools(module)]
-    session = Session(
+    return Session(
         config=config,
         data=options.data,
         tools=tools,
@@ -106,9 +102,6 @@ def _session(title: str, options: Options, view: View) -> Session:
         title=title,
         on_event=view,
     )
-    if config.model is None and session.model_name == "offline" and not config.base_url:
-        view(Notice(text=UNCONFIGURED))
-    return session
 
 
 def _question() -> str | None:

@@ -64,7 +64,7 @@ def run(
     ] = None,
     *,
     data: Annotated[
-        list[Path] | None,
+        list[str] | None,  # not Path, which would take an empty name for the working directory
         typer.Option(
             metavar="PATH",
             help="A file to ask about: CSV, TSV, JSON, Parquet, Excel … Repeat it for more files.",

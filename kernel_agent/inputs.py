@@ -96,7 +96,7 @@ def check(path: str | Path) -> Source:
         The caller's: missing, a directory, unreadable, empty, or not what its name says.
     """
     text = str(path)
-    if not text.strip() or text == ".":
+    if not text.strip():
         raise InputError("--data was given an empty path. Name a file.")
     if re.match(r"[a-z][a-z0-9+.-]+://", text):
         raise InputError(f"{text} is an address. Download it first and name the local file.")

@@ -55,7 +55,7 @@ READABLE = [
     ("text", "source"), [r[1:] for r in READABLE], ids=[r[0] for r in READABLE]
 )
 def test_a_form_that_models_write_is_read(text, source):
-    """Each of these was seen in recorded turns or in a peer's issues."""
+    """Each of these was seen in recorded turns or in reports about peers."""
     assert parse(text).source == source
 
 

@@ -10,6 +10,7 @@ from kernel_agent.models.offline.words import MONTHS, TELLING
 
 _SIGNS = {">": "above", "<": "below", ">=": "at least", "<=": "at most"}
 _WHEN = {"==": "in", "<": "before", ">": "after", ">=": "since", "<=": "until"}
+_COPULA = {"is", "are", "was", "were", "be", "has", "have", "had"}
 _SKIPPED = ("verb", "noun", "which", "ask", "context")
 
 
@@ -227,7 +228,7 @@ class Reader:
         place = self.step(at, 1, ("verb", "than"))
         if self.kind(place) != "num":
             return  # "heavier than females" is a comparison of groups; the kind decides
-        before = self.step(at, -1)
+        before = self._named_before(at)
         self.use(at, *range(at + 1, place))
         number, unit, behind = self._number_at(place)
         if about:
@@ -236,13 +237,27 @@ class Reader:
             column = self.resolve(before, "numeric")
             self.use(before)
         elif self.is_numeric(behind) and behind not in self.used:
-            column = self.resolve(behind, "numeric")
-            self.use(behind)
-        elif self.filters and self.kind(before) in ("and", "num", "unit"):
+            column = self._counted_column(behind)
+        elif self.filters and self.kind(before) == "and" and before - 1 in self.used:
             column = self.filters[-1].column
         else:
             raise NotUnderstood(f"“{mention.text} {number:g}” of which column")
         self._add(column, sign, (_tidy(number),), unit, at)
+
+    def _named_before(self, at: int) -> int:
+        """Return the place of what stands before a comparison, over “is” but not over “with”."""
+        before = at - 1
+        while self.kind(before) == "verb" and self.mentions[before].text.lower() in _COPULA:
+            before -= 1
+        return before
+
+    def _counted_column(self, at: int) -> Column:
+        """Return the column of “6 cylinders”; “3 flippers” does not count a flipper's length."""
+        column = self.resolve(at, "numeric")
+        if column.unit and not self.mentions[at].exact:
+            raise NotUnderstood(f"a number of “{self.mentions[at].text}”")
+        self.use(at)
+        return column
 
     def _or_more(self, at: int) -> None:
         place = at - 1 - (self.kind(at - 1) == "unit")
@@ -254,8 +269,7 @@ class Reader:
         beside = before if self.is_numeric(before) else self.step(at, 1)
         if not self.is_numeric(beside) or beside in self.used:
             raise NotUnderstood(f"“{number:g} {self.mentions[at].text}” of which column")
-        self.use(beside)
-        column = self.resolve(beside, "numeric")
+        column = self._counted_column(beside)
         self._add(column, self.mentions[at].meaning, (_tidy(number),), unit, at)
 
     def _time_span(self, at: int) -> None:

@@ -226,6 +226,11 @@ class _Asker(Reader):
 
     def _question(self, kind: str, **fields: object) -> Question:
         self.truths()
+        fixed = {f.column.name for f in self.filters if f.test == "==" and not f.part}
+        groups: tuple[Group, ...] = fields.get("groups", self.groups)  # type: ignore[assignment]
+        for group in groups:
+            if group.column.name in fixed and not group.column.temporal:
+                raise NotUnderstood(f"groups of {group.column.name}, of which one is chosen")
         common: dict[str, object] = {
             "groups": self.groups, "filters": tuple(self.filters), "n": self.n,
             "direction": self.direction,
@@ -271,7 +276,7 @@ class _Asker(Reader):
     def _missing(self) -> Question | None:
         if not self.has("missing"):
             return None
-        self.use_all("missing", "describe", "count", "sup", "by", "trend", "not", "agg", "share")
+        self.use_all("missing", "describe", "count", "sup", "by", "trend", "agg", "share")
         columns = []
         for at in self.places("col"):
             columns.append(self.resolve(at))
@@ -330,7 +335,10 @@ class _Asker(Reader):
 
     def _versus_numbers(self) -> bool:
         around = [(self.step(at, -1), self.step(at, 1)) for at in self.places("versus")]
-        return any(self.is_numeric(a) and self.is_numeric(b) for a, b in around)
+        return any(
+            self.is_numeric(a) and self.is_numeric(b) and not self.mentions[b].columns[0].temporal
+            for a, b in around
+        )
 
     def _correlates(self, columns: list[Column]) -> Question:
         if self.table.others:
@@ -718,10 +726,10 @@ class _Asker(Reader):
     def _count(self) -> Question | None:
         """Read “how many …”: rows, different values, or the sum of a column that counts."""
         places = self.places("count")
+        if self.has("agg") and places:  # “the average number of siblings”, “the total number of”
+            self.use(*places)
+            self.counting = True
         if not places or self.has("agg"):
-            if self.has("agg"):
-                self.use(*places)  # “the average number of siblings”
-                self.counting = True
             return None
         self.use(*places)
         if len(places) > 1:

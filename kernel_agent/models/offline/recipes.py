@@ -496,7 +496,7 @@ def _share_of_sum(job: Job) -> Work:
     figures = f"{{shares[group]:.1%}} ({{total:{computed(measure, 'sum')}}}{unit(measure)})"
     closing = _listed("totals.items()", "{group}", figures, 1, "total")
     sentence = (
-        f"Share of the total {inside(measure.label)} by {inside(by.name)}{job.which}: {{listed}}."
+        f"Share of the {inside(_of('sum', measure))} by {inside(by.name)}{job.which}: {{listed}}."
     )
     return f"I add up {measure.name} in each {by.name} and divide.", code, _final(sentence, closing)
 

@@ -21,7 +21,7 @@ from kernel_agent.records import Code
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "recorded-turns"
 MODELS = ["CodeActAgent-Mistral-7b-v0.1", "OpenCodeInterpreter-DS-6.7B", "gpt-4-0613"]
-EVERY = 3  # one episode in three of each model: all of them take more than two seconds
+EVERY = 4  # one episode in four of each model: all of them take more than two seconds
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(), reason="the folder with recorded turns is not beside the repository"
@@ -63,13 +63,16 @@ def test_a_single_closed_block_is_read_character_by_character(model):
     assert seen > 100
 
 
-@pytest.mark.parametrize(("model", "share"), list(zip(MODELS, [0.93, 0.92, 1.0], strict=True)))
-def test_nearly_every_turn_with_code_is_extracted(model, share):
-    """The rest was cut off or is no Python, and is reported as that and not as missing."""
-    delimited = [action for text, action in read_turns(model) if has_delimiter(text)]
-    errors = [action for action in delimited if isinstance(action, FormatError)]
-    assert {error.kind for error in errors} <= {"truncated", "syntax"}
-    assert 1 - len(errors) / len(delimited) >= share
+@pytest.mark.parametrize("model", MODELS)
+def test_every_turn_with_code_is_extracted_unless_it_was_cut_off_or_is_no_python(model):
+    """Nothing is reported as missing, and truncated is said only of what never closes."""
+    read = [(text, action) for text, action in read_turns(model) if has_delimiter(text)]
+    errors = [(text, action) for text, action in read if isinstance(action, FormatError)]
+    cut_off = [text for text, error in errors if error.kind == "truncated"]
+    for text in cut_off:
+        assert text.count("<execute>") > text.count("</execute>") or text.count("```") % 2
+    assert all(error.kind in {"truncated", "syntax"} for _, error in errors)
+    assert len(read) - len(errors) >= 0.96 * (len(read) - len(cut_off))
 
 
 @pytest.mark.parametrize("model", MODELS)
