@@ -216,7 +216,7 @@ def verify(
 
     from kernel_agent.notebook.verify import verify as examine
 
-    report = examine(notebook)
+    report = examine(notebook / "run.ipynb" if notebook.is_dir() else notebook)
     _print(json.dumps(report.to_json()) if as_json else _table(report))
     return 0 if report.reproduces else 1
 

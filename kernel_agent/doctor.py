@@ -98,8 +98,8 @@ def _model(config: Config) -> Iterator[Finding]:
     if config.model:
         yield Finding(name="model", text=config.model)
     elif key or config.base_url:
-        text = "an endpoint is configured but no model: name one with --model"
-        yield Finding(name="model", text=text, ok=False, needed=False)
+        text = "none named: the one that the endpoint serves, or name one with --model"
+        yield Finding(name="model", text=text)
     else:
         text = "offline, the built-in rule-based analyst; for a real one set a key and --model"
         yield Finding(name="model", text=text)

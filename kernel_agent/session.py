@@ -56,7 +56,13 @@ if TYPE_CHECKING:
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
 
-PACKAGES = ("kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib")
+PACKAGES = (
+    "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
+    "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
+    "duckdb", "networkx", "sympy", "requests", "xarray",
+)  # fmt: skip
+"""Packages whose versions a run records, so that its notebook can name what it needs."""
+
 NOT_SANDBOXED = (
     "NOT SANDBOXED: code written by the model runs with your rights on this machine "
     "(files, network, processes)."

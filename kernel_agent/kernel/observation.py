@@ -16,14 +16,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 from itertools import groupby
 from typing import Any
 
 from kernel_agent.kernel.figures import FORMATS, figure
 from kernel_agent.kernel.tracebacks import cut_native, cut_traceback
 from kernel_agent.records import CellError, CellResult, Image, Observation, OutputDict
-from kernel_agent.text import one_line, plain, shorten
+from kernel_agent.text import html_text, one_line, plain, shorten
 
 VALUE_MIME = "application/vnd.kernel-agent.value+json"
 NOTHING = "(the cell ran and printed nothing)"
@@ -181,7 +180,7 @@ def _as_text(data: Mapping[str, Any]) -> str:
     if text and not _TELLS_NOTHING.fullmatch(text):
         return text
     if "text/html" in data:
-        return _html_text(_text(data["text/html"])) or "[text/html without text]"
+        return html_text(_text(data["text/html"])[:MAX_HTML]) or "[text/html without text]"
     for mime in ("text/markdown", "text/latex"):
         if mime in data:
             return plain(_text(data[mime])).strip("\n")
@@ -230,36 +229,6 @@ def _dtypes(dtypes: Any, columns: int) -> str:
     listed = sum(len(names) for names in groups.values()) if used <= MAX_DTYPES else None
     cut = listed is None or listed < columns
     return "; ".join(shown) + ("; … (df.dtypes has the rest)" if shown and cut else "")
-
-
-def _html_text(html: str) -> str:
-    reader = _HtmlText()
-    reader.feed(html[:MAX_HTML])
-    reader.close()
-    lines = (" ".join(line.split()) for line in plain("".join(reader.texts)).split("\n"))
-    return "\n".join(line for line in lines if line)
-
-
-class _HtmlText(HTMLParser):
-    """Collects the text of HTML, a line a row or block."""
-
-    _BREAKS = frozenset(("p", "div", "br", "tr", "li", "h1", "h2", "h3", "h4", "pre"))
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.texts: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, _attrs: list[tuple[str, str | None]]) -> None:
-        self._hidden += tag in ("script", "style")
-        self.texts.append("\n" if tag in self._BREAKS else "  " if tag in ("td", "th") else "")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden = max(self._hidden - (tag in ("script", "style")), 0)
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.texts.append(data.replace("\n", " "))
 
 
 # --- fitting -------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def cut_native(text: str) -> str:
     """Drop library frames from tracebacks in Python's own form; name cells as cells."""
     if "Traceback (most recent call last)" in text:
         text = _NATIVE_FRAME.sub(lambda m: "" if _LIBRARY.search(m["path"]) else m[0], text)
-    return CELL_FILE.sub("<cell>", text)
+    return CELL_FILE.sub("<cell>", text) if "/ipykernel_" in text else text
 
 
 def _parts(text: str) -> Iterator[_Part]:

@@ -60,26 +60,31 @@ class Comparison:
 
 SAME = Comparison(verdict=Verdict.SAME)
 
-_VOLATILE: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\b0x[0-9a-fA-F]{6,16}\b"), "0x…"),
-    (re.compile(r"\bIn ?\[\d+\]"), "In[n]"),
-    (re.compile(r"\boutputs\[\d+\]"), "outputs[n]"),
-    (re.compile(r"(?:/[\w.~-]{1,100}){0,12}/ipykernel_\d{1,10}/\d{1,20}\.py"), "<cell>"),
-    (re.compile(r"(?:/[\w.~+-]{1,100}){1,20}/(?=(?:site|dist)-packages/)"), "<python>/"),
-    (re.compile(r"(?:/private)?/(?:var/)?tmp/[\w.-]{1,100}"), "<temporary>"),
-    (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "<uuid>"),
-    (re.compile(r"\bT_[0-9a-f]{5}(?=_|\b)"), "T_…"),  # pandas' Styler
-    (re.compile(r"\[(?:\d+:)?\d+:\d+<[^\]\n]{0,60}\]"), "[time]"),  # a progress bar
+# Pattern, what stands for it, and a text without which there is nothing to look for.
+_VOLATILE: tuple[tuple[re.Pattern[str], str, str], ...] = (
+    (re.compile(r"\b0x[0-9a-fA-F]{6,16}\b"), "0x…", "0x"),
+    (re.compile(r"\bIn ?\[\d+\]"), "In[n]", "In"),
+    (re.compile(r"\boutputs\[\d+\]"), "outputs[n]", "outputs["),
     (
-        re.compile(
-            r"(?<![\w.])\d+(?:\.\d+)? ?(?:ns|us|µs|μs|ms|s|min|h)"
-            r"(?= (?:±|per loop)|, sys|, total|\s*$)",
-            re.MULTILINE,
-        ),
-        "<time>",
+        re.compile(r"(?:/[\w.~-]{1,100}){0,12}/ipykernel_\d{1,10}/\d{1,20}\.py"),
+        "<cell>",
+        "/ipykernel_",
     ),
+    (
+        re.compile(r"(?:/[\w.~+-]{1,100}){1,20}/(?=(?:site|dist)-packages/)"),
+        "<python>/",
+        "-packages/",
+    ),
+    (re.compile(r"(?:/private)?/(?:var/)?tmp/[\w.-]{1,100}"), "<temporary>", "tmp/"),
+    (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"), "<uuid>", "-"),
+    (re.compile(r"\bT_[0-9a-f]{5}(?=_|\b)"), "T_…", "T_"),  # pandas' Styler
+    (re.compile(r"\[(?:\d+:)?\d+:\d+<[^\]\n]{0,60}\]"), "[time]", "it"),  # a progress bar
 )
-_TIMED = re.compile(r"CPU times:|Wall time:|per loop", re.MULTILINE)
+_DURATION = re.compile(
+    r"(?<![\w.])\d+(?:\.\d+)? ?(?:ns|us|µs|μs|ms|s|min|h)(?= (?:±|per loop)|, sys|, total|\s*$)",
+    re.MULTILINE,
+)
+_TIMED = re.compile(r"CPU times:|Wall time:|per loop")
 
 
 def compare(
@@ -136,11 +141,10 @@ def normal(text: str, folder: str = "") -> str:
     """Return text without what changes from run to run and means nothing."""
     if len(folder) > 1:
         text = text.replace(folder, "<folder>")
-    timed = bool(_TIMED.search(text))
-    for pattern, sign in _VOLATILE:
-        if sign != "<time>" or timed:
+    for pattern, sign, needed in _VOLATILE:
+        if needed in text:
             text = pattern.sub(sign, text)
-    return text
+    return _DURATION.sub("<time>", text) if _TIMED.search(text) else text
 
 
 # --- the parts -----------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import json
 import keyword
 import pprint
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -118,7 +119,9 @@ def _imported(source: str) -> set[str]:
     """Return the top-level names that a cell imports; magics and broken code do not matter."""
     plain = "\n".join(x for x in source.split("\n") if not x.lstrip().startswith(("%", "!")))
     try:
-        tree = ast.parse(plain)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the cell's own escapes: not ours to tell
+            tree = ast.parse(plain)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return {name.split(".")[0] for name in _IMPORT.findall(source)}
     found = set()

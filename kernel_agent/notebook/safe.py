@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import html
 import re
-from html.parser import HTMLParser
 
 _FENCE = re.compile(r"( *)(`{3,}|~{3,})[ \t]*([\w+#.-]{0,30})[^`]*$")
 _BACKTICKS = re.compile(r"(`+)")
@@ -113,13 +112,22 @@ def _as_entities_where_live(code: str) -> str:
 # --- HTML ----------------------------------------------------------------------------------
 
 _KEPT = frozenset(("table", "thead", "tbody", "tfoot", "tr", "th", "td", "div", "p", "br"))
-_VOID = frozenset(("br",))
+_TOKEN = re.compile(
+    r"<!--.*?-->|<style\b[^<>]*>.*?</style\s*>|<(/?)([a-z]+)((?:\s[^<>]*)?)>",
+    re.IGNORECASE | re.DOTALL,
+)
+_SPAN = re.compile(
+    r"""\s(colspan|rowspan)\s*=\s*["']?([1-9]\d{0,3})["']?(?=[\s/]|$)""", re.IGNORECASE
+)
 MAX_DEPTH = 100
-_SPANS = re.compile(r"[1-9]\d{0,3}")
 
 
 def table_html(source: str) -> str | None:
     """Return the HTML of a table, written anew from what is known to be harmless.
+
+    Not a parser of HTML, on purpose: whatever is not one of a few plain tags, a comment or a
+    style sheet makes the whole worthless, so that no two readings of it are possible (and no
+    input takes quadratic time, as unclosed tags take the standard library's parser).
 
     Parameters
     ----------
@@ -130,68 +138,48 @@ def table_html(source: str) -> str | None:
     -------
     str or None
         Only table, row, cell, div and p tags, without attributes other than spans, and escaped
-        text. Style sheets and comments are dropped. None when there is no table, or any other
-        tag.
+        text. Style sheets and comments are dropped. None when there is no table, or anything
+        else that starts like a tag.
     """
-    writer = _TableWriter()
-    writer.feed(source)
-    writer.close()
-    return writer.written()
-
-
-class _TableWriter(HTMLParser):
-    """Writes down the tags that are kept; one that is not makes the whole worthless."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self._pieces: list[str] = []
-        self._open: list[str] = []
-        self._in_style = False
-        self._refused = False
-        self._has_table = False
-
-    def written(self) -> str | None:
-        """Return the result; every tag is closed."""
-        if self._refused or self._in_style or not self._has_table:
+    written: list[str] = []
+    opened: list[str] = []
+    at = 0
+    while (start := source.find("<", at)) >= 0:
+        written.append(_html_escaped(source[at:start]))
+        token = _TOKEN.match(source, start)
+        if token is None or len(opened) > MAX_DEPTH:
             return None
-        return "".join(self._pieces) + "".join(f"</{tag}>" for tag in reversed(self._open))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "style":
-            self._in_style = True
-        elif tag not in _KEPT or len(self._open) > MAX_DEPTH:
-            self._refused = True
-        else:
-            self._has_table = self._has_table or tag == "table"
-            self._pieces.append(f"<{tag}{_attributes(tag, attrs)}>")
-            if tag not in _VOID:
-                self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "style":
-            self._in_style = False
-        elif tag in self._open:
-            while (closed := self._open.pop()) != tag:
-                self._pieces.append(f"</{closed}>")
-            self._pieces.append(f"</{tag}>")
-
-    def handle_data(self, data: str) -> None:
-        if not self._in_style:
-            self._pieces.append(html.escape(data))
-
-    def handle_pi(self, _data: str) -> None:
-        self._refused = True
-
-    def unknown_decl(self, _data: str) -> None:
-        self._refused = True
+        at = token.end()
+        closing, tag, attributes = token.groups()
+        if tag is None:
+            continue
+        tag = tag.lower()
+        if tag not in _KEPT:
+            return None
+        written.append(_closed(tag, opened) if closing else _opened(tag, attributes, opened))
+    if '<table border="1" class="dataframe">' not in written:
+        return None
+    return "".join([*written, _html_escaped(source[at:]), *(f"</{t}>" for t in reversed(opened))])
 
 
-def _attributes(tag: str, attrs: list[tuple[str, str | None]]) -> str:
+def _opened(tag: str, attributes: str, opened: list[str]) -> str:
+    if tag != "br":
+        opened.append(tag)
     if tag == "table":
-        return ' border="1" class="dataframe"'
-    kept = [
-        f' {name}="{value}"'
-        for name, value in attrs
-        if name in ("colspan", "rowspan") and value and _SPANS.fullmatch(value)
-    ]
-    return "".join(kept)
+        return '<table border="1" class="dataframe">'
+    spans = "".join(f' {name.lower()}="{value}"' for name, value in _SPAN.findall(attributes))
+    return f"<{tag}{spans}>"
+
+
+def _closed(tag: str, opened: list[str]) -> str:
+    """Close a tag, and those that were left open inside it."""
+    if tag not in opened:
+        return ""
+    left = len(opened) - 1 - opened[::-1].index(tag)
+    closed = "".join(f"</{name}>" for name in reversed(opened[left:]))
+    del opened[left:]
+    return closed
+
+
+def _html_escaped(text: str) -> str:
+    return html.escape(html.unescape(text))

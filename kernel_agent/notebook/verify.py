@@ -362,9 +362,10 @@ def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) ->
     """Copy what cells may read; return what was left out.
 
     No link is followed: what it points to may be anywhere. Hidden files, environments, our own
-    records and notebooks are no inputs; neither is what the run made, which is made again.
+    records and notebooks are no inputs. Where the notebook names its inputs, only they and the
+    rest of ``data/`` are: what the run made is made again.
     """
-    made = _made_by_the_run(notebook)
+    inputs = _inputs(notebook)
     left_out: list[str] = []
     room = MAX_COPY_BYTES
     for number, source in enumerate(_files(folder)):
@@ -372,7 +373,7 @@ def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) ->
         if number == MAX_FILES:
             left_out.append(f"everything from {encodable(name)} on: more than {MAX_FILES:,} files")
             break
-        if name in made:
+        if inputs is not None and name not in inputs and not name.startswith("data/"):
             continue
         status = source.lstat()
         if stat.S_ISREG(status.st_mode) and status.st_size <= min(MAX_FILE_BYTES, room):
@@ -423,9 +424,10 @@ def _copy(source: Path, target: Path, mode: int) -> bool:
     return True
 
 
-def _made_by_the_run(notebook: nbformat.NotebookNode) -> set[str]:
-    """Return the files that the notebook says its run made, by path in its folder."""
+def _inputs(notebook: nbformat.NotebookNode) -> set[str] | None:
+    """Return the inputs that a notebook of ours names, by path in its folder; else None."""
     ours = notebook.metadata.get("kernel_agent", {})
-    runs = ours.get("runs", []) if isinstance(ours, dict) else []
-    lists = [run.get("files", []) for run in runs if isinstance(run, dict)]
-    return {n for files in lists if isinstance(files, list) for n in files if isinstance(n, str)}
+    listed = ours.get("inputs") if isinstance(ours, dict) else None
+    if not isinstance(listed, list):
+        return None
+    return {str(item.get("path")) for item in listed if isinstance(item, dict)}

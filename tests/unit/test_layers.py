@@ -18,10 +18,19 @@ PACKAGES = (ROOT / "kernel_agent", ROOT / "extension" / "kernel_agent_extension"
 
 ROWS = {  # from top to bottom; a name is a module or a package with everything in it
     "package": ["kernel_agent"],
-    "front ends": ["cli", "doctor", "live", "view", "extension"],
+    "front ends": ["cli", "asking", "doctor", "live", "view", "extension"],
     "wiring": ["session", "notebook.verify", "evaluation"],
     "loop": ["agent"],
-    "outside": ["models", "kernel", "sandbox", "tools", "trace", "inputs"],
+    "outside": [
+        "models",
+        "kernel",
+        "sandbox",
+        "tools",
+        "trace",
+        "inputs",
+        "workspace",
+        "background",
+    ],
     "pure": ["formats", "context", "budget", "notebook", "config", "kinds", "text"],
     "words": ["records", "errors"],
 }

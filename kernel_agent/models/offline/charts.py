@@ -40,6 +40,7 @@ def groups(values: str, title: str, by: tuple[Group, ...], measure: Column, what
 
 def lines(values: str, title: str, *, x: str, y: str, many: bool) -> str:
     """Return one line, or one for each column, over time."""
+    values = f"({values})" if " " in values else values
     style = "" if many else ', marker="o", markersize=3'
     return f"{START_CHART}\n{values}.plot(ax=ax{style})\n" + finish_chart(title, x=x, y=y)
 

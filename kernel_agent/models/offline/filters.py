@@ -11,6 +11,7 @@ from kernel_agent.models.offline.words import MONTHS, TELLING
 _SIGNS = {">": "above", "<": "below", ">=": "at least", "<=": "at most"}
 _WHEN = {"==": "in", "<": "before", ">": "after", ">=": "since", "<=": "until"}
 _COPULA = {"is", "are", "was", "were", "be", "has", "have", "had"}
+_LINKS = {"and", "or", "versus", "not", "noun", "context", "cmp", "cmphint", "col", "verb"}
 _SKIPPED = ("verb", "noun", "which", "ask", "context")
 
 
@@ -214,7 +215,7 @@ class Reader:
             elif mention.kind == "val":
                 self._value(at)
         self._check_or()
-        self.filters = _merged(self.filters)
+        self.filters = self._merged()
 
     def _number_at(self, at: int) -> tuple[float, str, int]:
         """Return the number at a place, the unit said after it, and the place behind both."""
@@ -392,7 +393,7 @@ class Reader:
     def _sign(self, at: int, *between: int) -> str:
         """Return ``!=`` when a negation stands right before a place (or what it belongs to)."""
         for place in (at, *between):
-            before = self.step(place, -1)
+            before = self.step(place, -1, (*_SKIPPED, "from"))
             if self.kind(before) == "not":
                 self.use(before)
                 return "!="
@@ -414,7 +415,7 @@ class Reader:
         if len({c.name for c, _ in candidates}) > 1:
             names = ", ".join(c.name for c, _ in candidates)
             raise NotUnderstood(f"“{mention.text}” is a value of several columns ({names})")
-        self.use(at)
+        self.use(at, *(p for p in range(before, at) if self.mentions[p].meaning == "=="))
         column = candidates[0][0]
         sign = self._sign(at, before if self.kind(before) == "col" else at)
         chained = self.kind(at - 1) in ("and", "or") and self.filters
@@ -423,6 +424,24 @@ class Reader:
         values = tuple(v for _, v in candidates)
         for value in values:
             self.filters.append(Filter(column=column, test=sign, values=(value,), at=at))
+
+    def _merged(self) -> list[Filter]:
+        """Join the values of each column; they must stand in one chain of “and” or “or”."""
+        merged: list[Filter] = []
+        last: list[int] = []
+        for new in sorted(self.filters, key=lambda f: f.at):
+            for i, old in enumerate(merged):
+                both = _joined(old, new)
+                if both:
+                    between = {self.kind(p) for p in range(last[i] + 1, new.at)}
+                    if not between <= _LINKS:
+                        raise NotUnderstood("conditions that belong to each other in pairs")
+                    merged[i], last[i] = both, new.at
+                    break
+            else:
+                merged.append(new)
+                last.append(new.at)
+        return merged
 
     def truths(self) -> None:
         """Read the yes-or-no columns that are left as conditions: “survived”, “non-smokers”."""
@@ -460,6 +479,17 @@ class Reader:
             self.use(at)
 
 
+def _joined(old: Filter, new: Filter) -> Filter | None:
+    """Return two conditions on one column as one: Adelie and Gentoo become an ``in``."""
+    if old.column != new.column or old.part != new.part:
+        return None
+    for one, many in (("==", "in"), ("!=", "not in")):
+        if {old.test, new.test} <= {one, many}:
+            values = tuple(dict.fromkeys((*old.values, *new.values)))
+            return replace(old, test=many if len(values) > 1 else one, values=values)
+    return None
+
+
 def _fits(column: Column, want: str) -> bool:
     if want == "numeric":
         return column.numeric
@@ -477,24 +507,3 @@ def _holds(column: Column, number: float) -> bool:
 
 def _tidy(number: float) -> Value:
     return int(number) if number == int(number) else number
-
-
-def _merged(filters: list[Filter]) -> list[Filter]:
-    """Join single values of one column: Adelie and Gentoo become one ``in``."""
-    merged: list[Filter] = []
-    for new in filters:
-        for at, old in enumerate(merged):
-            same = old.column == new.column and old.part == new.part
-            if same and {old.test, new.test} <= {"==", "in"}:
-                values = tuple(dict.fromkeys((*old.values, *new.values)))
-                test = "in" if len(values) > 1 else "=="
-                merged[at] = replace(old, test=test, values=values)
-                break
-            if same and {old.test, new.test} <= {"!=", "not in"}:
-                values = tuple(dict.fromkeys((*old.values, *new.values)))
-                test = "not in" if len(values) > 1 else "!="
-                merged[at] = replace(old, test=test, values=values)
-                break
-        else:
-            merged.append(new)
-    return merged

@@ -243,12 +243,11 @@ def _tidied(table: Table, question: str) -> Generator[Cell, str, Table]:
     disguised = [c for c in table.columns if c.disguise]
     if not disguised:
         return table
-    names = [c.name for c in disguised]
-    told = ", ".join(_said(c) for c in disguised)
-    listed = f"[[{', '.join(quoted(n) for n in names)}]]"
+    listed = f"[[{', '.join(quoted(c.name) for c in disguised)}]]"
     code = [_conversion(table.variable, c) for c in disguised]
+    told = ", ".join(f"{c.name} ({c.disguise}s)" for c in disguised)
     observation = yield Cell(
-        thought=f"Some columns are text that stands for something else: {told}. I convert them.",
+        thought=f"Some text stands for something else: {told}. I convert it where all of it fits.",
         code="\n".join([*code, look(table.variable, question, listed)]),
     )
     seen = read_tables([observation]).get(table.variable)
@@ -258,17 +257,65 @@ def _tidied(table: Table, question: str) -> Generator[Cell, str, Table]:
     return table.merged(seen)
 
 
-def _said(column: Column) -> str:
-    return f"{column.name} ({column.disguise.replace(' as text', '')})"
-
-
 def _conversion(variable: str, column: Column) -> str:
+    """Return the lines that convert a column if every value in it can be."""
     target = f"{variable}[{quoted(column.name)}]"
-    if column.disguise.startswith("dates"):
-        dayfirst = ", dayfirst=True" if "day first" in column.disguise else ""
-        return f'{target} = pd.to_datetime({target}, errors="coerce"{dayfirst})'
-    text = f"{target}.astype(str)"
-    if column.disguise.endswith("1.234,5"):
-        text = f'{text}.str.replace(".", "", regex=False).str.replace(",", ".", regex=False)'
-    signs = r'.str.replace(r"[^\d.+-]", "", regex=True)'
-    return f'{target} = pd.to_numeric({text}{signs}, errors="coerce")'
+    if column.disguise == "date":
+        formats = date_formats(column.sample)
+        listed = ", ".join(map(quoted, formats)) + ("," if len(formats) == 1 else "")
+        return (
+            f"for style in ({listed}):\n"
+            f'    dates = pd.to_datetime({target}, format=style, errors="coerce")\n'
+            f"    if dates.notna().sum() == {target}.notna().sum():\n"
+            f"        {target} = dates\n        break"
+        )
+    thousands, point = (".", ",") if _decimal_comma(column.sample) else (",", ".")
+    whole = rf"(?:\d{{1,3}}(?:[{thousands}]\d{{3}})+|0|[1-9]\d*)"  # 00123 is a code, not a number
+    style = rf"[-+]?[$€£¥]? ?{whole}(?:[{point}]\d+)? ?[%€$£]?"
+    cleaned = rf'text.str.replace(r"[^\d{point}+-]", "", regex=True)'
+    if point == ",":
+        cleaned += '.str.replace(",", ".")'
+    return (
+        f"text = {target}.astype(str).str.strip()\n"
+        f'style = r"{style}|[-?.]*|n/?a|nan|<na>|none|null"\n'
+        "if text.str.fullmatch(style, case=False).all():\n"
+        f'    {target} = pd.to_numeric({cleaned}, errors="coerce")'
+    )
+
+
+def _decimal_comma(sample: str) -> bool:
+    """Whether sampled numbers can only be read with the comma as the decimal sign."""
+    return bool(re.search(r"\.\d{3},|,(?:\d{1,2}|\d{4,})(?!\d)|\.\d{3}\.", sample))
+
+
+def date_formats(sample: str) -> tuple[str, ...]:
+    """Return the formats that sampled dates may be written in, the likeliest first.
+
+    Examples
+    --------
+    >>> date_formats("03/04/2021 25/12/2020")
+    ('%m/%d/%Y', '%d/%m/%Y')
+    >>> date_formats("Jan 1 2000")
+    ('%b %d %Y',)
+    """
+    clock = next((c for c in (" %H:%M:%S", " %H:%M") if _has_clock(sample, c)), "")
+    short = re.search(r"\b\d{1,2}([-/.])\d{1,2}\1(\d{4}|\d{2})\b", sample)
+    if re.match(r"\d{4}[-/.]", sample):
+        sep = sample[4]
+        return ("ISO8601",) if sep == "-" else (f"%Y{sep}%m{sep}%d{clock}", f"%Y{sep}%m")
+    if short:
+        sep, year = short[1], "%Y" if len(short[2]) == 4 else "%y"
+        styles = (f"%m{sep}%d{sep}{year}{clock}", f"%d{sep}%m{sep}{year}{clock}")
+        return styles[::-1] if sep == "." else styles
+    words = re.findall(r"[A-Za-z]+", sample)
+    month = "%b" if words and max(map(len, words)) <= 3 else "%B"
+    comma = "," if "," in sample else ""
+    if re.match(r"\d{1,2} [A-Za-z]", sample):
+        return (f"%d {month} %Y",)
+    if re.match(r"[A-Za-z]+ \d{1,2}\b", sample):
+        return (f"{month} %d{comma} %Y",)
+    return (f"{month} %Y",)
+
+
+def _has_clock(sample: str, style: str) -> bool:
+    return bool(re.search(r"\d " + r":".join([r"\d{1,2}"] * style.count("%")) + r"\b", sample))

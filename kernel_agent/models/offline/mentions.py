@@ -33,7 +33,7 @@ _TOKEN = re.compile(
     r"""["“](?P<quote>[^"”]+)["”]|(?<!\w)['‘](?P<single>[^'’]+)['’](?!\w)"""
     r"|(?P<date>\d{4}-\d{1,2}(?:-\d{1,2})?(?!\d))"
     r"|(?P<number>(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)"
-    r"|(?P<op>>=|<=|==|[><=%≥≤&])|(?P<word>[^\W_]+(?:['’][a-z]+)?)"
+    r"|(?P<op>!=|>=|<=|==|[><=%≥≤&]|(?<=\s)[-+*/^](?=\s))|(?P<word>[^\W_]+(?:['’][a-z]+)?)"
 )
 _INNER = {"of", "the", "per", "in", "and", "a"}
 _HUGE = {"thousand": 1e3, "k": 1e3, "million": 1e6, "billion": 1e9}
@@ -235,6 +235,8 @@ def _rank(content: tuple[str, ...], low: tuple[str, ...], column: Column) -> int
         return 4
     meant = {canonical(w) for w in content}
     own = {canonical(w) for w in column.words}
+    if len(meant) < len(content):
+        return 0
     if meant == own or _prefixed(content, column.words):
         return 3
     phrase = PHRASES.get(" ".join(singulars)) or PHRASES.get(" ".join(content), "")
@@ -367,7 +369,7 @@ def _single(tokens: Sequence[Token], at: int, table: Table) -> Mention:
     if token.kind == "date" and _valid_date(token.low):
         return replace(base, kind="date", meaning=token.low)
     after_number = at > 0 and tokens[at - 1].kind == "number"
-    if after_number and token.low in UNIT_WORDS:
+    if after_number and token.low in UNIT_WORDS and not _is_row_noun(token.low, table):
         return replace(base, kind="unit", meaning=UNIT_WORDS[token.low])
     if token.low in _HUGE and at and tokens[at - 1].kind == "number":
         return replace(base, kind="stop")

@@ -125,7 +125,7 @@ class _Asker(Reader):
         self.read_filters()
         self._read_groups()
         for ask in (
-            self._missing, self._describe, self._correlation, self._share, self._common,
+            self._missing, self._correlation, self._describe, self._share, self._common,
             self._extreme, self._trend, self._distribution, self._comparison_of_groups,
             self._distinct, self._count, self._aggregate, self._listing, self._lookup,
         ):  # fmt: skip
@@ -141,6 +141,13 @@ class _Asker(Reader):
         for at in self.places("sup", "hint", "common"):
             for place in (at + 1, at - 1):
                 number = self.mentions[place].number if self.kind(place) == "num" else 0
+                if number and any(
+                    c.distinct <= 12 and number in c.values
+                    for c in (
+                        self.mentions[place + 1].columns if self.kind(place + 1) == "col" else ()
+                    )
+                ):
+                    continue  # “the lightest 4 cylinder car”
                 if 1 <= number <= 100 and number == int(number) and self.kind(place + 1) != "unit":
                     self.use(place)
                     self.n = int(number)
@@ -304,9 +311,8 @@ class _Asker(Reader):
         explicit = self.has("corr")
         if not explicit and not self._versus_numbers():
             return None
-        self.use_all("corr", "by", "versus", "compare", "trend")
-        strength = bool(self.use_all("strength", "sup"))
-        self.use_all("hint") if strength else None
+        self.use_all("corr", "by", "versus", "compare", "trend", "describe")
+        self.use_all("strength", "sup")
         places = self.places("col")
         columns = [self.resolve(at) for at in places]
         self.use(*places)
@@ -426,6 +432,8 @@ class _Asker(Reader):
         last = truths and (truths[0] is filters[-1] or self.kind(truths[0].at - 1) == "verb")
         if len(truths) == 1 and last:  # “what percentage of women survived”
             return truths, tuple(f for f in filters if f not in truths)
+        if self.kind(filters[-1].at) == "cmphint":  # “what share of Gentoos weigh more than …”
+            return (filters[-1],), tuple(filters[:-1])
         raise NotUnderstood("which of the conditions is the share and which is the whole")
 
     def _common(self) -> Question | None:
@@ -460,7 +468,7 @@ class _Asker(Reader):
         stats = tuple(self.use_all("agg"))
         if len(stats) > 1:
             raise NotUnderstood("two aggregates at once")
-        when = self._when_group()
+        when = self._when_group() or self._period_after(at)
         entity = self._label_or_group() if when is None else None
         group = self.resolve(entity, "groups") if entity is not None else None
         counted = self._counted(at, entity, when)
@@ -482,6 +490,14 @@ class _Asker(Reader):
         if word:
             return self._period(word, trend=False)
         return Group(column=self.time_column(), part="")
+
+    def _period_after(self, at: int) -> Group | None:
+        """Read “the driest month”."""
+        place = self.step(at, 1, ("num",))
+        if self.kind(place) != "periodnoun":
+            return None
+        self.use(place)
+        return self._period(self.mentions[place].meaning, trend=False)
 
     def _counted(self, at: int, entity: int | None, when: Group | None) -> str | None:
         """Say what “the most …” counts: ``rows``, a column's name, or None for a measure."""
@@ -696,7 +712,7 @@ class _Asker(Reader):
         grouped = {g.column.name for g in self.groups}
         for filter_ in self.filters:
             if filter_.test == "in" and filter_.column.name not in grouped:
-                self._add_group(Group(column=filter_.column))
+                self._add_group(Group(column=filter_.column, part=filter_.part))
 
     def _distinct(self) -> Question | None:
         if not self.has("distinct"):
@@ -785,6 +801,8 @@ class _Asker(Reader):
             return self._question("counts" if self.groups else "count")
         if not measures:
             raise NotUnderstood("the column to calculate with")
+        if not self.groups and not any(m.kind == "or" for m in self.mentions):
+            self._groups_from_values()  # “of Adelie and Gentoo”: of each
         if len(measures) > 1 and (len(stats) > 1 or self.groups):
             raise NotUnderstood("several columns and several aggregates or groups at once")
         if "sum" in stats and any(m.year for m in measures):
@@ -804,7 +822,7 @@ class _Asker(Reader):
             canonical(w)
             for at in self.places("col")
             if self.mentions[at].exact and self.is_numeric(at)
-            for w in self.mentions[at].text.split()
+            for w in self.mentions[at].text.split()[:1]
         ]
         return [stats[w] for w in words if w in stats]
 

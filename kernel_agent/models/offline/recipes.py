@@ -291,7 +291,7 @@ def _counts(job: Job) -> Work:
         return thought, code, _top_counts(job, by, noun)
     closing = _listed("counts.items()", _group_label(groups), "{count:,}", len(groups), "count")
     closing += _unknown_groups(job)
-    sentence = f"{capital(noun)} by {inside(by)}{job.which}: {{listed}}{_unknown_said(job)}."
+    sentence = f"{capital(noun)} by {inside(by)}{job.which}: {{listed}}; {{counts.sum():,}} in all{_unknown_said(job)}."
     return thought, code, _final(sentence, closing)
 
 

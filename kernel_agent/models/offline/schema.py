@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 Value = str | int | float | bool
 
-_HEADER = re.compile(r"^Table (\w+): (\d+) rows x (\d+) columns$")
+_HEADER = re.compile(r"^Table (\w+): (\d+) rows x (\d+) columns(, indexed)?$")
 _UNITS = {
     "g": "g", "kg": "kg", "mg": "mg", "lb": "lb", "lbs": "lb", "oz": "oz", "t": "t",
     "mm": "mm", "cm": "cm", "m": "m", "km": "km", "ft": "ft", "inch": "in", "inches": "in",
@@ -43,7 +43,7 @@ class Column:
     kind
         ``number``, ``whole`` (numbers without decimals), ``date``, ``text``, ``bool`` or ``empty``.
     disguise
-        For numbers or dates that are still text: how they are written (the overview's own words).
+        ``number`` or ``date`` where a text looks like one; a conversion has to show it.
     low, high
         Smallest and largest value as printed; None for text.
     values
@@ -269,22 +269,28 @@ def _read_overviews(observation: str) -> list[Table]:
     for line in observation.splitlines():
         header = _HEADER.match(line)
         if header:
-            found.append(Table(variable=header[1], rows=int(header[2]), columns=()))
+            odd = header[4] is not None
+            found.append(Table(variable=header[1], rows=int(header[2]), columns=(), odd_index=odd))
         elif found and line.startswith('"'):
             column = _read_column(line)
             if column:
                 columns = (*found[-1].columns, column)
                 found[-1] = dataclasses.replace(found[-1], columns=columns)
-        elif found and line.startswith("Note: the index"):
-            found[-1] = dataclasses.replace(found[-1], odd_index=True)
         elif found and line.startswith("Other columns: "):
             names = tuple(re.findall(r'"([^"]*)"', line))
             found[-1] = dataclasses.replace(found[-1], others=names)
     return found
 
 
-_KINDS = {"whole numbers": "whole", "numbers": "number", "dates": "date", "yes or no": "bool",
-          "text": "text", "empty": "empty"}  # fmt: skip
+_KINDS = {"integer": "whole", "floating": "number", "datetime64": "date", "boolean": "bool",
+          "string": "text", "categorical": "text", "empty": "empty", "date": "text",
+          "decimal": "text"}  # fmt: skip
+_NUMBER = re.compile(r"[-+]?[$€£¥]? ?\d[\d.,]* ?[%€$£]?")
+_DATE = re.compile(
+    r"\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?(?:[ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: .*)?"
+    r"|(?:\d{1,2} )?[A-Za-z]{3,9} (?:\d{1,2},? )?\d{4}"
+)
+_NOTHING = {"", "-", "--", "?", ".", "n/a", "na", "nan", "none", "null"}
 
 
 def _read_column(line: str) -> Column | None:
@@ -294,31 +300,43 @@ def _read_column(line: str) -> Column | None:
     except ValueError:
         return None
     shape = re.match(
-        r" \| (?P<kind>[^|]+) \| (?P<missing>\d+) missing \| (?P<distinct>\d+) distinct(?P<rest>.*)",
+        r" \| (?P<kind>[a-z0-9-]+) \| (?P<missing>\d+) missing \| (?P<distinct>\d+) distinct"
+        r"(?P<rest>.*)",
         line[end:],
     )
     if not shape:
         return None
-    kind, rest = shape["kind"], shape["rest"]
-    disguised = " as text" in kind
+    kind, rest = _KINDS.get(shape["kind"], "other"), shape["rest"]
     span = re.match(r" \| (\S+(?: [\d:.+]+)?) to (\S+(?: [\d:.+]+)?)(?= \||$)", rest)
-    if span:
+    if span and kind != "text":
         rest = rest[span.end() :]
-    named = re.match(r" \| e\.g\. (?P<sample>.*) \| in the question: (?P<named>.*)$", rest)
-    listed = rest.startswith(" | ") and not named
-    values = _json_list(named["named"] if named else rest[3:])
+    few = re.match(r" \| e\.g\. (?P<few>.*) \| in the question: (?P<named>.*)$", rest)
+    values = _json_list(few["named"] if few else rest[3:])
+    shown = [str(v) for v in (_json_list(few["few"]) if few else values)]
     return Column(
         name=name,
-        kind="text" if disguised else _KINDS.get(kind, "text"),
+        kind=kind,
         missing=int(shape["missing"]),
         distinct=int(shape["distinct"]),
         low=span[1] if span else None,
         high=span[2] if span else None,
-        values=values,
-        listed=listed,
-        disguise=kind if disguised else "",
-        sample=named["sample"] if named else rest[:60] if disguised else "",
+        values=() if kind == "other" else values,
+        listed=kind != "other" and rest.startswith(" | ") and not few,
+        disguise=_disguise(shape["kind"], shown),
+        sample=" ".join(shown)[:200] if kind == "text" else "",
     )
+
+
+def _disguise(kind: str, shown: list[str]) -> str:
+    """Say what the shown values of a text column look like: ``number``, ``date`` or neither."""
+    if kind in ("date", "decimal"):
+        return "date" if kind == "date" else "number"
+    texts = [t.strip() for t in shown if t.strip().lower() not in _NOTHING]
+    if kind not in ("string", "mixed-integer") or not texts:
+        return ""
+    if all(_DATE.fullmatch(t) for t in texts):
+        return "date"
+    return "number" if all(_NUMBER.fullmatch(t) for t in texts) else ""
 
 
 def _json_list(text: str) -> tuple[Value, ...]:

@@ -23,158 +23,266 @@ thanks thank analysis analyse analyze ok okay
 """
 STOP = set(_STOP_TEXT.split())
 
-# Phrases first: (words, kind of cue, what it says). Longer phrases are tried before shorter ones.
-_CUES: tuple[tuple[str, str, str], ...] = (
-    # aggregates
-    ("average|mean|avg|averages|typical|on average|arithmetic mean", "agg", "mean"),
-    ("median|medians|middle value", "agg", "median"),
-    ("sum|total|totals|summed|altogether|in total|combined", "agg", "sum"),
-    ("maximum|max|maximal|peak", "agg", "max"),
-    ("minimum|min|minimal", "agg", "min"),
-    ("standard deviation|standard deviations|std|std dev|stdev|sd|standard dev", "agg", "std"),
-    ("variance", "agg", "var"),
-    ("range", "agg", "range"),
-    # superlatives without a hint of what is measured
-    ("highest|largest|biggest|greatest|most|top|maximum number of", "sup", "highest"),
-    ("lowest|smallest|least|fewest|bottom|minimum number of", "sup", "lowest"),
-    # counting
-    ("how many|number of|count of|the number|how often|count the|count|counts|size of|sizes of"
-     "|numbers of|tally|frequency of|frequencies of|frequency", "count", ""),
-    ("different|distinct|unique", "distinct", ""),
-    ("most common|most frequent|commonest|most popular|most often|most numerous", "common", "highest"),
-    ("least common|least frequent|rarest|least popular|least often", "common", "lowest"),
-    ("share|percentage|percent|proportion|fraction|ratio of|rate|shares|percentages|proportions|%",
-     "share", ""),
-    # relations
-    ("correlation|correlations|correlate|correlates|correlated|relation|relations|relationship"
-     "|relationships|related|relate|associated|association|depend on|depends on|linked"
-     "|connection|connected|go together|correlation matrix|correlation coefficient", "corr", ""),
-    ("against|versus|vs", "versus", ""),
-    ("scatter plot|scatterplot|scatter", "corr", ""),
-    ("strongest|strongly|strong|closely|best", "strength", ""),
-    # time
-    ("over time|over the years|over the months|over the year|trend|trends|change|changed|changes"
-     "|changing|develop|developed|development|evolve|evolved|evolution|grow|grew|grown|growth"
-     "|through time|through the years|time series|over the decades|history|progress|progressed"
-     "|rise|risen|rose|fall|fell|fallen|increase|increased|decrease|decreased|decline|declined"
-     "|over the days|over the weeks|across the years|across time|vary over time|historically"
-     "|line chart|line plot|line graph", "trend", ""),
-    # distribution and quality
-    ("distribution|distributions|distributed|histogram|histograms|spread|spreads|box plot|boxplot"
-     "|dispersion|variability|quartiles", "dist", ""),
-    ("missing values|missing value|missing data|missing|nulls|null values|null|nan|nans|incomplete"
-     "|not available|na values|empty cells|gaps|unrecorded|empty", "missing", ""),
-    ("missing values does|missing values are there", "missing", ""),
-    ("describe|summarise|summarize|summary|summaries|overview|explore|profile"
-     "|what is in|what does this data contain|tell me about|structure|basic statistics"
-     "|summary statistics|descriptive statistics|statistics|stats|what columns|which columns"
-     "|what are the columns|list the columns|column names|names of the columns|what data"
-     "|what variables|which variables|first look|quick look|contents", "describe", ""),
-    ("list|name the|names of|possible", "list", ""),
-    ("compare|compared|comparison|comparing|contrast|differ|differs|difference|differences"
-     "|differing|different between|different across|vary|varies|variation|compared to"
-     "|compared with", "compare", ""),
-    # grouping
-    ("by|per|grouped by|split by|broken down by|for each|for every|in each|in every|of each"
-     "|within each|each|every|on each|at each|depending on|separately for|separated by|across"
-     "|across all|among the|by each|from each|for the different|for all|according to|group by"
-     "|between|among|for different|across different|across the different|of every", "by", ""),
-    # comparators
-    ("more than|greater than|larger than|higher than|bigger than|above|over|exceeding|exceeds"
-     "|exceed|>|greater|beyond|in excess of|exceeded|longer|upwards of", "cmp", ">"),
-    ("at least|>=|not less than|no less than|minimum of|a minimum of|not below|≥", "cmp", ">="),
-    ("less than|lower than|smaller than|fewer than|below|under|<|lesser than|underneath", "cmp", "<"),
-    ("at most|<=|not more than|no more than|up to|maximum of|a maximum of|not above|not over|≤",
-     "cmp", "<="),
-    ("equal to|equals|=|==|exactly|equal", "cmp", "=="),
-    ("or more|or higher|or above|or greater|or over|and above|and over|or larger|and more", "orcmp", ">="),
-    ("or less|or lower|or below|or fewer|or under|or smaller|and below|and under|and less", "orcmp", "<="),
-    ("before|prior to|earlier than", "when", "<"),
-    ("after|later than", "when", ">"),
-    ("since|starting in|starting from|from the year|as of", "when", ">="),
-    ("until|till|through|up to and including|up to the year", "when", "<="),
-    ("from", "from", ""),
-    # logic
-    ("excluding|exclude|except|except for|excepting|without|not|other than|apart from|non|ignoring"
-     "|not from|not in|not on|isn't|aren't|wasn't|weren't|outside|no|never|didn't|did not|do not|are not"
-     "|is not|was not|were not|does not|doesn't|don't|leaving out|besides|not including", "not", ""),
-    ("and|plus|as well as|&", "and", ""),
-    ("or|either", "or", ""),
-    ("than", "than", ""),
-    ("bar chart|bar charts|bar plot|bar graph|pie chart|column chart|as a chart", "stop", ""),
-    ("higher|larger|bigger", "comparative", "highest"),
-    ("lower|smaller|fewer", "comparative", "lowest"),
-    ("yes|true", "truth", ""),
-    ("onwards|onward", "onwards", ""),
-    ("how much|what is|what was|what are|what were|what's", "ask", ""),
-    ("which|what|who|whose", "which", ""),
-    ("when|in which year|in what year|which year|what year|what date|which date|on which date"
-     "|which day|on which day|what day|on what day|at what time|in which month|which month|what month", "whenwas", ""),
-    ("is|are|was|were|that|who|have|has|had|with|having|where|whose|be", "verb", ""),
-    # periods
-    ("yearly|annual|annually|per annum", "period", "year"),
-    ("monthly", "period", "month"),
-    ("quarterly", "period", "quarter"),
-    ("weekly", "period", "week"),
-    ("daily", "period", "day"),
-    ("calendar month|month of the year|time of year|season|seasonal|seasonally", "period", "calendar"),
-    ("weekday|day of the week|day of week|days of the week", "period", "weekday"),
-)  # fmt: skip
+# What a phrase is (kind, meaning), and the phrases, divided by bars. In a question the longest
+# phrase wins. The kinds are explained where they are used: filters.py, groups.py, question.py.
+_CUES = {
+    ("agg", "mean"): """
+        average | mean | avg | averages | typical | on average | arithmetic mean""",
+    ("agg", "median"): """
+        median | medians | middle value""",
+    ("agg", "sum"): """
+        sum | total | totals | summed | altogether | in total | combined""",
+    ("agg", "max"): """
+        maximum | max | maximal | peak""",
+    ("agg", "min"): """
+        minimum | min | minimal""",
+    ("agg", "std"): """
+        standard deviation | standard deviations | std | std dev | stdev | sd | standard dev""",
+    ("agg", "var"): """
+        variance""",
+    ("agg", "range"): """
+        range""",
+    ("sup", "highest"): """
+        highest | largest | biggest | greatest | most | top | maximum number of""",
+    ("sup", "lowest"): """
+        lowest | smallest | least | fewest | bottom | minimum number of""",
+    ("count", ""): """
+        how many | number of | count of | the number | how often | count the | count | counts |
+        size of | sizes of | numbers of | tally | frequency of | frequencies of | frequency""",
+    ("distinct", ""): """
+        different | distinct | unique""",
+    ("common", "highest"): """
+        most common | most frequent | commonest | most popular | most often | most numerous""",
+    ("common", "lowest"): """
+        least common | least frequent | rarest | least popular | least often""",
+    ("share", ""): """
+        share | percentage | percent | proportion | fraction | ratio of | rate | shares |
+        percentages | proportions | %""",
+    ("corr", ""): """
+        correlation | correlations | correlate | correlates | correlated | relation | relations |
+        relationship | relationships | related | relate | associated | association | depend on |
+        depends on | linked | connection | connected | go together | correlation matrix |
+        correlation coefficient | scatter plot | scatterplot | scatter""",
+    ("versus", ""): """
+        against | versus | vs""",
+    ("strength", ""): """
+        strongest | strongly | strong | closely | best | most strongly | most closely""",
+    ("trend", ""): """
+        over time | over the years | over the months | over the year | trend | trends | change |
+        changed | changes | changing | develop | developed | development | evolve | evolved |
+        evolution | grow | grew | grown | growth | through time | through the years | time series
+        | over the decades | history | progress | progressed | rise | risen | rose | fall | fell |
+        fallen | increase | increased | decrease | decreased | decline | declined | over the days
+        | over the weeks | across the years | across time | vary over time | historically | line
+        chart | line plot | line graph""",
+    ("dist", ""): """
+        distribution | distributions | distributed | histogram | histograms | spread | spreads |
+        box plot | boxplot | dispersion | variability | quartiles""",
+    ("missing", ""): """
+        missing values | missing value | missing data | missing | nulls | null values | null | nan
+        | nans | incomplete | not available | na values | empty cells | gaps | unrecorded | empty
+        | missing values does | missing values are there""",
+    ("describe", ""): """
+        describe | summarise | summarize | summary | summaries | overview | explore | profile |
+        what is in | what does this data contain | tell me about | structure | basic statistics |
+        summary statistics | descriptive statistics | statistics | stats | what columns | which
+        columns | what are the columns | list the columns | column names | names of the columns |
+        what data | what variables | which variables | first look | quick look | contents""",
+    ("list", ""): """
+        list | name the | names of | possible""",
+    ("compare", ""): """
+        compare | compared | comparison | comparing | contrast | differ | differs | difference |
+        differences | differing | different between | different across | vary | varies | variation
+        | compared to | compared with""",
+    ("by", ""): """
+        by | per | grouped by | split by | broken down by | for each | for every | in each | in
+        every | of each | within each | each | every | on each | at each | depending on |
+        separately for | separated by | across | across all | among the | by each | from each |
+        for the different | for all | according to | group by | between | among | for different |
+        across different | across the different | of every""",
+    ("cmp", ">"): """
+        more than | greater than | larger than | higher than | bigger than | above | over |
+        exceeding | exceeds | exceed | > | greater | beyond | in excess of | exceeded |
+        upwards of""",
+    ("cmp", ">="): """
+        at least | >= | not less than | no less than | minimum of | a minimum of | not below | ≥""",
+    ("cmp", "<"): """
+        less than | lower than | smaller than | fewer than | below | under | < | lesser than |
+        underneath""",
+    ("cmp", "<="): """
+        at most | <= | not more than | no more than | up to | maximum of | a maximum of | not
+        above | not over | ≤""",
+    ("cmp", "=="): """
+        equal to | equals | = | == | exactly | equal""",
+    ("orcmp", ">="): """
+        or more | or higher | or above | or greater | or over | or larger""",
+    ("orcmp", "<="): """
+        or less | or lower | or below | or fewer | or under | or smaller""",
+    ("when", "<"): """
+        before | prior to | earlier than""",
+    ("when", ">"): """
+        after | later than""",
+    ("when", ">="): """
+        since | starting in | starting from | from the year | as of""",
+    ("when", "<="): """
+        until | till | through | up to and including | up to the year""",
+    ("from", ""): """
+        from""",
+    ("not", ""): """
+        != | excluding | exclude | except | except for | excepting | without | not | other than |
+        apart from | non | ignoring | not from | not in | not on | isn't | aren't | wasn't |
+        weren't | outside | no | never | didn't | did not | do not | are not | is not | was not |
+        were not | does not | doesn't | don't | leaving out | besides | not including""",
+    ("and", ""): """
+        and | plus | as well as | &""",
+    ("or", ""): """
+        or | either""",
+    ("than", ""): """
+        than""",
+    ("stop", ""): """
+        bar chart | bar charts | bar plot | bar graph | pie chart | column chart | as a chart""",
+    ("comparative", "highest"): """
+        higher | larger | bigger""",
+    ("comparative", "lowest"): """
+        lower | smaller | fewer""",
+    ("truth", ""): """
+        yes | true""",
+    ("onwards", ""): """
+        onwards | onward""",
+    ("ask", ""): """
+        how much | what is | what was | what are | what were | what's""",
+    ("which", ""): """
+        which | what | who | whose""",
+    ("whenwas", ""): """
+        when | in which year | in what year | which year | what year | what date | which date | on
+        which date | which day | on which day | what day | on what day | at what time | in which
+        month | which month | what month""",
+    ("verb", ""): """
+        is | are | was | were | that | who | have | has | had | with | having | where | whose | be""",
+    ("period", "year"): """
+        yearly | annual | annually | per annum""",
+    ("period", "month"): """
+        monthly""",
+    ("period", "quarter"): """
+        quarterly""",
+    ("period", "week"): """
+        weekly""",
+    ("period", "day"): """
+        daily""",
+    ("period", "calendar"): """
+        calendar month | month of the year | time of year | season | seasonal | seasonally""",
+    ("period", "weekday"): """
+        weekday | day of the week | day of week | days of the week""",
+}  # fmt: skip
 
-# Superlatives and comparatives that also say what is measured.
-_HINTS: tuple[tuple[str, str, str, str], ...] = (
-    # superlatives, comparatives, verbs | direction | column words, any of which must occur
-    ("heaviest", "heavier|weigh more|weighing more|weighs more", "highest", "mass weight"),
-    ("lightest", "lighter|weigh less|weighing less|weighs less", "lowest", "mass weight"),
-    ("longest", "", "highest", "length duration distance runtime time"),
-    ("shortest", "shorter", "lowest", "length duration distance runtime time height"),
-    ("tallest", "taller", "highest", "height"),
-    ("deepest", "deeper", "highest", "depth"),
-    ("widest", "wider", "highest", "width"),
-    ("narrowest", "narrower", "lowest", "width"),
-    ("oldest|eldest", "older|aged over|aged above", "highest", "age"),
-    ("youngest", "younger|aged under|aged below", "lowest", "age"),
-    ("cheapest|least expensive", "cheaper|costing less|cost less|costs less", "lowest", "price cost fare"),
-    ("most expensive|priciest|dearest|costliest", "more expensive|costing more|cost more|costs more"
-     "|pricier", "highest", "price cost fare"),
-    ("fastest|quickest", "faster", "highest", "speed velocity"),
-    ("slowest", "slower", "lowest", "speed velocity"),
-    ("hottest|warmest", "hotter|warmer", "highest", "temperature max"),
-    ("coldest|coolest", "colder|cooler", "lowest", "temperature min"),
-    ("wettest|rainiest", "wetter|rainier", "highest", "precipitation rain"),
-    ("driest", "drier", "lowest", "precipitation rain"),
-    ("windiest|stormiest", "windier", "highest", "wind"),
-    ("most powerful|strongest", "more powerful", "highest", "horsepower power"),
-    ("most populous|most populated", "more populous", "highest", "population"),
-    ("least populous|least populated", "less populous", "lowest", "population"),
-    ("highest rated|best rated|top rated|highest-rated|best-rated|top-rated", "", "highest", "rating"),
-    ("lowest rated|worst rated|lowest-rated|worst-rated", "", "lowest", "rating"),
-    ("highest paid|best paid|highest-paid|best-paid", "", "highest", "salary pay wage"),
-    ("lowest paid|worst paid|lowest-paid|worst-paid", "", "lowest", "salary pay wage"),
-    ("richest|wealthiest", "richer|wealthier", "highest", "wealth income"),
-    ("poorest", "poorer", "lowest", "wealth income"),
-    ("latest|newest|most recent", "newer", "highest", "date year"),
-    ("earliest", "", "lowest", "date year"),
+# Superlatives and comparatives that also say what is measured: the direction, words of which the
+# column must have one, the superlatives, the comparatives (to which "than" belongs).
+_HINTS = (
+    ("highest", "mass weight",
+     "heaviest",
+     "heavier|weigh more|weighing more|weighs more"),
+    ("lowest", "mass weight",
+     "lightest",
+     "lighter|weigh less|weighing less|weighs less"),
+    ("highest", "length duration distance runtime time",
+     "longest",
+     ""),
+    ("lowest", "length duration distance runtime time height",
+     "shortest",
+     "shorter"),
+    ("highest", "height",
+     "tallest",
+     "taller"),
+    ("highest", "depth",
+     "deepest",
+     "deeper"),
+    ("highest", "width",
+     "widest",
+     "wider"),
+    ("lowest", "width",
+     "narrowest",
+     "narrower"),
+    ("highest", "age",
+     "oldest|eldest",
+     "older|aged over|aged above"),
+    ("lowest", "age",
+     "youngest",
+     "younger|aged under|aged below"),
+    ("lowest", "price cost fare",
+     "cheapest|least expensive",
+     "cheaper|costing less|cost less|costs less"),
+    ("highest", "price cost fare",
+     "most expensive|priciest|dearest|costliest",
+     "more expensive|costing more|cost more|costs more|pricier"),
+    ("highest", "speed velocity",
+     "fastest|quickest",
+     "faster"),
+    ("lowest", "speed velocity",
+     "slowest",
+     "slower"),
+    ("highest", "temperature max",
+     "hottest|warmest",
+     "hotter|warmer"),
+    ("lowest", "temperature min",
+     "coldest|coolest",
+     "colder|cooler"),
+    ("highest", "precipitation rain",
+     "wettest|rainiest",
+     "wetter|rainier"),
+    ("lowest", "precipitation rain",
+     "driest",
+     "drier"),
+    ("highest", "wind",
+     "windiest|stormiest",
+     "windier"),
+    ("highest", "horsepower power",
+     "most powerful",
+     "more powerful"),
+    ("highest", "population",
+     "most populous|most populated",
+     "more populous"),
+    ("lowest", "population",
+     "least populous|least populated",
+     "less populous"),
+    ("highest", "rating",
+     "highest rated|best rated|top rated|highest-rated|best-rated|top-rated",
+     ""),
+    ("lowest", "rating",
+     "lowest rated|worst rated|lowest-rated|worst-rated",
+     ""),
+    ("highest", "salary pay wage",
+     "highest paid|best paid|highest-paid|best-paid",
+     ""),
+    ("lowest", "salary pay wage",
+     "lowest paid|worst paid|lowest-paid|worst-paid",
+     ""),
+    ("highest", "wealth income",
+     "richest|wealthiest",
+     "richer|wealthier"),
+    ("lowest", "wealth income",
+     "poorest",
+     "poorer"),
+    ("highest", "date year",
+     "latest|newest|most recent",
+     "newer"),
+    ("lowest", "date year",
+     "earliest",
+     ""),
 )  # fmt: skip
 
 
 def _cue_table() -> dict[tuple[str, ...], tuple[str, str]]:
-    table: dict[tuple[str, ...], tuple[str, str]] = {}
-    for phrases, kind, meaning in _CUES:
-        for phrase in phrases.split("|"):
-            table[tuple(phrase.split())] = (kind, meaning)
-    for superlatives, comparatives, direction, about in _HINTS:
+    table = {
+        tuple(phrase.split()): cue for cue, phrases in _CUES.items() for phrase in phrases.split("|")
+    }
+    for direction, about, superlatives, comparatives in _HINTS:
         for phrase in superlatives.split("|"):
             table[tuple(phrase.split())] = ("hint", f"{direction} {about}")
         sign = ">" if direction == "highest" else "<"
         for phrase in filter(None, comparatives.split("|")):
             table[(*phrase.split(), "than")] = ("cmphint", f"{sign} {about}")
-            if phrase.endswith(("over", "above", "under", "below")):
-                table[tuple(phrase.split())] = ("cmphint", f"{sign} {about}")
-    for word in ("longer", "shorter"):
-        sign = ">" if word == "longer" else "<"
-        table[(word, "than")] = ("cmphint", f"{sign} length duration distance runtime time height")
-    del table[("longer",)]
+    for word, sign in (("longer", ">"), ("shorter", "<")):
+        table[word, "than"] = ("cmphint", f"{sign} length duration distance runtime time height")
     return table
 
 
