@@ -219,7 +219,11 @@ def test_no_color_is_respected(monkeypatch):
     assert not any(f"\x1b[{code}m" in shown for code in ("1;36", "36", "33", "1;33", "32", "1;32"))
 
 
-@given(st.text(), st.text())
+# Without the controls that overwrite what stands before them.
+written = st.text(st.characters(exclude_categories=["Cc", "Cs"]) | st.sampled_from(" \n\t"))
+
+
+@given(written, written)
 def test_every_word_of_a_thought_and_an_observation_is_shown(thought, text):
     """Whatever is printable in them stays; the view cuts nothing."""
     shown = story(step(text=text, action=Code(source="1", thought=thought)))

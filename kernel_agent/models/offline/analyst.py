@@ -14,11 +14,12 @@ from dataclasses import replace
 from kernel_agent.errors import ModelError
 from kernel_agent.formats.base import Format
 from kernel_agent.models.offline.conversation import Conversation, failure, read_conversation
-from kernel_agent.models.offline.filters import NotUnderstood
 from kernel_agent.models.offline.loading import Cell, load, look, variable_for
-from kernel_agent.models.offline.question import Question, understand
+from kernel_agent.models.offline.question import Question
+from kernel_agent.models.offline.reader import NotUnderstood
 from kernel_agent.models.offline.recipes import solve
 from kernel_agent.models.offline.schema import Table, read_tables, split_name
+from kernel_agent.models.offline.understanding import understand
 from kernel_agent.records import Event, Message, Reply, ReplyText, RequestOptions, Usage
 
 INTRODUCTION = (

@@ -273,7 +273,9 @@ _HINTS = (
 
 def _cue_table() -> dict[tuple[str, ...], tuple[str, str]]:
     table = {
-        tuple(phrase.split()): cue for cue, phrases in _CUES.items() for phrase in phrases.split("|")
+        tuple(phrase.split()): cue
+        for cue, phrases in _CUES.items()
+        for phrase in phrases.split("|")
     }
     for direction, about, superlatives, comparatives in _HINTS:
         for phrase in superlatives.split("|"):

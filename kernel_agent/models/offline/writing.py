@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from kernel_agent.models.offline.filters import Filter
 from kernel_agent.models.offline.loading import quoted
 from kernel_agent.models.offline.question import Group, Question
+from kernel_agent.models.offline.reader import Filter
 from kernel_agent.models.offline.schema import Column
 
 STAT_WORDS = {

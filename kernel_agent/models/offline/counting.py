@@ -1,0 +1,183 @@
+"""Recipes that count: rows, groups, different values, missing ones; and the overview of a table."""
+
+from __future__ import annotations
+
+from kernel_agent.models.offline import charts
+from kernel_agent.models.offline.jobs import (
+    Job,
+    Work,
+    final,
+    group_label,
+    in_order,
+    listing,
+    month_names,
+    name_of,
+    names_of,
+    telling_columns,
+    unknown_groups,
+    unknown_said,
+)
+from kernel_agent.models.offline.loading import quoted
+from kernel_agent.models.offline.schema import plural
+from kernel_agent.models.offline.writing import (
+    PLT,
+    capital,
+    computed,
+    grouped,
+    inside,
+    item,
+    raw,
+    shown,
+    title_of,
+    unit,
+)
+
+
+def describe(job: Job) -> Work:
+    numbers = [c for c in job.table.columns if c.numeric]
+    texts = [c for c in job.table.columns if c.kind in ("text", "bool") and c.low_cardinality]
+    source = job.source
+    code = f'{source}.describe(include="all").transpose()'
+    if numbers:
+        code = charts.histograms(source, numbers[:6]) + "\n\n" + code
+    said = [f"{{len({source}):,}} rows and {{{source}.shape[1]}} columns"]
+    parts = [
+        f"{inside(c.label)} {{{name}['min']:{raw(c)}}} to {{{name}['max']:{raw(c)}}}{unit(c)}"
+        f" (average {{{name}['mean']:{computed(c)}}})"
+        for c, name in zip(numbers[:6], names_of(numbers[:6]), strict=True)
+    ]
+    before = "".join(
+        f'{name} = {item(source, c)}.agg(["min", "max", "mean"])\n'
+        for c, name in zip(numbers[:6], names_of(numbers[:6]), strict=True)
+    )
+    before += f"missing = int({source}.isna().sum().sum())\n"
+    for c in texts[:3]:
+        before += (
+            f'{name_of(c)}_values = ", ".join({item(source, c)}.value_counts().head(8).index'
+            ".astype(str))\n"
+        )
+        parts.append(f"{inside(c.label)}: {{{name_of(c)}_values}}")
+    sentence = f"The table has {said[0]}, with {{missing:,}} missing values. " + "; ".join(parts)
+    return (
+        "The question asks for an overview; I summarise every column.",
+        code,
+        final(sentence + ".", before),
+    )
+
+
+def missing(job: Job) -> Work:
+    names = [c.name for c in job.question.measures]
+    if len(names) == 1:
+        series = item(job.source, job.measure)
+        code = f'missing = {series}.isna().sum()\nprint(missing, "of", len({job.source}))'
+        sentence = (
+            f"{{missing}} of {{len({job.source})}} {job.question.noun} have no"
+            f" {inside(job.measure.label)} ({{missing / len({job.source}):.1%}})."
+        )
+        return "I count the rows without a value.", code, final(sentence)
+    chosen = f"[[{', '.join(map(quoted, names))}]]" if names else ""
+    code = (
+        f"missing = {job.source}{chosen}.isna().sum().sort_values(ascending=False)\n"
+        "missing = missing[missing > 0]\nprint(missing)"
+    )
+    closing = (
+        'listed = ", ".join(f"{column} {count}" for column, count in missing.items()) or "none"\n'
+        f"incomplete = {job.source}{chosen}.isna().any(axis=1).sum()\n"
+    )
+    sentence = (
+        f"{{missing.sum()}} values are missing, in {{incomplete}} of {{len({job.source})}}"
+        f" {job.question.noun}. By column: {{listed}}."
+    )
+    return "I count the missing values of each column.", code, final(sentence, closing)
+
+
+def count(job: Job) -> Work:
+    code = f"count = len({job.source})\nprint(count)"
+    of = f", of {{len({job.table.variable}):,}} in all" if job.question.filters else ""
+    sentence = f"There are {{count:,}} {job.question.noun}{job.which}{of}."
+    return "Each row counts as one, so I count rows.", code, final(sentence)
+
+
+def counts(job: Job) -> Work:
+    question, groups = job.question, job.question.groups
+    by = " and ".join(g.name for g in groups)
+    noun = job.question.noun
+    ascending = question.direction == "lowest"
+    sizes = f"{grouped(job.source, groups)}.size()"
+    ordered = in_order(groups) and not question.n
+    order = "" if ordered else f".sort_values(ascending={ascending})"
+    code = f"counts = {sizes}{order}" + month_names("counts", groups) + "\nprint(counts)"
+    if len(groups) == 1:
+        title = title_of(f"number of {noun} by {by}", question)
+        code = PLT + code + "\n\n" + charts.bars("counts", title, x=by, y=f"number of {noun}",
+                                               line=ordered)  # fmt: skip
+    thought = f"I count the {noun} in each {by}."
+    if question.n:
+        return thought, code, _top_counts(job, by, noun)
+    closing = listing("counts.items()", group_label(groups), "{count:,}", len(groups), "count")
+    closing += unknown_groups(job)
+    sentence = f"{capital(noun)} by {inside(by)}{job.which}: {{listed}}; {{counts.sum():,}} in all{unknown_said(job)}."
+    return thought, code, final(sentence, closing)
+
+
+def _top_counts(job: Job, by: str, noun: str) -> str:
+    n, lowest = job.question.n, job.question.direction == "lowest"
+    word = "fewest" if lowest else "most"
+    pick = "nsmallest" if lowest else "nlargest"
+    before = f'top = counts.{pick}({n}, keep="all")\n' + listing(
+        "top.items()", group_label(job.question.groups), "{count:,}", 1, "count"
+    )
+    lead = f"{n} {plural(by)}" if n > 1 else by
+    return final(f"The {inside(lead)} with the {word} {noun}{job.which}: {{listed}}.", before)
+
+
+def distinct(job: Job) -> Work:
+    series = item(job.source, job.measure)
+    code = f'values = {series}.dropna().unique()\nprint(len(values), "different values")'
+    closing = (
+        'listed = ", ".join(map(str, sorted(values)[:12])) + (", …" if len(values) > 12 else "")\n'
+    )
+    sentence = f"There are {{len(values):,}} different values of {inside(job.measure.label)}"
+    return (
+        f"I count the different values of {job.measure.name}.",
+        code,
+        final(f"{sentence}{job.which}: {{listed}}.", closing),
+    )
+
+
+def distinct_by(job: Job) -> Work:
+    question = job.question
+    by = " and ".join(g.name for g in question.groups)
+    ascending = question.direction == "lowest"
+    code = (
+        f"distinct = {grouped(job.source, question.groups)}[{quoted(job.measure.name)}].nunique()"
+        f".sort_values(ascending={ascending})\nprint(distinct)"
+    )
+    what = f"different values of {inside(job.measure.label)}"
+    items = "distinct.items()"
+    before, lead = "", f"Number of {what} by {inside(by)}"
+    if question.n:
+        pick = "nsmallest" if ascending else "nlargest"
+        before = f'top = distinct.{pick}({question.n}, keep="all")\n'
+        items = "top.items()"
+        lead = f"The {inside(by)} with the {'fewest' if ascending else 'most'} {what}"
+    label = group_label(question.groups)
+    before += listing(items, label, "{count}", len(question.groups), "count")
+    sentence = f"{lead}{job.which}: {{listed}}."
+    return f"I count what is different in each {by}.", code, final(sentence, before)
+
+
+def matching(job: Job) -> Work:
+    """Name the rows that meet the conditions, as far as a sentence holds them."""
+    columns = list(job.table.labels) or telling_columns(job)
+    fields = ", ".join(shown(name_of(c), raw(c) if c.kind == "date" else "") for c in columns)
+    names = ", ".join(name_of(c) for c in columns)
+    series = ", ".join(item(job.source, c) for c in columns)
+    loop = f"in zip({series})" if len(columns) > 1 else f"in {series}"
+    code = f"print({job.source}.head(30).to_string())"
+    before = (
+        f'parts = [f"{fields}" for {names} {loop}]\n'
+        'listed = "; ".join(parts if len(parts) <= 20 else [*parts[:20], "…"])\n'
+    )
+    sentence = f"{{len({job.source}):,}} {job.question.noun} match{job.which}: {{listed}}."
+    return "I list the rows that match.", code, final(sentence, before)

@@ -1,0 +1,163 @@
+"""What a recipe is given and gives back, and the phrases that several recipes share."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from keyword import iskeyword
+
+from kernel_agent.models.offline.loading import quoted
+from kernel_agent.models.offline.question import Group, Question
+from kernel_agent.models.offline.schema import Column, Table
+from kernel_agent.models.offline.writing import (
+    STAT_WORDS,
+    computed,
+    inside,
+    item,
+    shown,
+    told,
+    unit,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a recipe is given.
+
+    Attributes
+    ----------
+    source
+        The variable that holds the rows in question: the table's, or that of the selection.
+    """
+
+    question: Question
+    table: Table
+    source: str
+
+    @property
+    def measure(self) -> Column:
+        """The column that is calculated with."""
+        return self.question.measures[0]
+
+    @property
+    def which(self) -> str:
+        """The conditions in words, as they follow the subject of a sentence."""
+        return f" ({inside(told(self.question.filters))})" if self.question.filters else ""
+
+
+Work = tuple[str, str, str]
+
+
+def final(sentence: str, before: str = "") -> str:
+    return f'{before}final_answer(\n    f"{sentence}"\n)'
+
+
+def known_clause(job: Job) -> str:
+    """Return the clause that says how many rows have a value, when some have not."""
+    if not job.measure.missing:
+        return ""
+    return (
+        f" ({{known:,}} of {{len({job.source}):,}} {job.question.noun} have a known"
+        f" {inside(job.measure.label)})"
+    )
+
+
+def known_line(job: Job) -> str:
+    if not job.measure.missing:
+        return ""
+    return f"known = {item(job.source, job.measure)}.notna().sum()\n"
+
+
+def names_of(columns: list[Column]) -> list[str]:
+    return [name_of(c) for c in columns]
+
+
+_TAKEN = {
+    "missing",
+    "known",
+    "value",
+    "row",
+    "parts",
+    "listed",
+    "top",
+    "shared",
+    "extreme",
+    "counts",
+}
+
+
+def name_of(column: Column) -> str:
+    """Return a Python name for a column's value."""
+    text = re.sub(r"[^a-z0-9]+", "_", column.label.lower()).strip("_") or "column"
+    return (
+        text
+        if text.isidentifier() and text not in _TAKEN and not iskeyword(text)
+        else f"column_{text}"
+    )
+
+
+def in_order(groups: tuple[Group, ...]) -> bool:
+    """Whether groups have an order of their own that a list of them should keep."""
+    return groups[0].temporal or groups[0].part == "month"
+
+
+def month_names(variable: str, groups: tuple[Group, ...]) -> str:
+    """Return the line that turns month numbers of an index into names."""
+    if len(groups) != 1 or groups[0].part != "month":
+        return ""
+    return (
+        f"\n{variable}.index = [pd.Timestamp(2000, month, 1).month_name()"
+        f" for month in {variable}.index]"
+    )
+
+
+def group_label(groups: tuple[object, ...]) -> str:
+    return "{first}, {second}" if len(groups) == 2 else "{group}"
+
+
+def listing(items: str, label: str, figures: str, groups: int, value: str) -> str:
+    """Return the code that joins groups and their figures to a text, the long ones shortened."""
+    names = "(first, second)" if groups == 2 else "group"
+    return (
+        f'parts = [f"{label} {figures}" for {names}, {value} in {items}]\n'
+        'listed = "; ".join(parts if len(parts) <= 24 else [*parts[:12], "…", *parts[-6:]])\n'
+    )
+
+
+def _incomplete(job: Job) -> list[Group]:
+    """Return the groups that some rows lack; rows chosen by a value of it have one."""
+    chosen = {f.column.name for f in job.question.filters if f.test in ("==", "in", "between")}
+    return [g for g in job.question.groups if g.column.missing and g.column.name not in chosen]
+
+
+def unknown_groups(job: Job) -> str:
+    missing = _incomplete(job)
+    if not missing:
+        return ""
+    names = ", ".join(quoted(g.column.name) for g in missing)
+    return f"unknown = {job.source}[[{names}]].isna().any(axis=1).sum()\n"
+
+
+def unknown_said(job: Job) -> str:
+    missing = _incomplete(job)
+    if not missing:
+        return ""
+    names = " or ".join(inside(g.name) for g in missing)
+    return f" ({{unknown}} {job.question.noun} without a known {names} are left out)"
+
+
+def telling_columns(job: Job) -> list[Column]:
+    """Return the first few columns that tell a row without a name from the others."""
+    columns = [c for c in job.table.columns if c.kind in ("text", "date", "bool") or c.year]
+    return columns[:4]
+
+
+def told_stat(stat: str, column: Column) -> str:
+    """Return “average body mass”; a column whose name says so already is not told twice."""
+    word = STAT_WORDS[stat]
+    return column.label if column.label.startswith(word) else f"{word} {column.label}"
+
+
+def told_value(name: str, column: Column, stat: str) -> str:
+    mark = "" if stat == "var" else unit(column)
+    return shown(name, computed(column, stat)) + mark
