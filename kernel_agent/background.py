@@ -38,7 +38,15 @@ class LoopThread:
             return future.result()
 
     def end(self) -> None:
-        """Stop the loop and wait for the thread."""
+        """Cancel what is left, stop the loop and wait for the thread."""
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

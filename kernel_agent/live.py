@@ -26,6 +26,7 @@ from kernel_agent.records import (
 )
 from kernel_agent.text import plain
 from kernel_agent.view import (
+    LABELS,
     Block,
     Kind,
     Outlet,
@@ -70,6 +71,7 @@ _STYLES: dict[Kind, str] = {
     "answer": "bold green",
     "end": "dim",
 }
+_LABEL = "bold magenta"
 _TAIL_LINES = 12  # of a reply or an output in the making: enough to follow, less than a screen
 _TAIL_CHARS = 4000
 
@@ -183,11 +185,15 @@ def _drawn(block: Block) -> RenderableType:
     from rich.text import Text
 
     if block.kind == "code":
+        from rich.console import Group
         from rich.padding import Padding
         from rich.syntax import Syntax
 
         code = Syntax(
             block.text, "python", theme="ansi_dark", background_color="default", word_wrap=True
         )
-        return Padding(code, (0, 0, 0, 4))
-    return Text(lines(block).removesuffix("\n"), style=_STYLES.get(block.kind, ""))
+        return Group(Text(LABELS["code"], style=_LABEL), Padding(code, (0, 0, 0, 4)))
+    text = Text(lines(block).removesuffix("\n"), style=_STYLES.get(block.kind, ""))
+    if block.kind in LABELS:
+        text.stylize(_LABEL, 0, len(LABELS[block.kind]))
+    return text

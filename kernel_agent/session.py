@@ -71,7 +71,7 @@ NOT_SANDBOXED = (
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
     """What came of a task.
 
@@ -94,6 +94,9 @@ class Run:
     notebook: Path | None
     sandbox: str
     files: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<Run {self.run_id}: {self.status} in {len(self.steps)} steps, {self.notebook}>"
 
 
 class Session:
@@ -169,6 +172,8 @@ class Session:
         self._agent: Agent | None = None
         self._meter: Meter | None = None
         self._steps = 0
+        self._busy = False  # with a run
+        self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: LoopThread | None = None
         self._closed = False
@@ -311,13 +316,24 @@ class Session:
             raise UsageError("the task is empty: ask a question")
         if self._context is None or self._closed:
             raise UsageError("the session is not started: use `async with Session(…)`")
-        if self._agent is not None:
+        if self._busy:
             raise UsageError("the session is busy with another run")
+        self._busy, self._stopping = True, False
+        try:
+            return await self._run(task, budget, on_event)
+        finally:
+            self._busy = False
+
+    async def _run(
+        self, task: str, budget: Budget | None, on_event: Callable[[Event], None] | None
+    ) -> Run:
         tell = on_event or self._on_event
         await self._revive(tell)
         before = files_made(self.out)
         agent = self._make_agent(budget or self.budget, tell)
         self._agent = agent
+        if self._stopping:
+            agent.stop()
         start = self._run_start(task, budget or self.budget)
         try:
             stop = await agent.run(start, first_step=self._steps + 1)
@@ -349,6 +365,7 @@ class Session:
             self._loop.call_soon_threadsafe(self._stop_now)
 
     def _stop_now(self) -> None:
+        self._stopping = self._busy
         if self._agent is None:
             return
         self._agent.stop()

@@ -40,7 +40,17 @@ if TYPE_CHECKING:
     from kernel_agent.session import Run, Session
 
 Kind: TypeAlias = Literal[
-    "task", "fact", "warning", "title", "thought", "code", "observation", "notice", "answer", "end"
+    "task",
+    "fact",
+    "warning",
+    "title",
+    "thought",
+    "code",
+    "observation",
+    "notice",
+    "partial",
+    "answer",
+    "end",
 ]
 
 
@@ -215,7 +225,7 @@ def _stop_blocks(stop: RunStop) -> tuple[Block, ...]:
     return (
         *answer,
         *_some("warning", why),
-        *_some("observation", partial),
+        *_some("partial", partial),
         *_some("end", f"{spent} · {stop.seconds:.1f} s{_tokens(stop.usage)}"),
     )
 
@@ -285,7 +295,8 @@ def amount(count: int) -> str:
 
 # --- plain lines -------------------------------------------------------------------------------
 
-_INDENTED = {"code": "    ", "notice": "! "}
+_INDENTED = {"code": "    ", "observation": "    ", "notice": "! "}
+LABELS: dict[Kind, str] = {"thought": "Thought:", "code": "Code:", "observation": "Observation:"}
 
 
 class PlainView:
@@ -319,5 +330,8 @@ def lines(block: Block) -> str:
         return f"Task:  {block.text}\n"
     if block.kind == "answer":
         return f"\nAnswer\n{block.text}\n\n"
+    if block.kind == "thought":
+        return f"{LABELS[block.kind]} {block.text}\n"
+    label = f"{LABELS[block.kind]}\n" if block.kind in LABELS else ""
     indent = _INDENTED.get(block.kind, "")
-    return "".join(f"{indent}{line}".rstrip() + "\n" for line in block.text.split("\n"))
+    return label + "".join(f"{indent}{line}".rstrip() + "\n" for line in block.text.split("\n"))

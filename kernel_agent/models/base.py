@@ -1,8 +1,7 @@
 """What a model is: one method, ``complete``, from messages to a reply.
 
-The real one speaks to an OpenAI-compatible endpoint; :class:`~kernel_agent.models.scripted.ScriptedModel`
-plays back a file and is the fake that ships; the offline analyst follows rules. The loop cannot
-tell them apart.
+The real one speaks to an OpenAI-compatible endpoint; the scripted one plays back a file and is the
+fake that ships; the offline analyst follows rules. The loop cannot tell them apart.
 """
 
 from __future__ import annotations

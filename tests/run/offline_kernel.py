@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.models.offline import OfflineAnalyst
-from kernel_agent.records import Message, RequestOptions, ReplyText
+from kernel_agent.records import Message, ReplyText, RequestOptions
 
 ENDINGS = {".csv": "CSV", ".tsv": "TSV", ".json": "JSON", ".jsonl": "JSON lines",
            ".parquet": "Parquet", ".xlsx": "Excel"}  # fmt: skip

@@ -83,9 +83,11 @@ def test_a_run_reads_as_a_story():
         "Data:  data/p.csv (CSV, 13.5 kB)",
         "",
         "--- Step 1 ---",
-        "Count the rows.",
+        "Thought: Count the rows.",
+        "Code:",
         "    len(df)",
-        "344",
+        "Observation:",
+        "    344",
         "",
         "Answer",
         "There are 344.",
@@ -111,7 +113,9 @@ def test_what_was_said_is_not_said_again():
 
 def test_a_step_without_a_readable_action_is_still_a_step():
     """Its observation says what the model was told."""
-    assert "--- Step 4 ---\nno code found" in story(step(4, "no code found", action=None))
+    assert "--- Step 4 ---\nObservation:\n    no code found" in story(
+        step(4, "no code found", action=None)
+    )
 
 
 def test_calls_of_tools_are_shown_as_calls():

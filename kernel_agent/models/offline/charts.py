@@ -71,8 +71,8 @@ def histogram(values: str, measure: Column, title: str) -> str:
     """Return a histogram with its median marked."""
     return (
         f'{START_CHART}\nax.hist({values}, bins=20, edgecolor="white")\n'
-        f'ax.axvline({values}.median(), color="black", linestyle="--", label="median")\nax.legend()\n'
-        + finish_chart(title, x=with_unit(measure), y="number of rows")
+        f'ax.axvline({values}.median(), color="black", linestyle="--", label="median")\n'
+        "ax.legend()\n" + finish_chart(title, x=with_unit(measure), y="number of rows")
     )
 
 

@@ -13,7 +13,8 @@ _TASK = re.compile(r"\A\s*<task>\n?(.*)\n?</task>(.*)\Z", re.DOTALL)
 _FILE = re.compile(r"^- (?P<path>.+) \((?P<kind>[^(),]*)[^()]*\)$", re.MULTILINE)
 _OBSERVATION = re.compile(r"\AObservation \(step \d+\):\s*")
 _FAILURE = re.compile(
-    r"^(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Invalid))\b(?:: ?(?P<text>.*))?$",
+    r"^(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Invalid))\b"
+    r"(?:: ?(?P<text>.*))?$",
     re.MULTILINE,
 )
 

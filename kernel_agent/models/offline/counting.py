@@ -34,6 +34,7 @@ from kernel_agent.models.offline.writing import (
 
 
 def describe(job: Job) -> Work:
+    """Return an overview of the whole table."""
     numbers = [c for c in job.table.columns if c.numeric]
     texts = [c for c in job.table.columns if c.kind in ("text", "bool") and c.low_cardinality]
     source = job.source
@@ -66,6 +67,7 @@ def describe(job: Job) -> Work:
 
 
 def missing(job: Job) -> Work:
+    """Return what is missing, by column or of one."""
     names = [c.name for c in job.question.measures]
     if len(names) == 1:
         series = item(job.source, job.measure)
@@ -92,6 +94,7 @@ def missing(job: Job) -> Work:
 
 
 def count(job: Job) -> Work:
+    """Return how many rows there are."""
     code = f"count = len({job.source})\nprint(count)"
     of = f", of {{len({job.table.variable}):,}} in all" if job.question.filters else ""
     sentence = f"There are {{count:,}} {job.question.noun}{job.which}{of}."
@@ -99,6 +102,7 @@ def count(job: Job) -> Work:
 
 
 def counts(job: Job) -> Work:
+    """Return how many rows each group has, all of them or the most and fewest."""
     question, groups = job.question, job.question.groups
     by = " and ".join(g.name for g in groups)
     noun = job.question.noun
@@ -116,7 +120,10 @@ def counts(job: Job) -> Work:
         return thought, code, _top_counts(job, by, noun)
     closing = listing("counts.items()", group_label(groups), "{count:,}", len(groups), "count")
     closing += unknown_groups(job)
-    sentence = f"{capital(noun)} by {inside(by)}{job.which}: {{listed}}; {{counts.sum():,}} in all{unknown_said(job)}."
+    sentence = (
+        f"{capital(noun)} by {inside(by)}{job.which}: {{listed}}; {{counts.sum():,}} in all"
+        f"{unknown_said(job)}."
+    )
     return thought, code, final(sentence, closing)
 
 
@@ -132,6 +139,7 @@ def _top_counts(job: Job, by: str, noun: str) -> str:
 
 
 def distinct(job: Job) -> Work:
+    """Return how many different values a column has."""
     series = item(job.source, job.measure)
     code = f'values = {series}.dropna().unique()\nprint(len(values), "different values")'
     closing = (
@@ -146,6 +154,7 @@ def distinct(job: Job) -> Work:
 
 
 def distinct_by(job: Job) -> Work:
+    """Return how many different values of a column each group has."""
     question = job.question
     by = " and ".join(g.name for g in question.groups)
     ascending = question.direction == "lowest"

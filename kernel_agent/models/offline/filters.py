@@ -16,24 +16,18 @@ class Conditions(Reader):
 
     def read_filters(self) -> None:
         """Use up every value, comparison and time in the question and collect their conditions."""
-        for at, mention in enumerate(self.mentions):
-            if at in self.used:
-                continue
-            if mention.kind in ("cmp", "cmphint"):
-                self._comparison(at)
-            elif mention.kind == "orcmp":
-                self._or_more(at)
-            elif mention.kind in ("when", "from") or mention.text.lower() == "between":
-                self._time_span(at)
-        for at, mention in enumerate(self.mentions):
-            if at in self.used:
-                continue
-            if mention.kind == "num":
-                self._equality(at)
-            elif mention.kind in ("date", "monthname"):
-                self._moment(at, "==", ())
-            elif mention.kind == "val":
-                self._value(at)
+        spans = {
+            "cmp": self._comparison, "cmphint": self._comparison, "orcmp": self._or_more,
+            "when": self._time_span, "from": self._time_span, "by": self._between,
+        }  # fmt: skip
+        single = {
+            "num": self._equality, "date": self._at_moment, "monthname": self._at_moment,
+            "val": self._value,
+        }  # fmt: skip
+        for readers in (spans, single):
+            for at, mention in enumerate(self.mentions):
+                if at not in self.used and mention.kind in readers:
+                    readers[mention.kind](at)
         self._check_or()
         self.filters = self._merged()
 
@@ -92,6 +86,13 @@ class Conditions(Reader):
             raise NotUnderstood(f"“{number:g} {self.mentions[at].text}” of which column")
         column = self._counted_column(beside)
         self._add(column, self.mentions[at].meaning, (_tidy(number),), unit, at)
+
+    def _between(self, at: int) -> None:
+        if self.mentions[at].text.lower() == "between":
+            self._time_span(at)
+
+    def _at_moment(self, at: int) -> None:
+        self._moment(at, "==", ())
 
     def _time_span(self, at: int) -> None:
         """Read “between A and B”, “from A to B”, “before A”, “since A”."""

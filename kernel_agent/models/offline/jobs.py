@@ -46,9 +46,11 @@ class Job:
 
 
 Work = tuple[str, str, str]
+"""Thought, computing code, and the closing code that calls ``final_answer``."""
 
 
 def final(sentence: str, before: str = "") -> str:
+    """Return the closing code: its preparation and the call with an f-string."""
     return f'{before}final_answer(\n    f"{sentence}"\n)'
 
 
@@ -63,27 +65,19 @@ def known_clause(job: Job) -> str:
 
 
 def known_line(job: Job) -> str:
+    """Return the line that counts the rows with a value, when some have none."""
     if not job.measure.missing:
         return ""
     return f"known = {item(job.source, job.measure)}.notna().sum()\n"
 
 
 def names_of(columns: list[Column]) -> list[str]:
+    """Return a Python name for each column."""
     return [name_of(c) for c in columns]
 
 
-_TAKEN = {
-    "missing",
-    "known",
-    "value",
-    "row",
-    "parts",
-    "listed",
-    "top",
-    "shared",
-    "extreme",
-    "counts",
-}
+_TAKEN_TEXT = "missing known value row parts listed top shared extreme counts pd plt fig ax"
+_TAKEN = set(_TAKEN_TEXT.split())
 
 
 def name_of(column: Column) -> str:
@@ -112,6 +106,7 @@ def month_names(variable: str, groups: tuple[Group, ...]) -> str:
 
 
 def group_label(groups: tuple[object, ...]) -> str:
+    """Return how one or two group keys stand in a list."""
     return "{first}, {second}" if len(groups) == 2 else "{group}"
 
 
@@ -131,6 +126,7 @@ def _incomplete(job: Job) -> list[Group]:
 
 
 def unknown_groups(job: Job) -> str:
+    """Return the line that counts the rows which belong to no group."""
     missing = _incomplete(job)
     if not missing:
         return ""
@@ -139,6 +135,7 @@ def unknown_groups(job: Job) -> str:
 
 
 def unknown_said(job: Job) -> str:
+    """Return the clause about the rows that belong to no group."""
     missing = _incomplete(job)
     if not missing:
         return ""
@@ -159,5 +156,6 @@ def told_stat(stat: str, column: Column) -> str:
 
 
 def told_value(name: str, column: Column, stat: str) -> str:
+    """Return the replacement field of a figure, with its unit."""
     mark = "" if stat == "var" else unit(column)
     return shown(name, computed(column, stat)) + mark

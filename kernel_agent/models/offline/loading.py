@@ -152,29 +152,37 @@ def _remedy(
     reading: Reading, table: Table | None, failed: tuple[str, str] | None
 ) -> Reading | str | None:
     """Return a better way to read the file, the reason to peek at it, or None."""
-    text = reading.reader == "read_csv"
     if table is not None:
-        if table.odd_index and not text:
-            return replace(reading, reset_index=True) if not reading.reset_index else None
-        if text and len(table.columns) == 1 and not any("sep" in o for o in reading.options):
-            return _separated(reading, table.columns[0].name)
-        if table.odd_index:
-            raise ModelError(
-                f"{reading.path} cannot be read as a table: its lines have more fields than its"
-                " header names; repair the header and ask again."
-            )
-        return None
+        return _better_shape(reading, table)
     if failed is None:
         return None
     kind, message = failed
-    if text and kind == "UnicodeDecodeError" and not any("enc" in o for o in reading.options):
+    told = " ".join(reading.options)
+    better: Reading | str | None = None
+    if reading.reader == "read_csv" and kind == "UnicodeDecodeError" and "encoding" not in told:
         encoding = "utf-16" if "0xff in position 0" in message else "latin-1"
-        return replace(reading, options=(*reading.options, f'encoding="{encoding}"'))
-    if text and kind == "ParserError" and not any("sep" in o for o in reading.options):
-        return message
-    if reading.reader == "read_json" and not reading.options and kind == "ValueError":
-        if "Trailing data" in message or "Extra data" in message:
-            return replace(reading, options=("lines=True",))
+        better = replace(reading, options=(*reading.options, f'encoding="{encoding}"'))
+    elif reading.reader == "read_csv" and kind == "ParserError" and "sep" not in told:
+        better = message
+    elif (
+        reading.reader == "read_json" and not told and re.search(r"(Trailing|Extra) data", message)
+    ):
+        better = replace(reading, options=("lines=True",))
+    return better
+
+
+def _better_shape(reading: Reading, table: Table) -> Reading | None:
+    """Return how to read a table again that came out in a wrong shape, or None."""
+    text = reading.reader == "read_csv"
+    if text and len(table.columns) == 1 and not any("sep" in o for o in reading.options):
+        return _separated(reading, table.columns[0].name)
+    if table.odd_index and text:
+        raise ModelError(
+            f"{reading.path} cannot be read as a table: its lines have more fields than its"
+            " header names; repair the header and ask again."
+        )
+    if table.odd_index and not reading.reset_index:
+        return replace(reading, reset_index=True)
     return None
 
 

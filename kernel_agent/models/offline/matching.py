@@ -19,10 +19,11 @@ from kernel_agent.models.offline.words import (
 )  # fmt: skip
 
 _TOKEN = re.compile(
-    r"""["“](?P<quote>[^"”]+)["”]|(?<!\w)['‘](?P<single>[^'’]+)['’](?!\w)"""
+    r"""["\u201c](?P<quote>[^"\u201d]+)["\u201d]"""
+    r"""|(?<!\w)['\u2018](?P<single>[^'\u2019]+)['\u2019](?!\w)"""
     r"|(?P<date>\d{4}-\d{1,2}(?:-\d{1,2})?(?!\d))"
     r"|(?P<number>(?<![\w.])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?)"
-    r"|(?P<op>!=|>=|<=|==|[><=%≥≤&]|(?<=\s)[-+*/^](?=\s))|(?P<word>[^\W_]+(?:['’][a-z]+)?)"
+    r"|(?P<op>!=|>=|<=|==|[><=%≥≤&]|(?<=\s)[-+*/^](?=\s))|(?P<word>[^\W_]+(?:['\u2019][a-z]+)?)"
 )
 _INNER = {"of", "the", "per", "in", "and", "a"}
 
@@ -60,9 +61,9 @@ def _number(text: str) -> float:
 
 
 def _words(piece: str) -> Iterator[Token]:
-    plain = piece.replace("’", "'")
+    plain = piece.replace("\u2019", "'")
     low = plain.lower()
-    if low.endswith("'s") and low not in ("what's",):
+    if low.endswith("'s") and low != "what's":
         plain = plain[:-2]
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", plain)
     for word in spaced.split():
@@ -97,27 +98,25 @@ def columns_named(low: tuple[str, ...], table: Table) -> tuple[int, tuple[Column
 
 
 def _rank(content: tuple[str, ...], low: tuple[str, ...], column: Column) -> int:
-    """Say how well words fit a column: 5 literally ... 2 by synonyms, 1 in part, 0 not at all."""
-    full = split_name(column.name)
-    joined = "".join(low)
-    if low == full or joined == "".join(full):
-        return 6
-    if content == column.words or "".join(content) == "".join(column.words):
-        return 5
-    singulars = tuple(map(singular, content))
-    if sorted(singulars) == sorted(map(singular, column.words)):
-        return 4
-    meant = {canonical(w) for w in content}
-    own = {canonical(w) for w in column.words}
-    if len(meant) < len(content):
-        return 0
-    if meant == own or _prefixed(content, column.words):
-        return 3
-    phrase = PHRASES.get(" ".join(singulars)) or PHRASES.get(" ".join(content), "")
-    for meaning in (phrase, PHRASES.get(phrase, "")):
-        if meaning and {canonical(w) for w in meaning.split()} == own:
-            return 2
-    return 1 if _partly(meant, own, content, column) else 0
+    """Say how well words fit a column: 6 literally ... 2 by synonyms, 1 in part, 0 not at all."""
+    full, singulars = split_name(column.name), tuple(map(singular, content))
+    meant, own = {canonical(w) for w in content}, {canonical(w) for w in column.words}
+    once = len(meant) == len(content)
+    grades = {
+        6: low == full or "".join(low) == "".join(full),
+        5: content == column.words or "".join(content) == "".join(column.words),
+        4: sorted(singulars) == sorted(map(singular, column.words)),
+        3: once and (meant == own or _prefixed(content, column.words)),
+        2: once and own in _phrase_meanings(content, singulars),
+        1: once and _partly(meant, own, content, column),
+    }
+    return max((grade for grade, holds in grades.items() if holds), default=0)
+
+
+def _phrase_meanings(*spans: tuple[str, ...]) -> list[set[str]]:
+    """Return what the vocabulary's set phrases mean, as words of columns."""
+    first = next((PHRASES[" ".join(s)] for s in spans if " ".join(s) in PHRASES), "")
+    return [{canonical(w) for w in m.split()} for m in (first, PHRASES.get(first, "")) if m]
 
 
 def _prefixed(content: tuple[str, ...], words: tuple[str, ...]) -> bool:
@@ -158,9 +157,13 @@ def _true_stem(content: tuple[str, ...], column: Column) -> bool:
 
 def values_named(
     span: Sequence[Token], tokens: Sequence[Token], at: int, table: Table, *, cue: bool
-) -> Mention | None:
+) -> list[tuple[Column, Value]]:
+    """Find the values that a span names, each with its column.
+
+    A single word that also means something else (``cue``) counts only beside its column's name.
+    """
     if len(span) == 1 and span[0].kind in ("number", "op"):
-        return None
+        return []
     said = [t.low for t in span]
     for test in (_same_words, _other_words, _leading_word):
         hits = [
@@ -176,8 +179,8 @@ def values_named(
         elif weak:
             hits = []
         if hits:
-            return _value_mention(hits)
-    return None
+            return hits
+    return []
 
 
 def _named_so(token: Token, value: Value, at: int) -> bool:
@@ -237,7 +240,7 @@ def spelling(word: str, table: Table) -> str | None:
 
 
 def _one_slip(a: str, b: str) -> bool:
-    """Whether two words differ by one letter added, lost, changed, or swapped with its neighbour."""
+    """Whether words differ by one letter added, lost, changed, or swapped with the next."""
     if abs(len(a) - len(b)) > 1 or a == b or a[0] != b[0]:
         return False
     start = next(

@@ -21,7 +21,7 @@ from kernel_agent.models.offline.jobs import (
     told_value,
 )
 from kernel_agent.models.offline.loading import quoted
-from kernel_agent.models.offline.question import Group
+from kernel_agent.models.offline.question import Group, date_part
 from kernel_agent.models.offline.schema import plural
 from kernel_agent.models.offline.writing import (
     PLT,
@@ -205,6 +205,7 @@ def rows(job: Job) -> Work:
 
 
 def lookup(job: Job) -> Work:
+    """Return the one value that fits."""
     series = item(job.source, job.measure)
     code = f"value = {series}.iloc[0]\nprint(value)"
     spec = raw(job.measure)
@@ -215,10 +216,11 @@ def lookup(job: Job) -> Work:
 
 
 def distribution(job: Job) -> Work:
+    """Return the spread of a column, as figures and a histogram."""
     question, measure = job.question, job.measure
     if not measure.numeric:
-        shares = replace(question, groups=(Group(column=measure),))
-        return shares(Job(question=shares, table=job.table, source=job.source))
+        counted = replace(question, groups=(Group(column=measure, part=date_part(measure)),))
+        return shares(Job(question=counted, table=job.table, source=job.source))
     title = title_of(f"distribution of {measure.label}", question)
     if question.groups:
         return _distribution_by(job, title)

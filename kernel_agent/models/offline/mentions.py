@@ -107,26 +107,23 @@ def _best(
 def _phrase(
     span: Sequence[Token], tokens: Sequence[Token], at: int, table: Table, before: Mention | None
 ) -> Mention | None:
+    """Return what a span means as a column, as a value or as a cue; None when as none of them."""
     if any(t.kind in ("quote", "date") for t in span):
         return None
     low = tuple(t.low for t in span)
     cue = CUES.get(low) if len(low) <= MAX_CUE_WORDS else None
     rank, columns = columns_named(low, table)
-    exact = rank > 1
-    value = values_named(span, tokens, at, table, cue=cue is not None)
-    if value and 1 < rank <= 3:
-        return value  # “rain” is a weather here, though it could also mean precipitation
-    if columns and exact and not (cue and _rather_cue(cue, before, low)):
-        return Mention(kind="col", text="", start=0, columns=columns, exact=True)
-    if value:
-        return value
+    named = Mention(kind="col", text="", start=0, columns=columns, exact=rank > 1)
+    values = values_named(span, tokens, at, table, cue=cue is not None)
+    only_meant = 1 < rank <= 3  # “rain” is a weather here, though it could mean precipitation
+    weightless = len(low) == 1 and (low[0] in STOP or _is_row_noun(low[0], table))
+    if rank > 1 and not (values and only_meant) and not (cue and _rather_cue(cue, before, low)):
+        return named
+    if values:
+        return _value_mention(values)
     if cue:
         return Mention(kind=cue[0], text="", start=0, meaning=cue[1])
-    if len(low) == 1 and (low[0] in STOP or _is_row_noun(low[0], table)):
-        return None
-    if columns:
-        return Mention(kind="col", text="", start=0, columns=columns)
-    return None
+    return named if columns and not weightless else None
 
 
 def _rather_cue(cue: tuple[str, str], before: Mention | None, low: tuple[str, ...]) -> bool:
@@ -164,29 +161,33 @@ def _value_mention(hits: list[tuple[Column, Value]]) -> Mention:
 
 
 def _single(tokens: Sequence[Token], at: int, table: Table) -> Mention:
+    """Return what a single token means that is no column, value or cue."""
     token = tokens[at]
     base = Mention(kind="unknown", text=token.text, start=at)
     if token.kind == "number":
-        nxt = tokens[at + 1].low if at + 1 < len(tokens) else ""
-        return replace(base, kind="num", number=(token.number or 0.0) * _HUGE.get(nxt, 1.0))
+        following = tokens[at + 1].low if at + 1 < len(tokens) else ""
+        return replace(base, kind="num", number=(token.number or 0.0) * _HUGE.get(following, 1.0))
     if token.kind == "date" and _valid_date(token.low):
         return replace(base, kind="date", meaning=token.low)
-    after_number = at > 0 and tokens[at - 1].kind == "number"
-    if after_number and token.low in UNIT_WORDS and not _is_row_noun(token.low, table):
-        return replace(base, kind="unit", meaning=UNIT_WORDS[token.low])
-    if token.low in _HUGE and at and tokens[at - 1].kind == "number":
-        return replace(base, kind="stop")
-    if token.low in MONTHS and any(c.kind == "date" for c in table.columns):
-        return replace(base, kind="monthname", number=float(MONTHS.index(token.low) + 1))
-    if _is_row_noun(token.low, table):
-        return replace(base, kind="noun")
-    if token.low in STOP:
-        return replace(base, kind="stop")
-    if token.low in _context(table):
-        return replace(base, kind="context")
-    if token.low in _PERIOD_NOUNS:
-        return replace(base, kind="periodnoun", meaning=_PERIOD_NOUNS[token.low])
-    return base
+    if at > 0 and tokens[at - 1].kind == "number" and not _is_row_noun(token.low, table):
+        if token.low in UNIT_WORDS:
+            return replace(base, kind="unit", meaning=UNIT_WORDS[token.low])
+        if token.low in _HUGE:
+            return replace(base, kind="stop")
+    return _plain_word(token.low, base, table)
+
+
+def _plain_word(word: str, base: Mention, table: Table) -> Mention:
+    if word in MONTHS and any(c.kind == "date" for c in table.columns):
+        return replace(base, kind="monthname", number=float(MONTHS.index(word) + 1))
+    kinds = {
+        "noun": _is_row_noun(word, table),
+        "stop": word in STOP,
+        "context": word in _context(table),
+        "periodnoun": word in _PERIOD_NOUNS,
+    }
+    kind = next((k for k, holds in kinds.items() if holds), "unknown")
+    return replace(base, kind=kind, meaning=_PERIOD_NOUNS.get(word, ""))
 
 
 def _valid_date(text: str) -> bool:

@@ -48,8 +48,8 @@ class Question:
         Whether the question said the aggregate, or it was chosen here.
     n, direction
         How many of the ``highest`` or ``lowest``; 0 for all.
-    base
-        For shares: the conditions on what the share is of.
+    target
+        For shares: the conditions on what has the share; ``filters`` say of what.
     readings
         Misspelt words and how they were read.
     noun
@@ -63,7 +63,7 @@ class Question:
     stats: tuple[str, ...] = ()
     groups: tuple[Group, ...] = ()
     filters: tuple[Filter, ...] = ()
-    base: tuple[Filter, ...] = ()
+    target: tuple[Filter, ...] = ()
     n: int = 0
     direction: str = ""
     stated: bool = True
@@ -88,6 +88,7 @@ def date_part(column: Column) -> str:
 
 
 def months_of(column: Column) -> int:
+    """Return how many months lie between the first and the last date of a column."""
     low, high = column.low or "", column.high or ""
     return (int(high[:4]) - int(low[:4])) * 12 + int(high[5:7]) - int(low[5:7])
 

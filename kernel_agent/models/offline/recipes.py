@@ -32,17 +32,18 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
     """
     source = table.variable
     note = f"I read {' and '.join(question.readings)}. " if question.readings else ""
-    if question.filters and question.kind != "share":
+    if question.filters:
         source = f"{table.variable}_selected"
         observation = yield _selection(question, table, source, note)
         note = ""
         kept = _kept(observation)
         if question.single and not re.search(r"^1 rows at most", observation, re.MULTILINE):
             raise NotUnderstood(
-                f"whether groups rank by their average, total or highest {question.measures[0].name}"
+                "whether groups rank by their average, total or highest "
+                f"{question.measures[0].name}"
             )
         if kept == 0 or (question.kind == "lookup" and kept != 1):
-            yield _nothing(question, table, source, kept)
+            yield _nothing(question, source, kept)
             return
     thought, code, closing = _RECIPES[question.kind](
         Job(question=question, table=table, source=source)
@@ -81,7 +82,7 @@ def _kept(observation: str) -> int:
     return 0 if usable and max(map(int, usable)) == 0 else int(found[1])
 
 
-def _nothing(question: Question, table: Table, source: str, kept: int) -> Cell:
+def _nothing(question: Question, source: str, kept: int) -> Cell:
     """Return the answer when no row fits; more than one row for a single value is refused."""
     which = told(question.filters)
     if kept > 1:

@@ -28,6 +28,7 @@ from kernel_agent.models.offline.writing import (
 
 
 def correlation(job: Job) -> Work:
+    """Return how two columns go together, in all rows or by group."""
     a, b = job.question.measures
     if job.question.groups:
         return _correlation_by(job, a, b)
@@ -67,10 +68,12 @@ def _correlation_by(job: Job, a: Column, b: Column) -> Work:
 
 
 def slug_name(text: str) -> str:
+    """Return a group in words as part of a Python name."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_") or "group"
 
 
 def correlates(job: Job) -> Work:
+    """Return what goes together with a column, or all pairs of columns."""
     numbers = [c for c in job.table.columns if c.numeric]
     names = f"[{', '.join(quoted(c.name) for c in numbers)}]"
     if len(numbers) < 2:
@@ -105,6 +108,7 @@ def correlates(job: Job) -> Work:
 
 
 def trend(job: Job) -> Work:
+    """Return how a figure changes from one time to the next."""
     question = job.question
     time, others = question.groups[0], question.groups[1:]
     stat = question.stats[0]

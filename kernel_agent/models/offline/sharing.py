@@ -15,7 +15,6 @@ from kernel_agent.models.offline.jobs import (
 from kernel_agent.models.offline.loading import quoted
 from kernel_agent.models.offline.writing import (
     PLT,
-    capital,
     computed,
     conditions,
     grouped,
@@ -25,64 +24,56 @@ from kernel_agent.models.offline.writing import (
     told,
     unit,
 )
+from kernel_agent.models.offline.writing import series as group_series
 
 
 def share(job: Job) -> Work:
-    question, source = job.question, job.table.variable
-    lines = []
-    base = "base"
-    lines.append(
-        f"base = {source}[{conditions(source, question.base)}]"
-        if question.base
-        else f"base = {source}"
-    )
-    target = conditions(base, question.filters)
-    known = [f.column for f in question.filters if f.column.missing]
-    noun = job.question.noun
-    of = f" ({inside(told(question.base))})" if question.base else ""
-    what = inside(told(question.filters))
+    """Return the share of rows that meet the target's conditions."""
+    question, source = job.question, job.source
     if question.groups:
-        return _share_by(job, lines, target, what, of)
-    lines += [f"matching = base[{target}]", 'print(len(matching), "of", len(base))']
+        return _share_by(job)
+    what = told(question.target)
+    code = (
+        f"matching = {source}[{conditions(source, question.target)}]\n"
+        f'print(len(matching), "of", len({source}))'
+    )
     before, tail = "", ""
-    if known:
-        names = ", ".join(quoted(c.name) for c in known)
-        before = f"known = len(base.dropna(subset=[{names}]))\n"
+    incomplete = [f.column for f in question.target if f.column.missing]
+    if incomplete:
+        names = ", ".join(quoted(c.name) for c in incomplete)
+        before = f"known = len({source}.dropna(subset=[{names}]))\n"
         tail = (
-            f"; of the {{known:,}} with a known {inside(known[0].label)} it is"
+            f"; of the {{known:,}} with a known {inside(incomplete[0].label)} it is"
             " {len(matching) / known:.1%}"
         )
     sentence = (
-        f"{{len(matching) / len(base):.1%}} of the {noun}{of} have {what}:"
-        f" {{len(matching):,}} of {{len(base):,}}{tail}."
+        f"{{len(matching) / len({source}):.1%}} of the {question.noun}{job.which} have"
+        f" {inside(what)}: {{len(matching):,}} of {{len({source}):,}}{tail}."
     )
-    return (
-        f"I count the rows with {told(question.filters)} and divide.",
-        "\n".join(lines),
-        final(sentence, before),
-    )
+    return f"I count the rows with {what} and divide.", code, final(sentence, before)
 
 
-def _share_by(job: Job, lines: list[str], target: str, what: str, of: str) -> Work:
-    by = job.question.groups[0]
-    known = [quoted(f.column.name) for f in job.question.filters if f.column.missing]
-    if known:
-        lines.append(f"base = base.dropna(subset=[{', '.join(known)}])")
-    keyed = grouped("base", (by,)).removeprefix("base.groupby(").removesuffix(")")
-    if not by.part:
-        keyed = item("base", by.column)
-    lines.append(f"matching = {target}".replace("base[", "base["))
-    lines.append(
-        f'shares = matching.groupby({keyed}).agg(["mean", "sum", "count"])'
-        '.sort_values("mean", ascending=False)'
-    )
-    lines.append("print(shares)")
-    title = capital(f"share with {told(job.question.filters)} by {by.name}")
+def _share_by(job: Job) -> Work:
+    """Return the share in each group; rows where the condition cannot be known are left out."""
+    question, source, by = job.question, job.source, job.question.groups[0]
+    lines = []
+    incomplete = [quoted(f.column.name) for f in question.target if f.column.missing]
+    if incomplete:
+        lines.append(f"known = {source}.dropna(subset=[{', '.join(incomplete)}])")
+        source = "known"
+    lines += [
+        f"matching = {conditions(source, question.target)}",
+        f'shares = matching.groupby({group_series(source, by)}).agg(["mean", "sum", "count"])',
+        'shares = shares.sort_values("mean", ascending=False)' if not by.temporal else "",
+        "print(shares)",
+    ]
+    what = told(question.target)
+    title = title_of(f"share with {what} by {by.name}", question)
     chart = charts.bars('shares["mean"] * 100', title, x=by.name, y="share (%)", line=by.temporal)
-    closing = listing("shares.iterrows()", "{group}",
-                      "{row['mean']:.1%} ({row['sum']:.0f} of {row['count']:.0f})", 1, "row")  # fmt: skip
-    sentence = f"Share with {what} by {inside(by.name)}{of}: {{listed}}."
-    code = PLT + "\n".join(lines) + "\n\n" + chart
+    figures = "{row['mean']:.1%} ({row['sum']:.0f} of {row['count']:.0f})"
+    closing = listing("shares.iterrows()", "{group}", figures, 1, "row")
+    sentence = f"Share with {inside(what)} by {inside(by.name)}{job.which}: {{listed}}."
+    code = PLT + "\n".join(filter(None, lines)) + "\n\n" + chart
     return f"I compute the share in each {by.name}.", code, final(sentence, closing)
 
 
@@ -116,6 +107,7 @@ def shares(job: Job) -> Work:
 
 
 def share_of_sum(job: Job) -> Work:
+    """Return what each group has of the total of a column."""
     by, measure = job.question.groups[0], job.measure
     code = (
         f"totals = {grouped(job.source, (by,))}[{quoted(measure.name)}].sum()"
@@ -123,9 +115,11 @@ def share_of_sum(job: Job) -> Work:
         'print(shares.map("{:.1%}".format))'
     )
     title = title_of(f"share of {measure.label} by {by.name}", job.question)
-    code = PLT + code + "\n\n" + charts.bars("shares * 100", title, x=by.name,
-                                             y=f"share of {measure.label} (%)", line=False)  # fmt: skip
+    y = f"share of {measure.label} (%)"
+    chart = charts.bars("shares * 100", title, x=by.name, y=y, line=False)
+    code = f"{PLT}{code}\n\n{chart}"
     figures = f"{{shares[group]:.1%}} ({{total:{computed(measure, 'sum')}}}{unit(measure)})"
     closing = listing("totals.items()", "{group}", figures, 1, "total")
-    sentence = f"Share of the {inside(told_stat('sum', measure))} by {inside(by.name)}{job.which}: {{listed}}."
+    total = inside(told_stat("sum", measure))
+    sentence = f"Share of the {total} by {inside(by.name)}{job.which}: {{listed}}."
     return f"I add up {measure.name} in each {by.name} and divide.", code, final(sentence, closing)

@@ -58,7 +58,9 @@ class Superlatives(Grouping):
         if entity is not None:
             self.use(entity)
         if counted is not None:
-            return self._extreme_count(group or (when and when.column), when, counted, stats)
+            return self._extreme_count(
+                group or (when.column if when else None), when, counted, stats
+            )
         measure = self._extreme_measure(about, at)
         if self.groups and (group or when):
             raise NotUnderstood("the highest within each group")
@@ -86,10 +88,11 @@ class Superlatives(Grouping):
         """Say what “the most …” counts: ``rows``, a column's name, or None for a measure."""
         if self.has("count") and not any(self.is_numeric(p) for p in self.places("col")):
             self.use_all("count")
-        elif not (self.kind(at + 1) in ("noun", "val") and (entity is not None or when)):
-            if self.kind(at + 1) != "col" or at + 1 == entity or self.is_numeric(at + 1):
-                self.use_all("count")
-                return None
+        elif not (self._rows_follow(at) and (entity is not None or when)) and (
+            self.kind(at + 1) != "col" or at + 1 == entity or self.is_numeric(at + 1)
+        ):
+            self.use_all("count")
+            return None
         others = [p for p in self.places("col") if p != entity and not self._truth_at(p)]
         if any(self.is_numeric(p) for p in others):
             return None
@@ -100,6 +103,9 @@ class Superlatives(Grouping):
             self.use(others[0])
             return column.name
         return None
+
+    def _rows_follow(self, at: int) -> bool:
+        return self.kind(at + 1) in ("noun", "val")
 
     def _extreme_count(
         self, column: Column | None, when: Group | None, counted: str, stats: tuple[str, ...]
@@ -163,15 +169,15 @@ class Superlatives(Grouping):
             return self._extreme_plain(measure, stats)
         if measure.temporal:
             raise NotUnderstood("the latest or earliest of a group")
-        additive = additive(measure)
-        if not stats and self.n > 1 and not additive:
+        adds_up = additive(measure)
+        if not stats and self.n > 1 and not adds_up:
             if self.filters and not target.part:
                 # Where the rows left have one of each, they can be ranked; solve() looks.
                 return self._question("rows", measures=(measure,), groups=(target,), single=True)
             raise NotUnderstood(
                 f"whether groups rank by their average, total or highest {measure.label}"
             )
-        chosen = stats or (("sum",) if additive else ("mean",))
+        chosen = stats or (("sum",) if adds_up else ("mean",))
         return self._question("by", measures=(measure,), stats=chosen, groups=(target,),
                               n=self.n or 1, stated=bool(stats))  # fmt: skip
 
@@ -185,7 +191,7 @@ class Superlatives(Grouping):
         return group.part in ("", "day") or (group.part == "year" and all_new_year(column))
 
     def _extreme_plain(self, measure: Column, stats: tuple[str, ...]) -> Question:
-        """Read “the highest price”, “the five heaviest penguins”, “top 5 islands by average mass”."""
+        """Read “the highest price”, “the five heaviest”, “top 5 islands by average mass”."""
         if stats and len(self.groups) == 1:
             return self._question("by", measures=(measure,), stats=stats, n=self.n or 1)
         if stats:

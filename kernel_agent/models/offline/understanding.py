@@ -37,7 +37,7 @@ def understand(text: str, table: Table) -> Question:
     mentions, readings = mentions_of(text, table)
     unknown = list(dict.fromkeys(m.text for m in mentions if m.kind == "unknown"))
     if unknown:
-        raise NotUnderstood(_list(f"“{word}”" for word in unknown))
+        raise NotUnderstood(", ".join(f"“{word}”" for word in unknown))
     if len([m for m in mentions if m.kind not in _WEAK | {"stop"}]) == 0:
         raise NotUnderstood("what it asks for")
     reader = _Asker(table, mentions)
@@ -46,14 +46,10 @@ def understand(text: str, table: Table) -> Question:
         m for i, m in enumerate(reader.mentions) if i not in reader.used and m.kind not in _WEAK
     ]
     if left:
-        raise NotUnderstood(_list(f"“{m.text}”" for m in left) + " in this place")
+        raise NotUnderstood(", ".join(f"“{m.text}”" for m in left) + " in this place")
     nouns = [plural(m.text.lower()) for m in mentions if m.kind == "noun"]
     noun = nouns[0] if nouns else "rows"
     return replace(question, readings=tuple(readings), noun=noun)
-
-
-def _list(words: object) -> str:
-    return ", ".join(words)  # type: ignore[call-overload,no-any-return]  # any iterable of str
 
 
 class _Asker(Superlatives, Portions):
@@ -113,9 +109,8 @@ class _Asker(Superlatives, Portions):
             raise NotUnderstood("a relation between more than two columns")
         if len(columns) < 2:
             if self.groups:
-                group = self.groups[0].column
+                columns.append(self.groups[0].column)
                 self.groups = ()
-                columns.append(group)
             else:
                 return self._correlates(columns)
         numbers = [c for c in columns if c.numeric]
@@ -212,7 +207,7 @@ class _Asker(Superlatives, Portions):
 
     def _comparison_of_groups(self) -> Question | None:
         """Read “compare X between A and B”, “do males and females differ in X”."""
-        hinted = [at for at in self.places("cmphint")]
+        hinted = self.places("cmphint")
         if not self.has("compare", "versus") and not hinted:
             return None
         about = [self.mentions[at].meaning.partition(" ")[2] for at in hinted]
@@ -361,7 +356,7 @@ class _Asker(Superlatives, Portions):
         return self._question("shares", groups=(Group(column=column),), n=0)
 
     def _by_itself(self) -> Question:
-        """Read “revenue by region”, “body mass by species”: a total or an average, which is said."""
+        """Read “revenue by region”, “body mass by species”: a total or average, which is said."""
         measures = self._measures()
         stats = ("sum",) if additive(measures[0]) else ("mean",)
         timed = len(self.groups) == 1 and self.groups[0].temporal

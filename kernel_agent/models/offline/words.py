@@ -158,7 +158,8 @@ _CUES = {
         which date | which day | on which day | what day | on what day | at what time | in which
         month | which month | what month""",
     ("verb", ""): """
-        is | are | was | were | that | who | have | has | had | with | having | where | whose | be""",
+        is | are | was | were | that | who | have | has | had | with | having | where | whose |
+        be""",
     ("period", "year"): """
         yearly | annual | annually | per annum""",
     ("period", "month"): """
@@ -321,9 +322,12 @@ UNIT_WORDS = {
     word: unit for unit, words in {
         "g": "g gram grams gramme", "kg": "kg kilo kilos kilogram kilograms", "mg": "mg",
         "lb": "lb lbs pound pounds", "mm": "mm millimeter millimeters millimetre millimetres",
-        "cm": "cm centimeter centimeters centimetre centimetres", "m": "m meter meters metre metres",
-        "km": "km kilometer kilometers kilometre kilometres", "ft": "ft foot feet", "in": "inch inches",
-        "miles": "mile miles mi", "s": "s sec seconds", "ms": "ms milliseconds", "min": "minutes mins",
+        "cm": "cm centimeter centimeters centimetre centimetres",
+        "m": "m meter meters metre metres",
+        "km": "km kilometer kilometers kilometre kilometres", "ft": "ft foot feet",
+        "in": "inch inches",
+        "miles": "mile miles mi", "s": "s sec seconds", "ms": "ms milliseconds",
+        "min": "minutes mins",
         "h": "hours hrs", "days": "days", "USD": "dollar dollars usd", "EUR": "euro euros eur",
         "GBP": "gbp", "%": "% percent pct", "mph": "mph", "km/h": "kmh kph", "kW": "kw",
         "°C": "c celsius", "°F": "f fahrenheit", "years": "years",
@@ -343,23 +347,27 @@ MONTHS = ("january", "february", "march", "april", "may", "june", "july", "augus
           "october", "november", "december")  # fmt: skip
 NUMBER_WORDS = {
     w: n for n, w in enumerate(
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+         "eleven", "twelve"]
     )
 } | {"fifteen": 15, "twenty": 20, "hundred": 100}  # fmt: skip
 
 # Unmentioned words that change what a column is: "population" is not "population growth".
 TELLING = {
-    "growth", "rate", "change", "rank", "pct", "percent", "percentage", "ratio", "per", "id", "code",
+    "growth", "rate", "change", "rank", "pct", "percent", "percentage", "ratio", "per", "id",
+    "code",
     "index", "share", "std", "sd", "error", "lag", "delta", "log", "diff", "difference", "variance",
     "count", "min", "max", "median", "cumulative", "target", "estimated", "expected", "previous",
-    "last", "prior", "capita", "percap", "density", "tax", "discount", "net", "non", "not", "lost", "returned",
+    "last", "prior", "capita", "percap", "density", "tax", "discount", "net", "non", "not",
+    "lost", "returned",
 }  # fmt: skip
 
 # Quantities for which groups are compared by their total unless the question says otherwise.
 ADDITIVE = {
     "sale", "revenue", "amount", "quantity", "profit", "unit", "passenger", "order", "death",
     "gross", "expense", "spending", "visitor", "attendance", "donation", "turnover", "volume",
-    "precipitation", "rain", "rainfall", "snowfall", "production", "generation", "export", "import", "birth",
+    "precipitation", "rain", "rainfall", "snowfall", "production", "generation", "export",
+    "import", "birth",
     "case", "accident", "crime", "budget", "earning", "transaction", "view", "download", "click",
     "goal", "medal", "loss", "gain", "emission", "consumption", "delay",
 }  # fmt: skip
