@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import NotebookError
@@ -160,11 +161,20 @@ def _task(run: _Run) -> str:
     title = verbatim(one_line(task, 80)) or "Run"
     facts = [
         f"- **Model:** {verbatim(one_line(start.model))}",
-        f"- **Date:** {verbatim(one_line(start.time))}",
+        f"- **Date:** {verbatim(one_line(_minute(start.time)))}",
         f"- **Status:** {_status(stop)}",
         *(f"- **Data:** {_data(file)}" for file in start.data),
     ]
-    return "\n\n".join([f"# {title}", quoted(task), "\n".join(facts), _how(start.model)])
+    whole = [] if title == verbatim(task) else [quoted(task)]
+    return "\n\n".join([f"# {title}", *whole, "\n".join(facts), _how(start.model)])
+
+
+def _minute(time: str) -> str:
+    """Return an ISO time as a person reads it; as it is when it is no such time."""
+    try:
+        return f"{datetime.fromisoformat(time).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return time
 
 
 def _data(file: DataFile) -> str:

@@ -23,6 +23,7 @@ from kernel_agent.models.offline.jobs import (
 from kernel_agent.models.offline.loading import quoted
 from kernel_agent.models.offline.question import Group, date_part
 from kernel_agent.models.offline.schema import plural
+from kernel_agent.models.offline.sharing import shares
 from kernel_agent.models.offline.writing import (
     PLT,
     STAT_WORDS,
