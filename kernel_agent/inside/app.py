@@ -57,8 +57,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     install(shell)
     final_answer = FinalAnswer(shell)
     cap = DisplayCap(memory.append)
-    shell.display_pub.register_hook(cap)
-    shell.displayhook.register_hook(cap)
+    cap.install(shell)
     kernel.raw_input = kernel.getpass = refuse_input
     channel = HostChannel(kernel)
     names = {"final_answer": final_answer, "outputs": memory}

@@ -83,35 +83,52 @@ def describe_array(array: Any, *_: Any) -> dict[str, Any]:
 
 
 class DisplayCap:
-    """Keep displays within bounds; registered as a hook of IPython's two publishers."""
+    """Keep displays within bounds, and their text for ``outputs[k]``.
+
+    Parameters
+    ----------
+    remember
+        Takes the text of each display.
+    """
 
     def __init__(self, remember: Callable[[str], None]) -> None:
         self._remember = remember
         self._chars = 0
 
+    def install(self, shell: Any) -> None:
+        """Stand in the way of both: ``display(…)`` and the value of a cell's last line."""
+        shell.display_pub.register_hook(self._on_message)
+        write = shell.displayhook.write_format_data
+        # ipykernel's own hook for this came after 7.1.
+        shell.displayhook.write_format_data = lambda data, metadata=None: write(
+            self.bounded(data), metadata
+        )
+
     def begin(self) -> None:
         """Start counting for a new cell."""
         self._chars = 0
 
-    def __call__(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the message, cut where it is too large, or None when the cell showed enough."""
-        data = message.get("content", {}).get("data")
-        if not isinstance(data, dict):
-            return message
-        for mime, value in list(data.items()):
+    def _on_message(self, message: dict[str, Any]) -> dict[str, Any]:
+        content = message.get("content", {})
+        if isinstance(content.get("data"), dict):
+            content["data"] = self.bounded(content["data"])
+        return message
+
+    def bounded(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the representations that are small enough, or a note in their place."""
+        kept: dict[str, Any] = {}
+        for mime, value in data.items():
             size = len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
             if size > (MAX_BINARY if mime.startswith("image/") else MAX_TEXT):
-                del data[mime]
-                data.setdefault("text/plain", f"[{mime} of {size:,} characters: too large to show]")
+                kept.setdefault("text/plain", f"[{mime} of {size:,} characters: too large to show]")
             else:
+                kept[mime] = value
                 self._chars += size
-        if isinstance(data.get("text/plain"), str):
-            self._remember(data["text/plain"] + "\n")
+        if isinstance(kept.get("text/plain"), str):
+            self._remember(kept["text/plain"] + "\n")
         if self._chars > MAX_CELL:
-            message["content"]["data"] = {
-                "text/plain": f"[not shown: this cell displayed more than {MAX_CELL:,} characters]"
-            }
-        return message
+            return {"text/plain": f"[not shown: the cell displayed over {MAX_CELL:,} characters]"}
+        return kept
 
 
 class FinalAnswer:

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 
@@ -46,12 +47,17 @@ def main(argv: list[str]) -> None:
     load_inside()
     from importlib import import_module
 
-    watch = import_module(f"{NAME}.watch")
-    app_module = import_module(f"{NAME}.app")
-
     connection_file = argv[argv.index("-f") + 1]
+    watch = import_module(f"{NAME}.watch")
+    # Taken out of the environment before ipykernel is imported, which would poll for it as well.
     watch.end_with_parent(os.environ.pop("JPY_PARENT_PID", ""), Path(connection_file).parent)
-    app = app_module.start(connection_file, settings_beside(connection_file))
+    log = os.dup(2)  # ipykernel takes descriptor 2 for itself: keep the way to the host's log
+    try:
+        app_module = import_module(f"{NAME}.app")
+        app = app_module.start(connection_file, settings_beside(connection_file))
+    except BaseException:
+        os.write(log, traceback.format_exc().encode(errors="replace"))
+        os._exit(1)
     del sys.modules["debugpy"]
     app.start()
 

@@ -84,23 +84,26 @@ def shape(question: Question) -> tuple[str, str, str, str, str]:
          ("aggregate", "mean", "body_mass_g", "", "species not in Adelie,Gentoo")),
         ("average bill depth not on Biscoe",
          ("aggregate", "mean", "bill_depth_mm", "", "island != Biscoe")),
-        ("how many penguins where sex is female or male", 
+        ("how many penguins where sex is female or male",
          ("counts", "", "", "sex", "sex in female,male")),
-        ("body mass between 3000 and 4000", ("matching", "", "", "", "")),
-        ("How many penguins between 2007 and 2008?", ("count", "", "", "", "year between 2007,2008")),
+        ("penguins with a body mass between 3000 and 4000",
+         ("matching", "", "", "", "body_mass_g between 3000,4000")),
+        ("How many penguins between 2007 and 2008?",
+         ("count", "", "", "", "year between 2007,2008")),
         ("which penguin has the longest flippers", ("rows", "", "flipper_length_mm", "", "")),
         ("What are the 5 heaviest penguins?", ("rows", "", "body_mass_g", "", "")),
         ("Which island has the heaviest penguins on average?",
          ("by", "mean", "body_mass_g", "island", "")),
         ("which island has the most penguins", ("counts", "", "", "island", "")),
         ("most common species", ("counts", "", "", "species", "")),
-        ("what share of Gentoo penguins are male", 
+        ("what share of Gentoo penguins are male",
          ("share", "", "", "", "species == Gentoo; sex == male")),
         ("the share of females among Adelie penguins",
          ("share", "", "", "", "species == Adelie; sex == female")),
         ("share of each species", ("shares", "", "", "species", "")),
         ("compare flipper length between sexes", ("by", "mean", "flipper_length_mm", "sex", "")),
-        ("are males heavier than females?", ("by", "mean", "body_mass_g", "sex", "sex in male,female")),
+        ("are males heavier than females?",
+         ("by", "mean", "body_mass_g", "sex", "sex in male,female")),
         ("is there a relation between bill length and body mass?",
          ("correlation", "", "bill_length_mm body_mass_g", "", "")),
         ("what correlates with body mass", ("correlates", "", "body_mass_g", "", "")),
@@ -114,9 +117,6 @@ def shape(question: Question) -> tuple[str, str, str, str, str]:
 )  # fmt: skip
 def test_questions_about_penguins(asked: str, meant: tuple[str, ...]) -> None:
     """Each kind of question comes out as what it asks."""
-    if asked == "body mass between 3000 and 4000":
-        assert understand(asked, PENGUINS).filters[0].values == (3000, 4000)
-        return
     assert shape(understand(asked, PENGUINS)) == meant
 
 
@@ -133,7 +133,7 @@ def test_questions_about_penguins(asked: str, meant: tuple[str, ...]) -> None:
         ("return rate by region", ("share", "", "", "Region", "Returned == Yes")),
         ("average revenue of orders that were not returned",
          ("aggregate", "mean", "Total Revenue ($)", "", "Returned == No")),
-        ("how many orders with 5 units sold or more", ("count", "", "", "", "Units Sold >= 5")),
+        ("how many orders with 5 or more units sold", ("count", "", "", "", "Units Sold >= 5")),
     ],
 )  # fmt: skip
 def test_questions_about_orders(asked: str, meant: tuple[str, ...]) -> None:

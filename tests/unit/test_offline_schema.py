@@ -54,7 +54,7 @@ def test_every_kind_of_column_is_read_back() -> None:
     assert table.column("day").disguise == "date"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(
         st.text(
@@ -76,11 +76,11 @@ def test_no_column_name_or_value_is_lost(names: list[str]) -> None:
 
 @pytest.mark.parametrize("columns", [1, 12, 60, 300])
 def test_the_overview_stays_short_for_wide_tables(columns: int) -> None:
-    """However many columns, the overview is below 6,000 characters and holds what is asked."""
+    """However many columns, the overview fits into an observation and holds what is asked."""
     table = pd.DataFrame({f"measurement_{i:03d}_mm": [i, i + 0.5] for i in range(columns)})
     table["kind"] = ["alpha" * 30, "beta" * 30]
     text = printed(table, "average kind and measurement 000")
-    assert len(text) < 7000 if columns == 60 else len(text) < 6000
+    assert len(text) < 6500
     seen = read_tables([text])["sample"]
     assert "measurement_000_mm" in [c.name for c in seen.columns]
     assert len(seen.columns) + len(seen.others) <= columns + 1

@@ -2,19 +2,29 @@
 
 It takes the same seat as a model (:class:`kernel_agent.models.base.Model`) and the same road:
 it looks at the data, reads what the kernel printed, and only then writes pandas code. A question
-is either understood to its last word or refused; nothing is guessed.
+is either understood to its last word or refused; nothing is guessed. The modules, in the order
+in which a run passes through them::
 
-::
+    analyst         the story of a run, and the Model that tells it
+    conversation    messages -> the question, the files, what was observed so far
+    loading         a file -> the cell that reads it, and what to do when that fails
+    overview        what the first cell defines and prints (runs in the kernel, not here)
+    schema          that printed text -> Table and Column
 
-    conversation   messages -> the question, the files, what was observed so far
-    loading        a file -> the cell that reads it, and what to do when that fails
-    overview       what the first cell defines and prints (runs in the kernel, not here)
-    schema         that printed text -> Table and Column
-    words          the vocabulary: which English words mean what
-    mentions       question + Table -> a list of understood words
-    question       understood words -> Question
-    recipes        Question -> cells: select, compute and draw, answer
-    analyst        the loop that joins them
+    words           the vocabulary: which English words mean what
+    matching        words -> the columns and values that they can name
+    mentions        a question -> a list of understood words
+    reader          the words, used up one by one
+    filters         ... as conditions on rows
+    grouping        ... as groups and measures
+    superlatives    ... as the highest, the most, the top n
+    portions        ... as shares
+    understanding   ... as the kind of question; what is left over refuses it
+    question        the result: what is asked, in full
+
+    recipes         a question -> cells: select, compute and draw, answer
+    counting, sharing, measuring, relating    one recipe for each kind of question
+    jobs, writing, charts                     the code and phrases that recipes share
 """
 
 from kernel_agent.models.offline.analyst import OfflineAnalyst

@@ -111,7 +111,6 @@ def work(conversation: Conversation) -> Generator[Cell, str, None]:
             "The offline analyst answers questions about tables and was given none: add one with"
             f" --data FILE, or configure a model: {_CONFIGURE}."
         )
-    greeting = f"{INTRODUCTION}\n\n" if not conversation.observations else ""
     greeting = f"{INTRODUCTION}\n\n"
     files = _named_first(conversation)
     known = read_tables(conversation.earlier)

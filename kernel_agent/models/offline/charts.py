@@ -45,13 +45,18 @@ def lines(values: str, title: str, *, x: str, y: str, many: bool) -> str:
     return f"{START_CHART}\n{values}.plot(ax=ax{style})\n" + finish_chart(title, x=x, y=y)
 
 
-def top_bars(label: Column, measure: Column, title: str) -> str:
-    """Return bars of single rows, the first on top."""
+def top_bars(labels: list[Column], measure: Column, title: str) -> str:
+    """Return bars of single rows, the first on top, named by one column or by several."""
+    names = f"{item('top', labels[0])}.astype(str)"
+    if len(labels) > 1:
+        listed = ", ".join(quoted(c.name) for c in labels)
+        names = f'top[[{listed}]].astype(str).agg(", ".join, axis=1)'
     return (
         f"{START_CHART}\n"
-        f"names = {item('top', label)}.astype(str)\n"
+        f"names = {names}\n"
         f"ax.barh(range(len(top)), {item('top', measure)}, tick_label=names)\n"
-        "ax.invert_yaxis()\n" + finish_chart(title, x=with_unit(measure), y=label.label)
+        "ax.invert_yaxis()\n"
+        + finish_chart(title, x=with_unit(measure), y=", ".join(c.label for c in labels))
     )
 
 

@@ -9,6 +9,7 @@ from kernel_agent.models.offline.jobs import (
     final,
     group_label,
     in_order,
+    labels_of,
     listing,
     month_names,
     name_of,
@@ -135,7 +136,9 @@ def _top_counts(job: Job, by: str, noun: str) -> str:
         "top.items()", group_label(job.question.groups), "{count:,}", 1, "count"
     )
     lead = f"{n} {plural(by)}" if n > 1 else by
-    return final(f"The {inside(lead)} with the {word} {noun}{job.which}: {{listed}}.", before)
+    verb = ":" if n > 1 else " is"
+    sentence = f"The {inside(lead)} with the {word} {noun}{job.which}{verb} {{listed}}."
+    return final(sentence, before)
 
 
 def distinct(job: Job) -> Work:
@@ -181,7 +184,7 @@ def matching(job: Job) -> Work:
     columns = list(job.table.labels) or telling_columns(job)
     fields = ", ".join(shown(name_of(c), raw(c) if c.kind == "date" else "") for c in columns)
     names = ", ".join(name_of(c) for c in columns)
-    series = ", ".join(item(job.source, c) for c in columns)
+    series = ", ".join(labels_of(job.source, columns))
     loop = f"in zip({series})" if len(columns) > 1 else f"in {series}"
     code = f"print({job.source}.head(30).to_string())"
     before = (

@@ -143,6 +143,14 @@ def unknown_said(job: Job) -> str:
     return f" ({{unknown}} {job.question.noun} without a known {names} are left out)"
 
 
+def labels_of(variable: str, columns: list[Column]) -> list[str]:
+    """Return the expressions of columns that name rows, with a word where a name is missing."""
+    unknown = '.fillna("unknown")'
+    return [
+        item(variable, c) + (unknown if c.missing and c.kind == "text" else "") for c in columns
+    ]
+
+
 def telling_columns(job: Job) -> list[Column]:
     """Return the first few columns that tell a row without a name from the others."""
     columns = [c for c in job.table.columns if c.kind in ("text", "date", "bool") or c.year]

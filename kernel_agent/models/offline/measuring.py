@@ -13,6 +13,7 @@ from kernel_agent.models.offline.jobs import (
     in_order,
     known_clause,
     known_line,
+    labels_of,
     listing,
     month_names,
     name_of,
@@ -111,7 +112,10 @@ def _top_groups(job: Job, figures: str) -> tuple[str, str]:
     by = inside(question.groups[0].name)
     what = f"{question.direction} {inside(told_stat(stat, measure))}"
     lead = f"{question.n} {plural(by)}" if question.n > 1 else by
-    sentence = f"The {lead} with the {what}{job.which}: {{listed}}, of {{len(summary)}} compared"
+    verb = ":" if question.n > 1 else " is"
+    sentence = (
+        f"The {lead} with the {what}{job.which}{verb} {{listed}}, of {{len(summary)}} compared"
+    )
     if not question.stated and stat == "mean":
         edge = "min" if lowest else "max"
         series = item(job.source, measure)
@@ -169,13 +173,13 @@ def rows(job: Job) -> Work:
     columns = [c for c in labels or telling_columns(job) if c.name != measure.name]
     fields = ", ".join(shown(name_of(c), raw(c) if c.kind == "date" else "") for c in columns)
     value = f"{shown('value', raw(measure))}{unit(measure)}"
-    if question.n > 1 and labels and measure.numeric:
+    if question.n > 1 and columns and measure.numeric:
         title = title_of(
             f"the {question.n} {question.direction} values of {measure.label}", question
         )
-        code = PLT + code + "\n\n" + charts.top_bars(labels[0], measure, title)
+        code = PLT + code + "\n\n" + charts.top_bars(columns, measure, title)
     names = ", ".join([*(name_of(c) for c in columns), "value"])
-    series = ", ".join(item("top", c) for c in [*columns, measure])
+    series = ", ".join([*labels_of("top", columns), item("top", measure)])
     one = question.n == 1 and columns
     part = fields if one else f"{fields}: {value}" if fields else value
     before = (

@@ -12,7 +12,7 @@ import pandas as pd
 
 def overview(name: str, table: pd.DataFrame, question: str = "") -> None:
     """Print a line for each column: what it holds, what is missing, its range or values."""
-    indexed = "" if isinstance(table.index, pd.RangeIndex) else ", indexed"
+    indexed = "" if table.index.equals(pd.RangeIndex(len(table))) else ", indexed"
     print(f"Table {name}: {len(table)} rows x {table.shape[1]} columns{indexed}")
     if table.shape[1] > 60:  # look closely only at the columns that the question may mean
         words = {c: str(c).lower().replace("_", " ").split() for c in table}

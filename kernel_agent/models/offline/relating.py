@@ -99,6 +99,7 @@ def correlates(job: Job) -> Work:
     code = (
         f"r = {job.source}[{names}].corr()\nprint(r.round(3))\n\n"
         "pairs = {(a, b): r.loc[a, b] for i, a in enumerate(r) for b in list(r)[i + 1 :]}\n"
+        "pairs = {pair: value for pair, value in pairs.items() if pd.notna(value)}\n"
         "strongest = sorted(pairs, key=lambda pair: abs(pairs[pair]), reverse=True)[:5]"
     )
     code = PLT + code + "\n\n" + charts.matrix(title_of("correlations", job.question))

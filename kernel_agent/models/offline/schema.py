@@ -64,8 +64,9 @@ class Column:
 
     @property
     def numeric(self) -> bool:
-        """Whether it can be averaged: a number that is not an identifier."""
-        return self.kind in ("number", "whole") and not self.identifier
+        """Whether it can be averaged: finite numbers that are no identifiers."""
+        finite = "inf" not in f"{self.low} {self.high}"
+        return self.kind in ("number", "whole") and finite and not self.identifier
 
     @property
     def identifier(self) -> bool:

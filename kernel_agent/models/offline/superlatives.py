@@ -128,14 +128,7 @@ class Superlatives(Grouping):
             raise NotUnderstood("which column the highest or lowest is of")
         if places:
             self.use(places[0])
-            columns = [c for c in self.mentions[places[0]].columns if c.numeric]
-            hints = {*about.split(), "max" if self.direction == "highest" else "min"}
-            hinted = [
-                c for c in columns if set(map(canonical, hints)) & set(map(canonical, c.words))
-            ]
-            if len(columns) > 1 and len(hinted) == 1:
-                return hinted[0]
-            return self.resolve(places[0], "numeric")
+            return self._fitting(places[0], about)
         if about:
             return self.by_hint(about)
         if self.mentions[at].text.lower() in ("maximum", "minimum"):
@@ -148,6 +141,16 @@ class Superlatives(Grouping):
         if left:
             self.resolve(left[0], "numeric")
         raise NotUnderstood(f"“{self.mentions[at].text}” by which column")
+
+    def _fitting(self, at: int, about: str) -> Column:
+        """Return the column at a place that an adjective can be said of (“longest flippers”)."""
+        columns = [c for c in self.mentions[at].columns if c.numeric]
+        extreme = "maximum" if self.direction == "highest" else "minimum"
+        wanted = {canonical(w) for w in about.split()} or {extreme}
+        hinted = [c for c in columns if wanted & set(map(canonical, c.words))]
+        if about and not hinted:
+            raise NotUnderstood(f"the superlative of “{self.mentions[at].text}”")
+        return hinted[0] if len(hinted) == 1 else self.resolve(at, "numeric")
 
     def _extreme_of(
         self, measure: Column, group: Column | None, when: Group | None, stats: tuple[str, ...]

@@ -1,0 +1,265 @@
+"""The offline analyst's cells, run for real: its figures are those of pandas.
+
+Each question goes the whole way (load, look, compute, answer) in a nutshell kernel; the expected
+figures are computed here, in another way, from the same files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from offline_kernel import NutshellKernel
+
+from kernel_agent.errors import ModelError
+
+DATA = Path(__file__).parents[2] / "example_notebooks" / "data"
+PENGUINS = pd.read_csv(DATA / "penguins.csv")
+WEATHER = pd.read_csv(DATA / "seattle-weather.csv", parse_dates=["date"])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with the two shipped tables."""
+    path = tmp_path_factory.mktemp("offline")
+    shutil.copytree(DATA, path / "data")
+    return path
+
+
+def figures(*values: float) -> list[str]:
+    return [f"{value:,.2f}" for value in values]
+
+
+BY_SPECIES = PENGUINS.groupby("species")["body_mass_g"].mean()
+BY_BOTH = PENGUINS.groupby(["species", "sex"])["body_mass_g"].mean()
+FEMALE = PENGUINS[PENGUINS["sex"] == "female"]
+RAIN = WEATHER[WEATHER["weather"] == "rain"]
+YEARLY = WEATHER.groupby(WEATHER["date"].dt.year)["precipitation"].sum()
+R = PENGUINS["flipper_length_mm"].corr(PENGUINS["body_mass_g"])
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("How many penguins are there?", ["344 penguins"]),
+        ("average body mass by species", figures(*BY_SPECIES)),
+        ("average body mass by species and sex", [*figures(*BY_BOTH), "11 rows"]),
+        ("What is the median flipper length of females?",
+         [*figures(FEMALE["flipper_length_mm"].median()), "mm"]),
+        ("How many different species are there?", ["3 different", "Adelie, Chinstrap, Gentoo"]),
+        ("Which island has the most penguins?", ["Biscoe 168"]),
+        ("Which penguin is the heaviest?", ["6,300 g", "Gentoo", "342 of 344"]),
+        ("the 3 lightest penguins", ["2,700 g", "2,850 g"]),
+        ("What share of penguins are female?", ["48.0%", "165 of 344", "333", "49.5%"]),
+        ("share of each species", ["44.2%", "36.0%", "19.8%"]),
+        ("What percentage of Gentoo penguins are male?", ["61 of 124"]),
+        ("percentage of females by island", ["24 of 47", "61 of 123", "80 of 163"]),
+        ("Compare flipper length between sexes", ["204.51", "197.36", "7.14"]),
+        ("Is there a relation between flipper length and body mass?", [f"{R:.3f}", "342"]),
+        ("what correlates with body mass", ["flipper_length_mm +0.871", "bill_depth_mm -0.472"]),
+        ("How did body mass change over the years?", ["2007", "4,124.54", "2009", "4,210.29"]),
+        ("distribution of bill depth", ["13.1", "21.5", "17.15", "17.30"]),
+        ("distribution of body mass by species", ["2,850 to 4,775", "3,950 to 6,300"]),
+        ("Are there missing values?", ["19 values", "sex 11", "11 of 344"]),
+        ("describe the table", ["344 rows", "8 columns", "19 missing"]),
+        ("How many penguins weigh more than 5000 g in 2009?",
+         [str(((PENGUINS["body_mass_g"] > 5000) & (PENGUINS["year"] == 2009)).sum())]),
+        ("how many penguins heavier than 9000 g", ["There are 0 penguins"]),
+        ("average body mass of penguins heavier than 9000 g", ["no figure"]),
+        ("share of females among penguins heavier than 9000 g", ["no figure"]),
+        ("Which species has the longest flippers?", ["Gentoo", "217.19", "231"]),
+        ("range of bill length", ["32.1", "59.6"]),
+        ("total body mass per island", ["787,575", "460,400", "189,025"]),
+    ],
+)  # fmt: skip
+def test_figures_about_penguins(folder: Path, question: str, expected: list[str]) -> None:
+    """Every figure that the answer must hold is in it."""
+    went = NutshellKernel(folder).ask(question, "data/penguins.csv")
+    for figure in expected:
+        assert figure in went.text
+    assert "final_answer(" in went.cells[-1]
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("How many days did it rain?", [f"{len(RAIN)} days"]),
+        ("What share of days were sunny in 2015?", ["180 of 365"]),
+        ("What was the hottest day?", ["35.6", "2014-08-11"]),
+        ("total precipitation per year", figures(*YEARLY)),
+        ("Which year had the most precipitation?", ["2014", *figures(YEARLY.max())]),
+        ("average temp_max in July", figures(
+            WEATHER.loc[WEATHER["date"].dt.month == 7, "temp_max"].mean())),
+        ("How did the maximum temperature develop in 2013?", ["2013-01", "6.11", "26.12"]),
+        ("average precipitation by month", ["January 3.76", "July 0.39"]),
+        ("top 5 days by wind", ["2012-12-17", "9.5"]),
+        ("what was the weather on 2012-01-14", ["snow"]),
+        ("average wind from 2013 to 2014", figures(
+            WEATHER.loc[WEATHER["date"].dt.year.between(2013, 2014), "wind"].mean())),
+    ],
+)  # fmt: skip
+def test_figures_about_the_weather(folder: Path, question: str, expected: list[str]) -> None:
+    """Dates are parsed and cut by year, month and day."""
+    went = NutshellKernel(folder).ask(question, "data/seattle-weather.csv")
+    for figure in expected:
+        assert figure in went.text
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "average body mass by species",
+        "top 5 penguins by body mass",
+        "share of each island",
+        "correlation between bill length and bill depth",
+        "how did flipper length change over the years",
+        "distribution of body mass",
+        "boxplot of body mass by species",
+        "describe",
+    ],
+)
+def test_a_chart_is_drawn_where_it_helps(tmp_path: Path, question: str) -> None:
+    """One picture with a speaking name is left in the working directory."""
+    shutil.copytree(DATA, tmp_path / "data")
+    went = NutshellKernel(tmp_path).ask(question, "data/penguins.csv")
+    pictures = list(tmp_path.glob("*.png"))
+    assert len(pictures) == 1
+    assert pictures[0].stat().st_size > 1000
+    assert "plt.show()" in went.cells[-2]
+
+
+def test_the_cells_import_only_what_every_notebook_has(folder: Path) -> None:
+    """The generated code uses pandas, numpy, matplotlib and json, nothing of ours."""
+    allowed = ("json", "pandas as pd", "matplotlib.pyplot as plt", "numpy as np")
+    for question in ("correlation between bill length and bill depth", "describe"):
+        for cell in NutshellKernel(folder).ask(question, "data/penguins.csv").cells:
+            lines = [line for line in cell.splitlines() if line.startswith(("import ", "from "))]
+            assert all(line.removeprefix("import ") in allowed for line in lines)
+
+
+def test_a_second_run_uses_what_is_loaded(folder: Path) -> None:
+    """Two questions in one session read the file once; both are answered."""
+    kernel = NutshellKernel(folder)
+    kernel.ask("How many days did it rain?", "data/seattle-weather.csv")
+    second = kernel.ask("average wind by weather", "data/seattle-weather.csv")
+    assert not any("read_csv" in cell or "to_datetime" in cell for cell in second.cells)
+    assert "snow 4.40" in second.text
+
+
+def test_a_later_question_may_name_a_value_that_was_not_listed(tmp_path: Path) -> None:
+    """A value of a long column is looked up when a later question names it."""
+    names = [f"maker {i}" for i in range(200)]
+    pd.DataFrame({"name": names, "speed": range(200)}).to_csv(tmp_path / "cars.csv", index=False)
+    kernel = NutshellKernel(tmp_path)
+    kernel.ask("How many cars?", "cars.csv")
+    assert "is 77" in kernel.ask("What is the speed of maker 77?", "cars.csv").text
+
+
+def test_of_several_files_the_fitting_one_is_used(folder: Path) -> None:
+    """The table whose columns the question names is used, and said."""
+    files = ("data/penguins.csv", "data/seattle-weather.csv")
+    went = NutshellKernel(folder).ask("average precipitation by weather", *files)
+    assert "rain" in went.text
+    assert any("data/seattle-weather.csv, so I use that table" in t for t in went.thoughts)
+
+
+SALES = pd.DataFrame(
+    {
+        "Order ID": range(1, 41),
+        "Order Date": pd.date_range("2021-01-15", periods=40, freq="20D").strftime("%d/%m/%Y"),
+        "Région": ["Nord", "Süd"] * 20,
+        "Revenue": [f"${1000 + 37.5 * i:,.2f}" for i in range(40)],
+        "returned": ["Yes" if i % 5 == 0 else "No" for i in range(40)],
+        "code": [f"{i:05d}" for i in range(40)],
+    }
+)
+REVENUE = pd.Series([1000 + 37.5 * i for i in range(40)])
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("total revenue by region", figures(REVENUE[::2].sum(), REVENUE[1::2].sum())),
+        ("what percentage of orders were returned", ["20.0%", "8 of 40"]),
+        ("how many orders in 2022?", ["There are 18 orders"]),
+        ("average revenue of orders that were not returned",
+         figures(REVENUE[[i for i in range(40) if i % 5]].mean())),
+    ],
+)  # fmt: skip
+def test_numbers_and_dates_written_as_text(
+    tmp_path: Path, question: str, expected: list[str]
+) -> None:
+    """Currency signs, thousands separators and day-first dates are read for what they are."""
+    SALES.rename(columns={"Région": "Region"}).to_csv(tmp_path / "orders.csv", index=False)
+    went = NutshellKernel(tmp_path).ask(question, "orders.csv")
+    for figure in expected:
+        assert figure in went.text
+
+
+PLAIN = pd.DataFrame({"Stadt": ["Köln", "Bonn", "Köln"], "Preis": [1.5, 2.25, 1234.5]})
+
+
+@pytest.mark.parametrize(
+    "name", ["a.csv", "b.tsv", "c.jsonl", "d.json", "lines.json", "e.parquet", "f.xlsx", "bom.csv",
+             "semicolon.csv", "latin.csv", "pipe.csv", "indexed.parquet", "my \"own\" table.csv"]
+)  # fmt: skip
+def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
+    """Separators, encodings, decimal commas and formats lead to the same answer."""
+    path = tmp_path / name
+    writers = {
+        "b.tsv": lambda: PLAIN.to_csv(path, index=False, sep="\t"),
+        "c.jsonl": lambda: PLAIN.to_json(path, orient="records", lines=True),
+        "d.json": lambda: PLAIN.to_json(path, orient="records"),
+        "lines.json": lambda: PLAIN.to_json(path, orient="records", lines=True),
+        "e.parquet": lambda: PLAIN.to_parquet(path),
+        "indexed.parquet": lambda: PLAIN.set_index("Stadt").to_parquet(path),
+        "f.xlsx": lambda: PLAIN.to_excel(path, index=False),
+        "bom.csv": lambda: PLAIN.to_csv(path, index=False, encoding="utf-8-sig"),
+        "semicolon.csv": lambda: PLAIN.to_csv(
+            path, index=False, sep=";", decimal=",", encoding="latin-1"
+        ),
+        "latin.csv": lambda: PLAIN.to_csv(path, index=False, encoding="latin-1"),
+        "pipe.csv": lambda: PLAIN.to_csv(path, index=False, sep="|"),
+    }
+    writers.get(name, lambda: PLAIN.to_csv(path, index=False))()
+    if "parquet" in name:
+        pytest.importorskip("pyarrow", reason="reading Parquet needs pyarrow")
+    went = NutshellKernel(tmp_path).ask("total Preis by Stadt", name)
+    assert "Köln 1,236.00" in went.text
+    assert "Bonn 2.25" in went.text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("ragged.csv", "a,b\n1,2\n1,2,3,4\n", "as many fields"),
+        ("longer.csv", "a,b\n1,2,3\n4,5,6\n", "more fields than its header"),
+        ("empty.csv", "", "no columns"),
+        ("header.csv", "a,b\n", "no rows"),
+        ("numbers.csv", "1,2\n3,4\n", "not column names"),
+        ("broken.parquet", "not parquet at all", "cannot be read as a table"),
+        ("broken.json", '{"a": [1, 2', "cannot be read as a table"),
+    ],
+)
+def test_a_file_that_cannot_be_read_ends_in_one_line(
+    tmp_path: Path, name: str, content: str, part: str
+) -> None:
+    """The refusal names the file and what is wrong with it; nothing is made up."""
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ModelError, match=part) as refused:
+        NutshellKernel(tmp_path).ask("average a", name)
+    assert name in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_nested_and_mixed_cells_do_no_harm(tmp_path: Path) -> None:
+    """Lists in cells and placeholders among numbers are survived and told."""
+    rows = [{"name": "a", "hp": "120", "tags": [1]}, {"name": "b", "hp": "?", "tags": [2, 3]},
+            {"name": "c", "hp": "90", "tags": []}]  # fmt: skip
+    (tmp_path / "cars.json").write_text(json.dumps(rows))
+    went = NutshellKernel(tmp_path).ask("average hp", "cars.json")
+    assert "105.00" in went.text
+    assert "2 of 3" in went.text
