@@ -38,6 +38,7 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     app = AgentKernelApp.instance(
         connection_file=connection_file,
         outstream_class=f"{__package__}.stream.CappedStream",
+        parent_handle=1,  # to ipykernel: a parent that never ends; ours is watched by watch.py
     )
     # The history database costs 1-2 ms of every cell and is read by nobody.
     app.config.HistoryManager.enabled = False

@@ -95,7 +95,7 @@ class KernelClient:
             (self._stdin, self._on_stdin),
         )
         self.welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the kernel's output channel has greeted us: from then on nothing is missed."""
+        """Done when the output channel has brought something: from then on nothing is missed."""
         self.ignored = 0
         """Messages that were not valid or belonged to nothing that is running."""
         self.late: list[OutputDict] = []
@@ -121,6 +121,10 @@ class KernelClient:
         for socket, handle in self._handlers:
             loop.add_reader(int(socket.fd), self._read, socket, handle)
             loop.call_soon(self._read, socket, handle)
+
+    def ask_for_a_sign(self) -> None:
+        """Make the kernel put something out, for kernels that do not greet (ipykernel < 7.2)."""
+        self._send(self._shell, self._session.msg("kernel_info_request", {}))
 
     def execute(
         self,
@@ -239,13 +243,12 @@ class KernelClient:
 
     def _on_iopub(self, msg: dict[str, Any]) -> None:
         kind, cell = msg["msg_type"], self._cell_of(msg)
+        if not self.welcome.done():
+            self.welcome.set_result(None)
         if kind == "status":
             if cell is not None and msg["content"]["execution_state"] == "idle":
                 cell.idle = True
                 cell.advance()
-        elif kind == "iopub_welcome":
-            if not self.welcome.done():
-                self.welcome.set_result(None)
         elif cell is not None:
             cell.collector.add_message(kind, msg["content"])
         elif kind in ("stream", "display_data", "execute_result", "error"):

@@ -32,6 +32,7 @@ from kernel_agent.records import CellError, CellResult, CellStatus
 LAUNCHER = Path(__file__).resolve().parent.parent / "inside" / "launch.py"
 POLL_S = 0.1  # how often the process is looked at; a dead kernel is noticed within this
 START_TIMEOUT_S = 60.0
+GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and again
 INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
 SHUTDOWN_GRACE_S = 0.5
 SOCKET_PATH_MAX = 107  # bytes of a unix socket's path, from the kernel's sockaddr_un
@@ -173,7 +174,13 @@ class KernelSession:
     async def _wait_until_ready(self, timeout_s: float) -> None:
         assert self._client is not None
         assert self._died is not None
-        await _first_of(self._client.welcome, self._died, seconds=timeout_s)
+        deadline = time.monotonic() + timeout_s
+        await _first_of(self._client.welcome, self._died, seconds=min(GREETING_S, timeout_s))
+        while not self._client.welcome.done() and time.monotonic() < deadline:
+            if self._died.done():
+                break
+            self._client.ask_for_a_sign()
+            await _first_of(self._client.welcome, self._died, seconds=GREETING_S)
         if self._died.done():
             raise KernelDied(self.epitaph)
         if not self._client.welcome.done():
