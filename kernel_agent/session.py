@@ -15,6 +15,7 @@ import asyncio
 import dataclasses
 import platform
 import secrets
+import shutil
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -172,6 +173,7 @@ class Session:
         self._agent: Agent | None = None
         self._meter: Meter | None = None
         self._steps = 0
+        self._made_folder = False
         self._busy = False  # with a run
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -229,6 +231,8 @@ class Session:
             await self._start()
         except BaseException:
             await self.close()
+            if self._made_folder:  # in this start, and no run has been in it
+                shutil.rmtree(self.out, ignore_errors=True)
             raise
 
     async def _start(self) -> None:
@@ -255,6 +259,7 @@ class Session:
             raise InputError(
                 f"{self.out} holds an earlier session already: name another folder with --out"
             )
+        self._made_folder = not self.out.exists()
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:

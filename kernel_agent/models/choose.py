@@ -18,6 +18,11 @@ from kernel_agent.records import Event, Notice
 if TYPE_CHECKING:
     from kernel_agent.models.usage import Prices
 
+UNCONFIGURED = (
+    "No model is configured: the built-in offline analyst answers, by rules. For a real model set "
+    "OPENAI_API_KEY (or --base-url) and --model NAME."
+)
+
 
 async def choose_model(config: Config, format: Format, tell: Callable[[Event], None]) -> Model:  # noqa: A002 - the project's word
     """Return the model that the settings name.
@@ -42,7 +47,7 @@ async def choose_model(config: Config, format: Format, tell: Callable[[Event], N
     if name is None and (config.base_url or os.environ.get(config.api_key_env)):
         name = await _served_model(config, tell)
     if name is None:
-        tell(Notice(text="No model is configured: the offline analyst answers (rules, no model)."))
+        tell(Notice(text=UNCONFIGURED))
     if name in (None, "offline"):
         from kernel_agent.models.offline import OfflineAnalyst
 

@@ -197,6 +197,7 @@ async def test_wrong_use_is_one_line(tmp_path: Path, table: Path) -> None:
     with pytest.raises(InputError, match=r"nothing\.csv"):
         async with make([], tmp_path / "c", data=[tmp_path / "nothing.csv"]):
             pass
+    assert not (tmp_path / "c").exists()
     with pytest.raises(InputError, match="--out"):
         async with make([], table / "below a file"):
             pass
