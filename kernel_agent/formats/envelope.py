@@ -179,10 +179,12 @@ def _opens_python(mark: Mark, text: str) -> bool:
 
 _TOKEN = re.compile(r"\"\"\"|'''|[\"'{}\[\]:,]|//[^\n]*+")
 _STRING_ENDS = {
-    '"': re.compile(r'(?:[^"\\]|\\.)*+"', re.DOTALL),
-    "'": re.compile(r"(?:[^'\\]|\\.)*+'", re.DOTALL),
-    '"""': re.compile(r'(?:(?!""")[^\\]|\\.)*+"""', re.DOTALL),
-    "'''": re.compile(r"(?:(?!''')[^\\]|\\.)*+'''", re.DOTALL),
+    # Unrolled loops: possessive groups would be shorter, but give wrong answers before 3.11.5
+    # (https://github.com/python/cpython/issues/106052).
+    '"': re.compile(r'[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL),
+    "'": re.compile(r"[^'\\]*(?:\\.[^'\\]*)*'", re.DOTALL),
+    '"""': re.compile(r'[^"\\]*(?:(?:\\.|"(?!""))[^"\\]*)*"""', re.DOTALL),
+    "'''": re.compile(r"[^'\\]*(?:(?:\\.|'(?!''))[^'\\]*)*'''", re.DOTALL),
 }
 _LOOKS_COMPLETE = re.compile(r"(?<!\\)[\"']\s*+\}[\s`]*+\Z")
 _MAX_DEPTH = 40  # an envelope has depth 1; JSON readers recurse

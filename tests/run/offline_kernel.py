@@ -18,6 +18,7 @@ from typing import Any
 
 from kernel_agent.models.offline import OfflineAnalyst
 from kernel_agent.records import Message, ReplyText, RequestOptions
+from kernel_agent.text import shorten
 
 ENDINGS = {".csv": "CSV", ".tsv": "TSV", ".json": "JSON", ".jsonl": "JSON lines",
            ".parquet": "Parquet", ".xlsx": "Excel"}  # fmt: skip
@@ -115,7 +116,7 @@ class NutshellKernel:
             import matplotlib.pyplot as plt
 
             plt.close("all")
-        return printed.getvalue()
+        return shorten(printed.getvalue(), 8000, where="outputs holds the full text")
 
 
 def _shown(value: Any) -> str:

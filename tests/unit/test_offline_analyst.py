@@ -13,9 +13,9 @@ from kernel_agent.models.offline import OfflineAnalyst
 from kernel_agent.models.offline.conversation import read_conversation
 from kernel_agent.records import Message, Reply, ReplyText, RequestOptions
 
-OVERVIEW = """Table penguins: 344 rows x 2 columns
-"species" | string | 0 missing | 3 distinct | "Adelie", "Chinstrap", "Gentoo"
-"body_mass_g" | integer | 2 missing | 94 distinct | 2700 to 6300
+OVERVIEW = """penguins: 344 rows x 2 columns, RangeIndex(start=0, stop=344, step=1)
+'species': string, 0 missing, 3 distinct: ['Adelie', 'Chinstrap', 'Gentoo']
+'body_mass_g': Int64, 2 missing, 94 distinct: 2700 to 6300
 DataFrame: 5 rows x 2 columns"""
 
 

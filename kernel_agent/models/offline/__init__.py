@@ -8,8 +8,10 @@ in which a run passes through them::
     analyst         the story of a run, and the Model that tells it
     conversation    messages -> the question, the files, what was observed so far
     loading         a file -> the cell that reads it, and what to do when that fails
-    overview        what the first cell defines and prints (runs in the kernel, not here)
-    schema          that printed text -> Table and Column
+    looking         the cells that look at a table: a first, short one, and closer ones
+    printed         what those print -> Table and Column
+    schema          ... which know their labels, units and kinds
+    tidying         numbers and dates that are written as text
 
     words           the vocabulary: which English words mean what
     matching        words -> the columns and values that they can name
@@ -25,6 +27,7 @@ in which a run passes through them::
     recipes         a question -> cells: select, compute and draw, answer
     counting, sharing, measuring, relating    one recipe for each kind of question
     jobs, writing, charts                     the code and phrases that recipes share
+    cells                                     a cell, its code wrapped to fit the page
 """
 
 from kernel_agent.models.offline.analyst import OfflineAnalyst

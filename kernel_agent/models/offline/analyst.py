@@ -13,12 +13,15 @@ from dataclasses import replace
 
 from kernel_agent.errors import ModelError
 from kernel_agent.formats.base import Format
+from kernel_agent.models.offline.cells import Cell, fitted
 from kernel_agent.models.offline.conversation import Conversation, failure, read_conversation
-from kernel_agent.models.offline.loading import Cell, load, look, variable_for
+from kernel_agent.models.offline.loading import load, variable_for
+from kernel_agent.models.offline.looking import closer_look, values_look
+from kernel_agent.models.offline.printed import look_again, read_named, read_tables
 from kernel_agent.models.offline.question import Question
 from kernel_agent.models.offline.reader import NotUnderstood
 from kernel_agent.models.offline.recipes import solve
-from kernel_agent.models.offline.schema import Table, read_tables, split_name
+from kernel_agent.models.offline.schema import Table, split_name
 from kernel_agent.models.offline.understanding import understand
 from kernel_agent.records import Event, Message, Reply, ReplyText, RequestOptions, Usage
 
@@ -101,7 +104,7 @@ def next_cell(conversation: Conversation) -> Cell:
             f"The offline analyst has nothing more to do, but no answer was given{why};"
             " ask in another way."
         ) from None
-    return cell
+    return replace(cell, code=fitted(cell.code))
 
 
 def work(conversation: Conversation) -> Generator[Cell, str, None]:
@@ -111,31 +114,30 @@ def work(conversation: Conversation) -> Generator[Cell, str, None]:
             "The offline analyst answers questions about tables and was given none: add one with"
             f" --data FILE, or configure a model: {_CONFIGURE}."
         )
-    greeting = f"{INTRODUCTION}\n\n"
-    files = _named_first(conversation)
+    yield from _greeted(_story(conversation), f"{INTRODUCTION}\n\n")
+
+
+def _story(conversation: Conversation) -> Generator[Cell, str, None]:
     known = read_tables(conversation.earlier)
     tables: list[Table] = []
-    for path in files:
-        variable = variable_for(path)
-        if variable in known:
-            tables.append(replace(known[variable], path=path))
-            continue
-        define = not known and not tables
-        table = yield from load(path, conversation.question, greeting=greeting, define=define)
-        tables.append(table)
-        greeting = ""
+    for path in _named_first(conversation):
+        table = known.get(variable_for(path))
+        if table is None:
+            first = not known and not tables
+            table = yield from load(path, conversation.question, first=first)
+        elif not table.complete:
+            table = look_again(table, (yield closer_look(table, conversation.question)))
+        tables.append(replace(table, path=path))
     question, table, failed = _choose(conversation.question, tables)
-    if question is None and _may_name_values(table) and table.variable in known:
-        observation = yield _second_look(conversation.question, table, greeting)
-        greeting = ""
-        newer = read_tables([observation]).get(table.variable)
-        table = table.merged(newer) if newer else table
-        question, table, failed = _choose(conversation.question, [table])
+    for at, candidate in enumerate(tables):
+        cell = values_look(candidate, conversation.question)
+        if cell and (question is None or candidate is table):
+            tables[at] = candidate.naming(read_named((yield cell)))
+    question, table, failed = _choose(conversation.question, tables)
     if question is None:
         raise ModelError(_refusal(failed, table))
-    if len(tables) > 1:
-        greeting += f"The question fits {table.path}, so I use that table. "
-    yield from _greeted(solve_or_refuse(question, table), greeting)
+    chosen = f"The question fits {table.path}, so I use that table. " if len(tables) > 1 else ""
+    yield from _greeted(solve_or_refuse(question, table), chosen)
 
 
 def _named_first(conversation: Conversation) -> tuple[str, ...]:
@@ -162,28 +164,16 @@ def _choose(text: str, tables: list[Table]) -> tuple[Question | None, Table, str
     return None, tables[0], reasons[0]
 
 
-def _may_name_values(table: Table) -> bool:
-    return any(c.kind == "text" and not c.listed for c in table.columns)
-
-
-def _second_look(question: str, table: Table, greeting: str) -> Cell:
-    return Cell(
-        thought=f"{greeting}{table.variable} is loaded already. I look which of its values the"
-        " question names.",
-        code=look(table.variable, question),
-    )
-
-
 def _greeted(cells: Generator[Cell, str, None], greeting: str) -> Generator[Cell, str, None]:
     """Put the greeting before the first thought."""
     cell = next(cells)
-    cell = replace(cell, thought=greeting + cell.thought)
+    observation = yield replace(cell, thought=greeting + cell.thought)
     while True:
-        observation = yield cell
         try:
             cell = cells.send(observation)
         except StopIteration:
             return
+        observation = yield cell
 
 
 def solve_or_refuse(question: Question, table: Table) -> Generator[Cell, str, None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_agent.models.offline.loading import quoted
+from kernel_agent.models.offline.cells import quoted
 from kernel_agent.models.offline.question import Group
 from kernel_agent.models.offline.schema import Column
 from kernel_agent.models.offline.writing import (
@@ -17,25 +17,26 @@ from kernel_agent.models.offline.writing import (
 )  # fmt: skip
 
 
-def bars(values: str, title: str, *, x: str, y: str, line: bool) -> str:
-    """Return bars of a series by its index; a line where the index is a time."""
+def bars(values: str, title: str, *, x: str, y: str, line: bool, few: bool = False) -> str:
+    """Return bars of a series by its index, the first ones unless ``few``; a line over time."""
     if line:
         return lines(values, title, x=x, y=y, many=False)
     shown = f"({values})" if " " in values else values
-    return f"{START_CHART}\n{shown}.head(20)[::-1].plot.barh(ax=ax)\n" + finish_chart(
-        title, x=y, y=x
-    )
+    head = "" if few else ".head(20)"
+    return f"{START_CHART}\n{shown}{head}[::-1].plot.barh(ax=ax)\n" + finish_chart(title, x=y, y=x)
 
 
-def groups(values: str, title: str, by: tuple[Group, ...], measure: Column, what: str) -> str:
+def groups(
+    values: str, title: str, by: tuple[Group, ...], measure: Column, what: str, *, few: bool
+) -> str:
     """Return the chart of an aggregate by one or two groups."""
     label = f"{what} ({measure.unit})" if measure.unit else what
+    head = "" if few else ".head(20)"
     if len(by) == 2:
-        return (
-            f"{START_CHART}\n{values}.unstack().head(20).plot.bar(ax=ax, rot=0)\n"
-            + finish_chart(title, x=by[0].name, y=label)
+        return f"{START_CHART}\n{values}.unstack(){head}.plot.bar(ax=ax, rot=0)\n" + finish_chart(
+            title, x=by[0].name, y=label
         )
-    return bars(values, title, x=by[0].name, y=label, line=by[0].temporal)
+    return bars(values, title, x=by[0].name, y=label, line=by[0].temporal, few=few)
 
 
 def lines(values: str, title: str, *, x: str, y: str, many: bool) -> str:

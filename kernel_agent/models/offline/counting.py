@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.models.offline import charts
+from kernel_agent.models.offline.cells import quoted
 from kernel_agent.models.offline.jobs import (
     Job,
     Work,
@@ -18,7 +19,6 @@ from kernel_agent.models.offline.jobs import (
     unknown_groups,
     unknown_said,
 )
-from kernel_agent.models.offline.loading import quoted
 from kernel_agent.models.offline.schema import plural
 from kernel_agent.models.offline.writing import (
     PLT,
@@ -115,11 +115,13 @@ def counts(job: Job) -> Work:
     if len(groups) == 1:
         title = title_of(f"number of {noun} by {by}", question)
         code = PLT + code + "\n\n" + charts.bars("counts", title, x=by, y=f"number of {noun}",
-                                               line=ordered)  # fmt: skip
+                                               line=ordered, few=job.few)  # fmt: skip
     thought = f"I count the {noun} in each {by}."
     if question.n:
         return thought, code, _top_counts(job, by, noun)
-    closing = listing("counts.items()", group_label(groups), "{count:,}", len(groups), "count")
+    closing = listing(
+        "counts.items()", "{count:,}", "count", few=job.few, label=group_label(groups)
+    )
     closing += unknown_groups(job)
     sentence = (
         f"{capital(noun)} by {inside(by)}{job.which}: {{listed}}; {{counts.sum():,}} in all"
@@ -132,9 +134,9 @@ def _top_counts(job: Job, by: str, noun: str) -> str:
     n, lowest = job.question.n, job.question.direction == "lowest"
     word = "fewest" if lowest else "most"
     pick = "nsmallest" if lowest else "nlargest"
-    before = f'top = counts.{pick}({n}, keep="all")\n' + listing(
-        "top.items()", group_label(job.question.groups), "{count:,}", 1, "count"
-    )
+    label = group_label(job.question.groups)
+    before = f'top = counts.{pick}({n}, keep="all")\n'
+    before += listing("top.items()", "{count:,}", "count", few=job.few, label=label)
     lead = f"{n} {plural(by)}" if n > 1 else by
     verb = ":" if n > 1 else " is"
     sentence = f"The {inside(lead)} with the {word} {noun}{job.which}{verb} {{listed}}."
@@ -145,9 +147,12 @@ def distinct(job: Job) -> Work:
     """Return how many different values a column has."""
     series = item(job.source, job.measure)
     code = f'values = {series}.dropna().unique()\nprint(len(values), "different values")'
-    closing = (
-        'listed = ", ".join(map(str, sorted(values)[:12])) + (", …" if len(values) > 12 else "")\n'
-    )
+    closing = 'listed = ", ".join(map(str, sorted(values)))\n'
+    if job.measure.distinct > 12:
+        closing = (
+            'listed = ", ".join(map(str, sorted(values)[:12]))'
+            ' + (", …" if len(values) > 12 else "")\n'
+        )
     sentence = f"There are {{len(values):,}} different values of {inside(job.measure.label)}"
     return (
         f"I count the different values of {job.measure.name}.",
@@ -174,7 +179,7 @@ def distinct_by(job: Job) -> Work:
         items = "top.items()"
         lead = f"The {inside(by)} with the {'fewest' if ascending else 'most'} {what}"
     label = group_label(question.groups)
-    before += listing(items, label, "{count}", len(question.groups), "count")
+    before += listing(items, "{count}", "count", few=job.few, label=label)
     sentence = f"{lead}{job.which}: {{listed}}."
     return f"I count what is different in each {by}.", code, final(sentence, before)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from keyword import iskeyword
 
-from kernel_agent.models.offline.loading import quoted
+from kernel_agent.models.offline.cells import quoted
 from kernel_agent.models.offline.question import Group, Question
 from kernel_agent.models.offline.schema import Column, Table
 from kernel_agent.models.offline.writing import (
@@ -18,6 +20,8 @@ from kernel_agent.models.offline.writing import (
     told,
     unit,
 )
+
+MOST_NAMED = 24  # groups that a sentence names; of more it names the first and the last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,11 @@ class Job:
         return self.question.measures[0]
 
     @property
+    def few(self) -> bool:
+        """Whether what was seen of the columns says that a sentence can name all groups."""
+        return math.prod(g.most for g in self.question.groups) <= MOST_NAMED
+
+    @property
     def which(self) -> str:
         """The conditions in words, as they follow the subject of a sentence."""
         return f" ({inside(told(self.question.filters))})" if self.question.filters else ""
@@ -51,7 +60,7 @@ Work = tuple[str, str, str]
 
 def final(sentence: str, before: str = "") -> str:
     """Return the closing code: its preparation and the call with an f-string."""
-    return f'{before}final_answer(\n    f"{sentence}"\n)'
+    return f'{before}final_answer({"f" * ("{" in sentence)}"{sentence}")'
 
 
 def known_clause(job: Job) -> str:
@@ -110,19 +119,44 @@ def group_label(groups: tuple[object, ...]) -> str:
     return "{first}, {second}" if len(groups) == 2 else "{group}"
 
 
-def listing(items: str, label: str, figures: str, groups: int, value: str) -> str:
-    """Return the code that joins groups and their figures to a text, the long ones shortened."""
-    names = "(first, second)" if groups == 2 else "group"
+def listing(
+    items: str, figures: str, value: str, *, few: bool, label: str = "{group}", sep: str = "; "
+) -> str:
+    """Return the code that joins groups and their figures to a text.
+
+    Parameters
+    ----------
+    items
+        What is gone through: a group and its ``value`` (or several) at a time.
+    figures
+        How those stand in the text.
+    few
+        Whether there are so few that they need no shortening.
+    label
+        How the group stands in the text; its names are those that the loop gives.
+    sep
+        What stands between groups.
+    """
+    names = ", ".join(re.findall(r"\{(\w+)\}", label))
+    each = f'f"{label} {figures}" for {f"({names})" if "," in names else names}, {value} in {items}'
+    if few:
+        return f'listed = "{sep}".join({each})\n'
     return (
-        f'parts = [f"{label} {figures}" for {names}, {value} in {items}]\n'
-        'listed = "; ".join(parts if len(parts) <= 24 else [*parts[:12], "…", *parts[-6:]])\n'
+        f"parts = [{each}]\n"
+        f'listed = "{sep}".join(parts if len(parts) <= {MOST_NAMED} else'
+        ' [*parts[:12], "…", *parts[-6:]])\n'
     )
 
 
+def incomplete(job: Job, columns: Iterable[Column]) -> list[Column]:
+    """Return the columns that some of the rows lack; rows chosen by a value of one have it."""
+    chosen = {f.column.name for f in job.question.filters if f.test not in ("!=", "not in")}
+    return [c for c in columns if c.missing and c.name not in chosen]
+
+
 def _incomplete(job: Job) -> list[Group]:
-    """Return the groups that some rows lack; rows chosen by a value of it have one."""
-    chosen = {f.column.name for f in job.question.filters if f.test in ("==", "in", "between")}
-    return [g for g in job.question.groups if g.column.missing and g.column.name not in chosen]
+    lacking = incomplete(job, [g.column for g in job.question.groups])
+    return [g for g in job.question.groups if g.column in lacking]
 
 
 def unknown_groups(job: Job) -> str:
@@ -130,8 +164,14 @@ def unknown_groups(job: Job) -> str:
     missing = _incomplete(job)
     if not missing:
         return ""
-    names = ", ".join(quoted(g.column.name) for g in missing)
-    return f"unknown = {job.source}[[{names}]].isna().any(axis=1).sum()\n"
+    return f"unknown = {lacking(job.source, [g.column for g in missing])}\n"
+
+
+def lacking(source: str, columns: list[Column]) -> str:
+    """Return the expression that counts the rows without a value in one of the columns."""
+    if len(columns) == 1:
+        return f"{item(source, columns[0])}.isna().sum()"
+    return f"{source}[[{', '.join(quoted(c.name) for c in columns)}]].isna().any(axis=1).sum()"
 
 
 def unknown_said(job: Job) -> str:

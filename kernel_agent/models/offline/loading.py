@@ -6,16 +6,18 @@ The first try is the plain pandas reader. What the kernel answers decides about 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from kernel_agent.errors import ModelError
+from kernel_agent.models.offline.cells import Cell, quoted
 from kernel_agent.models.offline.conversation import failure
-from kernel_agent.models.offline.schema import Column, Table, read_tables, split_name
+from kernel_agent.models.offline.looking import closer_look, first_look
+from kernel_agent.models.offline.printed import look_again, read_tables
+from kernel_agent.models.offline.schema import Table, split_name
+from kernel_agent.models.offline.tidying import tidied
 
 _READERS = {
     "csv": "read_csv", "txt": "read_csv", "dat": "read_csv", "tsv": "read_csv", "tab": "read_csv",
@@ -25,38 +27,36 @@ _READERS = {
 }  # fmt: skip
 _NEEDS = {"read_parquet": "pyarrow", "read_feather": "pyarrow", "read_excel": "openpyxl"}
 _PACKED = {"gz", "bz2", "xz", "zip"}
-_RESERVED = {"final_answer", "outputs", "overview", "kind_of", "pd", "plt", "np", "json", "ax",
-             "fig", "selected", "table", "result", "print", "list", "str", "int", "sum", "min",
-             "max", "len", "for", "in", "is", "if", "class", "import", "from", "data"}  # fmt: skip
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One action: what the analyst says, and the code it runs."""
-
-    thought: str
-    code: str
+# What the cells use themselves: a table of such a name would be overwritten.
+_RESERVED = set(
+    """
+    final_answer outputs pd plt np json fig ax image print list str int sum min max len sorted any
+    filter map dict for in is if class import from data table name column known values shown counts
+    close asked shared question named text style dates selected summary trend top listed parts
+    groups matching shares totals pairs numbers result missing count value distinct r strength
+    direction change first last group row unknown extreme single names lines mean median total
+    """.split()  # noqa: SIM905 - seventy words read better so
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How a file is read: the pandas reader and its options."""
+    """How a file is read: the pandas reader and its options.
+
+    ``mixed`` says whether cells may hold lists, or numbers beside text.
+    """
 
     path: str
     reader: str
     options: tuple[str, ...] = ()
     reset_index: bool = False
+    mixed: bool = False
 
     def line(self, variable: str) -> str:
         """Return the statement that loads the file into the variable."""
         arguments = ", ".join([quoted(self.path), *self.options])
         tail = ".reset_index()" if self.reset_index else ""
         return f"{variable} = pd.{self.reader}({arguments}){tail}"
-
-
-def quoted(text: str) -> str:
-    """Return text as a double-quoted Python string literal."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def variable_for(path: str) -> str:
@@ -67,13 +67,6 @@ def variable_for(path: str) -> str:
     if not name[0].isalpha():
         name = f"table_{name}"
     return f"{name}_table" if name in _RESERVED else name
-
-
-@cache
-def overview_source() -> str:
-    """Return the code that defines ``overview``, as it goes into the first cell."""
-    text = Path(__file__).with_name("overview.py").read_text(encoding="utf-8")
-    return text.split('"""', 2)[2].strip()
 
 
 def first_reading(path: str) -> Reading:
@@ -100,10 +93,10 @@ def first_reading(path: str) -> Reading:
         options = ('sep="\\t"',)
     elif ending in ("jsonl", "ndjson"):
         options = ("lines=True",)
-    return Reading(path=path, reader=reader, options=options)
+    return Reading(path=path, reader=reader, options=options, mixed=reader != "read_csv")
 
 
-def load(path: str, question: str, *, greeting: str, define: bool) -> Generator[Cell, str, Table]:
+def load(path: str, question: str, *, first: bool) -> Generator[Cell, str, Table]:
     """Load a file and look at it; yields cells, is sent observations, returns the table.
 
     Parameters
@@ -111,11 +104,9 @@ def load(path: str, question: str, *, greeting: str, define: bool) -> Generator[
     path
         Relative to the working directory, as the task names it.
     question
-        Goes into the look, so that values it names are found in columns too long to list.
-    greeting
-        How the first thought begins.
-    define
-        Whether ``overview`` has yet to be defined in the kernel.
+        Chooses the columns to look at where there are too many for one look.
+    first
+        Whether pandas has yet to be imported in the kernel.
 
     Raises
     ------
@@ -123,39 +114,35 @@ def load(path: str, question: str, *, greeting: str, define: bool) -> Generator[
         The file cannot be read as a table (the file's fault).
     """
     variable, reading = variable_for(path), first_reading(path)
-    thought = f"{greeting}First I load {path} and look at its columns.".strip()
+    thought = f"{'First ' if first else ''}I load {path} and look at its columns."
     for _ in range(4):
-        parts = [overview_source()] if define else []
-        parts.append(f"{reading.line(variable)}\n{look(variable, question)}\n{variable}.head()")
-        observation = yield Cell(thought=thought, code="\n\n\n".join(parts))
-        table = read_tables([observation]).get(variable)
-        better = _remedy(reading, table, failure(observation))
+        code = f"{reading.line(variable)}\n{first_look(variable, mixed=reading.mixed)}"
+        observation = yield Cell(
+            thought=thought, code=f"import pandas as pd\n\n{code}" if first else code
+        )
+        table, failed = read_tables([observation]).get(variable), failure(observation)
+        better = _remedy(reading, table, failed)
         if better is None:
             break
-        define = table is None  # a failed cell may have stopped before the definition
+        first = failed is not None  # a failed cell is no part of the notebook's story
         if isinstance(better, str):
             head = yield _peek(path, better)
             better = _by_header(reading, head)
         reading, thought = better, _why(better, path)
-    if table is None or not table.columns:
-        raise ModelError(_unreadable(path, reading, failure(observation)))
-    return (yield from _tidied(replace(table, path=path), question))
-
-
-def look(variable: str, question: str, columns: str = "") -> str:
-    """Return the call that prints the overview of a table or of some of its columns."""
-    words = " ".join(re.sub(r"[^\w\s.'&/+-]", " ", question.lower()).split())
-    return f'overview("{variable}", {variable}{columns}, question={quoted(words[:600])})'
+    if table is None or failed:
+        raise ModelError(_unreadable(path, reading, failed))
+    table = replace(table, path=path)
+    if not table.complete:
+        table = look_again(table, (yield closer_look(table, question)))
+    return (yield from tidied(table))
 
 
 def _remedy(
     reading: Reading, table: Table | None, failed: tuple[str, str] | None
 ) -> Reading | str | None:
     """Return a better way to read the file, the reason to peek at it, or None."""
-    if table is not None:
-        return _better_shape(reading, table)
     if failed is None:
-        return None
+        return _better_shape(reading, table) if table else None
     kind, message = failed
     told = " ".join(reading.options)
     better: Reading | str | None = None
@@ -168,6 +155,8 @@ def _remedy(
         reading.reader == "read_json" and not told and re.search(r"(Trailing|Extra) data", message)
     ):
         better = replace(reading, options=("lines=True",))
+    elif "not supported between instances" in message and not reading.mixed:
+        better = replace(reading, mixed=True)
     return better
 
 
@@ -222,6 +211,8 @@ def _by_header(reading: Reading, head: str) -> Reading:
 def _why(reading: Reading, path: str) -> str:
     if reading.reset_index:
         return f"{path} keeps a column in its index; I make it an ordinary column."
+    if reading.mixed and reading.reader == "read_csv":
+        return f"A column of {path} mixes numbers and text; I look at such columns as text."
     return f"That was not how {path} is written; I read it again with {', '.join(reading.options)}."
 
 
@@ -238,92 +229,3 @@ def _unreadable(path: str, reading: Reading, failed: tuple[str, str] | None) -> 
         return f"{path} has no columns to read; give a table with a header line and rows."
     line = " ".join(message.split())[:200]
     return f"{path} cannot be read as a table ({kind}: {line}); check or convert the file."
-
-
-def _tidied(table: Table, question: str) -> Generator[Cell, str, Table]:
-    """Turn text that is really numbers or dates into them, once, and look again."""
-    if table.rows == 0:
-        raise ModelError(f"{table.path} has a header but no rows; there is nothing to analyse.")
-    if all(re.fullmatch(r"-?[\d.,]+", c.name) for c in table.columns) and not table.others:
-        raise ModelError(
-            f"The first line of {table.path} holds numbers, not column names; add a header line."
-        )
-    disguised = [c for c in table.columns if c.disguise]
-    if not disguised:
-        return table
-    listed = f"[[{', '.join(quoted(c.name) for c in disguised)}]]"
-    code = [_conversion(table.variable, c) for c in disguised]
-    told = ", ".join(f"{c.name} ({c.disguise}s)" for c in disguised)
-    observation = yield Cell(
-        thought=f"Some text stands for something else: {told}. I convert it where all of it fits.",
-        code="\n".join([*code, look(table.variable, question, listed)]),
-    )
-    seen = read_tables([observation]).get(table.variable)
-    if seen is None:
-        kind, message = failure(observation) or ("Error", "no overview came back")
-        raise ModelError(f"Columns of {table.path} could not be converted ({kind}: {message}).")
-    return table.merged(seen)
-
-
-def _conversion(variable: str, column: Column) -> str:
-    """Return the lines that convert a column if every value in it can be."""
-    target = f"{variable}[{quoted(column.name)}]"
-    if column.disguise == "date":
-        formats = date_formats(column.sample)
-        listed = ", ".join(map(quoted, formats)) + ("," if len(formats) == 1 else "")
-        return (
-            f"for style in ({listed}):\n"
-            f'    dates = pd.to_datetime({target}, format=style, errors="coerce")\n'
-            f"    if dates.notna().sum() == {target}.notna().sum():\n"
-            f"        {target} = dates\n        break"
-        )
-    thousands, point = (".", ",") if _decimal_comma(column.sample) else (",", ".")
-    whole = rf"(?:\d{{1,3}}(?:[{thousands}]\d{{3}})+|0|[1-9]\d*)"  # 00123 is a code, not a number
-    style = rf"[-+]?[$€£¥]? ?{whole}(?:[{point}]\d+)? ?[%€$£]?"
-    cleaned = rf'text.str.replace(r"[^\d{point}+-]", "", regex=True)'
-    if point == ",":
-        cleaned += '.str.replace(",", ".")'
-    return (
-        f"text = {target}.astype(str).str.strip()\n"
-        f'style = r"{style}|[-?.]*|n/?a|nan|<na>|none|null"\n'
-        "if text.str.fullmatch(style, case=False).all():\n"
-        f'    {target} = pd.to_numeric({cleaned}, errors="coerce")'
-    )
-
-
-def _decimal_comma(sample: str) -> bool:
-    """Whether sampled numbers can only be read with the comma as the decimal sign."""
-    return bool(re.search(r"\.\d{3},|,(?:\d{1,2}|\d{4,})(?!\d)|\.\d{3}\.", sample))
-
-
-def date_formats(sample: str) -> tuple[str, ...]:
-    """Return the formats that sampled dates may be written in, the likeliest first.
-
-    Examples
-    --------
-    >>> date_formats("03/04/2021 25/12/2020")
-    ('%m/%d/%Y', '%d/%m/%Y')
-    >>> date_formats("Jan 1 2000")
-    ('%b %d %Y',)
-    """
-    clock = next((c for c in (" %H:%M:%S", " %H:%M") if _has_clock(sample, c)), "")
-    short = re.search(r"\b\d{1,2}([-/.])\d{1,2}\1(\d{4}|\d{2})\b", sample)
-    if re.match(r"\d{4}[-/.]", sample):
-        sep = sample[4]
-        return ("ISO8601",) if sep == "-" else (f"%Y{sep}%m{sep}%d{clock}", f"%Y{sep}%m")
-    if short:
-        sep, year = short[1], "%Y" if len(short[2]) == 4 else "%y"
-        styles = (f"%m{sep}%d{sep}{year}{clock}", f"%d{sep}%m{sep}{year}{clock}")
-        return styles[::-1] if sep == "." else styles
-    words = re.findall(r"[A-Za-z]+", sample)
-    month = "%b" if words and max(map(len, words)) <= 3 else "%B"
-    comma = "," if "," in sample else ""
-    if re.match(r"\d{1,2} [A-Za-z]", sample):
-        return (f"%d {month} %Y",)
-    if re.match(r"[A-Za-z]+ \d{1,2}\b", sample):
-        return (f"{month} %d{comma} %Y",)
-    return (f"{month} %Y",)
-
-
-def _has_clock(sample: str, style: str) -> bool:
-    return bool(re.search(r"\d " + r":".join([r"\d{1,2}"] * style.count("%")) + r"\b", sample))

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernel_agent.models.offline import charts
+from kernel_agent.models.offline.cells import quoted
 from kernel_agent.models.offline.jobs import (
     Job,
     Work,
     final,
     group_label,
     in_order,
+    incomplete,
     known_clause,
     known_line,
     labels_of,
+    lacking,
     listing,
     month_names,
     name_of,
@@ -21,7 +24,6 @@ from kernel_agent.models.offline.jobs import (
     told_stat,
     told_value,
 )
-from kernel_agent.models.offline.loading import quoted
 from kernel_agent.models.offline.question import Group, date_part
 from kernel_agent.models.offline.schema import plural
 from kernel_agent.models.offline.sharing import shares
@@ -55,7 +57,7 @@ def aggregate(job: Job) -> Work:
     sentence = capital(", ".join(said)) + job.which
     before = ""
     missing = any(c.missing for c in job.question.measures)
-    if missing or job.question.filters:
+    if missing:
         before = f"known = {item(job.source, job.measure)}.notna().sum()\n"
         sentence += (
             f" ({{known:,}} of {{len({job.source}):,}} {job.question.noun} have a known"
@@ -84,31 +86,41 @@ def by_group(job: Job) -> Work:
     what = told_stat(stat, measure)
     code += month_names("summary", groups) + "\nprint(summary)"
     title = title_of(f"{what} by {by}", question)
-    code = PLT + code + "\n\n" + charts.groups(f'summary["{stat}"]', title, groups, measure, what)
+    code = (
+        PLT
+        + code
+        + "\n\n"
+        + charts.groups(f'summary["{stat}"]', title, groups, measure, what, few=job.few)
+    )
     lead = f"{capital(inside(what))} by {inside(by)}{job.which}"
     figures = ", ".join(
         (f"{STAT_WORDS[s].removesuffix(' of')} " if len(question.stats) > 1 else "")
-        + told_value(f"row['{s}']", measure, s)
+        + told_value(_NAMES.get(s, s), measure, s)
         for s in question.stats
     )
-    figures += " (n = {row['count']:.0f})"
-    label = group_label(groups)
-    before = listing("summary.iterrows()", label, figures, len(groups), "row")
+    before, after, sentence = _top_groups(job) if question.n else _all_groups(job, lead)
+    listed = listing(
+        f"{'top' if question.n else 'summary'}.itertuples()",
+        f"{figures} (n = {{n}})",
+        ", ".join(_NAMES.get(s, s) for s in stats),
+        few=job.few,
+        label=group_label(groups),
+    )
     thought = f"I compare the {what} of each {by}."
-    if question.n:
-        before, sentence = _top_groups(job, figures)
-    else:
-        before, sentence = _all_groups(job, before, lead)
-    return thought, code, final(sentence, before)
+    return thought, code, final(sentence, before + listed + after)
 
 
-def _top_groups(job: Job, figures: str) -> tuple[str, str]:
-    """Return the closing lines and sentence for the groups with the highest or lowest figure."""
+# Statistics in a loop: pandas' names are those of Python functions.
+_NAMES = {"sum": "total", "min": "lowest", "max": "highest", "count": "n"}
+
+
+def _top_groups(job: Job) -> tuple[str, str, str]:
+    """Return the lines around the list of groups and the sentence: the highest or lowest."""
     question, measure, stat = job.question, job.measure, job.question.stats[0]
     lowest = question.direction == "lowest"
     pick = "nsmallest" if lowest else "nlargest"
     before = f'top = summary.{pick}({question.n}, "{stat}", keep="all")\n'
-    before += listing("top.iterrows()", "{group}", figures, 1, "row")
+    after = ""
     by = inside(question.groups[0].name)
     what = f"{question.direction} {inside(told_stat(stat, measure))}"
     lead = f"{question.n} {plural(by)}" if question.n > 1 else by
@@ -120,7 +132,7 @@ def _top_groups(job: Job, figures: str) -> tuple[str, str]:
         edge = "min" if lowest else "max"
         series = item(job.source, measure)
         group = group_series(job.source, question.groups[0])
-        before += (
+        after = (
             f"extreme = {series}.{edge}()\n"
             f"single = {group}[{series} == extreme].dropna().astype(str).unique()\n"
             'single = ", ".join(single)\n'
@@ -129,20 +141,20 @@ def _top_groups(job: Job, figures: str) -> tuple[str, str]:
             f" (by the {question.direction} single value, {{extreme:"
             f"{raw(measure)}}}{unit(measure)}: {{single}})"
         )
-    return before, sentence + "."
+    return before, after, sentence + "."
 
 
-def _all_groups(job: Job, before: str, lead: str) -> tuple[str, str]:
-    """Return the closing lines and sentence that list all groups, with what was left out."""
+def _all_groups(job: Job, lead: str) -> tuple[str, str, str]:
+    """Return the lines around the list of groups and the sentence: all, and what is left out."""
     question = job.question
-    left_out = f"{job.source}[[{', '.join(_needed(job))}]].isna().any(axis=1).sum()"
-    tail = ""
-    if job.measure.missing or any(g.column.missing for g in question.groups):
-        before += (
-            f"left_out = {left_out}\n"
-            f'note = f" ({{left_out}} {job.question.noun} with a missing value are left out)"'
-            ' if left_out else ""\n'
-        )
+    after, tail = "", ""
+    needed = dict.fromkeys([job.measure, *(g.column for g in question.groups)])
+    missing = incomplete(job, needed)
+    if missing:
+        after = f"left_out = {lacking(job.source, missing)}\n"
+        tail = f" ({{left_out}} {question.noun} with a missing value are left out)"
+    if missing and question.filters:  # then there may be none
+        after += f'note = f"{tail}" if left_out else ""\n'
         tail = "{note}"
     two = len(question.groups) == 1 and question.groups[0].column.distinct == 2
     one_stat = len(question.stats) == 1
@@ -150,14 +162,9 @@ def _all_groups(job: Job, before: str, lead: str) -> tuple[str, str]:
     two = two or any(f.test == "in" and len(f.values) == 2 for f in picked)
     if two and one_stat and len(question.groups) == 1:
         stat = question.stats[0]
-        before += f'difference = summary["{stat}"].max() - summary["{stat}"].min()\n'
+        after += f'difference = summary["{stat}"].max() - summary["{stat}"].min()\n'
         tail = f"; the difference is {told_value('difference', job.measure, 'mean')}{tail}"
-    return before, f"{lead}: {{listed}}{tail}."
-
-
-def _needed(job: Job) -> list[str]:
-    names = [job.measure.name, *(g.column.name for g in job.question.groups)]
-    return [quoted(n) for n in dict.fromkeys(names)]
+    return "", after, f"{lead}: {{listed}}{tail}."
 
 
 def rows(job: Job) -> Work:
@@ -180,10 +187,11 @@ def rows(job: Job) -> Work:
         code = PLT + code + "\n\n" + charts.top_bars(columns, measure, title)
     names = ", ".join([*(name_of(c) for c in columns), "value"])
     series = ", ".join([*labels_of("top", columns), item("top", measure)])
+    series = f"zip({series})" if columns else series
     one = question.n == 1 and columns
     part = fields if one else f"{fields}: {value}" if fields else value
     before = (
-        f'parts = [\n    f"{part}"\n    for {names} in zip({series})\n]\n'
+        f'parts = [\n    f"{part}"\n    for {names} in {series}\n]\n'
         'listed = "; ".join(parts if len(parts) <= 20 else [*parts[:10], "…"])\n'
     )
     if question.n == 1:
@@ -256,6 +264,6 @@ def _distribution_by(job: Job, title: str) -> Work:
         f" {{row['50%']:{fine}}}, average {{row['mean']:{fine}}}, standard deviation"
         f" {{row['std']:{fine}}} (n = {{row['count']:.0f}})"
     )
-    closing = listing("summary.iterrows()", "{group}", figures, 1, "row")
+    closing = listing("summary.iterrows()", figures, "row", few=job.few)
     sentence = f"{capital(inside(measure.label))} by {inside(by.name)}{job.which}: {{listed}}."
     return f"I compare the spread in each {by.name}.", PLT + code, final(sentence, closing)

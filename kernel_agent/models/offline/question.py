@@ -27,6 +27,18 @@ class Group:
         return names.get(self.part, self.part)
 
     @property
+    def most(self) -> int:
+        """How many groups there are at most."""
+        low, high = self.column.low or "0", self.column.high or "0"
+        if not self.part:
+            return self.column.distinct
+        if self.part in ("month", "weekday"):
+            return 12 if self.part == "month" else 7
+        years = int(high[:4]) - int(low[:4]) + 1
+        months = {"year": years, "quarter": 4 * years, "period": months_of(self.column) + 1}
+        return min(months.get(self.part, self.column.distinct), self.column.distinct)
+
+    @property
     def temporal(self) -> bool:
         """Whether the groups follow each other in time."""
         return (self.column.kind == "date" and self.part not in ("month", "weekday")) or (

@@ -13,9 +13,9 @@ from collections.abc import Callable, Generator
 
 from kernel_agent.errors import ModelError
 from kernel_agent.models.offline import counting, measuring, relating, sharing
+from kernel_agent.models.offline.cells import Cell, quoted
 from kernel_agent.models.offline.conversation import failure
 from kernel_agent.models.offline.jobs import Job, Work
-from kernel_agent.models.offline.loading import Cell, quoted
 from kernel_agent.models.offline.question import Question
 from kernel_agent.models.offline.reader import NotUnderstood
 from kernel_agent.models.offline.schema import Table

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 
 from kernel_agent.models.offline import charts
+from kernel_agent.models.offline.cells import quoted
 from kernel_agent.models.offline.jobs import (
+    MOST_NAMED,
     Job,
     Work,
     final,
     listing,
     told_stat,
 )
-from kernel_agent.models.offline.loading import quoted
 from kernel_agent.models.offline.reader import NotUnderstood
 from kernel_agent.models.offline.schema import Column
 from kernel_agent.models.offline.writing import (
@@ -59,7 +60,7 @@ def _correlation_by(job: Job, a: Column, b: Column) -> Work:
         f"    for group, rows in {grouped(job.source, (by,))}\n}}\n"
         f"print(by_{slug_name(by.name)})"
     )
-    closing = listing(f"by_{slug_name(by.name)}.items()", "{group}", "r = {r:.3f}", 1, "r")
+    closing = listing(f"by_{slug_name(by.name)}.items()", "r = {r:.3f}", "r", few=job.few)
     sentence = (
         f"Correlation (Pearson's r) of {inside(a.label)} and {inside(b.label)} by"
         f" {inside(by.name)}{job.which}: {{listed}}."
@@ -89,8 +90,9 @@ def correlates(job: Job) -> Work:
         code = (
             PLT + code + "\n\n" + charts.bars("r", title, x="column", y="Pearson's r", line=False)
         )
-        closing = listing("r.items()", "{column}", "{value:+.3f}", 1, "value")
-        closing = closing.replace("for group,", "for column,")
+        closing = listing(
+            "r.items()", "{value:+.3f}", "value", few=len(numbers) <= MOST_NAMED, label="{column}"
+        )
         sentence = (
             f"Correlation (Pearson's r) with {inside(measure.label)}{job.which}, strongest first:"
             " {listed}."
@@ -106,6 +108,11 @@ def correlates(job: Job) -> Work:
     closing = 'listed = "; ".join(f"{a} and {b} {pairs[a, b]:+.3f}" for a, b in strongest)\n'
     sentence = f"The strongest correlations (Pearson's r){job.which}: {{listed}}."
     return "I correlate all columns of numbers.", code, final(sentence, closing)
+
+
+def _positive(measure: Column) -> bool:
+    """Whether all its values are above zero, so that a change can be told in per cent."""
+    return measure.numeric and float(measure.low or 0) > 0
 
 
 def trend(job: Job) -> Work:
@@ -144,15 +151,15 @@ def trend(job: Job) -> Work:
             code,
             final(f"{capital(inside(what))} {per}{job.which}: {{listed}}.", closing),
         )
-    closing = (
-        "first, last = trend.iloc[0], trend.iloc[-1]\n"
-        'change = f" ({last / first - 1:+.1%})" if first > 0 else ""\n'
-        + listing("trend.items()", "{group}", f"{{value:{spec}}}", 1, "value")
-    )
-    closing = closing.replace('"; ".join', '", ".join')
+    closing, change = "first, last = trend.iloc[0], trend.iloc[-1]\n", "{change}"
+    if measure is None or _positive(measure):
+        change = " ({last / first - 1:+.1%})"
+    else:
+        closing += 'change = f" ({last / first - 1:+.1%})" if first > 0 else ""\n'
+    closing += listing("trend.items()", f"{{value:{spec}}}", "value", few=job.few, sep=", ")
     sentence = (
         f"{capital(inside(what))} {inside(per)}{job.which} went from {{first:{spec}}} in"
-        f" {{trend.index[0]}} to {{last:{spec}}}{mark} in {{trend.index[-1]}}{{change}};"
+        f" {{trend.index[0]}} to {{last:{spec}}}{mark} in {{trend.index[-1]}}{change};"
         f" highest in {{trend.idxmax()}} ({{trend.max():{spec}}}), lowest in {{trend.idxmin()}}"
         f" ({{trend.min():{spec}}}). All: {{listed}}."
     )

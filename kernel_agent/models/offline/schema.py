@@ -1,4 +1,4 @@
-"""The analyst's picture of a table, read from what ``overview`` printed.
+"""The analyst's picture of a table: what its columns hold, and what they may be called.
 
 Nothing here touches data: a :class:`Table` is as much as one can know from the observation, and
 that is what the question is understood against.
@@ -7,15 +7,12 @@ that is what the question is understood against.
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 Value = str | int | float | bool
 
-_HEADER = re.compile(r"^Table (\w+): (\d+) rows x (\d+) columns(, indexed)?$")
 _UNITS = {
     "g": "g", "kg": "kg", "mg": "mg", "lb": "lb", "lbs": "lb", "oz": "oz", "t": "t",
     "mm": "mm", "cm": "cm", "m": "m", "km": "km", "ft": "ft", "inch": "in", "inches": "in",
@@ -36,7 +33,7 @@ _FALSE = {"no", "n", "false", "f"}
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column as the overview showed it.
+    """A column as a look at it showed.
 
     Attributes
     ----------
@@ -155,15 +152,31 @@ class Column:
 class Table:
     """A loaded table: the kernel's variable, its file, its size and its columns.
 
-    ``others`` are the names of columns that a very wide table has beside those looked at.
+    Attributes
+    ----------
+    columns
+        Those that were seen; all ``width`` of them, unless the observation was shortened.
+    others
+        Names of columns that a closer look left out.
+    odd_index
+        Whether its rows are not simply numbered from 0.
+    odd_names
+        Whether some column is not named by a text; its name is then what ``str`` makes of it.
     """
 
     variable: str
     rows: int
     columns: tuple[Column, ...]
+    width: int = 0
     path: str = ""
     others: tuple[str, ...] = ()
     odd_index: bool = False
+    odd_names: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether all its columns were seen."""
+        return len(self.columns) >= self.width
 
     def column(self, name: str) -> Column:
         """Return the column of that name."""
@@ -174,11 +187,21 @@ class Table:
         return column.distinct == self.rows and column.missing == 0
 
     def merged(self, newer: Table) -> Table:
-        """Return this table with the columns that a later, partial look saw again."""
-        seen = {c.name: c for c in newer.columns}
+        """Return this table with what a later look at some of its columns showed."""
+        columns = {c.name: c for c in self.columns}
+        for column in newer.columns:
+            older = columns.get(column.name)
+            columns[column.name] = column if older is None else _better(older, column)
+        others = tuple(name for name in newer.others if name not in columns)
+        return dataclasses.replace(
+            self, columns=tuple(columns.values()), others=others or self.others
+        )
+
+    def naming(self, values: dict[str, tuple[Value, ...]]) -> Table:
+        """Return this table with the values that the question names, by column."""
         columns = tuple(
-            dataclasses.replace(seen[c.name], sample=seen[c.name].sample or c.sample)
-            if c.name in seen
+            dataclasses.replace(c, values=values[c.name])
+            if c.name in values and not c.listed
             else c
             for c in self.columns
         )
@@ -212,6 +235,13 @@ class Table:
         return (
             singular(plural) if plural and not self.panel and singular(plural) != plural else "row"
         )
+
+
+def _better(older: Column, newer: Column) -> Column:
+    """Return the later look at a column, unless it says less; what its text showed is kept."""
+    if newer.kind == older.kind and older.listed and not newer.listed:
+        return older
+    return dataclasses.replace(newer, sample=newer.sample or older.sample)
 
 
 def _minutes(words: tuple[str, ...]) -> bool:
@@ -252,96 +282,3 @@ def plural(word: str) -> str:
     if word.endswith("y") and word[-2:-1] not in "aeiou":
         return word[:-1] + "ies"
     return {"person": "people"}.get(word, word + "s")
-
-
-def read_tables(observations: Iterable[str]) -> dict[str, Table]:
-    """Read every overview in the observations; a later, partial one updates the earlier."""
-    tables: dict[str, Table] = {}
-    for observation in observations:
-        for table in _read_overviews(observation):
-            known = tables.get(table.variable)
-            partial = known is not None and len(table.columns) < len(known.columns)
-            tables[table.variable] = known.merged(table) if known and partial else table
-    return tables
-
-
-def _read_overviews(observation: str) -> list[Table]:
-    found: list[Table] = []
-    for line in observation.splitlines():
-        header = _HEADER.match(line)
-        if header:
-            odd = header[4] is not None
-            found.append(Table(variable=header[1], rows=int(header[2]), columns=(), odd_index=odd))
-        elif found and line.startswith('"'):
-            column = _read_column(line)
-            if column:
-                columns = (*found[-1].columns, column)
-                found[-1] = dataclasses.replace(found[-1], columns=columns)
-        elif found and line.startswith("Other columns: "):
-            names = tuple(re.findall(r'"([^"]*)"', line))
-            found[-1] = dataclasses.replace(found[-1], others=names)
-    return found
-
-
-_KINDS = {"integer": "whole", "floating": "number", "datetime64": "date", "boolean": "bool",
-          "string": "text", "categorical": "text", "empty": "empty", "date": "text",
-          "decimal": "text"}  # fmt: skip
-_NUMBER = re.compile(r"[-+]?[$€£¥]? ?\d[\d.,]* ?[%€$£]?")
-_DATE = re.compile(
-    r"\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?(?:[ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: .*)?"
-    r"|(?:\d{1,2} )?[A-Za-z]{3,9} (?:\d{1,2},? )?\d{4}"
-)
-_NOTHING = {"", "-", "--", "?", ".", "n/a", "na", "nan", "none", "null"}
-
-
-def _read_column(line: str) -> Column | None:
-    """Read one line of the overview; a line that is something else (a printed cell) is None."""
-    try:
-        name, end = json.JSONDecoder().raw_decode(line)
-    except ValueError:
-        return None
-    shape = re.match(
-        r" \| (?P<kind>[a-z0-9-]+) \| (?P<missing>\d+) missing \| (?P<distinct>\d+) distinct"
-        r"(?P<rest>.*)",
-        line[end:],
-    )
-    if not shape:
-        return None
-    kind, rest = _KINDS.get(shape["kind"], "other"), shape["rest"]
-    span = re.match(r" \| (\S+(?: [\d:.+]+)?) to (\S+(?: [\d:.+]+)?)(?= \||$)", rest)
-    if span and kind != "text":
-        rest = rest[span.end() :]
-    few = re.match(r" \| e\.g\. (?P<few>.*) \| in the question: (?P<named>.*)$", rest)
-    values = _json_list(few["named"] if few else rest[3:])
-    shown = [str(v) for v in (_json_list(few["few"]) if few else values)]
-    return Column(
-        name=name,
-        kind=kind,
-        missing=int(shape["missing"]),
-        distinct=int(shape["distinct"]),
-        low=span[1] if span else None,
-        high=span[2] if span else None,
-        values=() if kind == "other" else values,
-        listed=kind != "other" and rest.startswith(" | ") and not few,
-        disguise=_disguise(shape["kind"], shown),
-        sample=" ".join(shown)[:200] if kind == "text" else "",
-    )
-
-
-def _disguise(kind: str, shown: list[str]) -> str:
-    """Say what the shown values of a text column look like: ``number``, ``date`` or neither."""
-    if kind in ("date", "decimal"):
-        return "date" if kind == "date" else "number"
-    texts = [t.strip() for t in shown if t.strip().lower() not in _NOTHING]
-    if kind not in ("string", "mixed-integer") or not texts:
-        return ""
-    if all(_DATE.fullmatch(t) for t in texts):
-        return "date"
-    return "number" if all(_NUMBER.fullmatch(t) for t in texts) else ""
-
-
-def _json_list(text: str) -> tuple[Value, ...]:
-    try:
-        return tuple(json.loads(f"[{text}]"))
-    except ValueError:
-        return ()

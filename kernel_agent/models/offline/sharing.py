@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.models.offline import charts
+from kernel_agent.models.offline.cells import quoted
 from kernel_agent.models.offline.jobs import (
     Job,
     Work,
@@ -12,7 +13,6 @@ from kernel_agent.models.offline.jobs import (
     unknown_groups,
     unknown_said,
 )
-from kernel_agent.models.offline.loading import quoted
 from kernel_agent.models.offline.writing import (
     PLT,
     computed,
@@ -69,9 +69,11 @@ def _share_by(job: Job) -> Work:
     ]
     what = told(question.target)
     title = title_of(f"share with {what} by {by.name}", question)
-    chart = charts.bars('shares["mean"] * 100', title, x=by.name, y="share (%)", line=by.temporal)
-    figures = "{row['mean']:.1%} ({row['sum']:.0f} of {row['count']:.0f})"
-    closing = listing("shares.iterrows()", "{group}", figures, 1, "row")
+    chart = charts.bars(
+        'shares["mean"] * 100', title, x=by.name, y="share (%)", line=by.temporal, few=job.few
+    )
+    figures = "{share:.1%} ({hits} of {n})"
+    closing = listing("shares.itertuples()", figures, "share, hits, n", few=job.few)
     sentence = f"Share with {inside(what)} by {inside(by.name)}{job.which}: {{listed}}."
     code = PLT + "\n".join(filter(None, lines)) + "\n\n" + chart
     return f"I compute the share in each {by.name}.", code, final(sentence, closing)
@@ -93,11 +95,8 @@ def shares(job: Job) -> Work:
     noun = job.question.noun
     title = title_of(f"{noun} by {by.name}", job.question)
     code = PLT + code + "\n\n" + charts.bars("counts", title, x=by.name, y=f"number of {noun}",
-                                             line=by.temporal)  # fmt: skip
-    closing = (
-        'parts = [f"{group} {count:,} ({shares[group]:.1%})" for group, count in counts.items()]\n'
-        'listed = "; ".join(parts if len(parts) <= 24 else [*parts[:12], "…", *parts[-6:]])\n'
-    )
+                                             line=by.temporal, few=job.few)  # fmt: skip
+    closing = listing("counts.items()", "{count:,} ({shares[group]:.1%})", "count", few=job.few)
     closing += unknown_groups(job)
     sentence = (
         f"{{len(counts)}} values of {inside(by.name)} among {{counts.sum():,}} {noun}{job.which}:"
@@ -116,10 +115,10 @@ def share_of_sum(job: Job) -> Work:
     )
     title = title_of(f"share of {measure.label} by {by.name}", job.question)
     y = f"share of {measure.label} (%)"
-    chart = charts.bars("shares * 100", title, x=by.name, y=y, line=False)
+    chart = charts.bars("shares * 100", title, x=by.name, y=y, line=False, few=job.few)
     code = f"{PLT}{code}\n\n{chart}"
     figures = f"{{shares[group]:.1%}} ({{total:{computed(measure, 'sum')}}}{unit(measure)})"
-    closing = listing("totals.items()", "{group}", figures, 1, "total")
+    closing = listing("totals.items()", figures, "total", few=job.few)
     total = inside(told_stat("sum", measure))
     sentence = f"Share of the {total} by {inside(by.name)}{job.which}: {{listed}}."
     return f"I add up {measure.name} in each {by.name} and divide.", code, final(sentence, closing)

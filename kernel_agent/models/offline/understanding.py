@@ -147,6 +147,7 @@ class _Asker(Superlatives, Portions):
         plotted = self._versus_time()
         if not asked and not plotted:
             return None
+        by_year = any("years" in self.mentions[at].text.lower() for at in self.places("trend"))
         self.use_all("trend", "versus", "compare")
         stats = tuple(self.use_all("agg"))
         counted = bool(self.use_all("count"))
@@ -161,7 +162,7 @@ class _Asker(Superlatives, Portions):
         others = tuple(g for g in self.groups if not g.temporal)
         if len(others) > 1:
             raise NotUnderstood("a trend by two groups")
-        time = timed[0] if timed else self._trend_time()
+        time = timed[0] if timed else self._trend_time(by_year=by_year)
         stat = stats or (("count",) if counted and not measures else ("mean",))
         if counted and measures and not stats:
             stat = ("sum",)
@@ -182,9 +183,13 @@ class _Asker(Superlatives, Portions):
                 return place
         return None
 
-    def _trend_time(self) -> Group:
+    def _trend_time(self, *, by_year: bool) -> Group:
+        """Return the steps of a trend: years where it says “over the years” and there are some."""
         column = self.time_column()
-        return Group(column=column, part=date_part(column))
+        part = date_part(column)
+        if by_year and part and (column.low or "")[:4] != (column.high or "")[:4]:
+            part = "year"
+        return Group(column=column, part=part)
 
     def _distribution(self) -> Question | None:
         if not self.has("dist"):

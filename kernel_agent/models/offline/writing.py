@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernel_agent.models.offline.loading import quoted
+from kernel_agent.models.offline.cells import quoted
 from kernel_agent.models.offline.question import Group, Question
 from kernel_agent.models.offline.reader import Filter
 from kernel_agent.models.offline.schema import Column
@@ -13,6 +13,11 @@ STAT_WORDS = {
     "mean": "average", "median": "median", "sum": "total", "min": "lowest", "max": "highest",
     "std": "standard deviation of", "var": "variance of", "count": "number of",
 }  # fmt: skip
+
+
+_MONEY = {"USD", "EUR", "GBP"}  # counted to the cent, as are totals of anything
+# Three to four digits that count, by the largest value: a mean of some thousand g has no decimals.
+_DIGITS = ((1000, ",.0f"), (100, ",.1f"), (1, ",.2f"), (0.1, ".3f"), (0.001, ".4f"))
 
 
 def literal(value: object) -> str:
@@ -51,14 +56,14 @@ def computed(column: Column, stat: str = "mean") -> str:
         return ",.0f"
     if stat in ("min", "max", "sum") and column.kind == "whole":
         return ".0f" if column.year else ",.0f"
-    size = _size(column)
     if stat in ("min", "max"):
         return raw(column)
     if column.year:
         return ".1f"
-    if size >= 1:
+    size = _size(column)
+    if stat == "sum" or column.unit in _MONEY:
         return ",.2f" if size < 1e6 else ",.1f"
-    return ".4f" if size >= 0.01 else ".4g"
+    return next((spec for least, spec in _DIGITS if size >= least), ".4g")
 
 
 def raw(column: Column) -> str:

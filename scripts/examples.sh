@@ -1,0 +1,18 @@
+#!/bin/sh
+# Make the example notebooks again: each is the export of a real run with the offline analyst.
+# Afterwards look at what changed (git diff) and run the tests, which verify them.
+set -eu
+cd "$(dirname "$0")/../example_notebooks"
+agent=../.venv/bin/kernel-agent
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+make_example() { # NAME DATA QUESTION
+  "$agent" run "$3" --model offline --data "data/$2" --out "$work/$1" --quiet
+  "$agent" export "$work/$1" -o "$1.ipynb"
+}
+
+make_example 01_first_question penguins.csv \
+  "Which species has the longest flippers on average?"
+make_example 02_over_time seattle-weather.csv \
+  "How did the average temp_max change over the years?"
