@@ -568,7 +568,7 @@ async def test_cancelling_ends_a_call_at_once(behaviour, has_come_so_far):
     with OpenAIServer([behaviour]) as server:
         async with Asked(server.url) as asked:
             task = asyncio.create_task(asked.ask())
-            while not has_come_so_far(server, asked):  # noqa: ASYNC110 - another thread's doing
+            while not has_come_so_far(server, asked):
                 await asyncio.sleep(0.001)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_agent.models.offline.cells import fitted, quoted
@@ -39,6 +39,7 @@ def test_long_statements_are_wrapped(code: str) -> None:
     assert all(len(line) <= 60 for line in same(code).splitlines())
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=6))
 def test_texts_of_any_kind_survive(texts: list[str]) -> None:
     """Whatever stands in a name or value: the wrapped code means it still."""

@@ -140,7 +140,8 @@ async def test_the_calls_are_kept_for_the_trace() -> None:
 def test_tools_come_from_a_file_by_its_path(tmp_path: Path) -> None:
     file = tmp_path / "shop.py"
     file.write_text(
-        "from kernel_agent import tool\n\n@tool\ndef f(x: int) -> int:\n    'Do it.'\n    return x\n"
+        "from kernel_agent import tool\n\n"
+        "@tool\ndef f(x: int) -> int:\n    'Do it.'\n    return x\n"
     )
     assert [t.name for t in load_tools(str(file))] == ["f"]
     file.write_text("x = 1\n")
