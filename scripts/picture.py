@@ -27,7 +27,7 @@ def terminal_output(command: list[str]) -> str:
     def read(fd: int) -> bytes:
         data = os.read(fd, 65536)
         pieces.append(data)
-        return b""
+        return data  # an empty answer would mean the end
 
     os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS))
     pty.spawn(command, read)
