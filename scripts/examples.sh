@@ -15,4 +15,4 @@ make_example() { # NAME DATA QUESTION
 make_example 01_first_question penguins.csv \
   "Which species has the longest flippers on average?"
 make_example 02_over_time seattle-weather.csv \
-  "How did the average temp_max change by year?"
+  "How did the average temp_max change over the years?"
