@@ -68,6 +68,7 @@ class CappedStream(OutStream):
         self._cuts: dict[str, Cut] = {}
         self._cut_lock = threading.Lock()
         self._fd_lock = threading.Lock()
+        self._flush_lock = threading.RLock()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         super().__init__(*args, **kwargs)
         if self._fid is not None:
@@ -95,12 +96,21 @@ class CappedStream(OutStream):
         return size
 
     def flush(self) -> None:
-        """Publish what was written; costs nothing when that is nothing.
+        """Publish what was written; costs next to nothing when that is nothing.
 
         ipykernel flushes both streams three times a cell, and each time waits for another thread.
         """
         if self._buffers or not self._is_master_process():
             super().flush()
+        # A flush that the timer began has taken the text already, but may not have handed it on:
+        # without waiting for it the cell's end would overtake its last output.
+        with self._flush_lock:
+            pass
+
+    def _flush(self) -> None:
+        """Hand on what was written; ipykernel calls this in its output thread."""
+        with self._flush_lock:
+            super()._flush()
 
     def end_cell(self, step: int) -> None:
         """Publish what is still on its way; called when a cell is over, before its end is said."""

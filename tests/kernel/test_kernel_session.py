@@ -352,3 +352,14 @@ def _runs(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+async def test_a_line_that_the_timer_sends_as_the_cell_ends_is_not_overtaken(
+    tmp_path: Path,
+) -> None:
+    """The end of the cell must wait for a flush that has begun; 1 in 20,000 cells met this."""
+    async with KernelSession(cwd=tmp_path) as kernel:
+        for number in range(60):
+            pause = 0.048 + (number % 20) * 0.0002
+            result = await kernel.execute(f"import time\nprint({number})\ntime.sleep({pause})")
+            assert text_of(result) == f"{number}\n"
