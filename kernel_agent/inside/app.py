@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import warnings
 from typing import Any
 
 import zmq
@@ -43,6 +44,8 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     # The history database costs 1-2 ms of every cell and is read by nobody.
     app.config.HistoryManager.enabled = False
     app.initialize([])
+    # IPython drops old entries of Out after a thousand results, and says so in the middle of a cell.
+    warnings.filterwarnings("ignore", "Output cache limit")
     kernel: Any = app.kernel
     shell: Any = app.shell
     kernel._execute_sleep = 0  # waits for a race that our client does not have
