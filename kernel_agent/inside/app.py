@@ -44,7 +44,7 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     # The history database costs 1-2 ms of every cell and is read by nobody.
     app.config.HistoryManager.enabled = False
     app.initialize([])
-    # IPython drops old entries of Out after a thousand results, and says so in the middle of a cell.
+    # IPython drops old entries of Out after a thousand results, and says so in mid-cell.
     warnings.filterwarnings("ignore", "Output cache limit")
     kernel: Any = app.kernel
     shell: Any = app.shell
