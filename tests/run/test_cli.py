@@ -306,6 +306,7 @@ def test_ctrl_c_at_a_terminal_stops_the_run_and_returns_to_the_prompt(folder, mo
         terminal.interrupt()
         terminal.wait_for("Stopped before an answer")
         terminal.wait_for("Question> ")
+        time.sleep(1)  # before readline waits, a signal is only seen at the next key
         terminal.interrupt()
         terminal.wait_for("exit or Ctrl-D leaves")
         terminal.type("And now?\n")
