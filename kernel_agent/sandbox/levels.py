@@ -1,0 +1,126 @@
+"""What a sandbox level is: its name, what it covers and what it does not, and how it starts a kernel.
+
+A level is one module of this package with three names:
+
+``LEVEL``
+    a :class:`Level`: the statement about it that ``doctor``, the trace and ``SECURITY.md`` print;
+``probe()``
+    tries the mechanism for real, in this process's situation, and returns a :class:`Probe`;
+``prepare(grant, command, environment)``
+    returns a :class:`Launch`: the process to start so that ``command`` runs with no more than
+    ``grant``.
+
+The provisioner starts the process, and calls ``Launch.close`` when it has ended. No level falls back
+to a weaker one: what cannot be prepared raises :class:`~kernel_agent.errors.SandboxError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What one kernel with all its children may use; None means no limit of ours.
+
+    ``memory_mb`` is address space where only rlimits are available and resident memory where a
+    cgroup is writable; ``disk_mb`` is what may be written in the workspace and the temporary
+    directory together; ``file_mb`` the size of one file.
+    """
+
+    memory_mb: int | None = None
+    processes: int = 256
+    open_files: int = 1024
+    file_mb: int = 1024
+    disk_mb: int = 2048
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """What one kernel may touch. All paths are absolute and resolved.
+
+    Parameters
+    ----------
+    python
+        The interpreter; it and its packages become readable.
+    code
+        The directory of ``launch.py``: readable.
+    workspace
+        The kernel's working directory: readable and writable.
+    protected
+        Paths inside the workspace that are only readable (inputs) .
+    hidden
+        Paths inside the workspace that do not exist for the kernel (the trace, the notebook).
+    readable
+        Further files and directories, outside the workspace, that are readable (linked inputs).
+    sockets
+        The directory in which the kernel makes its sockets: writable, short, its own.
+    files
+        Files that the kernel needs to start (connection file, settings): readable.
+    limits
+        What it may use.
+    proxy
+        The unix socket of the host's proxy, when named hosts are allowed.
+    """
+
+    python: Path
+    code: Path
+    workspace: Path
+    sockets: Path
+    files: tuple[Path, ...] = ()
+    protected: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    readable: tuple[Path, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    proxy: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A named set of protections, and the plain statement of what each does not cover."""
+
+    name: str
+    summary: str
+    covered: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    automatic: bool = False  # whether `auto` may choose it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Whether a level works here: found by trying it. ``advice`` says what a person can do."""
+
+    works: bool
+    reason: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """The process to start, and what to undo when it has ended.
+
+    ``close`` is called once, after the process is gone, whatever the way; it removes what
+    ``prepare`` made (directories, cgroups, lent ownership) and ends what still belongs to it.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    pass_fds: tuple[int, ...] = ()
+    close: Callable[[], None] = lambda: None
+
+
+class Mechanism(Protocol):
+    """The three names that the module of a level has."""
+
+    LEVEL: Level
+
+    def probe(self) -> Probe:
+        """Try it."""
+
+    def prepare(
+        self, grant: Grant, command: Sequence[str], environment: Mapping[str, str]
+    ) -> Launch:
+        """Say how to start ``command`` with no more than ``grant``."""
