@@ -1,0 +1,494 @@
+"""The one door out of a sandbox: an HTTP proxy in the host, on a unix socket, for named hosts only.
+
+The kernel has an empty network. When hosts were named (``--allow-host``), a forwarder inside hands
+every connection to this proxy, which speaks HTTP/1.1 (RFC 9110, 9112): ``CONNECT`` for TLS, and
+requests in absolute form for plain HTTP. The host decides, resolves and connects; everything that
+is not named is refused with 403. What was asked for is counted per host (:attr:`Proxy.visits`).
+
+The client is hostile. Its messages are read and written anew by h11, so that nothing can be
+smuggled in a second interpretation; sizes, times and the number of connections are bounded; a TLS
+connection must name the host that it was opened for (else a large provider's front door leads to
+all its other customers). In a tunnel the client speaks first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+import h11
+
+from kernel_agent.sandbox.hosts import AllowedHost, may_connect, permitted, spelled, split_host
+
+CONNECTIONS_MAX = 64  # at once; beyond that 503, and far beyond not even that
+HEAD_BYTES_MAX = 65_536
+HEAD_S = 10.0  # until a request's head is complete, a name resolved, a connection made
+IDLE_S = 120.0  # without a byte in either direction
+CHUNK = 65_536
+HOSTS_MAX = 200  # distinct destinations that are counted by name
+OTHERS = "(others)"
+HELLO_MAX = 16_384 + 5  # one TLS record
+TLS_HANDSHAKE = 0x16
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visit:
+    """What was asked of one destination; ``sent`` and ``received`` are the kernel's, in bytes."""
+
+    host: str
+    port: int
+    allowed: bool
+    requests: int = 0
+    sent: int = 0
+    received: int = 0
+    reason: str = ""
+
+
+class Refused(Exception):
+    """A request that is answered with an error; the message is for the code in the kernel."""
+
+    def __init__(self, status: int, reason: str, *, host: str = "", port: int = 0) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.host = host
+        self.port = port
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Ask the host's own resolver for the addresses of a name."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(where[0]) for *_, where in found]
+
+
+class Proxy:
+    """A proxy on a unix socket; an async context manager. Made by ``Session``, one for a kernel.
+
+    Parameters
+    ----------
+    path
+        Where the socket is made; its directory must be private.
+    allowed
+        The hosts that were named.
+    on_visit
+        Told about each destination the first time that it is asked for.
+    resolve
+        Turns a name into addresses; the host's resolver by default.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        allowed: Sequence[AllowedHost],
+        *,
+        on_visit: Callable[[Visit], None] = lambda _visit: None,
+        resolve: Resolve = resolve,
+    ) -> None:
+        self.path = path
+        self.allowed = tuple(allowed)
+        self._on_visit = on_visit
+        self._resolve = resolve
+        self._visits: dict[tuple[str, int, bool], Visit] = {}
+        self._server: asyncio.AbstractServer | None = None
+        self._open: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def visits(self) -> tuple[Visit, ...]:
+        """What was asked for so far, most requests first."""
+        return tuple(sorted(self._visits.values(), key=lambda visit: -visit.requests))
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_unix_server(
+            self._accept, path=str(self.path), limit=CHUNK, backlog=CONNECTIONS_MAX
+        )
+
+    async def close(self) -> None:
+        """Stop listening, end every connection, remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._open):
+            task.cancel()
+        if self._open:
+            await asyncio.gather(*self._open, return_exceptions=True)
+        self.path.unlink(missing_ok=True)
+
+    # --- one connection, one request -------------------------------------------------------
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        client = _Client(reader, writer)
+        try:
+            await self._serve(client)
+        except Refused as refusal:
+            self._count(refusal.host, refusal.port, allowed=False, reason=str(refusal))
+            await client.refuse(refusal)
+        except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
+            pass  # it went away, speaks no HTTP any more, or we close: there is no one to tell
+        finally:
+            self._open.discard(task)
+            await _hang_up(writer)
+
+    async def _serve(self, client: _Client) -> None:
+        if len(self._open) > 4 * CONNECTIONS_MAX:
+            return
+        async with asyncio.timeout(HEAD_S):
+            request = await client.request()
+        if len(self._open) > CONNECTIONS_MAX:
+            raise Refused(503, f"more than {CONNECTIONS_MAX} connections at once")
+        method = request.method.decode("ascii", "replace")
+        if method == "CONNECT":
+            await self._tunnel(client, request)
+        else:
+            await self._forward(client, request)
+
+    async def _tunnel(self, client: _Client, request: h11.Request) -> None:
+        """Open a tunnel, and look at its first bytes: TLS must name the same host."""
+        host, port = split_host(request.target.decode("ascii", "replace"))
+        named = self._permit(host, port or 0)
+        upstream = await self._connect(named, port or 0)
+        try:
+            await client.accept_tunnel()
+            hello = await client.first_bytes()
+            inner = server_name(hello)
+            if inner is not None and spelled(inner) != host:
+                self._count(spelled(inner) or inner[:80], port or 0, allowed=False,
+                            reason=f"hidden behind {host}")  # fmt: skip
+                return
+            self._count(host, port or 0, allowed=True)
+            await self._join(client.streams, upstream, (host, port or 0), hello)
+        finally:
+            await _hang_up(upstream[1])
+
+    async def _forward(self, client: _Client, request: h11.Request) -> None:
+        """Pass on one plain request, and its answer, both written anew."""
+        try:
+            url = urlsplit(request.target.decode("ascii"))
+            host, port = split_host(url.netloc.rpartition("@")[2])
+        except ValueError:
+            raise Refused(400, "the request names no URL that can be read") from None
+        if url.scheme != "http" or not host:
+            raise Refused(400, "this proxy takes http:// URLs, and CONNECT for https")
+        port = port or 80
+        named = self._permit(host, port)
+        path = url._replace(scheme="", netloc="", fragment="").geturl() or "/"
+        upstream = await self._connect(named, port)
+        try:
+            self._count(host, port, allowed=True)
+            sent, received = await client.exchange(request, path, named, upstream)
+            self._add(host, port, sent=sent, received=received)
+        finally:
+            await _hang_up(upstream[1])
+
+    # --- decisions -------------------------------------------------------------------------
+
+    def _permit(self, host: str, port: int) -> AllowedHost:
+        named = permitted(host, port, self.allowed)
+        if named is None:
+            shown = f"{host}:{port}" if host else "this address"
+            names = ", ".join(map(str, self.allowed))
+            raise Refused(
+                403, f"{shown} is not among the allowed hosts ({names})", host=host, port=port
+            )
+        return named
+
+    async def _connect(self, named: AllowedHost, port: int) -> Streams:
+        try:
+            async with asyncio.timeout(HEAD_S):
+                addresses = await self._resolve(named.name, port)
+                usable = [found for found in addresses if may_connect(named, found)]
+                if not usable:
+                    raise Refused(
+                        403,
+                        f"{named.name} resolves to a private address",
+                        host=named.name,
+                        port=port,
+                    )
+                return await self._connect_to_first(usable, port)
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or "no answer"
+            raise Refused(
+                502, f"{named.name}:{port} cannot be reached: {reason}", host=named.name, port=port
+            ) from None
+
+    @staticmethod
+    async def _connect_to_first(addresses: Sequence[str], port: int) -> Streams:
+        last: OSError | None = None
+        for address in addresses:
+            try:
+                return await asyncio.open_connection(address, port, limit=CHUNK)
+            except OSError as error:
+                last = error
+        assert last is not None
+        raise last
+
+    # --- counting --------------------------------------------------------------------------
+
+    def _count(self, host: str, port: int, *, allowed: bool, reason: str = "") -> None:
+        key = self._key(host, port, allowed=allowed)
+        known = self._visits.get(key)
+        if known is None:
+            known = Visit(host=key[0], port=key[1], allowed=allowed, reason=reason)
+            self._on_visit(replace(known, requests=1))
+        self._visits[key] = replace(known, requests=known.requests + 1)
+
+    def _add(self, host: str, port: int, *, sent: int = 0, received: int = 0) -> None:
+        key = self._key(host, port, allowed=True)
+        visit = self._visits[key]
+        self._visits[key] = replace(
+            visit, sent=visit.sent + sent, received=visit.received + received
+        )
+
+    def _key(self, host: str, port: int, *, allowed: bool) -> tuple[str, int, bool]:
+        key = (host or "(no host)", port, allowed)
+        if key in self._visits or len(self._visits) < HOSTS_MAX:
+            return key
+        return (OTHERS, 0, allowed)
+
+    async def _join(
+        self, client: Streams, upstream: Streams, where: tuple[str, int], first: bytes
+    ) -> None:
+        """Copy both ways until both sides have ended, or nothing moves any more."""
+        clock = asyncio.get_running_loop().time
+        moved = clock()
+
+        async def copy(
+            reader: asyncio.StreamReader,
+            writer: asyncio.StreamWriter,
+            count: Callable[[int], None],
+        ) -> None:
+            nonlocal moved
+            while data := await reader.read(CHUNK):
+                writer.write(data)
+                await writer.drain()
+                moved = clock()
+                count(len(data))
+            if writer.can_write_eof():
+                writer.write_eof()
+
+        def sent(size: int) -> None:
+            self._add(*where, sent=size)
+
+        def received(size: int) -> None:
+            self._add(*where, received=size)
+
+        upstream[1].write(first)
+        sent(len(first))
+        copies = asyncio.ensure_future(
+            asyncio.gather(
+                copy(client[0], upstream[1], sent), copy(upstream[0], client[1], received)
+            )
+        )
+        try:
+            while not copies.done() and clock() - moved < IDLE_S:
+                await asyncio.wait({copies}, timeout=IDLE_S)
+        finally:
+            copies.cancel()
+            with contextlib.suppress(asyncio.CancelledError, OSError):
+                await copies
+
+
+class _Client:
+    """The kernel's side of a connection: its one request is read, and answered."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.streams = (reader, writer)
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+
+    async def request(self) -> h11.Request:
+        """Read the request's head."""
+        try:
+            event = await _next_event(self._http, self.streams[0])
+        except h11.RemoteProtocolError as error:
+            raise Refused(400, f"not a request that can be read: {error}") from None
+        if not isinstance(event, h11.Request):
+            raise ConnectionResetError
+        return event
+
+    async def accept_tunnel(self) -> None:
+        """Say that the tunnel stands; from now on the bytes are the two ends' own."""
+        await self._send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
+
+    async def first_bytes(self) -> bytes:
+        """Return what the client sends first: of TLS its whole first record."""
+        waiting, _ = self._http.trailing_data
+        data = bytes(waiting)
+        reader = self.streams[0]
+        async with asyncio.timeout(IDLE_S):
+            data = data or await reader.read(CHUNK)
+            while data[:1] == bytes([TLS_HANDSHAKE]) and len(data) < _record_length(data):
+                if not (more := await reader.read(CHUNK)):
+                    break
+                data += more
+        return data
+
+    async def refuse(self, refusal: Refused) -> None:
+        """Answer with an error, unless an answer has begun."""
+        if self._http.our_state is not h11.SEND_RESPONSE and self._http.our_state is not h11.IDLE:
+            return
+        text = f"kernel-agent: {refusal}\n".encode()
+        head = h11.Response(
+            status_code=refusal.status,
+            headers=[("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close"),
+                     ("Content-Length", str(len(text)))],
+            reason=str(refusal).encode("ascii", "replace")[:200],
+        )  # fmt: skip
+        with contextlib.suppress(OSError, h11.LocalProtocolError):
+            await self._send(head)
+            await self._send(h11.Data(data=text))
+            await self._send(h11.EndOfMessage())
+            await self._read_what_is_left()
+
+    async def _read_what_is_left(self) -> None:
+        """Take what was sent with a refused request: else the answer is lost with a reset."""
+        reader, writer = self.streams
+        writer.write_eof()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                for _ in range(16):
+                    if not await reader.read(CHUNK):
+                        return
+
+    async def exchange(
+        self, request: h11.Request, path: str, named: AllowedHost, upstream: Streams
+    ) -> tuple[int, int]:
+        """Pass the request on and the answer back; return the bytes of content each way."""
+        reader, writer = upstream
+        server = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
+        port = writer.get_extra_info("peername")[1]
+        host = f"[{named.name}]" if ":" in named.name else named.name
+        name = host if port == 80 else f"{host}:{port}"
+        headers: list[tuple[bytes, bytes]] = [
+            (b"Host", name.encode()),
+            *_passed_on(request),
+            (b"Connection", b"close"),
+        ]
+        head = h11.Request(method=request.method, target=path, headers=headers)
+        counts = [0, 0]
+
+        async def up() -> None:
+            writer.write(server.send(head) or b"")
+            async for event in _body(self._http, self.streams[0]):
+                if isinstance(event, h11.Data):
+                    counts[0] += len(event.data)
+                writer.write(server.send(event) or b"")
+                await writer.drain()
+
+        async def down() -> None:
+            while True:
+                event = await _next_event(server, reader)
+                if isinstance(event, h11.Response):
+                    kept = _passed_on(event)
+                    event = h11.Response(
+                        status_code=event.status_code,
+                        headers=[*kept, (b"Connection", b"close")],
+                        reason=event.reason,
+                    )
+                if isinstance(event, h11.Data):
+                    counts[1] += len(event.data)
+                if isinstance(event, h11.Response | h11.Data | h11.EndOfMessage):
+                    await self._send(event)
+                if isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+                    return
+
+        sending = asyncio.ensure_future(up())
+        try:
+            await down()
+        finally:
+            sending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, OSError, h11.ProtocolError):
+                await sending
+        return counts[0], counts[1]
+
+    async def _send(self, event: h11.Event) -> None:
+        writer = self.streams[1]
+        writer.write(self._http.send(event) or b"")
+        async with asyncio.timeout(IDLE_S):
+            await writer.drain()
+
+
+def server_name(hello: bytes) -> str | None:
+    """Return the host that a TLS ClientHello names (RFC 6066, 3); None when it is not TLS.
+
+    TLS that names no host gives ``""``, which is no allowed host: the provider would decide.
+    """
+    if hello[:1] != bytes([TLS_HANDSHAKE]):
+        return None
+    seen: list[str] = []
+
+    def note(_socket: object, name: str | None, _context: ssl.SSLContext) -> int:
+        seen.append(name or "")
+        return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME  # that was all we wanted to know
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sni_callback = note
+    incoming = ssl.MemoryBIO()
+    incoming.write(hello)
+    with contextlib.suppress(ssl.SSLError):
+        context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True).do_handshake()
+    return seen[0] if seen else ""
+
+
+def _record_length(data: bytes) -> int:
+    """Return how long the first TLS record is, with its header (RFC 8446, 5.1)."""
+    if len(data) < 5:
+        return 5
+    return min(5 + int.from_bytes(data[3:5], "big"), HELLO_MAX)
+
+
+def _passed_on(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]:
+    """Return the headers without those of one connection (RFC 9110, 7.6.1) and the host's name."""
+    here = {
+        b"host", b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization",
+        b"proxy-authenticate", b"te", b"trailer", b"upgrade",
+    }  # fmt: skip
+    return [
+        (name, value) for name, value in message.headers.raw_items() if name.lower() not in here
+    ]
+
+
+async def _next_event(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Event:
+    while True:
+        event = http.next_event()
+        if event is h11.NEED_DATA:
+            async with asyncio.timeout(IDLE_S):
+                http.receive_data(await reader.read(CHUNK))
+        elif event is h11.PAUSED:
+            raise ConnectionResetError
+        else:
+            assert not isinstance(event, type)
+            return event
+
+
+async def _body(http: h11.Connection, reader: asyncio.StreamReader) -> AsyncIterator[h11.Event]:
+    while True:
+        event = await _next_event(http, reader)
+        yield event
+        if isinstance(event, h11.EndOfMessage):
+            return
+
+
+async def _hang_up(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(1):
+            await writer.wait_closed()

@@ -1,0 +1,246 @@
+"""The proxy with real sockets: named hosts get through, everything else does not."""
+
+import asyncio
+import ssl
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import trustme
+
+from kernel_agent.sandbox import proxy as proxy_module
+from kernel_agent.sandbox.hosts import parse_hosts
+from kernel_agent.sandbox.proxy import OTHERS, Proxy, server_name
+
+GET = "GET http://{host}/hello?x=1 HTTP/1.1\r\nHost: elsewhere\r\nX-Mine: yes\r\n\r\n"
+
+
+class Upstream:
+    """A web server that keeps what it was sent and gives one answer."""
+
+    def __init__(self):
+        self.seen = b""
+        self.connections = 0
+        self.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Theirs: yes\r\n\r\nhello"
+
+    async def serve(self, reader, writer):
+        self.connections += 1
+        self.seen += await reader.read(65536)
+        writer.write(self.answer)
+        await writer.drain()
+        await hang_up(writer)
+
+
+@asynccontextmanager
+async def running(tmp_path, *names, context=None, **options):
+    """A server on loopback, and a proxy that opens these names (``PORT`` stands for its port)."""
+    upstream = Upstream()
+    server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    hosts = parse_hosts(name.replace("PORT", str(port)) for name in names)
+    async with server, Proxy(tmp_path / "p", hosts, **options) as proxy:
+        yield proxy, upstream, port
+
+
+async def ask(proxy, request):
+    """Send bytes to the proxy and return everything that comes back."""
+    reader, writer = await asyncio.open_unix_connection(str(proxy.path))
+    writer.write(request if isinstance(request, bytes) else request.encode())
+    await writer.drain()
+    answer = await asyncio.wait_for(reader.read(), 20)
+    await hang_up(writer)
+    return answer
+
+
+async def hang_up(writer):
+    writer.close()
+    with suppress(OSError, ssl.SSLError):
+        await writer.wait_closed()
+
+
+async def test_a_named_host_answers_and_the_bytes_are_counted(tmp_path):
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        answer = await ask(proxy, GET.format(host=f"localhost:{port}"))
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert answer.endswith(b"hello")
+        assert b"X-Theirs: yes" in answer
+        assert upstream.seen.startswith(b"GET /hello?x=1 HTTP/1.1\r\n")
+        assert f"Host: localhost:{port}\r\n".encode() in upstream.seen
+        assert b"elsewhere" not in upstream.seen
+        [visit] = proxy.visits
+        assert (visit.host, visit.port, visit.allowed) == ("localhost", port, True)
+        assert (visit.requests, visit.received) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:{}", "evil.example", "localhost", "[::1]:{}", "0x7f.1"]
+)
+async def test_what_is_not_named_is_refused_and_reaches_nobody(tmp_path, host):
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        host = host.format(port)
+        for request in (GET.format(host=host), f"CONNECT {host} HTTP/1.1\r\nHost: x\r\n\r\n"):
+            answer = await ask(proxy, request)
+            assert answer.startswith((b"HTTP/1.1 403", b"HTTP/1.1 400"))
+        assert upstream.connections == 0
+        assert all(not visit.allowed for visit in proxy.visits)
+
+
+async def test_a_refusal_says_which_hosts_are_open(tmp_path):
+    async with running(tmp_path, "example.org") as (proxy, _upstream, _port):
+        answer = await ask(proxy, GET.format(host="evil.example"))
+        assert b"evil.example:80 is not among the allowed hosts (example.org)" in answer
+
+
+async def test_a_public_name_that_resolves_to_this_machine_is_refused(tmp_path):
+    async def rebinding(host, port):
+        return ["127.0.0.1"]
+
+    async with running(tmp_path, "example.org:PORT", resolve=rebinding) as (proxy, upstream, port):
+        answer = await ask(proxy, GET.format(host=f"example.org:{port}"))
+        assert answer.startswith(b"HTTP/1.1 403")
+        assert upstream.connections == 0
+
+
+async def test_a_second_request_hidden_behind_the_first_is_not_served(tmp_path):
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        host = f"localhost:{port}"
+        hidden = GET.format(host=host).replace("/hello", "/hidden")
+        await ask(proxy, GET.format(host=host) + hidden)
+        await ask(
+            proxy,
+            f"POST http://{host}/one HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nabcde{hidden}",
+        )
+        assert b"/hidden" not in upstream.seen
+        both = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden
+        await ask(proxy, f"POST http://{host}/two HTTP/1.1\r\nHost: x\r\n{both}")
+        assert b"/hidden" not in upstream.seen
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x00" * 100 + b"\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET\r\n\r\n",
+        b"GET http://[::1/ HTTP/1.1\r\nHost: x\r\n\r\n", b"\xff\xfe\r\n\r\n",
+        b"GET https://localhost/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET ftp://localhost/ HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET http://localhost/ HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
+        b"CONNECT localhost HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"CONNECT :443 HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)  # fmt: skip
+async def test_malformed_requests_get_an_error_and_the_proxy_goes_on(tmp_path, request_bytes):
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        answer = await ask(proxy, request_bytes)
+        assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5"))
+        assert upstream.connections == 0
+        assert (await ask(proxy, GET.format(host=f"localhost:{port}"))).endswith(b"hello")
+
+
+async def test_a_head_that_never_ends_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(proxy_module, "HEAD_S", 0.2)
+    async with running(tmp_path, "localhost:PORT") as (proxy, _upstream, port):
+        assert await ask(proxy, b"GET http://localhost/ HTTP/1.1\r\nX: ") == b""
+        assert (await ask(proxy, GET.format(host=f"localhost:{port}"))).endswith(b"hello")
+
+
+async def test_too_many_connections_are_refused_and_the_next_one_works_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(proxy_module, "CONNECTIONS_MAX", 4)
+    async with running(tmp_path, "localhost:PORT") as (proxy, _upstream, port):
+        held = [await asyncio.open_unix_connection(str(proxy.path)) for _ in range(4)]
+        await asyncio.sleep(0.05)
+        assert (await ask(proxy, GET.format(host=f"localhost:{port}"))).startswith(b"HTTP/1.1 503")
+        for _reader, writer in held:
+            await hang_up(writer)
+        await asyncio.sleep(0.05)
+        assert (await ask(proxy, GET.format(host=f"localhost:{port}"))).endswith(b"hello")
+
+
+async def test_a_scan_of_many_hosts_costs_no_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(proxy_module, "HOSTS_MAX", 10)
+    told = []
+    async with running(tmp_path, "localhost:PORT", on_visit=told.append) as (proxy, _upstream, _p):
+        for number in range(30):
+            await ask(proxy, GET.format(host=f"h{number}.example"))
+        others = [visit for visit in proxy.visits if visit.host == OTHERS]
+        assert len(proxy.visits) == 11
+        assert others[0].requests == 20
+        assert len(told) == 11
+
+
+async def test_a_host_that_does_not_answer_is_said(tmp_path):
+    async with running(tmp_path, "localhost:1") as (proxy, _upstream, _port):
+        answer = await ask(proxy, GET.format(host="localhost:1"))
+        assert answer.startswith(b"HTTP/1.1 502")
+        assert b"localhost:1 cannot be reached" in answer
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture
+def server_context(authority):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost", "other.example").configure_cert(context)
+    return context
+
+
+async def tunnel(proxy, port, authority, name):
+    """Open TLS through the proxy to ``localhost`` with this name inside."""
+    reader, writer = await asyncio.open_unix_connection(str(proxy.path))
+    writer.write(f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    context.check_hostname = name is not None
+    try:
+        await writer.start_tls(context, server_hostname=name)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        return await asyncio.wait_for(reader.read(), 20)
+    finally:
+        await hang_up(writer)
+
+
+async def test_tls_passes_through_a_tunnel_end_to_end(tmp_path, authority, server_context):
+    async with running(tmp_path, "localhost:PORT", context=server_context) as (proxy, _up, port):
+        assert (await tunnel(proxy, port, authority, "localhost")).endswith(b"hello")
+        [visit] = proxy.visits
+        assert visit.allowed
+        assert visit.sent > 100
+        assert visit.received > 100
+
+
+async def test_a_tunnel_that_names_another_host_inside_is_closed(
+    tmp_path, authority, server_context
+):
+    async with running(tmp_path, "localhost:PORT", context=server_context) as (proxy, up, port):
+        with pytest.raises((ssl.SSLError, ConnectionError, EOFError)):
+            await tunnel(proxy, port, authority, "other.example")
+        assert up.seen == b""
+        assert [(v.host, v.allowed, v.reason) for v in proxy.visits] == [
+            ("other.example", False, "hidden behind localhost")
+        ]
+
+
+def test_the_name_in_a_client_hello_is_read_and_junk_is_not():
+    context = ssl.create_default_context()
+    outgoing = ssl.MemoryBIO()
+    tls = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="a.example")
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.do_handshake()
+    hello = outgoing.read()
+    assert server_name(hello) == "a.example"
+    assert server_name(b"GET / HTTP/1.1") is None
+    assert server_name(hello[:40]) == ""
+    assert server_name(b"\x16" + b"\xff" * 100) == ""
+
+
+async def test_closing_ends_open_tunnels_and_removes_the_socket(tmp_path):
+    async with running(tmp_path, "localhost:PORT") as (proxy, _upstream, port):
+        reader, writer = await asyncio.open_unix_connection(str(proxy.path))
+        writer.write(f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        await proxy.close()
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert not proxy.path.exists()
+        await hang_up(writer)
