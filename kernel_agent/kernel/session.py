@@ -63,6 +63,8 @@ class KernelSession:
         Further files that cells may read.
     limits
         What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
+    proxy
+        The unix socket of a proxy of the host, the only way out of the sandbox.
     tools
         Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
     python
@@ -85,6 +87,7 @@ class KernelSession:
         hidden: Sequence[Path] = (),
         readable: Sequence[Path] = (),
         limits: Mapping[str, int] | None = None,
+        proxy: Path | None = None,
         tools: Sequence[dict[str, Any]] = (),
         python: str = sys.executable,
         head_chars: int = 1_000_000,
@@ -97,6 +100,7 @@ class KernelSession:
             "hidden": [str(path) for path in hidden],
             "readable": [str(path) for path in readable],
             "limits": dict(limits or {}),
+            "proxy": None if proxy is None else str(proxy),
             "own": True,
         }
         self._python = python

@@ -38,6 +38,7 @@ LEVEL = Level(
         "writes", "inputs",
     ),
     automatic=True,
+    opens_hosts=True,
 )  # fmt: skip
 
 _NAMESPACES = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
@@ -86,11 +87,13 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     uid = confine.stand_in()
     bwrap = _bwrap()
     assert bwrap is not None, "probed before"
+    way_out, descriptors = confine.forwarded(grant)
     inner = [
         *(["user", str(uid), str(uid)] if uid is not None else []),
         "folder", str(grant.workspace),  # not by bwrap: as root it may not enter what is lent
         "powerless",
         *confine.limits(grant.limits),
+        *way_out,
         "read", "/",
         *(w for p in (grant.workspace, grant.sockets, "/tmp", "/dev/shm") for w in ("write", str(p))),
         "device", "/dev",
@@ -119,6 +122,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     return Launch(
         command=arguments,
         environment=CLEAN,
+        pass_fds=descriptors,
         undo=confine.undo(grant, uid, cgroup),
     )
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from kernel_agent.sandbox import seccomp
+from kernel_agent.sandbox import environment, seccomp
 from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import DEVICES, SETTINGS, SYSTEM, interpreter_paths, outermost
 from kernel_agent.sandbox.levels import Grant, Limits
@@ -108,6 +108,21 @@ def landlock_version() -> int:
     """Return the version of Landlock's interface, 0 where there is none."""
     libc = ctypes.CDLL(None)
     return max(0, int(libc.syscall(444, None, 0, 1)))  # landlock_create_ruleset, VERSION
+
+
+# --- the way out ---------------------------------------------------------------------------------
+
+
+def forwarded(grant: Grant) -> tuple[list[str], tuple[int, ...]]:
+    """Let connections to ``PROXY_PORT`` in an empty network reach the host's proxy.
+
+    Returns the steps, and the descriptor of the proxy's socket to pass to the process: so that the
+    socket needs no path inside, and nobody but the forwarder has it.
+    """
+    if grant.proxy is None:
+        return [], ()
+    descriptor = os.open(grant.proxy, os.O_PATH | os.O_CLOEXEC)
+    return ["forward", str(descriptor), str(environment.PROXY_PORT)], (descriptor,)
 
 
 # --- what it may touch ---------------------------------------------------------------------------

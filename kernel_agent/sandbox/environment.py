@@ -41,6 +41,17 @@ DEVICES = (
 )  # fmt: skip
 
 
+PROXY_PORT = 3128
+"""Of the loopback interface inside, where named hosts are allowed; the usual port of a proxy."""
+
+
+def proxied() -> dict[str, str]:
+    """Return the variables by which programs know the proxy (curl's names, in both cases)."""
+    url = f"http://127.0.0.1:{PROXY_PORT}"
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+    return {**dict.fromkeys(names, url), "NO_PROXY": "", "no_proxy": ""}
+
+
 def clean_environment(host: Mapping[str, str]) -> dict[str, str]:
     """Return what of the host's environment a kernel may see, and what it needs beside."""
     kept = {name: host[name] for name in PASSED_ON if name in host}

@@ -38,6 +38,7 @@ LEVEL = Level(
         "writes", "inputs",
     ),
     automatic=True,
+    opens_hosts=True,
 )  # fmt: skip
 
 # linux/sched.h: CLONE_NEWNS, …CGROUP, …UTS, …IPC, …PID, …NET; and …USER
@@ -103,6 +104,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     uid = confine.stand_in() if confine.may(confine.CAP_SYS_ADMIN) else None
     cgroup = Cgroup.make(grant.limits)
     processes = _own_proc()
+    way_out, descriptors = confine.forwarded(grant)
     steps = [
         "die-with", str(os.getpid()),
         *confine.joined(cgroup),
@@ -115,6 +117,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "tmpfs", str(grant.scratch), str(grant.limits.disk_mb << 20), "1777",
         "tmpfs", "/dev/shm", str(SHARED_MEMORY_MB << 20), "1777",
         "terminals",
+        *(["loopback"] if way_out else []),
         *(word for path in grant.protected if path.exists() for word in ("readonly", str(path))),
         *(word for path in grant.hidden if path.exists() for word in ("hide", str(path))),
         "folder", str(grant.workspace),
@@ -122,6 +125,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "powerless",
         "fork",
         *confine.limits(grant.limits),
+        *way_out,
         "write", "/dev/shm", "device", "/dev/pts", "device", "/dev/ptmx",
         *confine.shared_tree(grant, processes=processes),
         *confine.system_calls(Filter(shared_files=True, internet=grant.proxy is not None)),
@@ -129,5 +133,6 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     return Launch(
         command=confine.through(Path(confine.host_python()), steps, command),
         environment=at_home_in(str(grant.scratch), environment),
+        pass_fds=descriptors,
         undo=confine.undo(grant, uid, cgroup),
     )

@@ -27,9 +27,10 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Dict, Unicode
 
+from kernel_agent.errors import SandboxError
 from kernel_agent.private import SOCKETS, private_directory
 from kernel_agent.sandbox.choose import choose, mechanism
-from kernel_agent.sandbox.environment import clean_environment
+from kernel_agent.sandbox.environment import clean_environment, proxied
 from kernel_agent.sandbox.grants import derive, granted
 from kernel_agent.sandbox.launcher import warden
 from kernel_agent.sandbox.levels import Launch, Level
@@ -81,6 +82,12 @@ class KernelAgentProvisioner(LocalProvisioner):
         grant = granted(self.grant, command, directory) if self.grant else derive(
             cwd, command, directory
         )
+        if grant.proxy is not None:
+            if not self.chosen.opens_hosts:
+                raise SandboxError(
+                    f"the sandbox level {self.chosen.name} cannot open single hosts (--allow-host)"
+                )
+            environment |= proxied()
         if self.chosen.claims:
             self._plant = Plant(self.chosen, grant, environment, directory)
         prepare = mechanism(self.chosen.name).prepare

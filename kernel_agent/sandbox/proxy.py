@@ -119,6 +119,8 @@ class Proxy:
         self._server = await asyncio.start_unix_server(
             self._accept, path=str(self.path), limit=CHUNK, backlog=CONNECTIONS_MAX
         )
+        # The kernel may be another user; whom the directory lets in decides, and it is private.
+        self.path.chmod(0o666)
 
     async def close(self) -> None:
         """Stop listening, end every connection, remove the socket."""

@@ -40,10 +40,12 @@ IOCTL_DEV = 1 << 15
 FILE_RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: IOCTL_DEV}
 OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | 1 << 14 | IOCTL_DEV
 READABLE = EXECUTE | READ_FILE | READ_DIR
+LANDLOCK_CONNECT_TCP = 2
 DEVICE = READ_FILE | WRITE_FILE | READ_DIR | IOCTL_DEV
 
 libc = ctypes.CDLL(None, use_errno=True)
 rules: list[tuple[int, int]] = []  # open path, rights
+ports: list[int] = []  # of the loopback interface that may be connected to
 
 
 def check(result: int) -> int:
@@ -308,6 +310,39 @@ def cover(top: str) -> None:
         mount(f"/proc/self/fd/{handle}", path, "", MS_BIND | MS_REC)
 
 
+# --- the way out ---------------------------------------------------------------------------------
+
+
+def loopback() -> None:
+    """Switch on the loopback interface of a new network namespace."""
+    import fcntl
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        # struct ifreq (linux/if.h): SIOCSIFFLAGS with IFF_UP
+        fcntl.ioctl(control, 0x8914, struct.pack("16sh22x", b"lo", 1))
+
+
+def forward(proxy: str, port: str) -> None:
+    """Start the process that hands connections to a port in here on to the host's proxy.
+
+    ``proxy`` is a descriptor of the proxy's socket; nobody but that process keeps it.
+    """
+    import socket
+
+    listener = socket.create_server(("127.0.0.1", int(port)), backlog=64)
+    ports.append(int(port))
+    if os.fork():
+        listener.close()
+        os.close(int(proxy))
+        return
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    os.set_inheritable(listener.fileno(), True)  # noqa: FBT003 - it takes no names
+    script = f"{sys.argv[0].rpartition('/')[0]}/forward.py"
+    arguments = [sys.executable, "-I", "-S", script, str(listener.fileno()), proxy]
+    os.execve(sys.executable, arguments, {"PATH": "/usr/bin:/bin"})  # noqa: S606 - no shell
+
+
 # --- what is left --------------------------------------------------------------------------------
 
 
@@ -347,6 +382,9 @@ def landlock() -> None:
         rule = struct.pack("<Qi", rights & handled, handle)
         check(libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, rule, 0))
         os.close(handle)
+    for port in ports if version >= 4 else ():
+        rule = struct.pack("<QQ", LANDLOCK_CONNECT_TCP, port)
+        check(libc.syscall(LANDLOCK_ADD_RULE, ruleset, 2, rule, 0))
     check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     check(libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0))
     os.close(ruleset)
@@ -370,7 +408,8 @@ STEPS = {
     "fork": fork, "user": user, "powerless": powerless, "limit": limit, "private": private,
     "tmpfs": tmpfs, "proc": proc, "terminals": terminals, "hide": hide, "readonly": readonly,
     "lend": lend, "keep": keep, "cover": cover, "read": read, "write": write,
-    "device": device, "landlock": landlock, "seccomp": seccomp, "folder": folder,
+    "device": device, "loopback": loopback, "forward": forward,
+    "landlock": landlock, "seccomp": seccomp, "folder": folder,
 }  # fmt: skip
 
 

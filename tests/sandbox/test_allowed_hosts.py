@@ -1,0 +1,98 @@
+"""The way out of a sandbox: a named host answers code in the kernel, nothing else does."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kernel_agent.errors import SandboxError
+from kernel_agent.kernel.session import KernelSession
+from kernel_agent.sandbox.choose import probe
+from kernel_agent.sandbox.hosts import parse_hosts
+from kernel_agent.sandbox.proxy import Proxy
+
+LEVELS = ["bubblewrap", "namespaces"]
+
+
+async def web_page(reader, writer):
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\na,b\n1,2\n")
+    await writer.drain()
+    writer.close()
+
+
+@asynccontextmanager
+async def kernel_with_a_way_out(tmp_path, level):
+    """Yield a kernel, the port of the named host, another port of the same machine, the proxy."""
+    if not probe(level).works:
+        pytest.skip(probe(level).reason)
+    named = await asyncio.start_server(web_page, "127.0.0.1", 0)
+    other = await asyncio.start_server(web_page, "127.0.0.1", 0)
+    ports = [server.sockets[0].getsockname()[1] for server in (named, other)]
+    (tmp_path / "work").mkdir()
+    proxy = Proxy(tmp_path / "proxy", parse_hosts([f"localhost:{ports[0]}"]))
+    async with (
+        named, other, proxy,
+        KernelSession(cwd=tmp_path / "work", sandbox=level, proxy=proxy.path) as kernel,
+    ):  # fmt: skip
+        yield kernel, *ports, proxy
+
+
+def shown(result):
+    assert result.ok, result.error
+    return "".join(o.get("text", "") or o["data"]["text/plain"] for o in result.outputs)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_urllib_requests_and_pandas_reach_the_named_host(tmp_path, level):
+    async with kernel_with_a_way_out(tmp_path, level) as (kernel, port, _other, proxy):
+        code = f"""
+import urllib.request, requests, pandas
+url = "http://localhost:{port}/t.csv"
+print(urllib.request.urlopen(url).read(), requests.get(url).text, pandas.read_csv(url).shape)
+"""
+        assert "(1, 2)" in shown(await kernel.execute(code))
+        [visit] = proxy.visits
+        assert visit.requests == 3
+        assert visit.received == 24
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "requests.get('http://localhost:{other}/').raise_for_status()",
+        "requests.get('http://example.org/').raise_for_status()",
+        "requests.get('https://example.org/')",
+        "requests.get('http://localhost:{other}/', proxies={{'http': ''}})",
+        "socket.create_connection(('127.0.0.1', {port}))",
+        "socket.create_connection(('127.0.0.1', {other}))",
+        "socket.create_connection(('192.0.2.1', 80))",
+        "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
+        "socket.getaddrinfo('example.org', 80)",
+    ],
+)
+async def test_everything_else_is_refused(tmp_path, level, attempt):
+    async with kernel_with_a_way_out(tmp_path, level) as (kernel, port, other, _proxy):
+        code = f"import requests, socket\n{attempt.format(port=port, other=other)}"
+        result = await kernel.execute(code)
+        assert result.status == "error"
+        assert result.error.ename not in ("NameError", "SyntaxError", "ModuleNotFoundError")
+
+
+async def test_a_level_without_an_empty_network_refuses_to_open_hosts(tmp_path):
+    (tmp_path / "work").mkdir()
+    async with Proxy(tmp_path / "proxy", parse_hosts(["localhost:1"])) as proxy:
+        kernel = KernelSession(cwd=tmp_path / "work", sandbox="landlock", proxy=proxy.path)
+        with pytest.raises(SandboxError, match="landlock cannot open single hosts"):
+            await kernel.start()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_the_kernel_holds_no_descriptor_of_the_proxy(tmp_path, level):
+    async with kernel_with_a_way_out(tmp_path, level) as (kernel, _port, _other, proxy):
+        code = "import os\n[os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')]"
+        result = await kernel.execute(
+            code.replace("os.readlink", "(lambda p: os.path.realpath(p))")
+        )
+        assert str(proxy.path) not in shown(result)
