@@ -44,6 +44,7 @@ from kernel_agent.records import (
     RunStop,
     Step,
     Usage,
+    Visit,
 )
 
 RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
@@ -93,6 +94,8 @@ class Agent:
         Told what happens, as it happens.
     observation_chars
         Characters of an observation that the model is shown.
+    visits
+        What was asked of the network since the last time.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class Agent:
         meter: Meter,
         on_event: Callable[[Event], None],
         observation_chars: int = 8000,
+        visits: Callable[[], tuple[Visit, ...]] = tuple,
     ) -> None:
         self._complete = complete
         self._execute = execute
@@ -115,6 +119,7 @@ class Agent:
         self._meter = meter
         self._on_event = on_event
         self._observation_chars = observation_chars
+        self._visits = visits
         self._failures: Counter[tuple[str, str]] = Counter()
         self._thinking: asyncio.Task[Reply] | None = None
         self._stopped = False
@@ -321,6 +326,7 @@ class Agent:
             seconds=self._meter.seconds,
             usage=self._meter.usage,
             time=now(),
+            network=self._visits(),
         )
         self._record(stop)
         return stop

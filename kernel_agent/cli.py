@@ -95,6 +95,13 @@ def run(
         str | None,
         typer.Option(metavar="LEVEL", help="How the kernel is confined: auto, or a level."),
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="Let the code reach this host on the network, and no other. Repeat it.",
+        ),
+    ] = None,
     tools: Annotated[
         list[str] | None,
         typer.Option(
@@ -143,6 +150,7 @@ def run(
             "base_url": base_url,
             "format": format,
             "sandbox": sandbox,
+            "allow_hosts": tuple(allow_host) if allow_host else None,
             "max_steps": max_steps,
             "max_seconds": max_seconds,
             "max_tokens": max_tokens,

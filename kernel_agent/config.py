@@ -50,6 +50,8 @@ class Config:
         ``auto``, ``fenced`` or ``envelope``.
     sandbox
         ``auto`` or a level.
+    allow_hosts
+        Hosts that sandboxed code may reach, through a proxy that counts; none by default.
     max_steps, max_seconds, max_tokens, max_cost
         The budget of a run.
     cell_seconds
@@ -72,6 +74,7 @@ class Config:
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     format: str = "auto"
     sandbox: str = "auto"
+    allow_hosts: tuple[str, ...] = ()
     max_steps: int | None = 30
     max_seconds: float | None = 900.0
     max_tokens: int | None = None
@@ -102,6 +105,7 @@ def load_config(environment: Mapping[str, str] | None = None) -> Config:
     env = os.environ if environment is None else environment
     values = {**_from_file(env), **_from_environment(env)}
     headers = values.get("headers", {})
+    values["allow_hosts"] = tuple(map(str, values.get("allow_hosts", ())))
     values["headers"] = {
         k: env.get(v[1:], "") if v.startswith("$") else v for k, v in headers.items()
     }
@@ -145,7 +149,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "model": (str,), "base_url": (str,), "api_key_env": (str,), "headers": (dict,),
     "extra_body": (dict,), "stream": (bool,), "accepts_images": (bool,),
     "request_timeout_s": (int, float), "max_retries": (int,), "prices": (dict,),
-    "format": (str,), "sandbox": (str,), "max_steps": (int,), "max_seconds": (int, float),
+    "format": (str,), "sandbox": (str,), "allow_hosts": (list,),
+    "max_steps": (int,), "max_seconds": (int, float),
     "max_tokens": (int,), "max_cost": (int, float), "cell_seconds": (int, float),
     "observation_chars": (int,), "context_tokens": (int,),
 }  # fmt: skip
@@ -165,6 +170,8 @@ def _from_text(name: str, text: str, variable: str) -> Any:
     try:
         if kind is bool:
             return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+        if kind is list:
+            return text.replace(",", " ").split()
         if kind is dict:
             return _checked(name, tomllib.loads(f"value = {text}")["value"], variable)
         return kind(text)

@@ -334,6 +334,23 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Visit:
+    """What code asked of one host on the network, through the proxy that opens named ones.
+
+    ``sent`` and ``received`` are bytes of content, as the kernel sees it; ``reason`` says why it
+    was refused.
+    """
+
+    host: str
+    port: int
+    allowed: bool
+    requests: int = 0
+    sent: int = 0
+    received: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStop:
     """The last record of a run. ``partial`` says what was achieved when there is no answer."""
 
@@ -346,6 +363,7 @@ class RunStop:
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
     time: str = ""
+    network: tuple[Visit, ...] = ()
 
 
 Record: TypeAlias = RunStart | Step | RunStop
@@ -394,7 +412,7 @@ _TYPES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Usage, Image, Code, Call, Calls, Final, CellError, HostCall, Answer, CellResult,
-        Observation, Retry, DataFile, RunStart, Step, RunStop,
+        Observation, Retry, DataFile, RunStart, Step, Visit, RunStop,
     )
 }  # fmt: skip
 

@@ -46,6 +46,7 @@ from kernel_agent.records import (
     RunStop,
     Step,
     Usage,
+    Visit,
 )
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import Tool, as_tools
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
+    from kernel_agent.sandbox.proxy import Proxy
 
 PACKAGES = (
     "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
@@ -115,6 +117,8 @@ class Session:
         ``auto``, ``fenced`` or ``envelope``.
     sandbox
         ``auto`` or a level. Today there is ``none`` only.
+    allow_hosts
+        Hosts that cells may reach on the network (``NAME`` or ``NAME:PORT``); none by default.
     tools
         Functions that cells may call on the host.
     budget
@@ -144,6 +148,7 @@ class Session:
         base_url: str | None = None,
         format: str | None = None,  # noqa: A002 - the project's word
         sandbox: str | None = None,
+        allow_hosts: Sequence[str] | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         budget: Budget | None = None,
         data: Sequence[str | Path] = (),
@@ -154,7 +159,11 @@ class Session:
     ) -> None:
         named = model if isinstance(model, str) else None
         self.config = (config or load_config()).merged(
-            model=named, base_url=base_url, format=format, sandbox=sandbox
+            model=named,
+            base_url=base_url,
+            format=format,
+            sandbox=sandbox,
+            allow_hosts=tuple(allow_hosts) if allow_hosts is not None else None,
         )
         self.sandbox = _sandbox_level(self.config.sandbox)
         self.budget = budget or _budget(self.config)
@@ -162,6 +171,7 @@ class Session:
         self.tools = as_tools(tools)
         self.out = Path(out) if out is not None else new_folder(title)
         self._data = data
+        self._proxy = _proxy(self.config, self._tell)
         self._model: Model | None = None if isinstance(model, str) else model
         self._on_event = on_event or (lambda _event: None)
         self._format: Format | None = None
@@ -274,7 +284,10 @@ class Session:
         if self._kernel is not None:
             await self._kernel.close()
         self._kernel = KernelSession(
-            cwd=self.out.resolve(), sandbox=self.sandbox, tools=[tool.spec for tool in self.tools]
+            cwd=self.out.resolve(),
+            sandbox=self.sandbox,
+            proxy=self._proxy,
+            tools=[tool.spec for tool in self.tools],
         )
         await self._kernel.start()
 
@@ -415,6 +428,7 @@ class Session:
             meter=meter,
             on_event=tell,
             observation_chars=self.config.observation_chars,
+            visits=self._proxy.take_visits if self._proxy else tuple,
         )
 
     async def _run_cell(
@@ -575,6 +589,21 @@ def _sandbox_level(asked: str) -> str:
         f"the sandbox level {asked!r} is not available in this version: use --sandbox none, "
         "which does not protect this machine"
     )
+
+
+def _proxy(config: Config, tell: Callable[[Event], None]) -> Proxy | None:
+    """Return the way out for cells, when hosts were named."""
+    if not config.allow_hosts:
+        return None
+    from kernel_agent.sandbox.hosts import parse_hosts
+    from kernel_agent.sandbox.proxy import Proxy
+
+    def say(visit: Visit) -> None:
+        where = f"{visit.host}:{visit.port}"
+        text = f"reached {where}" if visit.allowed else f"was refused {where}: {visit.reason}"
+        tell(Notice(text=f"Network: the code {text}"))
+
+    return Proxy(parse_hosts(config.allow_hosts), on_visit=say)
 
 
 def _versions() -> dict[str, str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -33,6 +33,7 @@ from kernel_agent.records import (
     RunStop,
     Step,
     Usage,
+    Visit,
 )
 from kernel_agent.text import one_line, plain
 
@@ -226,8 +227,25 @@ def _stop_blocks(stop: RunStop) -> tuple[Block, ...]:
         *answer,
         *_some("warning", why),
         *_some("partial", partial),
+        *_network(stop.network),
         *_some("end", f"{spent} · {stop.seconds:.1f} s{_tokens(stop.usage)}"),
     )
+
+
+def _network(visits: Iterable[Visit]) -> Iterator[Block]:
+    """Say which hosts were asked, and which of that was refused."""
+    for allowed, word in ((True, "Network:"), (False, "Network, refused:")):
+        asked = [visit for visit in visits if visit.allowed is allowed]
+        shown = [f"{v.host}:{v.port} ({_asked(v)})" for v in asked[:10]]
+        more = [f"{len(asked) - 10} more"] if len(asked) > 10 else []
+        if shown:
+            yield from _some("end" if allowed else "warning", f"{word} {', '.join(shown + more)}")
+
+
+def _asked(visit: Visit) -> str:
+    times = f"{visit.requests} {'request' if visit.requests == 1 else 'requests'}"
+    moved = f", {amount(visit.sent)} out, {amount(visit.received)} in"
+    return times + moved if visit.allowed else times
 
 
 _ENDINGS = {

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
@@ -47,6 +47,16 @@ class _OneSpec(KernelSpecManager):
         return self.spec
 
 
+class Proxy(Protocol):
+    """What :class:`kernel_agent.sandbox.proxy.Proxy` is to a kernel."""
+
+    async def start(self, path: Path) -> None:
+        """Listen on a unix socket."""
+
+    async def close(self) -> None:
+        """End every connection."""
+
+
 class KernelSession:
     """A kernel, as an async context manager.
 
@@ -64,7 +74,7 @@ class KernelSession:
     limits
         What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
     proxy
-        The unix socket of a proxy of the host, the only way out of the sandbox.
+        The only way out of the sandbox; it is started and closed with the kernel.
     tools
         Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
     python
@@ -87,7 +97,7 @@ class KernelSession:
         hidden: Sequence[Path] = (),
         readable: Sequence[Path] = (),
         limits: Mapping[str, int] | None = None,
-        proxy: Path | None = None,
+        proxy: Proxy | None = None,
         tools: Sequence[dict[str, Any]] = (),
         python: str = sys.executable,
         head_chars: int = 1_000_000,
@@ -100,9 +110,9 @@ class KernelSession:
             "hidden": [str(path) for path in hidden],
             "readable": [str(path) for path in readable],
             "limits": dict(limits or {}),
-            "proxy": None if proxy is None else str(proxy),
             "own": True,
         }
+        self._proxy = proxy
         self._python = python
         self._settings = {"tools": list(tools), "head_chars": head_chars}
         self._directory: Path | None = None
@@ -158,6 +168,9 @@ class KernelSession:
         self._directory = directory = private_directory()
         log = directory / "log"
         try:
+            if self._proxy is not None:
+                await self._proxy.start(directory / "proxy")
+                self._grant["proxy"] = str(directory / "proxy")
             (directory / "agent.json").write_text(json.dumps(self._settings))
             self._manager = manager = self._make_manager(directory)
             await manager.start_kernel(cwd=str(self.cwd), env=dict(os.environ), log_path=str(log))
@@ -279,6 +292,8 @@ class KernelSession:
             await manager.provisioner.kill()
             await manager.provisioner.wait()
             await manager.cleanup_resources()
+        if self._proxy is not None:
+            await self._proxy.close()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None

@@ -18,13 +18,13 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Self
 from urllib.parse import urlsplit
 
 import h11
 
+from kernel_agent.records import Visit
 from kernel_agent.sandbox.hosts import AllowedHost, may_connect, permitted, spelled, split_host
 
 CONNECTIONS_MAX = 64  # at once; beyond that 503, and far beyond not even that
@@ -39,19 +39,6 @@ TLS_HANDSHAKE = 0x16
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Visit:
-    """What was asked of one destination; ``sent`` and ``received`` are the kernel's, in bytes."""
-
-    host: str
-    port: int
-    allowed: bool
-    requests: int = 0
-    sent: int = 0
-    received: int = 0
-    reason: str = ""
 
 
 class Refused(Exception):
@@ -72,12 +59,10 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 
 
 class Proxy:
-    """A proxy on a unix socket; an async context manager. Made by ``Session``, one for a kernel.
+    """A proxy on a unix socket. Made by ``Session``, started and closed with its kernel.
 
     Parameters
     ----------
-    path
-        Where the socket is made; its directory must be private.
     allowed
         The hosts that were named.
     on_visit
@@ -88,49 +73,49 @@ class Proxy:
 
     def __init__(
         self,
-        path: Path,
         allowed: Sequence[AllowedHost],
         *,
         on_visit: Callable[[Visit], None] = lambda _visit: None,
         resolve: Resolve = resolve,
     ) -> None:
-        self.path = path
         self.allowed = tuple(allowed)
         self._on_visit = on_visit
         self._resolve = resolve
         self._visits: dict[tuple[str, int, bool], Visit] = {}
         self._server: asyncio.AbstractServer | None = None
         self._open: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        self._path: Path | None = None
 
     @property
     def visits(self) -> tuple[Visit, ...]:
         """What was asked for so far, most requests first."""
         return tuple(sorted(self._visits.values(), key=lambda visit: -visit.requests))
 
-    async def start(self) -> None:
-        """Listen."""
+    def take_visits(self) -> tuple[Visit, ...]:
+        """Return what was asked for since the last time, most requests first."""
+        visits, self._visits = self.visits, {}
+        return visits
+
+    async def start(self, path: Path) -> None:
+        """Listen on a socket at this path, whose directory is private."""
+        self._path = path
         self._server = await asyncio.start_unix_server(
-            self._accept, path=str(self.path), limit=CHUNK, backlog=CONNECTIONS_MAX
+            self._accept, path=str(path), limit=CHUNK, backlog=CONNECTIONS_MAX
         )
         # The kernel may be another user; whom the directory lets in decides, and it is private.
-        self.path.chmod(0o666)
+        path.chmod(0o666)
 
     async def close(self) -> None:
         """Stop listening, end every connection, remove the socket."""
         if self._server is not None:
             self._server.close()
+            self._server = None
         for task in list(self._open):
             task.cancel()
         if self._open:
             await asyncio.gather(*self._open, return_exceptions=True)
-        self.path.unlink(missing_ok=True)
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
 
     # --- one connection, one request -------------------------------------------------------
 
@@ -255,7 +240,7 @@ class Proxy:
 
     def _add(self, host: str, port: int, *, sent: int = 0, received: int = 0) -> None:
         key = self._key(host, port, allowed=True)
-        visit = self._visits[key]
+        visit = self._visits.get(key) or Visit(host=key[0], port=key[1], allowed=True)
         self._visits[key] = replace(
             visit, sent=visit.sent + sent, received=visit.received + received
         )

@@ -37,13 +37,18 @@ async def running(tmp_path, *names, context=None, **options):
     server = await asyncio.start_server(upstream.serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     hosts = parse_hosts(name.replace("PORT", str(port)) for name in names)
-    async with server, Proxy(tmp_path / "p", hosts, **options) as proxy:
-        yield proxy, upstream, port
+    proxy = Proxy(hosts, **options)
+    await proxy.start(tmp_path / "p")
+    async with server:
+        try:
+            yield proxy, upstream, port
+        finally:
+            await proxy.close()
 
 
 async def ask(proxy, request):
     """Send bytes to the proxy and return everything that comes back."""
-    reader, writer = await asyncio.open_unix_connection(str(proxy.path))
+    reader, writer = await asyncio.open_unix_connection(str(proxy._path))
     writer.write(request if isinstance(request, bytes) else request.encode())
     await writer.drain()
     answer = await asyncio.wait_for(reader.read(), 20)
@@ -145,7 +150,7 @@ async def test_a_head_that_never_ends_is_given_up(tmp_path, monkeypatch):
 async def test_too_many_connections_are_refused_and_the_next_one_works_again(tmp_path, monkeypatch):
     monkeypatch.setattr(proxy_module, "CONNECTIONS_MAX", 4)
     async with running(tmp_path, "localhost:PORT") as (proxy, _upstream, port):
-        held = [await asyncio.open_unix_connection(str(proxy.path)) for _ in range(4)]
+        held = [await asyncio.open_unix_connection(str(proxy._path)) for _ in range(4)]
         await asyncio.sleep(0.05)
         assert (await ask(proxy, GET.format(host=f"localhost:{port}"))).startswith(b"HTTP/1.1 503")
         for _reader, writer in held:
@@ -187,7 +192,7 @@ def server_context(authority):
 
 async def tunnel(proxy, port, authority, name):
     """Open TLS through the proxy to ``localhost`` with this name inside."""
-    reader, writer = await asyncio.open_unix_connection(str(proxy.path))
+    reader, writer = await asyncio.open_unix_connection(str(proxy._path))
     writer.write(f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
     context = ssl.create_default_context()
@@ -237,10 +242,10 @@ def test_the_name_in_a_client_hello_is_read_and_junk_is_not():
 
 async def test_closing_ends_open_tunnels_and_removes_the_socket(tmp_path):
     async with running(tmp_path, "localhost:PORT") as (proxy, _upstream, port):
-        reader, writer = await asyncio.open_unix_connection(str(proxy.path))
+        reader, writer = await asyncio.open_unix_connection(str(proxy._path))
         writer.write(f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         await reader.readuntil(b"\r\n\r\n")
         await proxy.close()
         assert await asyncio.wait_for(reader.read(), 5) == b""
-        assert not proxy.path.exists()
+        assert not proxy._path.exists()
         await hang_up(writer)

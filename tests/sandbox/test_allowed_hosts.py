@@ -1,15 +1,21 @@
 """The way out of a sandbox: a named host answers code in the kernel, nothing else does."""
 
 import asyncio
+import io
 from contextlib import asynccontextmanager
 
 import pytest
 
+from kernel_agent import Session
 from kernel_agent.errors import SandboxError
 from kernel_agent.kernel.session import KernelSession
+from kernel_agent.models.scripted import ScriptedModel
+from kernel_agent.records import Notice, RunStop
 from kernel_agent.sandbox.choose import probe
 from kernel_agent.sandbox.hosts import parse_hosts
 from kernel_agent.sandbox.proxy import Proxy
+from kernel_agent.trace import read_trace
+from kernel_agent.view import PlainView
 
 LEVELS = ["bubblewrap", "namespaces"]
 
@@ -30,10 +36,10 @@ async def kernel_with_a_way_out(tmp_path, level):
     other = await asyncio.start_server(web_page, "127.0.0.1", 0)
     ports = [server.sockets[0].getsockname()[1] for server in (named, other)]
     (tmp_path / "work").mkdir()
-    proxy = Proxy(tmp_path / "proxy", parse_hosts([f"localhost:{ports[0]}"]))
+    proxy = Proxy(parse_hosts([f"localhost:{ports[0]}"]))
     async with (
-        named, other, proxy,
-        KernelSession(cwd=tmp_path / "work", sandbox=level, proxy=proxy.path) as kernel,
+        named, other,
+        KernelSession(cwd=tmp_path / "work", sandbox=level, proxy=proxy) as kernel,
     ):  # fmt: skip
         yield kernel, *ports, proxy
 
@@ -82,10 +88,10 @@ async def test_everything_else_is_refused(tmp_path, level, attempt):
 
 async def test_a_level_without_an_empty_network_refuses_to_open_hosts(tmp_path):
     (tmp_path / "work").mkdir()
-    async with Proxy(tmp_path / "proxy", parse_hosts(["localhost:1"])) as proxy:
-        kernel = KernelSession(cwd=tmp_path / "work", sandbox="landlock", proxy=proxy.path)
-        with pytest.raises(SandboxError, match="landlock cannot open single hosts"):
-            await kernel.start()
+    proxy = Proxy(parse_hosts(["localhost:1"]))
+    kernel = KernelSession(cwd=tmp_path / "work", sandbox="landlock", proxy=proxy)
+    with pytest.raises(SandboxError, match="landlock cannot open single hosts"):
+        await kernel.start()
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -95,4 +101,45 @@ async def test_the_kernel_holds_no_descriptor_of_the_proxy(tmp_path, level):
         result = await kernel.execute(
             code.replace("os.readlink", "(lambda p: os.path.realpath(p))")
         )
-        assert str(proxy.path) not in shown(result)
+        assert "proxy" not in shown(result)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_run_records_and_shows_which_hosts_its_code_asked(tmp_path, level):
+    if not probe(level).works:
+        pytest.skip(probe(level).reason)
+    import http.server
+    import threading
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    port, told = server.server_port, []
+    code = f"""
+import urllib.request
+for url in ("http://localhost:{port}/", "http://evil.example/"):
+    try:
+        urllib.request.urlopen(url)
+    except OSError as error:
+        print(error)
+final_answer("done")
+"""
+    try:
+        with Session(
+            model=ScriptedModel([f"```python\n{code}```"]), sandbox=level,
+            allow_hosts=[f"localhost:{port}"], out=tmp_path / "run", on_event=told.append,
+        ) as session:  # fmt: skip
+            run = session.run_sync("Ask")
+    finally:
+        server.shutdown()
+        server.server_close()
+    stop = next(r for r in read_trace(run.trace) if isinstance(r, RunStop))
+    assert [(v.host, v.port, v.allowed, v.requests) for v in stop.network] == [
+        ("localhost", port, True, 1),
+        ("evil.example", 80, False, 1),
+    ]
+    notices = [event.text for event in told if isinstance(event, Notice)]
+    assert any(f"reached localhost:{port}" in text for text in notices)
+    assert any("was refused evil.example:80" in text for text in notices)
+    shown = io.StringIO()
+    PlainView(shown.write)(stop)
+    assert "Network, refused: evil.example:80 (1 request)" in shown.getvalue()
