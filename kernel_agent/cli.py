@@ -93,7 +93,21 @@ def run(
     ] = None,
     sandbox: Annotated[
         str | None,
-        typer.Option(metavar="LEVEL", help="How the kernel is confined: auto, or a level."),
+        typer.Option(
+            metavar="LEVEL",
+            help="How the kernel is confined: auto (the best that works here), bubblewrap, "
+            "namespaces, landlock, or none. See kernel-agent doctor.",
+        ),
+    ] = None,
+    memory_mb: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="MB", help="Memory of the kernel (default: 75 % of the machine's)."
+        ),
+    ] = None,
+    disk_mb: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="MB", help="What the kernel may write (default: 2048)."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
@@ -151,6 +165,8 @@ def run(
             "format": format,
             "sandbox": sandbox,
             "allow_hosts": tuple(allow_host) if allow_host else None,
+            "memory_mb": memory_mb,
+            "disk_mb": disk_mb,
             "max_steps": max_steps,
             "max_seconds": max_seconds,
             "max_tokens": max_tokens,
@@ -239,6 +255,50 @@ def _table(report: Report) -> str:
         rows += [f"        {line}" for line in cell.detail.splitlines()]
     left_out = [f"not copied: {', '.join(report.left_out)}"] if report.left_out else []
     return plain("\n".join([*rows, *left_out, f"{report.path} {report.summary}"]))
+
+
+kernelspec = typer.Typer(help="Offer the sandboxed kernel to Jupyter applications.")
+app.add_typer(kernelspec, name="kernelspec")
+
+
+@kernelspec.command(
+    epilog="Then choose 'Python (sandboxed)' in JupyterLab, or: "
+    "jupyter nbconvert --execute --ExecutePreprocessor.kernel_name=python-sandboxed FILE"
+)
+def install(
+    *,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="The name by which programs start it.")
+    ] = "python-sandboxed",
+    level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="The sandbox: auto, or a level.")
+    ] = "auto",
+    prefix: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Install below this directory instead of for you alone."),
+    ] = None,
+    sys_prefix: Annotated[
+        bool, typer.Option("--sys-prefix", help="Install in this Python environment.")
+    ] = False,
+) -> None:
+    """Install the kernel 'Python (sandboxed)' for every Jupyter application.
+
+    Its cells may read and write the folder that their notebook is in, and nothing else of yours.
+    """
+    from kernel_agent.kernelspec import install as install_spec
+
+    place = Path(sys.prefix) if sys_prefix else prefix
+    _print(install_spec(name, level=level, prefix=place))
+
+
+@kernelspec.command()
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME")] = "python-sandboxed",
+) -> None:
+    """Remove a kernel that install has made."""
+    from kernel_agent.kernelspec import remove as remove_spec
+
+    _print(remove_spec(name))
 
 
 @app.command()

@@ -52,6 +52,9 @@ class Config:
         ``auto`` or a level.
     allow_hosts
         Hosts that sandboxed code may reach, through a proxy that counts; none by default.
+    memory_mb, disk_mb
+        What the kernel may use: memory (three quarters of the machine's by default), and disk
+        beyond what its folder held at the start (2048 by default).
     max_steps, max_seconds, max_tokens, max_cost
         The budget of a run.
     cell_seconds
@@ -75,6 +78,8 @@ class Config:
     format: str = "auto"
     sandbox: str = "auto"
     allow_hosts: tuple[str, ...] = ()
+    memory_mb: int | None = None
+    disk_mb: int | None = None
     max_steps: int | None = 30
     max_seconds: float | None = 900.0
     max_tokens: int | None = None
@@ -150,7 +155,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "extra_body": (dict,), "stream": (bool,), "accepts_images": (bool,),
     "request_timeout_s": (int, float), "max_retries": (int,), "prices": (dict,),
     "format": (str,), "sandbox": (str,), "allow_hosts": (list,),
-    "max_steps": (int,), "max_seconds": (int, float),
+    "memory_mb": (int,), "disk_mb": (int,), "max_steps": (int,), "max_seconds": (int, float),
     "max_tokens": (int,), "max_cost": (int, float), "cell_seconds": (int, float),
     "observation_chars": (int,), "context_tokens": (int,),
 }  # fmt: skip

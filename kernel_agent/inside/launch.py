@@ -1,8 +1,8 @@
-"""Start the kernel: ``python launch.py -f CONNECTION_FILE``.
+"""Start the kernel: ``python launch.py [--plain] -f CONNECTION_FILE``.
 
 Run by the kernel provisioner, by path, with the interpreter that the cells are to run in.
-Settings come from ``agent.json`` beside the connection file; without it the defaults hold, so
-that the same launcher serves as a plain kernelspec.
+Settings come from ``agent.json`` beside the connection file. With ``--plain`` the kernel is an
+unchanged ipykernel, for people and programs that want that, with the sandbox's self-test before.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ def main(argv: list[str]) -> None:
         asked = beside(connection_file, "selftest.json")
         if asked:
             import_module(f"{NAME}.selftest").run(asked)
+        if "--plain" in argv:
+            del sys.modules["debugpy"]
+            run_plain(connection_file)
+            return
         app_module = import_module(f"{NAME}.app")
         app = app_module.start(connection_file, beside(connection_file, "agent.json"))
     except BaseException:
@@ -63,6 +67,13 @@ def main(argv: list[str]) -> None:
         os._exit(1)
     del sys.modules["debugpy"]
     app.start()
+
+
+def run_plain(connection_file: str) -> None:
+    """Run ipykernel as its own launcher does."""
+    from ipykernel import kernelapp
+
+    kernelapp.launch_new_instance(["-f", connection_file])  # type: ignore[no-untyped-call]  # ipykernel is untyped
 
 
 if __name__ == "__main__":
