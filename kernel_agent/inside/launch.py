@@ -73,7 +73,7 @@ def run_plain(connection_file: str) -> None:
     """Run ipykernel as its own launcher does."""
     from ipykernel import kernelapp
 
-    kernelapp.launch_new_instance(["-f", connection_file])  # type: ignore[no-untyped-call]  # ipykernel is untyped
+    kernelapp.launch_new_instance(["-f", connection_file])
 
 
 if __name__ == "__main__":

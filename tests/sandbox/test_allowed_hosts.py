@@ -96,7 +96,7 @@ async def test_a_level_without_an_empty_network_refuses_to_open_hosts(tmp_path):
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_the_kernel_holds_no_descriptor_of_the_proxy(tmp_path, level):
-    async with kernel_with_a_way_out(tmp_path, level) as (kernel, _port, _other, proxy):
+    async with kernel_with_a_way_out(tmp_path, level) as (kernel, _port, _other, _proxy):
         code = "import os\n[os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')]"
         result = await kernel.execute(
             code.replace("os.readlink", "(lambda p: os.path.realpath(p))")

@@ -1,0 +1,186 @@
+"""The kernel "Python (sandboxed)" in the applications that start it."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+NAME = "python-sandboxed"
+CELLS = {
+    "pandas": "import pandas as pd\npd.DataFrame({'a': [1, 2]})['a'].sum()",
+    "a figure": "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()",
+    "a subprocess": "import subprocess\nprint(subprocess.check_output(['echo', 'hi'], text=True))",
+    "a thread": "import threading\nt = threading.Thread(target=print, args=['hi'])\n"
+    "t.start(); t.join()",
+    "a pool": "import multiprocessing as mp\n"
+    "with mp.Pool(2) as p:\n    print(p.map(abs, [-1, -2]))",
+    "a widget": "import ipywidgets\nipywidgets.IntSlider()",
+    "a file": "print(open('made.txt', 'w').write('x'))",
+    "a secret": "import os\nassert 'PLANTED_KEY' not in os.environ\n"
+    "try:\n    open(os.environ['SECRET_FILE'] if 'SECRET_FILE' in os.environ else '%s')\n"
+    "    raise AssertionError('the secret can be read')\nexcept OSError:\n    print('refused')",
+    "the network": "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 1))\n"
+    "except OSError as error:\n    print(error.errno)",
+}
+
+
+def command(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", *map(str, words)], capture_output=True, text=True, check=False, **options
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Install the kernel somewhere of our own, and return the environment that finds it."""
+    prefix = tmp_path_factory.mktemp("prefix")
+    done = command("kernel_agent.cli", "kernelspec", "install", "--prefix", prefix)
+    assert done.returncode == 0, done.stderr
+    assert "Sandbox here: " in done.stdout
+    return {**os.environ, "JUPYTER_PATH": str(prefix / "share/jupyter"), "PLANTED_KEY": "sk-1"}
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    cells = [new_code_cell(code % secret if "%s" in code else code) for code in CELLS.values()]
+    nbformat.write(new_notebook(cells=cells), folder / "in.ipynb")
+    return folder / "in.ipynb"
+
+
+def check(path):
+    cells = nbformat.read(path, as_version=4).cells
+    text = {
+        name: str([o.get("text", "") or o.get("data", {}) for o in cell.outputs])
+        for name, cell in zip(CELLS, cells, strict=True)
+    }
+    assert "3" in text["pandas"]
+    assert "image/png" in text["a figure"]
+    assert "hi" in text["a subprocess"]
+    assert "hi" in text["a thread"]
+    assert "[1, 2]" in text["a pool"]
+    assert "widget-view" in text["a widget"]
+    assert "refused" in text["a secret"]
+    assert Path(path).with_name("made.txt").read_text() == "x"
+
+
+def test_nbclient_runs_a_notebook_in_it(installed, notebook):
+    done = command(
+        "nbconvert", "--to", "notebook", "--execute", "--output", "out.ipynb",
+        f"--ExecutePreprocessor.kernel_name={NAME}", notebook, env=installed,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    check(notebook.with_name("out.ipynb"))
+
+
+def test_papermill_runs_a_notebook_in_it(installed, notebook):
+    pytest.importorskip("papermill", reason="papermill is not installed")
+    done = command(
+        "papermill", notebook, notebook.with_name("out.ipynb"), "-k", NAME, env=installed,
+        cwd=notebook.parent,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    check(notebook.with_name("out.ipynb"))
+
+
+async def test_the_kernel_manager_of_jupyter_server_starts_restarts_and_interrupts_it(
+    installed, tmp_path, monkeypatch
+):
+    kernels = pytest.importorskip("jupyter_server.services.kernels.kernelmanager")
+    monkeypatch.setenv("JUPYTER_PATH", installed["JUPYTER_PATH"])
+    (tmp_path / "work").mkdir()
+    manager = kernels.AsyncMappingKernelManager(root_dir=str(tmp_path))
+    kernel_id = await manager.start_kernel(kernel_name=NAME, path="work")
+    try:
+        client = manager.get_kernel(kernel_id).client()
+        client.start_channels()
+        await client.wait_for_ready(timeout=60)
+        assert await value(client, "import os; os.getcwd()") == repr(str(tmp_path / "work"))
+        # input() reaches the person in front of it
+        asked = client.execute("x = input('name? ')", allow_stdin=True)
+        request = await client.get_stdin_msg(timeout=30)
+        assert request["content"]["prompt"] == "name? "
+        client.input("Ada")
+        await reply(client, asked)
+        assert await value(client, "x") == "'Ada'"
+        running = client.execute("import time; time.sleep(60)")
+        await asyncio.sleep(0.5)
+        await manager.interrupt_kernel(kernel_id)
+        assert (await reply(client, running))["content"]["ename"] == "KeyboardInterrupt"
+        client.stop_channels()
+        await manager.restart_kernel(kernel_id)
+        client = manager.get_kernel(kernel_id).client()
+        client.start_channels()
+        await client.wait_for_ready(timeout=60)
+        assert await value(client, "'x' in globals()") == "False"
+        client.stop_channels()
+    finally:
+        await manager.shutdown_kernel(kernel_id, now=True)
+
+
+async def reply(client, message_id):
+    while True:
+        message = await client.get_shell_msg(timeout=30)
+        if message["parent_header"].get("msg_id") == message_id:
+            return message
+
+
+async def value(client, code):
+    message_id = client.execute(code)
+    while True:
+        message = await client.get_iopub_msg(timeout=30)
+        ours = message["parent_header"].get("msg_id") == message_id
+        if ours and message["msg_type"] == "execute_result":
+            await reply(client, message_id)
+            return message["content"]["data"]["text/plain"]
+        assert not (ours and message["msg_type"] == "error"), message["content"]
+
+
+def test_it_is_replaced_listed_and_removed(tmp_path):
+    env = {**os.environ, "JUPYTER_PATH": str(tmp_path / "share/jupyter")}
+    for _ in range(2):
+        done = command(
+            "kernel_agent.cli", "kernelspec", "install", "--prefix", tmp_path, "--name", "boxed", env=env
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    spec = json.loads((tmp_path / "share/jupyter/kernels/boxed/kernel.json").read_text())
+    assert spec["interrupt_mode"] == "message"
+    done = command("kernel_agent.cli", "kernelspec", "remove", "boxed", env=env)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "share/jupyter/kernels/boxed").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["install", "--level", "bunker"], "there is no sandbox level 'bunker'"),
+        (["install", "--name", "a b"], "letters, digits"),
+        (["install", "--prefix", "/proc"], "cannot install the kernel"),
+        (["remove", "python3"], "was not installed by kernel-agent"),
+        (["remove", "nothing-here"], "there is no kernel nothing-here"),
+    ],
+)
+def test_wrong_use_is_one_line(words, line):
+    done = command("kernel_agent.cli", "kernelspec", *words)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_notebook_in_a_home_directory_is_refused_with_the_reason(installed):
+    done = command(
+        "nbconvert", "--to", "notebook", "--execute", "--stdin", "--stdout",
+        f"--ExecutePreprocessor.kernel_name={NAME}", env=installed, cwd="/",
+        input=nbformat.writes(new_notebook(cells=[new_code_cell("1")])),
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "start it in a folder of its own" in done.stderr
