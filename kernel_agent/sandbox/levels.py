@@ -1,4 +1,4 @@
-"""What a sandbox level is: its name, what it covers and what not, and how it starts a kernel.
+"""What a sandbox level is: its name, what it covers, what it does not, how it starts a kernel.
 
 A level is one module of this package with three names:
 
@@ -101,7 +101,6 @@ class Level:
     not_covered: tuple[str, ...]
     claims: tuple[str, ...] = ()
     automatic: bool = False  # whether `auto` may choose it
-    opens_hosts: bool = False  # whether a network that is empty can be opened for named hosts
 
 
 @dataclass(frozen=True, kw_only=True)

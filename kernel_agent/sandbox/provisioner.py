@@ -79,8 +79,10 @@ class KernelAgentProvisioner(LocalProvisioner):
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
         environment = clean_environment(dict(launch.get("env") or os.environ))
         command = self._with_sockets(list(launch["cmd"]), directory)
-        grant = granted(self.grant, command, directory) if self.grant else derive(
-            cwd, command, directory
+        grant = (
+            granted(self.grant, command, directory)
+            if self.grant
+            else derive(cwd, command, directory)
         )
         if grant.proxy is not None:
             if not self.chosen.opens_hosts:
@@ -128,7 +130,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         self.cwd = kwargs["cwd"]
         self._record(self._directory, self._launch, process=self.pid)
         assert self._watchdog is not None
-        self._watchdog.start(self._exceeded)
+        self._watchdog.start(self.pid, self._exceeded)
         return self.connection_info
 
     async def send_signal(self, signum: int) -> None:
@@ -151,7 +153,7 @@ class KernelAgentProvisioner(LocalProvisioner):
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(self._launch.ended_by)
             deadline = time.monotonic() + PATIENCE_S
-            while self.process.poll() is None and time.monotonic() < deadline:
+            while self.process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.pgid:
@@ -164,7 +166,7 @@ class KernelAgentProvisioner(LocalProvisioner):
 
     async def wait(self) -> int | None:
         """Wait for the end, then undo what the start has done."""
-        while self.process is not None and self.process.poll() is None:
+        while self.process is not None and self.process.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         code = await super().wait()
         await asyncio.to_thread(self._undo)
@@ -266,4 +268,3 @@ class KernelAgentProvisioner(LocalProvisioner):
         if launch is not None:
             warden.undo([list(action) for action in launch.undo])
             launch.close()
-

@@ -32,7 +32,8 @@ CELLS = {
 
 def command(*words, **options):
     return subprocess.run(
-        [sys.executable, "-m", *map(str, words)], capture_output=True, text=True, check=False, **options
+        [sys.executable, "-m", *map(str, words)], capture_output=True, text=True, check=False,
+        **options,
     )  # fmt: skip
 
 
@@ -149,7 +150,8 @@ def test_it_is_replaced_listed_and_removed(tmp_path):
     env = {**os.environ, "JUPYTER_PATH": str(tmp_path / "share/jupyter")}
     for _ in range(2):
         done = command(
-            "kernel_agent.cli", "kernelspec", "install", "--prefix", tmp_path, "--name", "boxed", env=env
+            "kernel_agent.cli", "kernelspec", "install", "--prefix", tmp_path, "--name",
+            "boxed", env=env,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     spec = json.loads((tmp_path / "share/jupyter/kernels/boxed/kernel.json").read_text())
