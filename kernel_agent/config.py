@@ -50,6 +50,8 @@ class Config:
         ``auto``, ``fenced`` or ``envelope``.
     sandbox
         ``auto`` or a level.
+    remote_kernelspec
+        The kernelspec of the level ``remote``.
     allow_hosts
         Hosts that sandboxed code may reach, through a proxy that counts; none by default.
     memory_mb, disk_mb
@@ -77,6 +79,7 @@ class Config:
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     format: str = "auto"
     sandbox: str = "auto"
+    remote_kernelspec: str | None = None
     allow_hosts: tuple[str, ...] = ()
     memory_mb: int | None = None
     disk_mb: int | None = None
@@ -154,7 +157,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "model": (str,), "base_url": (str,), "api_key_env": (str,), "headers": (dict,),
     "extra_body": (dict,), "stream": (bool,), "accepts_images": (bool,),
     "request_timeout_s": (int, float), "max_retries": (int,), "prices": (dict,),
-    "format": (str,), "sandbox": (str,), "allow_hosts": (list,),
+    "format": (str,), "sandbox": (str,), "remote_kernelspec": (str,),
+    "allow_hosts": (list,),
     "memory_mb": (int,), "disk_mb": (int,), "max_steps": (int,), "max_seconds": (int, float),
     "max_tokens": (int,), "max_cost": (int, float), "cell_seconds": (int, float),
     "observation_chars": (int,), "context_tokens": (int,),

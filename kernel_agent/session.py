@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import platform
 import secrets
 import shutil
@@ -28,7 +29,7 @@ from kernel_agent.background import LoopThread
 from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
-from kernel_agent.errors import InputError, KernelAgentError, UsageError
+from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
 from kernel_agent.records import (
     Action,
     CellResult,
@@ -306,17 +307,36 @@ class Session:
         if self._kernel is not None:
             await self._kernel.close()
         folder = self.out.resolve()
-        self._kernel = KernelSession(
-            proxy=self._proxy,
-            cwd=folder,
-            sandbox=self.sandbox,
-            protected=[folder / DATA_NAME],
-            hidden=[folder / FILE_NAME, folder / NOTEBOOK_NAME],
-            readable=[Path(file.source) for file in self._files if file.linked],
-            limits=_limits(self.config),
-            tools=[tool.spec for tool in self.tools],
+        self._kernel = (
+            self._make_remote(folder)
+            if self.sandbox == "remote"
+            else KernelSession(
+                proxy=self._proxy,
+                cwd=folder,
+                sandbox=self.sandbox,
+                protected=[folder / DATA_NAME],
+                hidden=[folder / FILE_NAME, folder / NOTEBOOK_NAME],
+                readable=[Path(file.source) for file in self._files if file.linked],
+                limits=_limits(self.config),
+                tools=[tool.spec for tool in self.tools],
+            )
         )
         await self._kernel.start()
+
+    def _make_remote(self, folder: Path) -> KernelSession:
+        from kernel_agent.kernel.remote import RemoteKernel
+        from kernel_agent.sandbox.remote import environment
+
+        if self._proxy is not None:
+            raise SandboxError("the sandbox level remote cannot open single hosts (--allow-host)")
+        assert self.config.remote_kernelspec is not None, "probed before"
+        return RemoteKernel(
+            kernelspec=self.config.remote_kernelspec,
+            environment=environment(os.environ),
+            inputs={file.path: folder / file.path for file in self._files},
+            cwd=folder,
+            tools=[tool.spec for tool in self.tools],
+        )
 
     async def close(self) -> None:
         """End the kernel and let go of everything. Safe to call twice."""

@@ -74,8 +74,8 @@ class KernelClient:
     Parameters
     ----------
     info
-        The connection: ``transport`` (always ``ipc``), ``ip`` (the path before ``-port``),
-        the five ports and ``key``, as in a connection file.
+        The connection, as in a connection file: ``transport``, ``ip`` (with ``ipc`` the path before
+        ``-port``), the five ports and ``key``.
     """
 
     def __init__(self, info: dict[str, Any]) -> None:
@@ -112,7 +112,8 @@ class KernelClient:
             socket.identity = self._session.bsession
         else:
             socket.subscribe(b"")
-        socket.connect(f"{info['transport']}://{info['ip']}-{info[channel + '_port']}")
+        between = "-" if info["transport"] == "ipc" else ":"
+        socket.connect(f"{info['transport']}://{info['ip']}{between}{info[channel + '_port']}")
         return socket
 
     def start(self) -> None:

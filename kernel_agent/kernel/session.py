@@ -88,6 +88,8 @@ class KernelSession:
     ...     result = await kernel.execute("1 + 1")
     """
 
+    poll_s = POLL_S
+
     def __init__(
         self,
         *,
@@ -173,13 +175,12 @@ class KernelSession:
                 self._grant["proxy"] = str(directory / "proxy")
             (directory / "agent.json").write_text(json.dumps(self._settings))
             self._manager = manager = self._make_manager(directory)
-            await manager.start_kernel(cwd=str(self.cwd), env=dict(os.environ), log_path=str(log))
+            await self._launch(manager, log)
             self._client = KernelClient(dict(manager.get_connection_info()))
             self._client.start()
             self._watch = asyncio.create_task(self._watch_process())
             await self._wait_until_ready(timeout_s)
-            self.sandbox_report = self._provisioner.report()
-            self._provisioner.on_limit = self._limit_reached
+            await self._settle()
         except BaseException as error:
             reason = _last_lines(log)
             await self.close()
@@ -187,6 +188,14 @@ class KernelSession:
                 message = f"the kernel did not start: {str(error) or 'no sign of life'}{reason}"
                 raise KernelStartError(message) from error
             raise
+
+    async def _launch(self, manager: AsyncKernelManager, log: Path) -> None:
+        await manager.start_kernel(cwd=str(self.cwd), env=dict(os.environ), log_path=str(log))
+
+    async def _settle(self) -> None:
+        """Do what is to be done before the first cell: read what the self-test has found."""
+        self.sandbox_report = self._provisioner.report()
+        self._provisioner.on_limit = self._limit_reached
 
     def _make_manager(self, directory: Path) -> AsyncKernelManager:
         spec = KernelSpec(
@@ -248,7 +257,7 @@ class KernelSession:
         provisioner = self._manager.provisioner
         assert provisioner is not None
         while (code := await provisioner.poll()) is None:  # noqa: ASYNC110 - a process sets no event
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(self.poll_s)
         self._exit_code = code
         self._mark_dead()
 
@@ -289,14 +298,18 @@ class KernelSession:
         if client is not None:
             await client.close()
         if manager is not None and manager.provisioner is not None:
-            await manager.provisioner.kill()
-            await manager.provisioner.wait()
-            await manager.cleanup_resources()
+            await self._end(manager)
         if self._proxy is not None:
             await self._proxy.close()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
+
+    async def _end(self, manager: AsyncKernelManager) -> None:
+        assert manager.provisioner is not None
+        await manager.provisioner.kill()
+        await manager.provisioner.wait()
+        await manager.cleanup_resources()
 
     # --- cells -----------------------------------------------------------------------------
 

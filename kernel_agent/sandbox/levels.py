@@ -101,6 +101,7 @@ class Level:
     not_covered: tuple[str, ...]
     claims: tuple[str, ...] = ()
     automatic: bool = False  # whether `auto` may choose it
+    opens_hosts: bool = False  # whether a network that is empty can be opened for named hosts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,7 @@ class Proxy:
             self._accept, path=str(path), limit=CHUNK, backlog=CONNECTIONS_MAX
         )
         # The kernel may be another user; whom the directory lets in decides, and it is private.
-        path.chmod(0o666)
+        path.chmod(0o666)  # noqa: ASYNC240 - one system call
 
     async def close(self) -> None:
         """Stop listening, end every connection, remove the socket."""

@@ -354,7 +354,7 @@ def forward(proxy: str, port: str) -> None:
     os.set_inheritable(listener.fileno(), True)  # noqa: FBT003 - it takes no names
     script = f"{sys.argv[0].rpartition('/')[0]}/forward.py"
     arguments = [sys.executable, "-I", "-S", script, str(listener.fileno()), proxy]
-    os.execve(sys.executable, arguments, {"PATH": "/usr/bin:/bin"})  # noqa: S606 - no shell
+    os.execve(sys.executable, arguments, {"PATH": "/usr/bin:/bin"})
 
 
 # --- what is left --------------------------------------------------------------------------------

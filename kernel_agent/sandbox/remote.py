@@ -1,0 +1,79 @@
+"""Level ``remote``: a kernel on another machine, isolated as its server claims, not verified.
+
+Which kernelspec is used stands in the configuration (``remote_kernelspec``); its provisioner, for
+example one of ``gateway_provisioners``, starts the kernel. Our own provisioner has no part in it.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping, Sequence
+
+from kernel_agent.config import load_config
+from kernel_agent.errors import SandboxError
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
+
+LEVEL = Level(
+    name="remote",
+    summary="a kernel on another machine, isolated as that claims; not verified",
+    covered=(
+        "this machine's files, processes and network, as far as the server is another machine",
+    ),
+    not_covered=(
+        "whatever the server does with code and data: nothing of it is verified",
+        "the inputs, which are sent there",
+        "the network that the server can reach",
+        "memory, processes and disk, which the server limits or not",
+        "files that cells write: they stay there and are lost at the end",
+    ),
+)
+
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "KERNEL_USERNAME")
+_PREFIXES = ("GP_", "KERNEL_")
+_SECRET = ("PWD", "PASSWORD", "TOKEN", "SECRET", "KEY")
+
+
+def environment(host: Mapping[str, str]) -> dict[str, str]:
+    """Return what the provisioner and the kernel are told of this machine's environment.
+
+    Settings of gateway_provisioners are passed on, passwords and keys among them are not: it
+    reads those itself.
+    """
+    passed = {
+        name: value
+        for name, value in host.items()
+        if name in _PASSED_ON
+        or (name.startswith(_PREFIXES) and not any(word in name.upper() for word in _SECRET))
+    }
+    return {"KERNEL_USERNAME": getpass.getuser(), **passed}
+
+
+def probe() -> Probe:
+    """Look for the configured kernelspec, and for its provisioner."""
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+    from jupyter_client.provisioning.factory import KernelProvisionerFactory
+
+    name = load_config().remote_kernelspec
+    if not name:
+        return Probe(
+            works=False,
+            reason="no kernelspec for remote kernels is configured",
+            advice="Set remote_kernelspec in the configuration file, or "
+            "KERNEL_AGENT_REMOTE_KERNELSPEC, to the name of one (jupyter kernelspec list).",
+        )
+    try:
+        spec = KernelSpecManager().get_kernel_spec(name)
+    except NoSuchKernel:
+        return Probe(works=False, reason=f"there is no kernelspec {name!r}")
+    told = spec.metadata.get("kernel_provisioner", {}).get("provisioner_name", "local-provisioner")
+    if told in ("local-provisioner", "kernel-agent"):
+        return Probe(works=False, reason=f"the kernelspec {name!r} starts a kernel on this machine")
+    if not KernelProvisionerFactory.instance().is_provisioner_available(spec):
+        return Probe(works=False, reason=f"the provisioner {told} of {name!r} is not installed")
+    return Probe(works=True, reason=f"kernelspec {name}, provisioner {told}; not verified")
+
+
+def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
+    """Refuse: a remote kernel is started by its own provisioner."""
+    del grant, command, environment
+    raise SandboxError("the level remote is for sessions of kernel-agent, not for kernelspecs")
