@@ -130,7 +130,8 @@ def watch(
     """
     events: SimpleQueue[Event | None] = SimpleQueue()
     with ThreadPoolExecutor(1) as pool:
-        working = pool.submit(work or session.run_sync, task, on_event=events.put, **options)
+        run = work or session.run_sync
+        working = pool.submit(lambda: run(task, on_event=events.put, **options))
         working.add_done_callback(lambda _done: events.put(None))
         try:
             _pass_on(events, view)
