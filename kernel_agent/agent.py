@@ -148,7 +148,7 @@ class Agent:
                 answer = await self._step(run_id, first_step + len(self.steps))
             status, message = ExitStatus.ANSWERED, ""
         except BudgetExceeded as error:
-            status, message = LIMITS[error.limit], _limit_text(error)
+            status, message = LIMITS[error.limit], limit_text(error)
         except LoopDetected as error:
             status, message = ExitStatus.LOOP_DETECTED, str(error)
         except Stopped:
@@ -354,7 +354,8 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-def _limit_text(error: BudgetExceeded) -> str:
+def limit_text(error: BudgetExceeded) -> str:
+    """Say which cap was reached."""
     unit = {"seconds": " s", "cost": " USD"}.get(error.limit, f" {error.limit}")
     return f"the limit of {error.cap:g}{unit} was reached"
 

@@ -10,9 +10,10 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +21,7 @@ from typing import Any
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.live import open_view
+from kernel_agent.pipeline import FixedCell
 from kernel_agent.records import Event, ExitStatus, Json
 from kernel_agent.session import Run, Session
 from kernel_agent.text import one_line, plain
@@ -28,6 +30,8 @@ from kernel_agent.view import Outlet, View, paths, watch
 
 WELCOME = "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves."
 PROMPT = "\nQuestion> "
+
+Cells = Sequence[FixedCell]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +44,11 @@ class Options:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-def ask(task: str, options: Options, *, quiet: bool) -> int:
-    """Answer one question, show how, and return the exit code."""
+def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
+    """Answer one question (or run fixed cells), show how, and return the exit code."""
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stdout)
     with shown as view:
-        run = _answer(task, options, view)
+        run = _answer(task, options, view, cells)
         view.show(paths(run))
     if quiet:
         _print_result(run)
@@ -53,12 +57,12 @@ def ask(task: str, options: Options, *, quiet: bool) -> int:
     return run.status.exit_code
 
 
-def ask_for_json(task: str, options: Options, *, quiet: bool) -> int:
-    """Answer one question, print one JSON object, and return the exit code."""
+def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
+    """Answer one question (or run fixed cells), print one JSON object, return the exit code."""
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stderr)
     try:
         with shown as view:
-            run = _answer(task, options, view)
+            run = _answer(task, options, view, cells)
     except KernelAgentError as error:
         _print_json(_failure(task, error))
         raise
@@ -84,13 +88,14 @@ def converse(options: Options) -> int:
     return 0
 
 
-def _answer(task: str, options: Options, view: View) -> Run:
+def _answer(task: str, options: Options, view: View, cells: Cells) -> Run:
     with (
         _signals() as stopping,
         _session(task, options, view) as session,
         stopping(session.stop),
     ):
-        return watch(session, task, view)
+        work = partial(session.play_sync, cells) if cells else session.run_sync
+        return watch(session, task, view, work=work)
 
 
 def _session(title: str, options: Options, view: View) -> Session:

@@ -181,6 +181,55 @@ def run(
     return asking.ask(_task(task), options, quiet=quiet)
 
 
+@app.command(epilog="Example:  kernel-agent pipeline monthly.ipynb --data sales.csv --out june")
+def pipeline(
+    notebook: Annotated[Path, typer.Argument(metavar="NOTEBOOK", help="The cells to run.")],
+    *,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="A file that the cells find in data/. Repeat it."),
+    ] = None,
+    sandbox: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="How the kernel is confined: auto, or a level."),
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(metavar="S", help="Stop after so many seconds.")
+    ] = None,
+    cell_seconds: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Interrupt a single cell after so many seconds."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where trace, notebook and files go.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the last line only.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object at the end, nothing else.")
+    ] = False,
+) -> int:
+    """Run the cells of a notebook, without a model, as a run of its own.
+
+    Same kernel, sandbox, limits, trace and notebook as an agent's; the first cell that fails ends
+    it (exit code 1), unless it has the tag raises-exception.
+    """
+    from kernel_agent import asking
+    from kernel_agent.pipeline import read_cells
+
+    options = asking.Options(
+        data=tuple(data or ()),
+        out=out,
+        settings={
+            "model": "offline",
+            "sandbox": sandbox,
+            "max_seconds": max_seconds,
+            "cell_seconds": cell_seconds,
+        },
+    )
+    work = asking.ask_for_json if as_json else asking.ask
+    return work(notebook.stem, options, quiet=quiet, cells=read_cells(notebook))
+
+
 @app.command(epilog="Example:  kernel-agent show runs/20250131-120000-which-month-sold-most")
 def show(
     trace: Annotated[Path, typer.Argument(metavar="TRACE|DIR", help="A trace, or its folder.")],

@@ -35,6 +35,8 @@ class ExitStatus(StrEnum):
     DENIED = "denied"
     KERNEL_LOST = "kernel_lost"
     MODEL_ERROR = "model_error"
+    CELL_FAILED = "cell_failed"
+    """A fixed cell failed (:mod:`kernel_agent.pipeline`); a model would have been told."""
 
     @property
     def exit_code(self) -> int:
@@ -44,6 +46,7 @@ class ExitStatus(StrEnum):
 
 _EXIT_CODES = {
     ExitStatus.ANSWERED: 0,
+    ExitStatus.CELL_FAILED: 1,
     ExitStatus.STEP_LIMIT: 3,
     ExitStatus.TIME_LIMIT: 3,
     ExitStatus.TOKEN_LIMIT: 3,

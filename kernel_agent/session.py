@@ -17,7 +17,7 @@ import os
 import platform
 import secrets
 import shutil
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +30,7 @@ from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
 from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
+from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
     CellResult,
@@ -187,7 +188,7 @@ class Session:
         self._context: Context | None = None
         self._files: tuple[DataFile, ...] = ()
         self._broker = Broker(self.tools)
-        self._agent: Agent | None = None
+        self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._steps = 0
         self._made_folder = False
@@ -379,27 +380,67 @@ class Session:
         """
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
+        return await self._run(task, self._make_agent, budget, on_event)
+
+    async def play(
+        self,
+        cells: Sequence[FixedCell],
+        title: str,
+        *,
+        budget: Budget | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Run:
+        """Run fixed cells instead of asking a model; see :mod:`kernel_agent.pipeline`.
+
+        Parameters
+        ----------
+        cells
+            What :func:`kernel_agent.pipeline.read_cells` gives.
+        title
+            What the run is called in the trace and the notebook.
+        budget, on_event
+            As in :meth:`run`.
+        """
+
+        def make(budget: Budget, tell: Callable[[Event], None]) -> Pipeline:
+            return self._make_pipeline(cells, budget, tell)
+
+        return await self._run(title, make, budget, on_event)
+
+    async def _run(
+        self,
+        task: str,
+        make: Callable[[Budget, Callable[[Event], None]], Agent | Pipeline],
+        budget: Budget | None,
+        on_event: Callable[[Event], None] | None,
+    ) -> Run:
+        """Do a run, by the loop or by fixed cells, from its first record to its notebook."""
         if self._context is None or self._closed:
             raise UsageError("the session is not started: use `async with Session(…)`")
         if self._busy:
             raise UsageError("the session is busy with another run")
         self._busy, self._stopping = True, False
         try:
-            return await self._run(task, budget, on_event)
+            return await self._run_now(task, make, budget, on_event or self._on_event)
         finally:
             self._busy = False
 
-    async def _run(
-        self, task: str, budget: Budget | None, on_event: Callable[[Event], None] | None
+    async def _run_now(
+        self,
+        task: str,
+        make: Callable[[Budget, Callable[[Event], None]], Agent | Pipeline],
+        budget: Budget | None,
+        tell: Callable[[Event], None],
     ) -> Run:
-        tell = on_event or self._on_event
         await self._revive(tell)
         before = files_made(self.out)
-        agent = self._make_agent(budget or self.budget, tell)
+        agent = make(budget or self.budget, tell)
         self._agent = agent
         if self._stopping:
             agent.stop()
         start = self._run_start(task, budget or self.budget)
+        if isinstance(agent, Pipeline):
+            start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
         try:
             stop = await agent.run(start, first_step=self._steps + 1)
         finally:
@@ -455,16 +496,7 @@ class Session:
         async def complete(messages: list[Message]) -> Reply:
             return await model.complete(messages, options, tell)
 
-        async def execute(action: Action, number: int) -> CellResult:
-            if not isinstance(action, Code):
-                raise UsageError(f"the format {fmt.name} asked for something that is not a cell")
-            return await self._run_cell(
-                action.source,
-                number,
-                timeout_s=min(self.config.cell_seconds, meter.seconds_left or float("inf")),
-                on_output=lambda output: tell(Output(number=number, output=output)),
-                waited=lambda: meter.waited,
-            )
+        execute = self._executing(meter, tell)
 
         return Agent(
             complete=complete,
@@ -477,6 +509,39 @@ class Session:
             observation_chars=self.config.observation_chars,
             visits=self._proxy.take_visits if self._proxy else tuple,
         )
+
+    def _make_pipeline(
+        self, cells: Sequence[FixedCell], budget: Budget, tell: Callable[[Event], None]
+    ) -> Pipeline:
+        assert self._trace is not None
+        meter = Meter(budget)
+        return Pipeline(
+            cells,
+            execute=self._executing(meter, tell),
+            record=self._trace.append,
+            meter=meter,
+            on_event=tell,
+            observation_chars=self.config.observation_chars,
+            visits=self._proxy.take_visits if self._proxy else tuple,
+        )
+
+    def _executing(
+        self, meter: Meter, tell: Callable[[Event], None]
+    ) -> Callable[[Action, int], Awaitable[CellResult]]:
+        """Return what carries out an action of a run, within what the run may still spend."""
+
+        async def execute(action: Action, number: int) -> CellResult:
+            if not isinstance(action, Code):
+                raise UsageError("the format asked for something that is not a cell")
+            return await self._run_cell(
+                action.source,
+                number,
+                timeout_s=min(self.config.cell_seconds, meter.seconds_left or float("inf")),
+                on_output=lambda output: tell(Output(number=number, output=output)),
+                waited=lambda: meter.waited,
+            )
+
+        return execute
 
     async def _run_cell(
         self,
@@ -536,7 +601,7 @@ class Session:
         self,
         start: RunStart,
         stop: RunStop,
-        agent: Agent,
+        agent: Agent | Pipeline,
         notebook: Path | None,
         before: dict[str, int],
     ) -> Run:
@@ -575,6 +640,10 @@ class Session:
     def run_sync(self, task: str, **options: Any) -> Run:
         """Run a task and wait for it; see :meth:`run`. Ctrl-C ends the run as interrupted."""
         return self._wait_for(lambda: self.run(task, **options))
+
+    def play_sync(self, cells: Sequence[FixedCell], title: str, **options: Any) -> Run:
+        """Run fixed cells and wait for them; see :meth:`play`."""
+        return self._wait_for(lambda: self.play(cells, title, **options))
 
     def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell and wait for it; see :meth:`execute`."""

@@ -110,11 +110,19 @@ class Outlet:
             raise UsageError(f"The output could not be written: {self.fault.strerror}.")
 
 
-def watch(session: Session, task: str, view: Callable[[Event], None], **options: Any) -> Run:
+def watch(
+    session: Session,
+    task: str,
+    view: Callable[[Event], None],
+    *,
+    work: Callable[..., Run] | None = None,
+    **options: Any,
+) -> Run:
     """Run a task of a session that is used synchronously, and show it in the calling thread.
 
     The view may block (a terminal that is held) or print to where only this thread can (a
-    notebook's cell) without holding up the run. ``options`` are those of the session's ``run``.
+    notebook's cell) without holding up the run. ``work`` does the run (``session.run_sync``);
+    ``options`` are its own.
 
     Raises
     ------
@@ -123,7 +131,8 @@ def watch(session: Session, task: str, view: Callable[[Event], None], **options:
     """
     events: SimpleQueue[Event | None] = SimpleQueue()
     with ThreadPoolExecutor(1) as pool:
-        working = pool.submit(session.run_sync, task, on_event=events.put, **options)
+        run = work or session.run_sync
+        working = pool.submit(lambda: run(task, on_event=events.put, **options))
         working.add_done_callback(lambda _done: events.put(None))
         try:
             _pass_on(events, view)
@@ -262,6 +271,7 @@ _ENDINGS = {
     ExitStatus.DENIED: "Not answered: an action was denied.",
     ExitStatus.KERNEL_LOST: "Not answered: the kernel was lost.",
     ExitStatus.MODEL_ERROR: "Not answered: the model failed.",
+    ExitStatus.CELL_FAILED: "Not finished: a cell failed.",
 }
 
 

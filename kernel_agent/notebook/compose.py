@@ -187,6 +187,8 @@ def _how(model: str) -> str:
         author = "The code was written by a rule-based analyst, without a language model"
     elif model.startswith("scripted"):
         author = "The code was played back from a file of recorded replies"
+    elif model == "fixed cells":
+        author = "The code is that of a notebook, written before the run"
     else:
         author = "The code was written by a language model"
     return (

@@ -1,0 +1,141 @@
+"""Values cross the wire as what they are, and a forged one is refused."""
+
+import base64
+import datetime as dt
+import json
+import math
+import struct
+import zlib
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from kernel_agent.inside.values import decode, encode
+
+
+def there_and_back(value):
+    return decode(json.loads(json.dumps(encode(value), allow_nan=False)))
+
+
+plain_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.datetimes()
+    | st.dates() | st.times() | st.timedeltas() | st.decimals(allow_nan=False)
+    | st.floats(allow_nan=False),
+    lambda inner: st.lists(inner)
+    | st.tuples(inner, inner)
+    | st.dictionaries(st.text() | st.integers() | st.just("$"), inner),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@given(plain_values)
+def test_plain_values_come_back_equal_and_of_the_same_type(value):
+    back = there_and_back(value)
+    if not isinstance(value, dt.timedelta):  # floats of seconds lose the last microsecond
+        assert back == value or str(value).find("datetime.timedelta") >= 0
+    assert type(back) is type(value)
+
+
+def test_sets_infinities_and_not_a_number_come_back():
+    assert there_and_back({1, 2}) == {1, 2}
+    assert there_and_back(frozenset({(1, 2)})) == frozenset({(1, 2)})
+    assert there_and_back([math.inf, -math.inf]) == [math.inf, -math.inf]
+    assert math.isnan(there_and_back(math.nan))
+    assert there_and_back(Decimal("1.10")) == Decimal("1.10")
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i2", "?", "M8[ns]", "c16", "U3", "u1"])
+def test_arrays_come_back_to_the_bit(dtype):
+    array = np.zeros((2, 3), dtype=dtype)
+    back = there_and_back(array)
+    assert back.dtype == array.dtype
+    assert np.array_equal(back, array)
+    back[0, 0] = array[0, 0]  # and may be written to
+
+
+def test_an_array_without_dimensions_or_rows_comes_back():
+    assert there_and_back(np.array(3.5)) == np.array(3.5)
+    assert there_and_back(np.zeros((0, 4))).shape == (0, 4)
+    assert there_and_back(np.float32(0.5)) == 0.5
+
+
+def test_tables_come_back_with_index_and_types():
+    table = pd.DataFrame(
+        {
+            "n": [1, 2, 3],
+            "f": [1.5, None, 2.5],
+            "when": pd.date_range("2024-01-01", periods=3, tz="Europe/Zurich"),
+            "kind": pd.Categorical(["a", "b", "a"]),
+            "text": ["x", "ü", None],
+        },
+        index=pd.Index(["r1", "r2", "r3"], name="row"),
+    )
+    pd.testing.assert_frame_equal(there_and_back(table), table, check_freq=False)
+    pd.testing.assert_series_equal(there_and_back(table["n"]), table["n"])
+    assert there_and_back(pd.DataFrame()).empty
+
+
+def test_pictures_come_back_as_pictures():
+    image = Image.new("RGB", (3, 2), (1, 2, 3))
+    back = there_and_back(image)
+    assert back.size == (3, 2)
+    assert back.getpixel((0, 0)) == (1, 2, 3)
+
+
+@pytest.mark.parametrize("value", [object(), print, lambda: 1, {1: object()}, np.array([object()])])
+def test_what_has_no_form_is_refused_by_name(value):
+    with pytest.raises(TypeError, match="cannot be sent"):
+        encode(value)
+
+
+def test_a_value_that_holds_itself_is_refused():
+    value = []
+    value.append(value)
+    with pytest.raises(TypeError, match="levels deep"):
+        encode(value)
+
+
+def _bomb():
+    """A PNG of a few bytes that says it is 100,000 pixels wide and high."""
+
+    def chunk(kind, data):
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    head = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 0, 0, 0, 0)
+    data = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + data).decode()
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"$": "object"}, {"$": None}, {"$": []}, {"$": "float"}, {"$": "bytes", "base64": "%"},
+        {"$": "array", "dtype": "O", "shape": [1], "base64": ""},
+        {"$": "array", "dtype": "f8", "shape": [10**12], "base64": ""},
+        {"$": "array", "dtype": "f8", "shape": [-1], "base64": "AA=="},
+        {"$": "table", "arrow": "AAAA"}, {"$": "table", "arrow": 5},
+        {"$": "image", "png": base64.b64encode(b"<svg/>").decode()},
+        {"$": "image", "png": _bomb()},
+        {"$": "dict", "items": [[{"$": "dict", "items": []}, 1]]}, {"$": "dict", "items": [[1]]},
+        {"$": "date", "text": "x"}, {"$": "decimal", "text": "x"}, {"$": "set", "items": [[1]]},
+        {"$": "timedelta", "text": "1e999"},
+    ],
+)  # fmt: skip
+def test_a_forged_value_is_refused_with_one_kind_of_error(forged):
+    with pytest.raises(ValueError, match="not a value of kind"):
+        decode(forged)
+
+
+def test_a_deeply_nested_message_is_refused():
+    value = []
+    for _ in range(200):
+        value = [value]
+    with pytest.raises(ValueError, match="nested too deeply"):
+        decode(value)

@@ -1,0 +1,138 @@
+"""Fixed cells of a notebook as a run: a real kernel, the command line, trace and notebook."""
+
+import json
+import os
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from kernel_agent import Session
+from kernel_agent.errors import NotebookError
+from kernel_agent.pipeline import read_cells
+from kernel_agent.records import ExitStatus, Step
+from kernel_agent.trace import read_trace
+
+
+def write(path, *cells, **metadata):
+    nbformat.write(new_notebook(cells=list(cells), metadata=metadata), path)
+    return path
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    return write(
+        tmp_path / "monthly.ipynb",
+        new_markdown_cell("# Sales\n\nRead the table."),
+        new_code_cell("import pandas as pd\nsales = pd.read_csv('data/sales.csv')\nlen(sales)"),
+        new_code_cell(""),
+        new_markdown_cell("Add it up."),
+        new_code_cell("%%capture seen\nprint('hidden')"),
+        new_code_cell("sales.to_csv('copy.csv')\nsales['amount'].sum()"),
+    )
+
+
+def command(*words, cwd):
+    return subprocess.run(
+        [sys.executable, "-m", "kernel_agent.cli", "pipeline", *map(str, words)],
+        check=False, cwd=cwd, capture_output=True, text=True, env=dict(os.environ),
+    )  # fmt: skip
+
+
+def test_the_cells_run_in_order_and_leave_a_notebook_with_their_text(tmp_path, notebook):
+    (tmp_path / "sales.csv").write_text("month,amount\n1,10\n2,32\n")
+    done = command(notebook, "--data", "sales.csv", "--out", "june", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["status"], result["steps"]) == ("answered", 3)
+    assert result["text"] == "All 3 cells ran."
+    assert "copy.csv" in result["files"]
+    made = nbformat.read(tmp_path / "june" / "run.ipynb", as_version=4)
+    code = [cell for cell in made.cells if cell.cell_type == "code"]
+    assert code[-1].outputs[0]["data"]["text/plain"].strip() in ("42", "np.int64(42)")
+    text = "\n".join(cell.source for cell in made.cells if cell.cell_type == "markdown")
+    assert "Read the table." in text
+    assert "written before the run" in text
+    steps = [r for r in read_trace(tmp_path / "june") if isinstance(r, Step)]
+    assert steps[1].code.startswith("%%capture")
+    verified = subprocess.run(
+        [sys.executable, "-m", "kernel_agent.cli", "verify", "june"],
+        check=False,
+        cwd=tmp_path,
+        capture_output=True,
+    )
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_the_first_cell_that_fails_ends_it_and_the_rest_does_not_run(tmp_path):
+    file = write(
+        tmp_path / "n.ipynb",
+        new_code_cell("x = 1"),
+        new_code_cell("x / 0"),
+        new_code_cell("open('ran.txt', 'w').close()"),
+    )
+    done = command(file, "--out", "o", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "step 2 failed: ZeroDivisionError: division by zero" in done.stdout
+    assert not (tmp_path / "o" / "ran.txt").exists()
+    assert (tmp_path / "o" / "run.ipynb").exists()
+
+
+async def test_a_cell_that_may_fail_does_not_end_it(tmp_path):
+    file = write(
+        tmp_path / "n.ipynb",
+        new_code_cell("1 / 0", metadata={"tags": ["raises-exception"]}),
+        new_code_cell("final_answer(7)"),
+    )
+    async with Session(model="offline", out=tmp_path / "o") as session:
+        run = await session.play(read_cells(file), "n")
+    assert run.status is ExitStatus.ANSWERED
+    assert run.answer == 7
+
+
+async def test_the_time_limit_and_a_dead_kernel_are_ordinary_endings(tmp_path):
+    from kernel_agent import Budget
+
+    slow = write(
+        tmp_path / "slow.ipynb", *[new_code_cell("import time; time.sleep(60)") for _ in range(3)]
+    )
+    dies = write(tmp_path / "dies.ipynb", new_code_cell("import os; os._exit(3)"))
+    async with Session(model="offline", out=tmp_path / "o") as session:
+        run = await session.play(read_cells(slow), "slow", budget=Budget(max_seconds=0.5))
+        assert run.status in (ExitStatus.TIME_LIMIT, ExitStatus.CELL_FAILED)
+        assert len(run.steps) == 1
+        run = await session.play(read_cells(dies), "dies")
+        assert run.status is ExitStatus.KERNEL_LOST
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "missing.ipynb"),
+        ("", "n.ipynb"),
+        ("{}", "n.ipynb"),
+        ("[1]", "n.ipynb"),
+        ("\x00\x01", "n.ipynb"),
+    ],
+)
+def test_what_is_no_notebook_is_one_line(tmp_path, content, line):
+    if content is not None:
+        (tmp_path / "n.ipynb").write_text(content)
+    done = command("n.ipynb" if content is not None else "missing.ipynb", cwd=tmp_path)
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_notebook_without_code_or_for_another_language_is_refused(tmp_path):
+    empty = write(tmp_path / "e.ipynb", new_markdown_cell("words"), new_code_cell(" "))
+    with pytest.raises(NotebookError, match="no code"):
+        read_cells(empty)
+    r = write(
+        tmp_path / "r.ipynb", new_code_cell("1"),
+        kernelspec={"name": "ir", "display_name": "R", "language": "R"},
+    )  # fmt: skip
+    with pytest.raises(NotebookError, match="for R"):
+        read_cells(r)
