@@ -457,11 +457,22 @@ class Session:
         )
 
     def _export(self, tell: Callable[[Event], None]) -> Path | None:
-        """Write the notebook from the trace; a failure is told, the trace is still there."""
-        from kernel_agent.notebook.export import export
+        """Write the notebook from the host's records; a failure is told.
 
+        Never from the file: where the sandbox does not hide it, a cell can change it.
+        """
+        from kernel_agent.notebook.export import notebook_of, write_notebook
+
+        assert self._trace is not None
         try:
-            return export(self.trace_path, self.notebook_path)
+            if self._trace.restore():
+                tell(
+                    Notice(
+                        text="The trace had been changed by code in a cell or another program: "
+                        "it was written again from what the host had recorded."
+                    )
+                )
+            return write_notebook(notebook_of(self._trace.records), self.notebook_path)
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))
             return None

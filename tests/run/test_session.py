@@ -9,7 +9,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from kernel_agent import Budget, ScriptedModel, Session, tool
+from kernel_agent import Budget, ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, SandboxError, TraceError, UsageError
 from kernel_agent.records import Event, ExitStatus, Notice, Output, ReplyText, RunStart, RunStop
 from kernel_agent.trace import read_trace
@@ -227,6 +227,49 @@ def test_each_line_of_the_trace_is_json_with_its_version(tmp_path: Path) -> None
         (1, "Step"),
         (1, "RunStop"),
     ]
+
+
+async def test_a_cell_that_forges_trace_and_notebook_changes_neither(tmp_path: Path) -> None:
+    """Where the level does not hide the files, both are written from what the host recorded."""
+    forge = (
+        "import os\n"
+        "for name in ('trace.jsonl', 'run.ipynb'):\n"
+        "    if os.path.lexists(name): os.remove(name)\n"
+        "    os.symlink(os.path.abspath('../secret'), name)"
+    )
+    (tmp_path / "secret").write_text("SECRET")
+    told: list[Event] = []
+    replies = [cell("print('before')"), cell(forge), cell("final_answer(42)")]
+    async with make(replies, tmp_path / "out", on_event=told.append) as session:
+        run = await session.run("forge")
+        session._trace.restore()  # nothing is left to be done
+    assert (run.status, run.answer) == (ExitStatus.ANSWERED, 42)
+    assert len(read_trace(run.trace)) == 5
+    assert run.notebook is not None
+    assert not run.notebook.is_symlink()
+    assert "before" in run.notebook.read_text()
+    assert (tmp_path / "secret").read_text() == "SECRET"
+    if run.sandbox == "none":
+        assert any("written again" in e.text for e in told if isinstance(e, Notice))
+
+
+async def test_what_a_cell_leaves_in_the_folder_neither_hangs_nor_misleads_the_host(
+    tmp_path: Path,
+) -> None:
+    leave = (
+        "import os\n"
+        "os.mkfifo('pipe'); os.symlink('/etc/passwd', 'link'); os.symlink('.', 'loop')\n"
+        "open('line\\nbreak\\x1b[2J.txt', 'w').write('x')\n"
+        "open('huge.bin', 'wb').truncate(1 << 36)\n"
+        "os.makedirs('/'.join(['d'] * 60))\n"
+        "final_answer('done')"
+    )
+    async with make([cell(leave)], tmp_path / "out") as session:
+        run = await session.run("leave things")
+    assert run.status is ExitStatus.ANSWERED
+    assert run.files == ("huge.bin", "line\nbreak\x1b[2J.txt")
+    report = verify(run.notebook)
+    assert {"pipe", "link", "loop", "huge.bin"}.isdisjoint(report.left_out)
 
 
 async def test_a_folder_that_holds_a_session_is_not_mixed_with_another(tmp_path: Path) -> None:
