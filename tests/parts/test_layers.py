@@ -29,7 +29,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "inputs",
         "background",
     ],
-    "pure": ["formats", "context", "budget", "notebook", "config", "kinds", "text"],
+    "pure": ["formats", "context", "budget", "notebook", "config", "kinds", "pictures", "text"],
     "words": ["records", "errors", "beneath"],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.
