@@ -95,6 +95,22 @@ def run(
         str | None,
         typer.Option(metavar="LEVEL", help="How the kernel is confined: auto, or a level."),
     ] = None,
+    guard_imports: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULES",
+            help="Refuse cells that import anything else, as in pandas,numpy,matplotlib. A guard "
+            "against mistakes, not a boundary.",
+        ),
+    ] = None,
+    max_operations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="End a cell after so many turns of loops and calls of its own functions. A guard "
+            "against mistakes.",
+        ),
+    ] = None,
     tools: Annotated[
         list[str] | None,
         typer.Option(
@@ -143,6 +159,10 @@ def run(
             "base_url": base_url,
             "format": format,
             "sandbox": sandbox,
+            "guard_imports": None
+            if guard_imports is None
+            else [name.strip() for name in guard_imports.split(",") if name.strip()],
+            "max_operations": max_operations,
             "max_steps": max_steps,
             "max_seconds": max_seconds,
             "max_tokens": max_tokens,

@@ -47,6 +47,7 @@ from kernel_agent.records import (
     Step,
     Usage,
 )
+from kernel_agent.sandbox.guard import check_guard, guard_prompt, refusal, refused
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
@@ -115,6 +116,11 @@ class Session:
         ``auto``, ``fenced`` or ``envelope``.
     sandbox
         ``auto`` or a level. Today there is ``none`` only.
+    guard_imports
+        Modules that cells may import: a cell that imports another is refused. A guard against
+        mistakes, not a boundary; off by default.
+    max_operations
+        Turns of loops and calls of functions of its own after which a cell is ended; likewise.
     tools
         Functions that cells may call on the host.
     budget
@@ -144,6 +150,8 @@ class Session:
         base_url: str | None = None,
         format: str | None = None,  # noqa: A002 - the project's word
         sandbox: str | None = None,
+        guard_imports: Sequence[str] | None = None,
+        max_operations: int | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         budget: Budget | None = None,
         data: Sequence[str | Path] = (),
@@ -154,8 +162,10 @@ class Session:
     ) -> None:
         named = model if isinstance(model, str) else None
         self.config = (config or load_config()).merged(
-            model=named, base_url=base_url, format=format, sandbox=sandbox
-        )
+            model=named, base_url=base_url, format=format, sandbox=sandbox,
+            guard_imports=guard_imports, max_operations=max_operations,
+        )  # fmt: skip
+        check_guard(self.config.guard_imports, self.config.max_operations)
         self.sandbox = _sandbox_level(self.config.sandbox)
         self.budget = budget or _budget(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
@@ -244,9 +254,8 @@ class Session:
             self._model = await choose_model(self.config, self._format, self._tell)
         await asyncio.to_thread(self._make_folder)
         self._trace = TraceWriter(self.trace_path)
-        stubs = "\n\n".join(tool.stub for tool in self.tools)
         self._context = Context(
-            self._format.system_prompt(tools=stubs),
+            self._system_prompt(),
             self._format,
             max_tokens=self.config.context_tokens,
         )
@@ -274,7 +283,10 @@ class Session:
         if self._kernel is not None:
             await self._kernel.close()
         self._kernel = KernelSession(
-            cwd=self.out.resolve(), sandbox=self.sandbox, tools=[tool.spec for tool in self.tools]
+            cwd=self.out.resolve(),
+            sandbox=self.sandbox,
+            tools=[tool.spec for tool in self.tools],
+            max_operations=self.config.max_operations,
         )
         await self._kernel.start()
 
@@ -427,6 +439,10 @@ class Session:
         waited: Callable[[], float] = lambda: 0.0,
     ) -> CellResult:
         assert self._kernel is not None
+        if self.config.guard_imports is not None:
+            reason = refusal(source, self.config.guard_imports)
+            if reason:
+                return refused(reason)
         result = await self._kernel.execute(
             source,
             step=number,
@@ -436,6 +452,12 @@ class Session:
             on_request=self._broker.answer,
         )
         return dataclasses.replace(result, calls=self._broker.take_calls())
+
+    def _system_prompt(self) -> str:
+        assert self._format is not None
+        prompt = self._format.system_prompt(tools="\n\n".join(tool.stub for tool in self.tools))
+        limits = guard_prompt(self.config.guard_imports, self.config.max_operations)
+        return f"{prompt}\n\n{limits}" if limits else prompt
 
     def _run_start(self, task: str, budget: Budget) -> RunStart:
         assert self._format is not None
@@ -449,9 +471,7 @@ class Session:
             budget=dataclasses.asdict(budget),
             data=self._files,
             tools=tuple(tool.name for tool in self.tools),
-            system_prompt=self._format.system_prompt(
-                tools="\n\n".join(tool.stub for tool in self.tools)
-            ),
+            system_prompt=self._system_prompt(),
             versions=_versions(),
             config=self.config.public,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -227,6 +228,43 @@ def test_each_line_of_the_trace_is_json_with_its_version(tmp_path: Path) -> None
         (1, "Step"),
         (1, "RunStop"),
     ]
+
+
+async def test_a_cell_that_the_guard_refuses_is_an_observation_and_does_not_run(
+    tmp_path: Path,
+) -> None:
+    replies = [
+        cell("open('made.txt', 'w').close()\nimport subprocess"),
+        cell("!touch made.txt"),
+        cell("n = 0\nwhile True:\n    n += 1"),
+        cell("import math\nfinal_answer(math.floor(n / 100))"),
+    ]
+    options = {"guard_imports": ["math"], "max_operations": 1000}
+    async with make(replies, tmp_path / "out", **options) as session:
+        run = await session.run("guarded")
+    shown = [step.observation.text for step in run.steps]
+    assert "GuardError: the import of subprocess is not allowed" in shown[0]
+    assert "allowed: math." in shown[0]
+    assert "shell command" in shown[1]
+    assert "GuardError: the cell did more than 1,000 operations" in shown[2]
+    assert "n += 1" in shown[2]  # the source is shown as it was written
+    assert (run.status, run.answer, run.files) == (ExitStatus.ANSWERED, 10, ())
+    # What was refused or ended is not done again by those who run the notebook.
+    assert run.notebook is not None
+    sources = [c.source for c in nbformat.read(run.notebook, 4).cells if c.cell_type == "code"]
+    assert [s for s in sources if "subprocess" in s or "touch" in s or "while True" in s] == []
+    start = read_trace(run.trace)[0]
+    assert isinstance(start, RunStart)
+    assert "Cells may import: math." in start.system_prompt
+    assert start.config["max_operations"] == 1000
+
+
+@pytest.mark.parametrize(
+    "options", [{"guard_imports": ["no module"]}, {"guard_imports": [""]}, {"max_operations": 0}]
+)
+def test_a_guard_that_makes_no_sense_is_one_line(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"module|at least 1"):
+        make([], tmp_path / "out", **options)
 
 
 async def test_a_cell_that_forges_trace_and_notebook_changes_neither(tmp_path: Path) -> None:
