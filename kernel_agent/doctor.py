@@ -19,6 +19,7 @@ from pathlib import Path
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.models.scripted import ScriptedModel
+from kernel_agent.sandbox import interpreter
 from kernel_agent.session import Session
 from kernel_agent.text import one_line
 
@@ -66,6 +67,7 @@ def findings() -> Iterator[Finding]:
         return
     yield from _model(config)
     yield from _kernel()
+    yield _interpreter()
     yield _output_folder(Path("runs"))
 
 
@@ -120,6 +122,15 @@ def _kernel() -> Iterator[Finding]:
     shown = [output.get("data", {}).get("text/plain") for output in result.outputs]
     text = f"started, and computed 1 + 1 = {shown[0] if shown else '?'}, in {seconds:.2f} s"
     yield Finding(name="kernel", text=text, ok=shown == ["2"])
+
+
+def _interpreter() -> Finding:
+    """Try the level that works on any system, and say what its language lacks."""
+    found = interpreter.probe()
+    advice = f"; {found.advice}" if found.advice else ""
+    lacks = f"--sandbox interpreter works; it lacks {'; '.join(interpreter.LACKS)}"
+    text = lacks if found.works else f"{found.reason}{advice}"
+    return Finding(name="interpreter", text=text, ok=found.works, needed=False)
 
 
 def _output_folder(folder: Path) -> Finding:

@@ -47,7 +47,9 @@ from kernel_agent.records import (
     Step,
     Usage,
 )
+from kernel_agent.sandbox import interpreter
 from kernel_agent.sandbox.guard import check_guard, guard_prompt, refusal, refused
+from kernel_agent.sandbox.interpreter import InterpreterSession
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
@@ -175,7 +177,7 @@ class Session:
         self._model: Model | None = None if isinstance(model, str) else model
         self._on_event = on_event or (lambda _event: None)
         self._format: Format | None = None
-        self._kernel: KernelSession | None = None
+        self._kernel: KernelSession | InterpreterSession | None = None
         self._trace: TraceWriter | None = None
         self._context: Context | None = None
         self._files: tuple[DataFile, ...] = ()
@@ -205,7 +207,11 @@ class Session:
     @property
     def sandbox_line(self) -> str:
         """One line on what protects this machine; said at every start."""
-        return NOT_SANDBOXED
+        return interpreter.STATEMENT if self._interpreted else NOT_SANDBOXED
+
+    @property
+    def _interpreted(self) -> bool:
+        return self.sandbox == interpreter.LEVEL.name
 
     @property
     def model_name(self) -> str:
@@ -276,18 +282,22 @@ class Session:
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
             ) from None
         self._files = place(self._data, self.out, notice=self._tell)
+        if self._interpreted:
+            interpreter.check_data(self._files)
 
     async def _start_kernel(self) -> None:
         from kernel_agent.kernel.session import KernelSession
 
         if self._kernel is not None:
             await self._kernel.close()
-        self._kernel = KernelSession(
-            cwd=self.out.resolve(),
-            sandbox=self.sandbox,
-            tools=[tool.spec for tool in self.tools],
-            max_operations=self.config.max_operations,
-        )
+        folder, tools = self.out.resolve(), [tool.spec for tool in self.tools]
+        cap = self.config.max_operations
+        if self._interpreted:
+            self._kernel = InterpreterSession(cwd=folder, tools=tools, max_operations=cap)
+        else:
+            self._kernel = KernelSession(
+                cwd=folder, sandbox=self.sandbox, tools=tools, max_operations=cap
+            )
         await self._kernel.start()
 
     async def close(self) -> None:
@@ -456,8 +466,9 @@ class Session:
     def _system_prompt(self) -> str:
         assert self._format is not None
         prompt = self._format.system_prompt(tools="\n\n".join(tool.stub for tool in self.tools))
+        language = interpreter.prompt() if self._interpreted else ""
         limits = guard_prompt(self.config.guard_imports, self.config.max_operations)
-        return f"{prompt}\n\n{limits}" if limits else prompt
+        return "\n\n".join(filter(None, (prompt, language, limits)))
 
     def _run_start(self, task: str, budget: Budget) -> RunStart:
         assert self._format is not None
@@ -602,6 +613,13 @@ def _budget(config: Config) -> Budget:
 def _sandbox_level(asked: str) -> str:
     if asked in ("auto", "none"):
         return "none"
+    if asked == interpreter.LEVEL.name:
+        found = interpreter.probe()
+        if not found.works:
+            raise SandboxError(
+                f"--sandbox {asked} does not work here: {found.reason}. {found.advice}".rstrip()
+            )
+        return asked
     raise SandboxError(
         f"the sandbox level {asked!r} is not available in this version: use --sandbox none, "
         "which does not protect this machine"
