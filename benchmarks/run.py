@@ -254,6 +254,45 @@ def memory(*, quick: bool) -> Figures:
     return {"peak_mb": spread(peaks, 1), "at_most_mb": 120}
 
 
+# --- the guard -----------------------------------------------------------------------------------
+
+LOOP = "s = 0\nfor i in range(1_000_000):\n    s += i * i % 7"
+IN_FUNCTION = (
+    "def work(n):\n    s = 0\n    for i in range(n):\n        s += i * i % 7\n    return s\n"
+    "s = work(1_000_000)"
+)
+CALLS = "def one(i):\n    return i\nfor i in range(1_000_000):\n    one(i)"
+
+
+async def guard(*, quick: bool) -> Figures:
+    """A loop of 1e6 turns in a cell: without a guard, and with the cap on operations; ms.
+
+    ``imports_check`` is the look at the syntax tree of a cell of 40 lines before it runs.
+    """
+    from kernel_agent.kernel.session import KernelSession
+    from kernel_agent.sandbox.guard import refusal
+
+    cells = {"loop": LOOP, "loop_in_function": IN_FUNCTION, "calls": CALLS}
+    times: dict[str, list[float]] = {f"{n}_{w}": [] for n in cells for w in ("plain", "capped")}
+    with tempfile.TemporaryDirectory() as folder:
+        async with (
+            KernelSession(cwd=Path(folder)) as plain,
+            KernelSession(cwd=Path(folder), max_operations=10**9) as capped,
+        ):
+            for _ in range(3 if quick else 15):
+                for name, source in cells.items():
+                    for way, kernel in (("plain", plain), ("capped", capped)):
+                        spent = await _time(lambda k=kernel, s=source: k.execute(s))
+                        times[f"{name}_{way}"].append(spent)
+    long = "import pandas as pd\n" + "df = pd.DataFrame({'a': [i for i in range(9)]}).head()\n" * 40
+    checks = []
+    for _ in range(30):
+        began = time.perf_counter()
+        refusal(long, ["pandas"])
+        checks.append((time.perf_counter() - began) * 1000)
+    return {name: spread(values) for name, values in {**times, "imports_check": checks}.items()}
+
+
 # --- running them --------------------------------------------------------------------------------
 
 BENCHMARKS: dict[str, Callable[..., Any]] = {
@@ -263,6 +302,7 @@ BENCHMARKS: dict[str, Callable[..., Any]] = {
     "overhead": overhead,
     "memory": memory,
     "lost_outputs": lost_outputs,
+    "guard": guard,
 }
 
 

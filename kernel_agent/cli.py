@@ -116,6 +116,22 @@ def run(
             help="Let the code reach this host on the network, and no other. Repeat it.",
         ),
     ] = None,
+    guard_imports: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULES",
+            help="Refuse cells that import anything else, as in pandas,numpy,matplotlib. A guard "
+            "against mistakes, not a boundary.",
+        ),
+    ] = None,
+    max_operations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="End a cell after so many turns of loops and calls of its own functions. A guard "
+            "against mistakes.",
+        ),
+    ] = None,
     tools: Annotated[
         list[str] | None,
         typer.Option(
@@ -167,6 +183,10 @@ def run(
             "allow_hosts": tuple(allow_host) if allow_host else None,
             "memory_mb": memory_mb,
             "disk_mb": disk_mb,
+            "guard_imports": None
+            if guard_imports is None
+            else [name.strip() for name in guard_imports.split(",") if name.strip()],
+            "max_operations": max_operations,
             "max_steps": max_steps,
             "max_seconds": max_seconds,
             "max_tokens": max_tokens,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,11 @@ class Config:
     memory_mb, disk_mb
         What the kernel may use: memory (three quarters of the machine's by default), and disk
         beyond what its folder held at the start (2048 by default).
+    guard_imports
+        Modules that cells may import, when the guard is asked for
+        (:mod:`kernel_agent.sandbox.guard`, against mistakes); None for no guard.
+    max_operations
+        Turns of loops and calls of functions that a cell may do; None for no cap.
     max_steps, max_seconds, max_tokens, max_cost
         The budget of a run.
     cell_seconds
@@ -83,6 +88,8 @@ class Config:
     allow_hosts: tuple[str, ...] = ()
     memory_mb: int | None = None
     disk_mb: int | None = None
+    guard_imports: Sequence[str] | None = None
+    max_operations: int | None = None
     max_steps: int | None = 30
     max_seconds: float | None = 900.0
     max_tokens: int | None = None
@@ -157,9 +164,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "model": (str,), "base_url": (str,), "api_key_env": (str,), "headers": (dict,),
     "extra_body": (dict,), "stream": (bool,), "accepts_images": (bool,),
     "request_timeout_s": (int, float), "max_retries": (int,), "prices": (dict,),
-    "format": (str,), "sandbox": (str,), "remote_kernelspec": (str,),
-    "allow_hosts": (list,),
-    "memory_mb": (int,), "disk_mb": (int,), "max_steps": (int,), "max_seconds": (int, float),
+    "format": (str,), "sandbox": (str,), "remote_kernelspec": (str,), "allow_hosts": (list,),
+    "memory_mb": (int,), "disk_mb": (int,), "guard_imports": (list,), "max_operations": (int,),
+    "max_steps": (int,), "max_seconds": (int, float),
     "max_tokens": (int,), "max_cost": (int, float), "cell_seconds": (int, float),
     "observation_chars": (int,), "context_tokens": (int,),
 }  # fmt: skip
@@ -180,7 +187,7 @@ def _from_text(name: str, text: str, variable: str) -> Any:
         if kind is bool:
             return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
         if kind is list:
-            return text.replace(",", " ").split()
+            return [item.strip() for item in text.split(",") if item.strip()]
         if kind is dict:
             return _checked(name, tomllib.loads(f"value = {text}")["value"], variable)
         return kind(text)

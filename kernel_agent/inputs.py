@@ -12,13 +12,15 @@ import errno
 import hashlib
 import os
 import re
+import secrets
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
+from kernel_agent.beneath import Folder
 from kernel_agent.errors import InputError
 from kernel_agent.kinds import KINDS, recognise
 from kernel_agent.records import DataFile, Notice
@@ -76,15 +78,19 @@ def place(
     sources = list({source.real: source for source in map(check, paths)}.values())
     if not sources:
         return ()
-    placing = _Placing(folder / "data", notice=notice, link_above=link_above)
     try:
-        placing.target.mkdir(parents=True, exist_ok=True)
-        return tuple(placing.put(source) for source in sources)
-    except BaseException as error:
-        placing.undo()
-        if isinstance(error, OSError):
-            raise _cannot_place(folder, error) from error
-        raise
+        folder.mkdir(parents=True, exist_ok=True)
+        with Folder(folder) as opened, opened.folder("data", make=True) as data:
+            placing = _Placing(data, notice=notice, link_above=link_above)
+            try:
+                return tuple(placing.put(source) for source in sources)
+            except BaseException:
+                placing.undo()
+                with suppress(OSError):  # there is something else in it
+                    os.rmdir("data", dir_fd=opened.fd)
+                raise
+    except OSError as error:
+        raise _cannot_place(folder, error) from error
 
 
 def check(path: str | Path) -> Source:
@@ -173,12 +179,14 @@ def _names(folder: Path) -> list[str]:
 class _Placing:
     """Puts files into one folder, and takes them away again when one of them fails."""
 
-    def __init__(self, target: Path, *, notice: Callable[[Notice], None], link_above: int) -> None:
-        self.target = target
+    def __init__(
+        self, folder: Folder, *, notice: Callable[[Notice], None], link_above: int
+    ) -> None:
+        self._folder = folder
         self._notice = notice
         self._link_above = link_above
-        self._made: list[Path] = []
-        self._taken: set[Path] = set()
+        self._made: list[str] = []
+        self._taken: set[str] = set()
 
     def put(self, source: Source) -> DataFile:
         """Copy or link one file."""
@@ -186,7 +194,7 @@ class _Placing:
         placed, size, digest = self._link(source) if linked else self._copy(source)
         self._taken.add(placed)
         return DataFile(
-            path=f"{self.target.name}/{placed.name}",
+            path=f"data/{placed}",
             source=str(source.real),
             bytes=size,
             sha256=digest,
@@ -196,17 +204,16 @@ class _Placing:
 
     def undo(self) -> None:
         """Remove what was made; files of an earlier call stay."""
-        for path in self._made:
-            path.unlink(missing_ok=True)
-        with suppress(OSError):  # not empty, or never made
-            self.target.rmdir()
+        for name in self._made:
+            self._folder.remove(name)
 
-    def _link(self, source: Source) -> tuple[Path, int, str]:
-        size, digest = _fingerprint(source.real)
-        placed = self._free(source.path.name, digest)
-        if not placed.exists():
+    def _link(self, source: Source) -> tuple[str, int, str]:
+        with _open(source.real) as file:
+            size, digest = _fingerprint(file)
+        placed = self._free(source.path.name, digest, source.real)
+        if not self._there(placed):
             self._made.append(placed)
-            placed.symlink_to(source.real)
+            self._folder.link(placed, source.real)
         line = (
             f"{source.path} is larger than {self._link_above / 2**30:g} GiB: it is linked, "
             "not copied. Do not change it while the run lasts."
@@ -214,46 +221,61 @@ class _Placing:
         self._notice(Notice(text=line))
         return placed, size, digest
 
-    def _copy(self, source: Source) -> tuple[Path, int, str]:
-        part = self.target / f".{os.getpid()}.part"
+    def _copy(self, source: Source) -> tuple[str, int, str]:
+        part = f".{secrets.token_hex(4)}.part"
         self._made.append(part)
-        size, digest = _copy(source.real, part)
+        with _open(source.real) as file, self._folder.create(part) as copy:
+            size, digest = _copy(file, copy)
+            os.fchmod(copy.fileno(), 0o444)
         placed = self._free(source.path.name, digest)
-        if not placed.exists():
+        if not self._there(placed):
             self._made.append(placed)
-            part.replace(placed)
-        part.unlink(missing_ok=True)
+            self._folder.rename(part, placed)
+        self._folder.remove(part)
         return placed, size, digest
 
-    def _free(self, name: str, digest: str) -> Path:
-        """Return a path of that name that is free, or left there with this very content."""
+    def _free(self, name: str, digest: str, real: Path | None = None) -> str:
+        """Return a name that is free, or under which this very content was left.
+
+        That is a regular file, or a link if one is to be made: to the same file.
+        """
         name = "".join(c if c.isprintable() else "_" for c in name)
-        placed, number = self.target / name, 1
-        while os.path.lexists(placed) and not self._left(placed, digest):
+        placed, number = name, 1
+        while self._there(placed) and not self._left(placed, digest, real):
             number += 1
-            placed = self.target / f"{Path(name).stem}-{number}{Path(name).suffix}"
+            placed = f"{Path(name).stem}-{number}{Path(name).suffix}"
         return placed
 
-    def _left(self, placed: Path, digest: str) -> bool:
-        return placed not in self._taken and placed.is_file() and _fingerprint(placed)[1] == digest
+    def _there(self, name: str) -> bool:
+        with suppress(FileNotFoundError):
+            self._folder.status(name)
+            return True
+        return False
+
+    def _left(self, name: str, digest: str, real: Path | None) -> bool:
+        if name in self._taken:
+            return False
+        with suppress(OSError):
+            if real is not None and os.readlink(name, dir_fd=self._folder.fd) == str(real):
+                return True
+            with self._folder.open(name) as file:
+                return _fingerprint(file)[1] == digest
+        return False
 
 
-def _copy(real: Path, part: Path) -> tuple[int, str]:
+def _copy(file: BufferedReader, copy: BufferedWriter) -> tuple[int, str]:
     """Copy in pieces; return how many bytes were written, and their fingerprint."""
     digest, size = hashlib.sha256(), 0
-    with _open(real) as file, part.open("wb") as copy:
-        while chunk := file.read(_CHUNK_BYTES):
-            copy.write(chunk)
-            digest.update(chunk)
-            size += len(chunk)
-    part.chmod(0o444)
+    while chunk := file.read(_CHUNK_BYTES):
+        copy.write(chunk)
+        digest.update(chunk)
+        size += len(chunk)
     return size, digest.hexdigest()
 
 
-def _fingerprint(path: Path) -> tuple[int, str]:
-    with _open(path) as file:
-        digest = hashlib.file_digest(file, "sha256")
-        return file.tell(), digest.hexdigest()
+def _fingerprint(file: BufferedReader) -> tuple[int, str]:
+    digest = hashlib.file_digest(file, "sha256")
+    return file.tell(), digest.hexdigest()
 
 
 def _cannot_place(folder: Path, error: OSError) -> InputError:

@@ -50,7 +50,10 @@ from kernel_agent.records import (
     Usage,
     Visit,
 )
+from kernel_agent.sandbox import interpreter
 from kernel_agent.sandbox.choose import choose, mechanism
+from kernel_agent.sandbox.guard import check_guard, guard_prompt, refusal, refused
+from kernel_agent.sandbox.interpreter import InterpreterSession
 from kernel_agent.sandbox.levels import Level
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import Tool, as_tools
@@ -124,6 +127,11 @@ class Session:
         ``auto``, for the best level that works here, or a level; ``none`` protects nothing.
     allow_hosts
         Hosts that cells may reach on the network (``NAME`` or ``NAME:PORT``); none by default.
+    guard_imports
+        Modules that cells may import: a cell that imports another is refused. A guard against
+        mistakes, not a boundary; off by default.
+    max_operations
+        Turns of loops and calls of functions of its own after which a cell is ended; likewise.
     tools
         Functions that cells may call on the host.
     budget
@@ -154,6 +162,8 @@ class Session:
         format: str | None = None,  # noqa: A002 - the project's word
         sandbox: str | None = None,
         allow_hosts: Sequence[str] | None = None,
+        guard_imports: Sequence[str] | None = None,
+        max_operations: int | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         budget: Budget | None = None,
         data: Sequence[str | Path] = (),
@@ -169,7 +179,10 @@ class Session:
             format=format,
             sandbox=sandbox,
             allow_hosts=tuple(allow_hosts) if allow_hosts is not None else None,
+            guard_imports=guard_imports,
+            max_operations=max_operations,
         )
+        check_guard(self.config.guard_imports, self.config.max_operations)
         self.sandbox = self.config.sandbox
         """The level; ``auto`` until the session is started."""
         if self.sandbox != "auto":
@@ -183,7 +196,7 @@ class Session:
         self._model: Model | None = None if isinstance(model, str) else model
         self._on_event = on_event or (lambda _event: None)
         self._format: Format | None = None
-        self._kernel: KernelSession | None = None
+        self._kernel: KernelSession | InterpreterSession | None = None
         self._trace: TraceWriter | None = None
         self._context: Context | None = None
         self._files: tuple[DataFile, ...] = ()
@@ -215,12 +228,18 @@ class Session:
         """One line on what protects this machine; said at every start."""
         if self.sandbox == "none":
             return NOT_SANDBOXED
+        if self._interpreted:
+            return interpreter.STATEMENT
         return f"Sandbox: {choose(self.sandbox).name} ({choose(self.sandbox).summary})"
 
     @property
     def sandbox_report(self) -> dict[str, Any]:
         """What the sandbox's self-test found in the running kernel."""
-        return self._kernel.sandbox_report if self._kernel is not None else {}
+        return getattr(self._kernel, "sandbox_report", {})
+
+    @property
+    def _interpreted(self) -> bool:
+        return self.sandbox == interpreter.LEVEL.name
 
     @property
     def model_name(self) -> str:
@@ -278,9 +297,8 @@ class Session:
         assert isinstance(level, Level)
         self.sandbox = level.name
         self._trace = TraceWriter(self.trace_path)
-        stubs = "\n\n".join(tool.stub for tool in self.tools)
         self._context = Context(
-            self._format.system_prompt(tools=stubs),
+            self._system_prompt(),
             self._format,
             max_tokens=self.config.context_tokens,
         )
@@ -301,27 +319,32 @@ class Session:
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
             ) from None
         self._files = place(self._data, self.out, notice=self._tell)
+        if self._interpreted:
+            interpreter.check_data(self._files)
 
     async def _start_kernel(self) -> None:
         from kernel_agent.kernel.session import KernelSession
 
         if self._kernel is not None:
             await self._kernel.close()
-        folder = self.out.resolve()
-        self._kernel = (
-            self._make_remote(folder)
-            if self.sandbox == "remote"
-            else KernelSession(
-                proxy=self._proxy,
+        folder, tools = self.out.resolve(), [tool.spec for tool in self.tools]
+        cap = self.config.max_operations
+        if self._interpreted:
+            self._kernel = InterpreterSession(cwd=folder, tools=tools, max_operations=cap)
+        elif self.sandbox == "remote":
+            self._kernel = self._make_remote(folder)
+        else:
+            self._kernel = KernelSession(
                 cwd=folder,
                 sandbox=self.sandbox,
                 protected=[folder / DATA_NAME],
                 hidden=[folder / FILE_NAME, folder / NOTEBOOK_NAME],
                 readable=[Path(file.source) for file in self._files if file.linked],
                 limits=_limits(self.config),
-                tools=[tool.spec for tool in self.tools],
+                proxy=self._proxy,
+                tools=tools,
+                max_operations=cap,
             )
-        )
         await self._kernel.start()
 
     def _make_remote(self, folder: Path) -> KernelSession:
@@ -553,6 +576,10 @@ class Session:
         waited: Callable[[], float] = lambda: 0.0,
     ) -> CellResult:
         assert self._kernel is not None
+        if self.config.guard_imports is not None:
+            reason = refusal(source, self.config.guard_imports)
+            if reason:
+                return refused(reason)
         result = await self._kernel.execute(
             source,
             step=number,
@@ -562,6 +589,13 @@ class Session:
             on_request=self._broker.answer,
         )
         return dataclasses.replace(result, calls=self._broker.take_calls())
+
+    def _system_prompt(self) -> str:
+        assert self._format is not None
+        prompt = self._format.system_prompt(tools="\n\n".join(tool.stub for tool in self.tools))
+        language = interpreter.prompt() if self._interpreted else ""
+        limits = guard_prompt(self.config.guard_imports, self.config.max_operations)
+        return "\n\n".join(filter(None, (prompt, language, limits)))
 
     def _run_start(self, task: str, budget: Budget) -> RunStart:
         assert self._format is not None
@@ -580,19 +614,28 @@ class Session:
             budget=dataclasses.asdict(budget),
             data=self._files,
             tools=tuple(tool.name for tool in self.tools),
-            system_prompt=self._format.system_prompt(
-                tools="\n\n".join(tool.stub for tool in self.tools)
-            ),
+            system_prompt=self._system_prompt(),
             versions=_versions(),
             config=self.config.public,
         )
 
     def _export(self, tell: Callable[[Event], None]) -> Path | None:
-        """Write the notebook from the trace; a failure is told, the trace is still there."""
-        from kernel_agent.notebook.export import export
+        """Write the notebook from the host's records; a failure is told.
 
+        Never from the file: where the sandbox does not hide it, a cell can change it.
+        """
+        from kernel_agent.notebook.export import notebook_of, write_notebook
+
+        assert self._trace is not None
         try:
-            return export(self.trace_path, self.notebook_path)
+            if self._trace.restore():
+                tell(
+                    Notice(
+                        text="The trace had been changed by code in a cell or another program: "
+                        "it was written again from what the host had recorded."
+                    )
+                )
+            return write_notebook(notebook_of(self._trace.records), self.notebook_path)
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))
             return None

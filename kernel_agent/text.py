@@ -24,6 +24,8 @@ _ESCAPES = re.compile(_SEQUENCE)
 _COLOUR_OR_ESCAPE = re.compile(f"({_COLOUR})|{_SEQUENCE}")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _CONTROLS_BUT_MOVES = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+# Overrides, embeddings and isolates: they make text read as something else than it is.
+_BIDI = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 LEFT_OUT = re.compile(r"\n?… ([\d,]+) characters left out[^\n]*…\n?")
@@ -46,13 +48,21 @@ def plain(text: str) -> str:
     text = text.replace("\v", "\n").replace("\f", "\n")
     if "\r" in text or "\b" in text:
         text = "\n".join(_overwritten(line) for line in text.split("\n"))
-    return _CONTROLS.sub("", text)
+    return visible(_CONTROLS.sub("", text))
 
 
 def harmless(text: str) -> str:
     """Return the text as it was written, without what is neither text, colour nor movement."""
     kept = _COLOUR_OR_ESCAPE.sub(lambda match: match[1] or "", encodable(text))
-    return _CONTROLS_BUT_MOVES.sub("", kept)
+    return visible(_CONTROLS_BUT_MOVES.sub("", kept))
+
+
+def visible(text: str) -> str:
+    """Write characters that reorder the text around them by their numbers.
+
+    Marks of direction, which languages need, stay.
+    """
+    return _BIDI.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def encodable(text: str) -> str:

@@ -8,17 +8,21 @@ half-written last line is told apart from damage. The format is described in ``d
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kernel_agent.beneath import Folder, open_file
 from kernel_agent.errors import TraceError
 from kernel_agent.records import Record, RunStart, RunStop, Step, from_json, to_json
 
 SCHEMA_VERSION = 1
 FILE_NAME = "trace.jsonl"
+MAX_BYTES = 4 << 30  # of a trace that is read; a file may claim any size without taking the space
 
 
 class TraceWriter:
@@ -32,10 +36,17 @@ class TraceWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.records: list[Record] = []
+        """What was appended: the host's own word, whatever becomes of the file."""
+        self._before, self._written = b"", hashlib.sha256()
         try:
-            self._file = path.open("ab")
+            with Folder(path.parent) as folder:
+                self._file = folder.append(path.name)
+                if self._file.tell():  # continued
+                    self._before = folder.read(path.name, max_bytes=MAX_BYTES)
         except OSError as error:
             raise TraceError(f"cannot write the trace {path}: {error.strerror}") from None
+        self._written.update(self._before)
 
     def append(self, record: Record) -> None:
         """Write one record and hand it to the operating system; called by the loop.
@@ -45,13 +56,43 @@ class TraceWriter:
         TraceError
             The disk is full or gone. What was written before is kept.
         """
-        line = json.dumps({"v": SCHEMA_VERSION, **to_json(record)}, ensure_ascii=False)
-        data = line.encode("utf-8", "backslashreplace") + b"\n"
+        data = _line_of(record)
         try:
             self._file.write(data)
             self._file.flush()
         except OSError as error:
             raise TraceError(f"cannot write the trace {self.path}: {error.strerror}") from None
+        self.records.append(record)
+        self._written.update(data)
+
+    def restore(self) -> bool:
+        """Write the file again if it is not what was appended; return whether that was so.
+
+        Called by the session after each run, before anything is made of the trace: where the level
+        of the sandbox does not hide the file, a cell can change it.
+
+        Raises
+        ------
+        TraceError
+            It cannot be written.
+        """
+        try:
+            with open_file(self.path) as file:
+                if os.path.samestat(os.fstat(file.fileno()), os.fstat(self._file.fileno())):
+                    found = hashlib.file_digest(file, "sha256")
+                    if found.digest() == self._written.digest():
+                        return False
+        except OSError:  # it is gone, or something else is there: that is a change, too
+            pass
+        try:
+            with Folder(self.path.parent) as folder:
+                data = self._before + b"".join(map(_line_of, self.records))
+                folder.replace(self.path.name, data)
+                self._file.close()
+                self._file = folder.append(self.path.name)
+        except OSError as error:
+            raise TraceError(f"cannot write the trace {self.path}: {error.strerror}") from None
+        return True
 
     def close(self) -> None:
         """Close the file."""
@@ -78,9 +119,13 @@ def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
     """Return the records, and whether the last line was left out because it is incomplete."""
     file = locate(path)
     try:
-        lines = file.read_bytes().split(b"\n")
+        with open_file(file) as opened:
+            content = opened.read(MAX_BYTES + 1)
     except OSError as error:
         raise TraceError(f"cannot read the trace {file}: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise TraceError(f"{file} is larger than {MAX_BYTES:,} bytes: it is not read")
+    lines = content.split(b"\n")
     records: list[Record] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
@@ -101,9 +146,14 @@ def locate(path: str | Path) -> Path:
     file = Path(path)
     if file.is_dir():
         file /= FILE_NAME
-    if not file.exists():
+    if not os.path.lexists(file):
         raise TraceError(f"there is no trace at {file}")
     return file
+
+
+def _line_of(record: Record) -> bytes:
+    line = json.dumps({"v": SCHEMA_VERSION, **to_json(record)}, ensure_ascii=False)
+    return line.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _record_of(line: bytes) -> Record:
@@ -123,7 +173,12 @@ def follow(path: str | Path, *, poll_s: float = 0.2) -> Iterator[Record]:
 
     For looking at a run from another process. Never ends for a run that was killed.
     """
-    with locate(path).open("rb") as file:
+    file_at = locate(path)
+    try:
+        opened = open_file(file_at)
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {file_at}: {error.strerror}") from None
+    with opened as file:
         rest = b""
         while True:
             piece = file.readline()

@@ -6,11 +6,12 @@ hostile code: no link in it is followed.
 
 from __future__ import annotations
 
-import os
 import re
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
+from kernel_agent.beneath import Folder
 from kernel_agent.trace import FILE_NAME
 
 NOTEBOOK_NAME = "run.ipynb"
@@ -31,21 +32,21 @@ def new_folder(title: str) -> Path:
 def files_made(folder: Path) -> dict[str, int]:
     """Return the files in the folder that are not the session's own, with their time of change.
 
+    Links, pipes and sockets are not files.
+
     Returns
     -------
     dict
         Path relative to the folder -> modification time in nanoseconds.
     """
-    found: dict[str, int] = {}
-    for at, folders, names in os.walk(folder, followlinks=False):
-        relative = Path(at).relative_to(folder)
-        ours = {FILE_NAME, NOTEBOOK_NAME, DATA_NAME} if relative == Path() else set()
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in ours]
-        for name in sorted(names):
-            if name.startswith(".") or name in ours or len(found) >= MAX_FILES:
-                continue
-            try:
-                found[str(relative / name)] = os.lstat(Path(at) / name).st_mtime_ns
-            except OSError:  # it is gone again
-                continue
-    return found
+
+    def theirs(path: str) -> bool:
+        hidden = path.rsplit("/", maxsplit=1)[-1].startswith(".")
+        return not hidden and path not in (FILE_NAME, NOTEBOOK_NAME, DATA_NAME)
+
+    try:
+        with Folder(folder) as opened:
+            files = (entry for entry in opened.files(wanted=theirs) if entry.is_file)
+            return {entry.path: entry.status.st_mtime_ns for entry in islice(files, MAX_FILES)}
+    except OSError:  # the folder is gone, or not readable any more
+        return {}

@@ -12,11 +12,9 @@ stops the run.
 from __future__ import annotations
 
 import atexit
-import base64
-import binascii
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,9 +23,10 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from kernel_agent.budget import Budget
 from kernel_agent.errors import KernelAgentError
+from kernel_agent.pictures import FORMATS
 from kernel_agent.records import Event, Notice, OutputDict, Step
 from kernel_agent.session import Run, Session
-from kernel_agent.view import PlainView, paths, watch
+from kernel_agent.view import PlainView, is_figure, paths, watch
 
 HELP = """\
 %agent TASK                       ask about your data; the steps are shown, a Run is returned
@@ -46,7 +45,6 @@ Example:  %agent --data sales.csv Which month sold most?
 The kernel's interrupt (the stop button) stops a run; its trace and notebook are kept."""
 
 _OPTION = re.compile(r"""(?:^|(?<=\s))--([a-z][\w-]*)(?:(?:=|\s+)("[^"]*"|'[^']*'|\S+))?""")
-_SIGNATURES = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
 
 
 _LINE = re.compile(r"(?P<before>[ \t]*(?:[^\s%#=][^%#=]*=[ \t]*)?)%agent[ \t]+(?P<task>\S.*)")
@@ -225,24 +223,20 @@ class _NotebookView(PlainView):
 
 
 def display_figure(output: OutputDict) -> None:
-    """Display the picture of an output, if it has one and it is what it says.
+    """Display the picture of an output, if it has one that is what it says.
 
     The other representations of the output, HTML among them, stay where they are.
     """
     from IPython.display import publish_display_data
 
-    data = output.get("data")
-    for media_type, signature in _SIGNATURES.items():
-        content = data.get(media_type) if isinstance(data, Mapping) else None
-        if not isinstance(content, str):
-            continue
-        try:
-            picture = base64.b64decode(content)
-        except (binascii.Error, ValueError):
-            continue
-        if picture.startswith(signature):
-            clean = base64.b64encode(picture).decode("ascii")
-            bundle = {media_type: clean, "text/plain": "[figure]"}
+    from kernel_agent.notebook.outputs import displayable
+
+    if not is_figure(output):
+        return
+    data = displayable(output)["data"]
+    for media_type in FORMATS:
+        if media_type in data:
+            bundle = {media_type: data[media_type], "text/plain": "[figure]"}
             publish_display_data(bundle)  # type: ignore[no-untyped-call]  # IPython's
             return
 

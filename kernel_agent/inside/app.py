@@ -15,6 +15,7 @@ from typing import Any
 import zmq
 from ipykernel.kernelapp import IPKernelApp
 
+from .counting import Counting
 from .display import DisplayCap, FinalAnswer, install
 from .host import HostChannel, make_function, refuse_input
 from .memory import Memory
@@ -82,6 +83,10 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     shell.push(names, interactive=False)
     cells = Cells(kernel, shell, memory, cap, final_answer)
     shell.events.register("pre_run_cell", cells.begin)
+    if settings.get("max_operations") is not None:
+        counting = Counting(int(settings["max_operations"]))
+        shell.ast_transformers.append(counting)
+        shell.events.register("pre_run_cell", lambda _info: counting.begin())
     shell.events.register("post_run_cell", cells.end)
 
 

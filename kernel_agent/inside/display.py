@@ -22,6 +22,8 @@ ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
 
 PREVIEW_ROWS = 10
 MAX_COLUMNS = 200  # columns described; a wider table says how many there are
+MAX_ROWS = 500  # rows that are shown when an option of pandas asks for all
+MAX_CELL_TEXT = 1_000  # characters of one cell of a table that is shown
 MAX_TEXT = 1_000_000  # characters of one text representation
 MAX_BINARY = 16_000_000  # characters of one base64 picture
 MAX_CELL = 64_000_000  # characters of all displays of one cell
@@ -58,7 +60,69 @@ def describe_table(table: Any, *_: Any) -> dict[str, Any]:
                            "display.max_colwidth", 60):  # fmt: skip
         preview = table.head(PREVIEW_ROWS).to_string(max_cols=30)
     dtypes = [[str(name), str(dtype)] for name, dtype in table.dtypes.items()][:MAX_COLUMNS]
-    return {"kind": "DataFrame", "shape": list(table.shape), "dtypes": dtypes, "preview": preview}
+    described = {"kind": "DataFrame", "shape": list(table.shape), "dtypes": dtypes}
+    return {**described, "preview": preview, "table": table_texts(table)}
+
+
+def table_texts(table: Any) -> dict[str, Any]:
+    """Return the texts of the rows and columns of a DataFrame that are shown, as pandas cuts it.
+
+    It is what the host renders: HTML from here goes nowhere.
+    """
+    import pandas as pd
+
+    rows, row_gap = _in_view(
+        len(table), pd.get_option("display.max_rows"), pd.get_option("display.min_rows"), MAX_ROWS
+    )
+    columns, column_gap = _in_view(
+        table.shape[1], pd.get_option("display.max_columns"), None, MAX_COLUMNS
+    )
+    view = table.iloc[rows, columns]
+    return {
+        "columns": [_texts(view.columns.get_level_values(n)) for n in range(view.columns.nlevels)],
+        "column_names": [_name(name) for name in view.columns.names],
+        "index": [_texts(view.index.get_level_values(n)) for n in range(view.index.nlevels)],
+        "index_names": [_name(name) for name in view.index.names],
+        "cells": _cell_texts(view),
+        "row_gap": row_gap,
+        "column_gap": column_gap,
+        "shape": list(table.shape),
+    }
+
+
+def _in_view(
+    count: int, most: int | None, fewest: int | None, ours: int
+) -> tuple[list[int], int | None]:
+    """Return the places that are shown, and where the others are left out."""
+    most = ours if not most else min(most, ours)
+    if count <= most:
+        return list(range(count)), None
+    half = max((min(fewest, most) if fewest else most) // 2, 1)
+    return [*range(half), *range(count - half, count)], half
+
+
+def _texts(level: Any) -> list[str]:
+    missing = level.isna()
+    return [
+        ("NaT" if level.dtype.kind in "mM" else "NaN") if gone else str(text)[:MAX_CELL_TEXT]
+        for text, gone in zip(level.astype(str), missing, strict=True)
+    ]
+
+
+def _name(name: object) -> str:
+    return "" if name is None else str(name)[:MAX_CELL_TEXT]
+
+
+def _cell_texts(view: Any) -> list[list[str]]:
+    """Return the cells as pandas writes them, a list a column."""
+    try:
+        from pandas.io.formats.format import DataFrameFormatter  # type: ignore[attr-defined]
+
+        formatter = DataFrameFormatter(view, index=True, header=True)
+        written = [formatter.format_col(n) for n in range(view.shape[1])]
+    except Exception:  # not a public part of pandas: another version may have it elsewhere
+        written = [view.iloc[:, n].tolist() for n in range(view.shape[1])]
+    return [[str(text).strip()[:MAX_CELL_TEXT] for text in column] for column in written]
 
 
 def describe_series(series: Any, *_: Any) -> dict[str, Any]:

@@ -12,28 +12,22 @@ not fit falls back to its text, or to one line that names it.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from kernel_agent.kernel.figures import FORMATS, figure
+from kernel_agent.kernel.figures import figure
 from kernel_agent.kernel.tracebacks import cut_native, cut_traceback
+from kernel_agent.notebook.outputs import best_text
+from kernel_agent.pictures import FORMATS
 from kernel_agent.records import CellError, CellResult, Image, Observation, OutputDict
-from kernel_agent.text import html_text, one_line, plain, shorten
+from kernel_agent.text import one_line, plain, shorten
 
 VALUE_MIME = "application/vnd.kernel-agent.value+json"
 NOTHING = "(the cell ran and printed nothing)"
-MAX_HTML = 200_000  # characters of HTML read, when there is no text
 MAX_DTYPES = 600  # characters of the line of column types
 MIN_SHARE = 200  # characters below which a part is not shortened on its own
-
-_INTERNAL = re.compile(r"application/vnd\.kernel-agent\.")
-_MIME = re.compile(r"[\w.+/-]{1,80}")
-# The text of these says nothing; another representation does.
-_TELLS_NOTHING = re.compile(r"<(?:IPython\.core\.display\.\w+ object|Figure size [^>]*)>\s*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +154,7 @@ def _is_answer(output: OutputDict) -> bool:
 
 def _display(output: OutputDict) -> _Part:
     data = _mapping(output.get("data"))
-    part = _figure(data) or _Part(text=_described(data.get(VALUE_MIME)) or _as_text(data))
+    part = _figure(data) or _Part(text=_described(data.get(VALUE_MIME)) or best_text(data))
     if _is_answer(output):
         return _Part(text=f"Final answer: {part.text}", image=part.image)
     return part
@@ -172,23 +166,6 @@ def _figure(data: Mapping[str, Any]) -> _Part | None:
             line, image = figure(media_type, _text(data[media_type]))
             return _Part(text=line, image=image)
     return None
-
-
-def _as_text(data: Mapping[str, Any]) -> str:
-    """Return the best text of a display: its own, its HTML's, its source, or its type's name."""
-    text = plain(_text(data.get("text/plain"))).strip("\n")
-    if text and not _TELLS_NOTHING.fullmatch(text):
-        return text
-    if "text/html" in data:
-        return html_text(_text(data["text/html"])[:MAX_HTML]) or "[text/html without text]"
-    for mime in ("text/markdown", "text/latex"):
-        if mime in data:
-            return plain(_text(data[mime])).strip("\n")
-    if "application/json" in data:
-        return plain(json.dumps(data["application/json"], ensure_ascii=False, default=str))
-    named = [m for m in data if _MIME.fullmatch(str(m)) and m != "text/plain"]
-    named = [m for m in named if not _INTERNAL.match(m)]
-    return text or f"[shown: {', '.join(named[:5]) or 'something without a readable form'}]"
 
 
 def _described(value: Any) -> str:

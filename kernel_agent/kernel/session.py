@@ -81,6 +81,9 @@ class KernelSession:
         The interpreter that cells run in; the host's own by default. It needs ipykernel.
     head_chars
         Characters of one stream of one cell that are sent; the rest stays in the kernel.
+    max_operations
+        Turns of loops and calls of its functions after which a cell is ended; a guard against
+        mistakes (:mod:`kernel_agent.inside.counting`).
 
     Examples
     --------
@@ -103,6 +106,7 @@ class KernelSession:
         tools: Sequence[dict[str, Any]] = (),
         python: str = sys.executable,
         head_chars: int = 1_000_000,
+        max_operations: int | None = None,
     ) -> None:
         self.cwd = cwd
         self.sandbox = sandbox
@@ -117,6 +121,8 @@ class KernelSession:
         self._proxy = proxy
         self._python = python
         self._settings = {"tools": list(tools), "head_chars": head_chars}
+        if max_operations is not None:
+            self._settings["max_operations"] = max_operations
         self._directory: Path | None = None
         self._manager: AsyncKernelManager | None = None
         self._client: KernelClient | None = None

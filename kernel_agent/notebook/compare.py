@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.notebook.outputs import OURS, as_text
-from kernel_agent.notebook.safe import table_html
+from kernel_agent.notebook.outputs import OURS, as_text, notebook_outputs
 from kernel_agent.records import OutputDict
-from kernel_agent.text import LEFT_OUT, one_line, plain
+from kernel_agent.text import LEFT_OUT, html_text, one_line, plain
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -116,7 +115,7 @@ def compare(
         )
         for name in ("stdout", "stderr")
     ]
-    old, new = _shown(recorded), _shown(again)
+    old, new = _shown(notebook_outputs(recorded)), _shown(notebook_outputs(again))
     told += [
         _compare_output(before, after, folders) for before, after in zip(old, new, strict=False)
     ]
@@ -276,7 +275,8 @@ def _error(output: OutputDict) -> str:
 
 
 def _html(source: str) -> str:
-    return table_html(source) or source
+    """Return the text of a table: how it is marked up is no difference."""
+    return html_text(source)
 
 
 def _json(value: Any) -> str:

@@ -45,6 +45,8 @@ MAX_THOUGHT = 20_000  # characters
 MAX_ANSWER = 100_000
 MAX_FOLDED = 4_000  # characters of the output of a step that is not run again
 
+GUARDED = "GuardError"  # the name of the error of both guards (sandbox.guard, inside.counting)
+
 Cell = dict[str, Any]
 
 
@@ -147,9 +149,15 @@ def _runs(records: Sequence[Record]) -> list[_Run]:
 
 
 def _runs_again(step: Step) -> bool:
-    """Whether the step becomes a code cell."""
-    ran = step.result is not None and step.result.status in ("ok", "error")
-    return isinstance(step.action, Code) and ran
+    """Whether the step becomes a code cell.
+
+    What a guard refused or ended would now be done, or never end.
+    """
+    result = step.result
+    if result is None or result.status not in ("ok", "error"):
+        return False
+    guarded = result.error is not None and result.error.ename == GUARDED
+    return isinstance(step.action, Code) and not guarded
 
 
 # --- the parts of the notebook, in its order -----------------------------------------------
@@ -289,6 +297,7 @@ def _not_run_again(step: Step) -> str:
             "timeout": "took longer than a cell may take and was interrupted",
             "interrupted": "was interrupted by the user",
             "dead": "ended with the kernel, and all variables were lost",
+            "error": "was refused or ended by the guard",
         }[status]
         summary = f"Step {step.number} {ended}: its code is not run again"
         output = full_text(step.result.outputs) if step.result else ""

@@ -5,10 +5,10 @@ The notebook itself is made by :func:`kernel_agent.notebook.compose.notebook_of`
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernel_agent.beneath import Folder
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.compose import notebook_of
 from kernel_agent.trace import read_trace
@@ -55,15 +55,10 @@ def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
     import nbformat
 
     target = Path(path)
-    data = nbformat.writes(notebook, version=nbformat.NO_CONVERT) + "\n"  # type: ignore[no-untyped-call]  # nbformat is untyped
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    text: str = nbformat.writes(notebook, version=nbformat.NO_CONVERT)  # type: ignore[no-untyped-call]  # nbformat is untyped
     try:
-        try:
-            with beside.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(data)
-            beside.replace(target)
-        finally:
-            beside.unlink(missing_ok=True)
+        with Folder(target.parent) as folder:
+            folder.replace(target.name, f"{text}\n".encode())
     except OSError as error:
         raise NotebookError(f"cannot write the notebook {target}: {error.strerror}") from None
     return target

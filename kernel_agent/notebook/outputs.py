@@ -1,40 +1,55 @@
-"""Recorded outputs as a notebook may carry them: what they showed, and nothing that is live.
+"""What a kernel may display to a browser: the one place that decides it. Pure.
 
-Pure. Outputs come from a hostile kernel and will be shown in a trusted notebook: text, PNG, JPEG,
-JSON, formulas without commands that link, and tables written anew. Scripts, SVG, widgets, Markdown
-and other HTML are left out, and the output's metadata says so.
+In a running notebook every output is trusted: a script in it can call the server that the notebook
+came from and run code in any kernel. Outputs come from a hostile kernel, so of what it displays
+this goes on, and nothing else, into a live notebook or an exported one:
+
+* text, without escape sequences other than colours (a renderer escapes it);
+* PNG and JPEG, encoded anew (:mod:`kernel_agent.pictures`);
+* tables, rendered by us from data (:mod:`kernel_agent.notebook.tables`). HTML in which another
+  library wrote a table is read as one, cell by cell (``table_html`` in
+  :mod:`kernel_agent.notebook.safe`). Both pass through nh3 with a list of the ten tags and four
+  attributes that they may have.
+
+Its own HTML, SVG, JavaScript, Markdown, formulas, JSON views and widgets never go on. What they say
+is shown as text where they have any, and the output's metadata names what was left out.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kernel_agent.notebook.safe import table_html
+from kernel_agent.notebook.tables import rendered
+from kernel_agent.pictures import FORMATS, Unreadable, reencoded
 from kernel_agent.records import OutputDict
-from kernel_agent.text import encodable, harmless, plain, shorten
+from kernel_agent.text import encodable, harmless, html_text, plain, shorten
 
 MAX_TEXT = 200_000  # characters of one text; the folder's trace has all of it
-MAX_JSON = 200_000
+MAX_HTML = 2_000_000
+SIDES = (2000, 1000)  # pixels to which a picture above that is scaled down
 MAX_IMAGE = 4_000_000  # characters of base64; notebooks above some 25 MB trouble viewers
 MAX_TRACEBACK = 40  # strings of a traceback: a recursion has a thousand
 
 OURS = "application/vnd.kernel-agent."
+VALUE_MIME = f"{OURS}value+json"
 _MIME = re.compile(r"[\w.+/-]{1,80}")
-_SIGNATURES = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff"}
-# Commands of MathJax and its extensions that link, load, style or define others.
-_LIVE_LATEX = re.compile(
-    r"\\(?:href|url|require|unicode|style|class|css|html|data|begingroup|e?def|g?let|"
-    r"newcommand|renewcommand|newenvironment|includegraphics|action|toggle|bbox)",
-    re.IGNORECASE,
-)
+# The text of these says nothing; another representation does.
+_TELLS_NOTHING = re.compile(r"<(?:IPython\.core\.display\.\w+ object|Figure size [^>]*)>\s*")
+_TAGS = {"div", "table", "thead", "tbody", "tfoot", "tr", "th", "td", "p", "br"}
+_ATTRIBUTES = {
+    "table": {"border", "class"},
+    "th": {"colspan", "rowspan"},
+    "td": {"colspan", "rowspan"},
+}
 
 
-def notebook_outputs(outputs: Iterable[OutputDict], *, execution_count: int) -> list[OutputDict]:
+def notebook_outputs(
+    outputs: Iterable[OutputDict], *, execution_count: int | None = None
+) -> list[OutputDict]:
     """Return the outputs of one cell as the notebook shows them.
 
     Parameters
@@ -52,10 +67,10 @@ def notebook_outputs(outputs: Iterable[OutputDict], *, execution_count: int) -> 
             case "error":
                 kept.append(_error(output))
             case "display_data":
-                kept.append({"output_type": "display_data", **_bundle(output)})
+                kept.append({"output_type": "display_data", **displayable(output)})
             case "execute_result":
                 numbered = {"output_type": "execute_result", "execution_count": execution_count}
-                kept.append({**numbered, **_bundle(output)})
+                kept.append({**numbered, **displayable(output)})
     return kept
 
 
@@ -100,55 +115,90 @@ def _error(output: OutputDict) -> OutputDict:
     }
 
 
-def _bundle(output: OutputDict) -> dict[str, Any]:
-    """Return the representations that are kept, and in the metadata the names of the others."""
+def displayable(output: OutputDict) -> dict[str, Any]:
+    """Return ``data`` and ``metadata`` of a display as they may reach a browser.
+
+    Parameters
+    ----------
+    output
+        A display or result as the kernel sent it; every field may be anything.
+    """
+    given = _mapping(output.get("data"))
     data: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
-    left_out = []
+    html = _table(given)
+    if html is not None:
+        data["text/html"] = html
     given_metadata = _mapping(output.get("metadata"))
-    for mime, value in sorted(_mapping(output.get("data")).items()):
-        if mime.startswith(OURS) or not _MIME.fullmatch(mime):
-            continue
-        kept = _representation(mime, value)
-        if kept is None:
-            left_out.append(mime)
-            continue
-        data[mime] = kept
-        size = _mapping(given_metadata.get(mime))
-        pixels = {k: size[k] for k in ("width", "height") if type(size.get(k)) is int}
-        if pixels:
-            metadata[mime] = pixels
+    for mime in FORMATS:
+        picture = _picture(mime, as_text(given[mime])) if mime in given else None
+        if picture is not None:
+            data[mime] = picture
+            size = _mapping(given_metadata.get(mime))
+            pixels = {k: size[k] for k in ("width", "height") if type(size.get(k)) is int}
+            metadata |= {mime: pixels} if pixels else {}
+    text = as_text(given.get("text/plain"))
+    if not data and (not text.strip() or _TELLS_NOTHING.fullmatch(plain(text).strip("\n"))):
+        text = best_text(given)
+    if text:
+        data["text/plain"] = _short(harmless(text))
+    named = (m for m in sorted(given) if _MIME.fullmatch(m) and not m.startswith(OURS))
+    left_out = [mime for mime in named if mime not in data]
     if left_out:
         metadata["kernel_agent"] = {"left_out": left_out}
     return {"data": data, "metadata": metadata}
 
 
-def _representation(mime: str, value: Any) -> Any:
-    """Return one representation as the notebook may hold it, or None."""
-    match mime:
-        case "text/plain":
-            return _short(harmless(as_text(value)))
-        case "text/html":
-            html = as_text(value)
-            return table_html(encodable(html)) if len(html) <= MAX_TEXT else None
-        case "text/latex":
-            latex = encodable(as_text(value))
-            return None if _LIVE_LATEX.search(latex) or len(latex) > MAX_TEXT else latex
-        case "image/png" | "image/jpeg":
-            return _image(as_text(value), _SIGNATURES[mime])
-        case "application/json":
-            return value if len(json.dumps(value, default=str)) <= MAX_JSON else None
-    return None
+def best_text(data: Mapping[str, Any]) -> str:
+    """Return what a display says in text: its own, its HTML's, its source, or its types' names."""
+    text = plain(as_text(data.get("text/plain"))).strip("\n")
+    if text and not _TELLS_NOTHING.fullmatch(text):
+        return text
+    if "text/html" in data:
+        return html_text(as_text(data["text/html"])[:MAX_TEXT]) or "[text/html without text]"
+    for mime in ("text/markdown", "text/latex"):
+        if mime in data:
+            return plain(as_text(data[mime])).strip("\n")
+    if "application/json" in data:
+        return plain(_json_text(data["application/json"]))
+    named = [str(m) for m in data if _MIME.fullmatch(str(m)) and m != "text/plain"]
+    named = [mime for mime in named if not mime.startswith(OURS)]
+    return text or f"[shown: {', '.join(named[:5]) or 'something without a readable form'}]"
 
 
-def _image(data: str, signature: bytes) -> str | None:
-    if len(data) > MAX_IMAGE:
-        return None
+def _json_text(value: Any) -> str:
     try:
-        raw = base64.b64decode("".join(data.split()), validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return base64.b64encode(raw).decode("ascii") if raw.startswith(signature) else None
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return "[application/json that is too deep]"
+
+
+def _table(data: Mapping[str, Any]) -> str | None:
+    html = rendered(_mapping(data.get(VALUE_MIME)).get("table"))
+    if html is None and "text/html" in data:
+        source = as_text(data["text/html"])
+        html = table_html(encodable(source)) if len(source) <= MAX_TEXT else None
+    return None if html is None or len(html) > MAX_HTML else sanitised(html)
+
+
+def sanitised(html: str) -> str:
+    """Return HTML of ours with nothing in it that a table does not need, by an HTML5 parser."""
+    import nh3
+
+    return nh3.clean(
+        html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=set(), link_rel=None
+    ).strip()
+
+
+def _picture(mime: str, data: str) -> str | None:
+    for max_side in (None, *SIDES):
+        try:
+            shown = reencoded(mime, data, max_side=max_side)[0]
+        except Unreadable:
+            return None
+        if len(shown.data) <= MAX_IMAGE:
+            return shown.data
+    return None
 
 
 def _short(text: str) -> str:

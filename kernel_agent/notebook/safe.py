@@ -8,6 +8,8 @@ formula in them, however its rules for nesting differ:
 
 * ``&``, ``<``, ``$`` and ``\`` become entities, which closes tags, entities, math and escapes;
 * ``[`` is escaped, without which there is no link, picture, reference or footnote;
+* the mark in an address (``:`` before ``//``, ``@``, the dot after ``www``) becomes an entity,
+  because renderers link addresses without being asked;
 * a backtick without a partner on its own line becomes an entity, and a code span or block whose
   content could matter outside of code is written with entities, too.
 
@@ -19,6 +21,8 @@ from __future__ import annotations
 import html
 import re
 
+from kernel_agent.text import plain
+
 _FENCE = re.compile(r"( *)(`{3,}|~{3,})[ \t]*([\w+#.-]{0,30})[^`]*$")
 _BACKTICKS = re.compile(r"(`+)")
 _HEADING = re.compile(r"^( {0,3})#{1,6}(?=[ \t]|$)")
@@ -28,8 +32,12 @@ _LIVE_IN_SPAN = re.compile(r"[<&|\\$]|\]\s*[(\[:]|!\[")
 # Formulas are looked for before code by some renderers.
 _LIVE_IN_BLOCK = re.compile(r"\$\$|\\\\[\[(]|\\begin")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", "$": "&#36;", "\\": "&#92;", "[": r"\["}
-_LIVE = re.compile("|".join(map(re.escape, _ENTITIES)))
-_MARKUP = re.compile(r"[&<$\\\[`*_~|#>!\]]|^\s*(?:[-+=]|\d+[.)])|^[ \t]+", re.MULTILINE)
+# What renderers make a link of without being asked: an address, a name that begins with www., mail.
+_ADDRESS = r"(?<=\w):(?=//)|(?<=\bwww)\.|(?<=\w)@(?=\w)"
+_LIVE = re.compile("|".join([*map(re.escape, _ENTITIES), _ADDRESS]), re.IGNORECASE)
+_MARKUP = re.compile(
+    r"[&<$\\\[`*_~|#>!\]@]|:(?=//)|(?<=www)\.|^\s*(?:[-+=]|\d+[.)])|^[ \t]+", re.MULTILINE
+)
 
 
 def markdown(text: str) -> str:
@@ -98,7 +106,7 @@ def _span(code: str, ticks: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _LIVE.sub(lambda match: _ENTITIES[match[0]], text)
+    return _LIVE.sub(lambda match: _ENTITIES.get(match[0]) or _as_entities(match[0]), text)
 
 
 def _as_entities(text: str) -> str:
@@ -182,4 +190,4 @@ def _closed(tag: str, opened: list[str]) -> str:
 
 
 def _html_escaped(text: str) -> str:
-    return html.escape(html.unescape(text))
+    return html.escape(plain(html.unescape(text)))

@@ -10,24 +10,23 @@ notebook, and only when asked.
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import json
-import os
 import platform
-import shutil
-import stat
 import tempfile
 import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kernel_agent.beneath import Entry, Folder
 from kernel_agent.errors import KernelDied, NotebookError
 from kernel_agent.notebook.compare import Comparison, Verdict, compare, worst
 from kernel_agent.notebook.export import write_notebook
@@ -217,10 +216,9 @@ def read_notebook(path: str | Path) -> nbformat.NotebookNode:
     from nbformat.v4.rwbase import rejoin_lines
 
     try:
-        status = Path(path).stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_NOTEBOOK_BYTES:
-            raise NotebookError(f"{path} is not a file of at most {MAX_NOTEBOOK_BYTES:,} bytes")
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        with Folder(Path(path).parent) as folder:
+            read = folder.read(Path(path).name, max_bytes=MAX_NOTEBOOK_BYTES)
+        content = json.loads(read.decode("utf-8"))
     except OSError as error:
         raise NotebookError(f"cannot read the notebook {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
@@ -370,60 +368,50 @@ def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) ->
     inputs = _inputs(notebook)
     left_out: list[str] = []
     room = MAX_COPY_BYTES
-    for number, source in enumerate(_files(folder)):
-        name = source.relative_to(folder).as_posix()
-        if number == MAX_FILES:
-            left_out.append(f"everything from {encodable(name)} on: more than {MAX_FILES:,} files")
-            break
-        if inputs is not None and name not in inputs and not name.startswith("data/"):
-            continue
-        status = source.lstat()
-        if stat.S_ISREG(status.st_mode) and status.st_size <= min(MAX_FILE_BYTES, room):
-            room -= status.st_size
-            if _copy(source, target / name, status.st_mode & 0o777):
-                continue
-        left_out.append(encodable(name))
+    try:
+        with Folder(folder) as opened:
+            for number, entry in enumerate(opened.files(wanted=_may_be_input)):
+                if number == MAX_FILES:
+                    more = f"everything from {encodable(entry.path)} on"
+                    left_out.append(f"{more}: more than {MAX_FILES:,} files")
+                    break
+                named = inputs is None or entry.path in inputs or entry.path.startswith("data/")
+                if not named:
+                    continue
+                copied = _copy(opened, entry, target / entry.path, min(MAX_FILE_BYTES, room))
+                room -= copied or 0
+                if copied is None:
+                    left_out.append(encodable(entry.path))
+    except OSError as error:
+        raise NotebookError(f"cannot read the folder {folder}: {error.strerror}") from None
     return left_out
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Yield everything in a folder that is not a folder, in order, without following links."""
-    try:
-        entries = sorted(folder.iterdir())
-    except OSError as error:
-        raise NotebookError(f"cannot read the folder {folder}: {error.strerror}") from None
-    for entry in entries:
-        if entry.name.startswith(".") or entry.name in _NOT_COPIED or entry.suffix == ".ipynb":
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            yield from _files(entry)
-        else:
-            yield entry
+def _may_be_input(path: str) -> bool:
+    name = path.rsplit("/", maxsplit=1)[-1]
+    return not (name.startswith(".") or name in _NOT_COPIED or name.endswith(".ipynb"))
 
 
-def _copy(source: Path, target: Path, mode: int) -> bool:
-    """Copy one file; return whether it could be read.
+def _copy(folder: Folder, entry: Entry, target: Path, max_bytes: int) -> int | None:
+    """Copy one file; return its bytes, or None for what is not copied.
 
     Raises
     ------
     NotebookError
         The copy cannot be written: the disk is full.
     """
-    # The file may have been replaced by a link or a pipe since it was looked at.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    if not entry.is_file or entry.status.st_size > max_bytes:
+        return None
     try:
-        handle = os.open(source, flags)
-    except OSError:
-        return False
-    try:
-        with os.fdopen(handle, "rb") as reader:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("xb") as writer:
-                shutil.copyfileobj(reader, writer, 1 << 20)
-        target.chmod(mode)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        size = folder.copy(entry.path, target, max_bytes=max_bytes)
+        target.chmod(entry.status.st_mode & 0o777)
     except OSError as error:
-        raise NotebookError(f"cannot copy {source} to verify: {error.strerror}") from None
-    return True
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            told = f"cannot copy {entry.path} to verify: {error.strerror}"
+            raise NotebookError(one_line(told, 400)) from None
+        return None  # it is not readable, or not the file any more that was listed
+    return size
 
 
 def _inputs(notebook: nbformat.NotebookNode) -> set[str] | None:

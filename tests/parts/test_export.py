@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,6 @@ from hypothesis import strategies as st
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.environment import environment_source, tools_source
 from kernel_agent.notebook.export import export, notebook_of, write_notebook
-from kernel_agent.notebook.outputs import notebook_outputs
 from kernel_agent.notebook.safe import code_block, markdown, quoted, table_html, verbatim
 from kernel_agent.notebook.standalone import ToolError, replayed
 from kernel_agent.records import (
@@ -42,9 +42,15 @@ def cells(kind: str, *traced: Any) -> list[Any]:
 
 
 def test_the_golden_trace_gives_the_golden_notebook(tmp_path: Path) -> None:
-    """Byte for byte; ``python tests/golden.py`` writes both again after a wanted change."""
+    """Byte for byte; ``python tests/golden.py`` writes both again after a wanted change.
+
+    But for pictures: how many bytes they are is up to the version of zlib.
+    """
     written = export(DATA / "golden.jsonl", tmp_path / "run.ipynb")
-    assert written.read_bytes() == (DATA / "golden.ipynb").read_bytes()
+    texts = [path.read_text() for path in (written, DATA / "golden.ipynb")]
+    new, old = (re.sub(r'("image/png": )"[^"]+"', r"\1…", text) for text in texts)
+    assert new == old
+    assert "…" in new
 
 
 def test_the_notebook_is_valid_and_survives_reading_and_writing() -> None:
@@ -377,28 +383,3 @@ def test_any_trace_gives_a_valid_notebook_without_anything_live(text: str, other
 )  # fmt: skip
 def test_only_the_html_of_tables_is_kept(html: str, kept: str | None) -> None:
     assert table_html(html) == kept
-
-
-@pytest.mark.parametrize(
-    ("mime", "value", "kept"),
-    [
-        ("text/plain", "a\x1b[31mred\x1b[0m\x1b]0;title\x07", "a\x1b[31mred\x1b[0m"),
-        ("text/latex", "$x^2$", "$x^2$"),
-        ("text/latex", r"\href{javascript:alert(1)}{x}", None),
-        ("image/png", "iVBORw0KGgo=\n", "iVBORw0KGgo="),
-        ("image/png", "PHN2Zz4=", None),
-        ("image/png", '"><script>', None),
-        ("image/svg+xml", "<svg/>", None),
-        ("text/markdown", "<img>", None),
-        ("application/javascript", "alert(1)", None),
-        ("application/vnd.jupyter.widget-view+json", {"model_id": "x"}, None),
-        ("application/json", {"a": 1}, {"a": 1}),
-        ("application/json", "x" * 300_000, None),
-    ],
-)
-def test_only_representations_that_are_not_live_are_kept(mime: str, value: Any, kept: Any) -> None:
-    output = {"output_type": "display_data", "data": {mime: value}, "metadata": {"x": 1}}
-    (found,) = notebook_outputs([output], execution_count=1)
-    assert found["data"] == ({} if kept is None else {mime: kept})
-    left_out = {"kernel_agent": {"left_out": [mime]}} if kept is None else {}
-    assert found["metadata"] == left_out

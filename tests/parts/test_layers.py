@@ -39,8 +39,8 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "inputs",
         "background",
     ],
-    "pure": ["formats", "context", "budget", "notebook", "config", "kinds", "text"],
-    "words": ["records", "errors", "private"],
+    "pure": ["formats", "context", "budget", "notebook", "config", "kinds", "pictures", "text"],
+    "words": ["records", "errors", "private", "beneath"],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.
 HEAVY = {"openai", "pandas", "numpy", "IPython", "matplotlib", "nbformat", "jupyter_client", "zmq"}

@@ -206,4 +206,5 @@ def test_a_figure_is_shown_only_if_it_is_one(monkeypatch):
     display_figure(
         {"output_type": "display_data", "data": {"image/png": PNG, "text/html": "<script>"}}
     )
-    assert published == [{"image/png": PNG, "text/plain": "[figure]"}]
+    assert [list(bundle) for bundle in published] == [["image/png", "text/plain"]]
+    assert published[0]["image/png"] != PNG  # it was encoded anew

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
 
-from kernel_agent import Budget, ScriptedModel, Session, tool
+from kernel_agent import Budget, ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, SandboxError, TraceError, UsageError
 from kernel_agent.records import Event, ExitStatus, Notice, Output, ReplyText, RunStart, RunStop
 from kernel_agent.trace import read_trace
@@ -228,6 +229,86 @@ def test_each_line_of_the_trace_is_json_with_its_version(tmp_path: Path) -> None
         (1, "Step"),
         (1, "RunStop"),
     ]
+
+
+async def test_a_cell_that_the_guard_refuses_is_an_observation_and_does_not_run(
+    tmp_path: Path,
+) -> None:
+    replies = [
+        cell("open('made.txt', 'w').close()\nimport subprocess"),
+        cell("!touch made.txt"),
+        cell("n = 0\nwhile True:\n    n += 1"),
+        cell("import math\nfinal_answer(math.floor(n / 100))"),
+    ]
+    options = {"guard_imports": ["math"], "max_operations": 1000}
+    async with make(replies, tmp_path / "out", **options) as session:
+        run = await session.run("guarded")
+    shown = [step.observation.text for step in run.steps]
+    assert "GuardError: the import of subprocess is not allowed" in shown[0]
+    assert "allowed: math." in shown[0]
+    assert "shell command" in shown[1]
+    assert "GuardError: the cell did more than 1,000 operations" in shown[2]
+    assert "n += 1" in shown[2]  # the source is shown as it was written
+    assert (run.status, run.answer, run.files) == (ExitStatus.ANSWERED, 10, ())
+    # What was refused or ended is not done again by those who run the notebook.
+    assert run.notebook is not None
+    sources = [c.source for c in nbformat.read(run.notebook, 4).cells if c.cell_type == "code"]
+    assert [s for s in sources if "subprocess" in s or "touch" in s or "while True" in s] == []
+    start = read_trace(run.trace)[0]
+    assert isinstance(start, RunStart)
+    assert "Cells may import: math." in start.system_prompt
+    assert start.config["max_operations"] == 1000
+
+
+@pytest.mark.parametrize(
+    "options", [{"guard_imports": ["no module"]}, {"guard_imports": [""]}, {"max_operations": 0}]
+)
+def test_a_guard_that_makes_no_sense_is_one_line(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"module|at least 1"):
+        make([], tmp_path / "out", **options)
+
+
+async def test_a_cell_that_forges_trace_and_notebook_changes_neither(tmp_path: Path) -> None:
+    """Where the level does not hide the files, both are written from what the host recorded."""
+    forge = (
+        "import os\n"
+        "for name in ('trace.jsonl', 'run.ipynb'):\n"
+        "    if os.path.lexists(name): os.remove(name)\n"
+        "    os.symlink(os.path.abspath('../secret'), name)"
+    )
+    (tmp_path / "secret").write_text("SECRET")
+    told: list[Event] = []
+    replies = [cell("print('before')"), cell(forge), cell("final_answer(42)")]
+    async with make(replies, tmp_path / "out", on_event=told.append) as session:
+        run = await session.run("forge")
+        session._trace.restore()  # nothing is left to be done
+    assert (run.status, run.answer) == (ExitStatus.ANSWERED, 42)
+    assert len(read_trace(run.trace)) == 5
+    assert run.notebook is not None
+    assert not run.notebook.is_symlink()
+    assert "before" in run.notebook.read_text()
+    assert (tmp_path / "secret").read_text() == "SECRET"
+    if run.sandbox == "none":
+        assert any("written again" in e.text for e in told if isinstance(e, Notice))
+
+
+async def test_what_a_cell_leaves_in_the_folder_neither_hangs_nor_misleads_the_host(
+    tmp_path: Path,
+) -> None:
+    leave = (
+        "import os\n"
+        "os.mkfifo('pipe'); os.symlink('/etc/passwd', 'link'); os.symlink('.', 'loop')\n"
+        "open('line\\nbreak\\x1b[2J.txt', 'w').write('x')\n"
+        "open('huge.bin', 'wb').truncate(1 << 36)\n"
+        "os.makedirs('/'.join(['d'] * 60))\n"
+        "final_answer('done')"
+    )
+    async with make([cell(leave)], tmp_path / "out") as session:
+        run = await session.run("leave things")
+    assert run.status is ExitStatus.ANSWERED
+    assert run.files == ("huge.bin", "line\nbreak\x1b[2J.txt")
+    report = verify(run.notebook)
+    assert {"pipe", "link", "loop", "huge.bin"}.isdisjoint(report.left_out)
 
 
 async def test_a_folder_that_holds_a_session_is_not_mixed_with_another(tmp_path: Path) -> None:

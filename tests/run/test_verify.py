@@ -199,7 +199,7 @@ def test_what_is_not_a_notebook_is_one_line(
 
 
 def test_a_folder_is_not_a_notebook(tmp_path: Path) -> None:
-    with pytest.raises(NotebookError, match="is not a file"):
+    with pytest.raises(NotebookError, match="it is a folder"):
         verify(tmp_path)
 
 

@@ -90,7 +90,10 @@ def test_each_run_has_its_own_folder() -> None:
     ("old", "new", "verdict"),
     [
         ({"text/plain": "1"}, {"text/plain": "1", "text/html": "<b>1</b>"}, SAME),
-        ({"text/plain": "1", "text/html": "<b>1</b>"}, {"text/plain": "1"}, DIFFERENT),
+        ({"text/plain": "1", "text/html": "<b>1</b>"}, {"text/plain": "1"}, SAME),
+        ({"text/plain": "1", "text/html": "<table><td>1"}, {"text/plain": "1"}, DIFFERENT),
+        ({"text/plain": "1", "text/html": "<table><td>1"},
+         {"text/plain": "1", "text/html": "<table><td>2"}, DIFFERENT),
         ({"application/json": {"a": 1, "b": 2}}, {"application/json": {"b": 2, "a": 1}}, SAME),
         ({"application/json": {"a": 1}}, {"application/json": {"a": 2}}, DIFFERENT),
         ({"image/png": picture()}, {"image/png": picture() + "\n"}, SAME),
@@ -101,7 +104,7 @@ def test_each_run_has_its_own_folder() -> None:
         ({"image/png": picture()}, {"image/png": picture(size=(21, 10))}, DIFFERENT),
         ({"image/png": "broken"}, {"image/png": picture()}, DIFFERENT),
         ({"text/html": "<table id='T_a1b2c'></table><b>"},
-         {"text/html": "<table id='T_00fff'></table><b>"}, VOLATILE),
+         {"text/html": "<table id='T_00fff'></table><b>"}, SAME),
     ],
 )  # fmt: skip
 def test_displays_are_compared_by_type(old: Any, new: Any, verdict: Verdict) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -105,13 +107,68 @@ def test_a_missing_trace_and_an_unwritable_one_are_one_line(tmp_path: Path) -> N
 
 
 def test_a_full_disk_is_reported_and_what_was_written_stays(tmp_path: Path) -> None:
-    full = Path("/dev/full")
-    if not full.exists():
-        pytest.skip("this system has no /dev/full")
-    writer = TraceWriter(full)
-    with pytest.raises(TraceError, match="No space left"):
-        writer.append(records([])[0])
+    path, (record, *_) = tmp_path / "trace.jsonl", records([])
+    writer = TraceWriter(path)
+    writer.append(record)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, hard))
+    try:
+        with pytest.raises(TraceError, match="cannot write the trace"):
+            writer.append(record)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert read_trace(path) == (record,)
+    assert writer.records == [record]
     writer.close()
+
+
+def test_a_trace_that_was_changed_is_written_again_from_the_records(tmp_path: Path) -> None:
+    path, outside = tmp_path / "trace.jsonl", tmp_path / "outside"
+    outside.write_text("theirs")
+    written = records(["a", "b"])
+    writer = TraceWriter(path)
+    for record in written[:-1]:
+        writer.append(record)
+    assert not writer.restore()
+
+    def forge() -> None:
+        path.write_text(path.read_text().replace("a", "b"))
+
+    def append() -> None:
+        with path.open("a") as file:
+            file.write('{"$": "RunStop"}\n')
+
+    def link() -> None:
+        path.unlink()
+        path.symlink_to(outside)
+
+    def exchange() -> None:
+        copy = path.read_bytes()
+        path.unlink()
+        path.write_bytes(copy)
+
+    for change in (forge, append, link, exchange, path.unlink):
+        change()
+        assert writer.restore()
+        assert not writer.restore()
+        assert read_trace(path) == tuple(written[:-1])
+    writer.append(written[-1])
+    assert read_trace(path) == tuple(written)
+    assert outside.read_text() == "theirs"
+    writer.close()
+
+
+@pytest.mark.parametrize("thing", ["link", "pipe"])
+def test_what_is_no_regular_file_is_neither_written_nor_read(tmp_path: Path, thing: str) -> None:
+    path = tmp_path / "trace.jsonl"
+    if thing == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/etc/hostname")
+    with pytest.raises(TraceError, match="it is"):
+        TraceWriter(path)
+    with pytest.raises(TraceError, match="it is"):
+        read_trace(path)
 
 
 def test_following_yields_records_as_they_come_and_ends_with_the_run(tmp_path: Path) -> None:

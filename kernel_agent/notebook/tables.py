@@ -1,0 +1,153 @@
+"""Tables: data from a kernel in, HTML that we wrote out. Pure.
+
+A table leaves the kernel as JSON (``table_texts`` in :mod:`kernel_agent.inside.display`): the texts
+of its index, columns and cells, those in view only. Nothing in it is believed but that it is text;
+what does not fit together is no table. The HTML looks like that of pandas, so that notebooks with
+either of them compare.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from kernel_agent.text import plain
+
+MAX_CELLS = 100_000
+MAX_LEVELS = 20
+MAX_CHARS = 2_000  # of one cell
+GAP = "..."
+
+Levels = list[list[str]]
+
+
+def rendered(described: Any) -> str | None:
+    """Return the HTML of a table as the kernel described it; None when it is none.
+
+    Parameters
+    ----------
+    described
+        ``columns`` and ``index``, each a list of levels, each a list of texts; ``cells``, a list of
+        columns of texts; ``column_names`` and ``index_names``, a text for each level;
+        ``row_gap`` and ``column_gap``, the place at which rows or columns are left out, or None;
+        ``shape``, the rows and columns of the whole table.
+    """
+    if not isinstance(described, Mapping):
+        return None
+    columns, index = _levels(described.get("columns")), _levels(described.get("index"))
+    cells = described.get("cells")
+    names: Any = described.get("column_names")
+    index_names: Any = described.get("index_names")
+    shape = described.get("shape")
+    if columns is None or index is None or not _is_table(cells, columns, index):
+        return None
+    if not _is_texts(names, len(columns)) or not _is_texts(index_names, len(index)):
+        return None
+    row_gap, column_gap = described.get("row_gap"), described.get("column_gap")
+    rows, width = len(index[0]), len(columns[0])
+    if not _is_place(row_gap, rows) or not _is_place(column_gap, width):
+        return None
+    body = [list(row) for row in zip(*cells, strict=True)] if cells else [[] for _ in range(rows)]
+    if row_gap is not None:
+        index = [[*level[:row_gap], GAP, *level[row_gap:]] for level in index]
+        body.insert(row_gap, [GAP] * width)
+    if column_gap is not None:
+        columns = [[*level[:column_gap], GAP, *level[column_gap:]] for level in columns]
+        body = [[*row[:column_gap], GAP, *row[column_gap:]] for row in body]
+    head = "".join(_head(columns, names, index_names))
+    lines = "".join(_rows(index, body))
+    table = (
+        f'<table border="1" class="dataframe">\n<thead>\n{head}</thead>\n'
+        f"<tbody>\n{lines}</tbody>\n</table>\n"
+    )
+    cut = row_gap is not None or column_gap is not None
+    return f"<div>\n{table}{_size(shape) if cut else ''}</div>"
+
+
+# --- what is a table -------------------------------------------------------------------------
+
+
+def _levels(value: Any) -> Levels | None:
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_LEVELS:
+        return None
+    length = len(value[0]) if isinstance(value[0], list) else -1
+    return value if all(_is_texts(level, length) for level in value) else None
+
+
+def _is_texts(value: Any, length: int) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == length
+        and all(isinstance(item, str) for item in value)
+    )
+
+
+def _is_table(cells: Any, columns: Levels, index: Levels) -> bool:
+    rows, width = len(index[0]), len(columns[0])
+    in_bounds = (rows + 1) * (width + 1) <= MAX_CELLS
+    return (
+        in_bounds
+        and isinstance(cells, list)
+        and len(cells) == width
+        and all(_is_texts(column, rows) for column in cells)
+    )
+
+
+def _is_place(value: Any, length: int) -> bool:
+    return value is None or (type(value) is int and 0 <= value <= length)
+
+
+# --- how it is written -----------------------------------------------------------------------
+
+
+def _head(columns: Levels, names: Sequence[str], index_names: Sequence[str]) -> Iterator[str]:
+    own_row = any(index_names)
+    for depth, name in enumerate(names):
+        spans = _spans(columns, depth)
+        blanks = "".join(_cell("th", "") for _ in index_names[1:])
+        title = f"{blanks}{_cell('th', name)}"
+        cells = "".join(_cell("th", text, colspan=span) for text, span in spans if span)
+        yield f"<tr>\n{title}{cells}</tr>\n"
+    if own_row:
+        cells = "".join(_cell("th", name) for name in index_names)
+        yield f"<tr>\n{cells}{_cell('th', '') * len(columns[0])}</tr>\n"
+
+
+def _rows(index: Levels, body: Sequence[Sequence[str]]) -> Iterator[str]:
+    levels = [_spans(index, depth) for depth in range(len(index))]
+    for number, row in enumerate(body):
+        heads = [level[number] for level in levels]
+        cells = [_cell("th", text, rowspan=span) for text, span in heads if span]
+        cells += [_cell("td", text) for text in row]
+        yield f"<tr>\n{''.join(cells)}</tr>\n"
+
+
+def _spans(levels: Levels, depth: int) -> list[tuple[str, int]]:
+    """Return each text of a level with how many places it covers; none where another does.
+
+    As in pandas, equal texts below equal ones are written once, but never in the last level.
+    """
+    level = levels[depth]
+    if depth == len(levels) - 1:
+        return [(text, 1) for text in level]
+    paths = zip(*levels[: depth + 1], strict=True)
+    spans: list[tuple[str, int]] = []
+    for path, run in groupby(paths):
+        length = len(list(run))
+        spans += [(path[-1], length), *[("", 0)] * (length - 1)]
+    return spans
+
+
+def _cell(tag: str, text: str, **spans: int) -> str:
+    shown = plain(text[:MAX_CHARS]) + ("…" if len(text) > MAX_CHARS else "")
+    attributes = "".join(f' {name}="{span}"' for name, span in spans.items() if span > 1)
+    return f"<{tag}{attributes}>{html.escape(shown)}</{tag}>\n"
+
+
+def _size(shape: Any) -> str:
+    match shape:
+        case [int(rows), int(columns)]:
+            return f"<p>{rows} rows × {columns} columns</p>\n"  # noqa: RUF001 - as pandas writes it
+    return ""

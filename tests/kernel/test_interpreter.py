@@ -1,0 +1,263 @@
+"""Cells in the interpreter of pure Python end as cells in a kernel do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+pytest.importorskip("pydantic_monty")
+
+from kernel_agent import ScriptedModel, Session, tool, verify
+from kernel_agent.errors import InputError, KernelDied, UsageError
+from kernel_agent.records import CellResult, ExitStatus, OutputDict
+from kernel_agent.sandbox.interpreter import (
+    LACKS,
+    LEVEL,
+    MAX_CHARS,
+    MODULES,
+    InterpreterSession,
+    probe,
+)
+
+
+def text(result: CellResult) -> str:
+    """What a cell has put out, as one text."""
+    return "".join(
+        o["text"] if o["output_type"] == "stream" else o["data"]["text/plain"]
+        for o in result.outputs
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "sales.csv").write_text("region,amount\nnorth,3\nsouth,4\n")
+    (tmp_path / "secret").write_text("SECRET")
+    return tmp_path
+
+
+def test_it_is_here_and_says_what_it_lacks() -> None:
+    assert probe().works
+    assert LEVEL.covered
+    assert LEVEL.not_covered
+    assert "numpy" in LACKS[0]
+
+
+async def test_state_lives_on_and_outputs_come_in_order(folder: Path) -> None:
+    seen: list[OutputDict] = []
+    async with InterpreterSession(cwd=folder) as kernel:
+        assert (await kernel.execute("x = 41")).outputs == ()
+        result = await kernel.execute("print('a')\nprint('b')\nx + 1", on_output=seen.append)
+        assert (result.status, text(result)) == ("ok", "a\nb\n42")
+        assert [o["output_type"] for o in result.outputs] == ["stream", "execute_result"]
+        assert "".join(o["text"] for o in seen[:-1]) == "a\nb\n"
+        assert text(await kernel.execute("outputs[2]")) == repr("a\nb\n42\n")
+        assert (await kernel.execute("x;")).outputs == ()
+        assert text(await kernel.execute("{'a': [1, 2.5, None]}")) == "{'a': [1, 2.5, None]}"
+        assert kernel.steps == 5
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "told"),
+    [
+        ("1 / 0", "ZeroDivisionError", "division by zero"),
+        ("def f(:", "SyntaxError", "Expected"),
+        ("import numpy", "ModuleNotFoundError", "numpy"),
+        ("def f():\n    yield 1", "NotImplementedError", "yield"),
+        ("%matplotlib inline", "SyntaxError", "Expected"),
+        ("!ls", "SyntaxError", "Expected"),
+        ("[0] * 10**9", "MemoryError", "limit"),
+        ("open('/etc/passwd').read()", "PermissionError", "passwd"),
+        ("open('secret').read()", "PermissionError", "secret"),
+        ("open('data/../secret').read()", "PermissionError", "secret"),
+        ("open('data/link').read()", "PermissionError", "link"),
+        ("open('data/new', 'w')", "PermissionError", "new"),
+        ("import os\nos.environ['HOME']", "", ""),
+        ("import os\nos.system('id')", "AttributeError", "system"),
+        ("import socket", "ModuleNotFoundError", "socket"),
+        ("import subprocess", "ModuleNotFoundError", "subprocess"),
+        ("().__class__.__subclasses__()", "", ""),
+        ("input()", "NameError", "input"),
+    ],
+)
+async def test_what_it_cannot_or_must_not_do_is_an_error_of_the_cell(
+    folder: Path, source: str, name: str, told: str
+) -> None:
+    (folder / "data" / "link").symlink_to(folder / "secret")
+    async with InterpreterSession(cwd=folder) as kernel:
+        result = await kernel.execute(source)
+        assert result.status == "error"
+        assert result.error is not None
+        assert name in result.error.ename
+        assert told in result.error.evalue
+        assert "SECRET" not in text(result)
+        assert (await kernel.execute("1 + 1")).ok
+
+
+async def test_dependencies_in_a_comment_install_nothing(folder: Path) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        source = '# /// script\n# dependencies = ["cowsay"]\n# ///\nimport cowsay'
+        result = await kernel.execute(source)
+    assert result.error is not None
+    assert result.error.ename == "ModuleNotFoundError"
+
+
+async def test_a_cell_that_takes_too_long_costs_its_own_variables_only(folder: Path) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        await kernel.execute("x = 1")
+        first = kernel.pid
+        result = await kernel.execute("x = 2\nprint('on')\nwhile True:\n    pass", timeout_s=0.5)
+        assert (result.status, result.seconds < 30) == ("timeout", True)
+        assert text(result).startswith("on\n")
+        assert "state before this cell" in text(result)
+        assert text(await kernel.execute("x")) == "1"
+        running = asyncio.ensure_future(kernel.execute("x = 3\nwhile True:\n    pass"))
+        await asyncio.sleep(0.2)
+        await kernel.interrupt()
+        assert (await running).status == "interrupted"
+        running = asyncio.ensure_future(kernel.execute("x = 4\nwhile True:\n    pass"))
+        await asyncio.sleep(0.2)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert text(await kernel.execute("x")) == "1"
+        last = kernel.pid
+        assert last not in (None, first)
+    for pid in (first, last):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+async def test_a_worker_that_dies_ends_the_session(folder: Path) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        running = asyncio.ensure_future(kernel.execute("while True:\n    pass"))
+        await asyncio.sleep(0.2)
+        os.kill(kernel.pid, 9)
+        result = await running
+        assert (result.status, kernel.alive) == ("dead", False)
+        with pytest.raises(KernelDied):
+            await kernel.execute("1")
+        await kernel.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
+async def test_a_worker_that_computes_does_not_outlive_a_host_that_was_killed(folder: Path) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        await kernel.execute("sum(range(10))", timeout_s=7)
+        soft, _hard = resource.prlimit(kernel.pid, resource.RLIMIT_CPU)
+        assert 7 <= soft <= 20
+        used = "for i in range(3_000_000):\n    pass"
+        assert (await kernel.execute(used, timeout_s=60)).ok
+        assert (await kernel.execute("1", timeout_s=100)).ok
+        assert resource.prlimit(kernel.pid, resource.RLIMIT_CPU)[0] >= 105
+        # What the limit does to a worker that computes:
+        pid = kernel.pid
+        running = asyncio.ensure_future(kernel.execute("while True:\n    pass", timeout_s=None))
+        await asyncio.sleep(0.1)
+        resource.prlimit(pid, resource.RLIMIT_CPU, (1, resource.RLIM_INFINITY))
+        assert (await running).status == "dead"
+
+
+async def test_a_flood_is_cut_and_counted(folder: Path) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        result = await kernel.execute("for i in range(300):\n    print('x' * 9_999)")
+        assert result.ok
+        assert MAX_CHARS <= len(text(result)) < MAX_CHARS + 200
+        assert "2,000,000 more characters" in text(result)
+        assert len(text(await kernel.execute("'y' * 5_000_000"))) == MAX_CHARS
+
+
+async def test_host_tools_are_called_as_plain_functions(folder: Path) -> None:
+    asked: list[Any] = []
+
+    async def answer(prompt: str) -> str:
+        request = json.loads(prompt.removeprefix("kernel-agent/1 "))
+        (call,) = request["calls"]
+        asked.append(call)
+        if call["args"] == ["bad"]:
+            result = {"ok": False, "type": "KeyError", "message": "no such thing"}
+        else:
+            result = {"ok": True, "value": {"got": call["args"]}}
+        return json.dumps({"id": request["id"], "results": [result]})
+
+    async with InterpreterSession(cwd=folder, tools=[{"name": "look"}]) as kernel:
+
+        async def run(source: str) -> CellResult:
+            return await kernel.execute(source, on_request=answer)
+
+        assert text(await run("[look(i)['got'] for i in range(2)]")) == "[[0], [1]]"
+        assert asked == [{"name": "look", "args": [i], "kwargs": {}} for i in range(2)]
+        caught = "try:\n    look('bad')\nexcept KeyError as e:\n    print('caught', e)"
+        assert "no such thing" in text(await run(caught))
+        failed = await run("look(object())")
+        assert failed.status == "error"
+        assert (await run("other()")).error.ename == "NameError"
+
+
+async def test_a_run_answers_from_a_file_and_its_notebook_re_runs_in_jupyter(
+    tmp_path: Path,
+) -> None:
+    table = tmp_path / "sales.csv"
+    table.write_text("region,amount\nnorth,3\nsouth,4\n")
+
+    @tool
+    def double(number: int) -> int:
+        """Double a number."""
+        return 2 * number
+
+    replies = [
+        "import csv\nrows = list(csv.DictReader(open('data/sales.csv')))\nrows",
+        "import pandas",
+        "final_answer(double(sum(int(r['amount']) for r in rows)))",
+    ]
+    replies = [f"Next.\n\n```python\n{source}\n```" for source in replies]
+    async with Session(
+        model=ScriptedModel(replies), sandbox="interpreter", data=[table], tools=[double],
+        out=tmp_path / "out",
+    ) as session:  # fmt: skip
+        run = await session.run("What are the sales, doubled?")
+        assert "interpreter" in session.sandbox_line
+    assert (run.status, run.answer, run.sandbox) == (ExitStatus.ANSWERED, 14, "interpreter")
+    assert "ModuleNotFoundError" in run.steps[1].observation.text
+    assert run.steps[2].result is not None
+    assert [call.name for call in run.steps[2].result.calls] == ["double"]
+    assert run.notebook is not None
+    nbformat.validate(nbformat.read(run.notebook, 4))
+    verdicts = {c.id: str(c.verdict) for c in verify(run.notebook).cells}
+    assert verdicts["run-1-step-01-code"] == "same"
+    assert verdicts["run-1-step-03-code"] == "same"
+    trace = run.trace.read_text()
+    assert "small interpreter of pure Python" in trace
+
+
+def test_what_it_cannot_do_is_said_before_anything_runs(tmp_path: Path) -> None:
+    import pandas as pd
+
+    table = tmp_path / "sales.parquet"
+    pd.DataFrame({"a": [1]}).to_parquet(table)
+
+    def start(**options: Any) -> None:
+        with Session(
+            model=ScriptedModel([]), sandbox="interpreter", out=tmp_path / "out", **options
+        ):
+            pass
+
+    with pytest.raises(InputError, match="reads text files only"):
+        start(data=[table])
+    with pytest.raises(UsageError, match="--max-operations does not work"):
+        start(max_operations=5)
+    assert not (tmp_path / "out").exists()
+
+
+async def test_the_modules_that_are_named_are_there(folder: Path) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        for module in MODULES:
+            assert (await kernel.execute(f"import {module}")).ok, module

