@@ -32,6 +32,7 @@ from kernel_agent.errors import InputError, KernelAgentError, SandboxError, Usag
 from kernel_agent.records import (
     Action,
     CellResult,
+    Changes,
     Code,
     DataFile,
     Event,
@@ -42,6 +43,8 @@ from kernel_agent.records import (
     Output,
     OutputDict,
     Reply,
+    ReplyText,
+    RequestOptions,
     RunStart,
     RunStop,
     Step,
@@ -50,6 +53,7 @@ from kernel_agent.records import (
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
+from kernel_agent.variables import merge
 from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
 
 if TYPE_CHECKING:
@@ -173,6 +177,7 @@ class Session:
         self._agent: Agent | None = None
         self._meter: Meter | None = None
         self._steps = 0
+        self._changes: Changes | None = None  # of variables, since the last run
         self._made_folder = False
         self._busy = False  # with a run
         self._stopping = False
@@ -340,6 +345,7 @@ class Session:
         if self._stopping:
             agent.stop()
         start = self._run_start(task, budget or self.budget)
+        self._changes = None
         try:
             stop = await agent.run(start, first_step=self._steps + 1)
         finally:
@@ -360,9 +366,12 @@ class Session:
         """
         await self._revive(self._on_event)
         self._steps += 1
-        return await self._run_cell(
+        result = await self._run_cell(
             code, self._steps, timeout_s=timeout_s or self.config.cell_seconds, on_output=None
         )
+        if not self._busy:  # in a run, the next step's report has it
+            self._changes = merge(self._changes, result.changes)
+        return result
 
     def stop(self) -> None:
         """End the current run as interrupted, at once. Safe from any thread or signal handler."""
@@ -382,6 +391,7 @@ class Session:
         if self._kernel is None or not self._kernel.alive:
             tell(Notice(text="The kernel was lost: a new one was started, all variables are gone."))
             await self._start_kernel()
+            self._changes = Changes(fresh=True)
 
     def _make_agent(self, budget: Budget, tell: Callable[[Event], None]) -> Agent:
         model, fmt, context, trace = self._model, self._format, self._context, self._trace
@@ -394,6 +404,13 @@ class Session:
 
         async def complete(messages: list[Message]) -> Reply:
             return await model.complete(messages, options, tell)
+
+        async def summarise(messages: list[Message]) -> Reply:
+            return await model.complete(messages, RequestOptions(), tell_notices)
+
+        def tell_notices(event: Event) -> None:
+            if not isinstance(event, ReplyText):  # a summary is no part of the run's story
+                tell(event)
 
         async def execute(action: Action, number: int) -> CellResult:
             if not isinstance(action, Code):
@@ -415,6 +432,8 @@ class Session:
             meter=meter,
             on_event=tell,
             observation_chars=self.config.observation_chars,
+            summarise=summarise if getattr(model, "writes_prose", False) else None,
+            names=frozenset(tool.name for tool in self.tools),
         )
 
     async def _run_cell(
@@ -454,6 +473,7 @@ class Session:
             ),
             versions=_versions(),
             config=self.config.public,
+            changes=self._changes,
         )
 
     def _export(self, tell: Callable[[Event], None]) -> Path | None:

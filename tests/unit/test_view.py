@@ -25,7 +25,7 @@ from kernel_agent.records import (
     Step,
     Usage,
 )
-from kernel_agent.view import PlainView, amount, progress
+from kernel_agent.view import PlainView, progress
 
 PNG = {"output_type": "display_data", "data": {"image/png": "iVBORw0"}, "metadata": {}}
 
@@ -141,15 +141,6 @@ def test_progress_names_each_cap():
     assert progress(budget, step=3, seconds=12, usage=usage) == (
         "step 3/30 · 12/900 s · 4,120/50,000 tokens · $0.0123/0.5 · Ctrl-C stops"
     )
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (13_400, "13.4 kB"), (2_000_000_000, "2 GB")],
-)
-def test_amounts_are_for_people(count, text):
-    """Three digits and a unit."""
-    assert amount(count) == text
 
 
 HOSTILE = "[red]not red[/red] \x1b]0;title\x07\x1b[2J\x1b[31mred\x1b[0m \x9b2J \ud800"
