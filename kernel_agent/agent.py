@@ -94,7 +94,8 @@ class Agent:
     on_event
         Told what happens, as it happens.
     observation_chars
-        Characters of an observation that the model is shown.
+        Characters of an observation that the model is shown at most; fewer where its window is
+        small.
     summarise
         Asks the model for plain text, for a summary; None for a model that cannot write one.
     names
@@ -304,11 +305,12 @@ class Agent:
             result = CellResult(status="ok", answer=Answer(text=text, value=action.answer))
         else:
             result = await self._execute(action, step.number)
+        max_chars = min(self._observation_chars, self._context.observation_chars)
         return dataclasses.replace(
             step,
             result=result,
             cell_seconds=time.monotonic() - began,
-            observation=observe(result, step=step.number, max_chars=self._observation_chars),
+            observation=observe(result, step=step.number, max_chars=max_chars),
         )
 
     def _judge(self, step: Step) -> Answer | None:

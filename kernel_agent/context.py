@@ -47,10 +47,12 @@ BYTES_PER_TOKEN = 3.5  # of UTF-8; on the careful side for English, code and Chi
 MESSAGE_TOKENS = 4  # a role and its marks
 IMAGE_TOKENS = 800  # about what endpoints charge for a 768-pixel picture
 RELIEF_TO = 0.5  # shorten down to this share of the allowance, so that it is done rarely
-CROWDED = 0.75  # above this share after masking, the oldest steps are summarised instead
+CROWDED = 0.75  # above this share after masking, masking is not enough
 KEEP_STEPS = 3  # the last steps stay as they are
+OBSERVATION_SHARE = 1 / 12  # of the allowance, for one observation: a stride is several steps
 SUMMARY_SHARE = 0.1  # of the allowance, for a summary
 NOTE_SHARE = 0.05  # of the allowance, for the list of variables
+MIN_OBSERVATION = 1000  # characters that a new observation may have, however small the window
 MIN_SHORTENED = 200  # characters that are left of an observation at least
 REPLY_TOKENS = 4096  # of a model's window that are left for its reply
 CALIBRATE_FROM = 2000  # tokens; below, what an endpoint adds to every request weighs too much
@@ -106,6 +108,11 @@ class Context:
     def tokens(self) -> int:
         """The estimated length of all messages, corrected by what the endpoint has counted."""
         return int(self._estimate * self._ratio)
+
+    @property
+    def observation_chars(self) -> int:
+        """How long one observation may be, in characters, for the conversation to hold several."""
+        return max(self._chars(OBSERVATION_SHARE), MIN_OBSERVATION)
 
     def messages(self) -> list[Message]:
         """Return the conversation so far."""
@@ -181,16 +188,22 @@ class Context:
         if self.tokens <= self.max_tokens:
             return None
         for keep in (KEEP_STEPS, 1):
-            masking = self._masking(keep)
-            rungs = [self._summarising(keep), masking, self._shortening()]
-            if masking and self._after(masking) <= CROWDED * self.max_tokens:
-                rungs.insert(0, masking)
-            for rung in rungs:
+            for rung in self._ladder(keep):
                 if rung is not None and (after := self._after(rung)) < self.tokens:
                     return dataclasses.replace(
                         rung, reason=reason, tokens_before=self.tokens, tokens_after=after
                     )
         return None
+
+    def _ladder(self, keep: int) -> tuple[Condensation | None, ...]:
+        """Return what can be done, the first that helps first."""
+        masking = self._masking(keep)
+        if masking and self._after(masking) <= CROWDED * self.max_tokens:
+            return (masking,)
+        old = sum(self._masked(entry).tokens for entry in self._old_steps(keep))
+        if old > self._target / 2:  # it is the many old steps, and not the last ones
+            return (self._summarising(keep), masking, self._shortening())
+        return (masking, self._shortening(), self._summarising(keep))
 
     @property
     def _target(self) -> float:
@@ -232,7 +245,7 @@ class Context:
         size = sum(len(text.encode("utf-8", "replace")) for text in texts)
         if not size:
             return None
-        room = 0.9 * self.max_tokens / self._ratio - (self._estimate - size / BYTES_PER_TOKEN)
+        room = self._target - (self._estimate - size / BYTES_PER_TOKEN)
         share = max(room, 0) * BYTES_PER_TOKEN / size  # of the text that may stay
         max_chars = max(int(share * sum(map(len, texts)) / len(left)), MIN_SHORTENED)
         made = self._condensation("shortened", left[0].number, left[-1].number)

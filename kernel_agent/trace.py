@@ -27,6 +27,9 @@ from kernel_agent.records import (
 )
 
 SCHEMA_VERSION = 2
+"""The newest version that is read. A line says which one it needs: 2 for a ``Condensation``, else
+1, so that an older program still reads every run whose conversation was not shortened."""
+
 FILE_NAME = "trace.jsonl"
 
 
@@ -54,7 +57,8 @@ class TraceWriter:
         TraceError
             The disk is full or gone. What was written before is kept.
         """
-        line = json.dumps({"v": SCHEMA_VERSION, **to_json(record)}, ensure_ascii=False)
+        version = 2 if isinstance(record, Condensation) else 1
+        line = json.dumps({"v": version, **to_json(record)}, ensure_ascii=False)
         data = line.encode("utf-8", "backslashreplace") + b"\n"
         try:
             self._file.write(data)

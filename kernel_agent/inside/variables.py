@@ -19,6 +19,7 @@ import re
 import sys
 import types
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ _NAME: Callable[[type], str] = type.__dict__["__name__"].__get__
 _MODULE: Callable[[type], Any] = type.__dict__["__module__"].__get__
 _MRO: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 _DICT: Callable[[type], Any] = type.__dict__["__dict__"].__get__
-_CONTAINERS = (list, tuple, set, frozenset)
+_CONTAINERS = (list, tuple, set, frozenset, deque)
 _IN_PLACE = frozenset({
     "append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add",
     "discard", "sort", "reverse", "fill", "resize", "itemset", "put", "partition", "byteswap",
@@ -221,6 +222,9 @@ class _Reader:
                 return value
             whole = hash(value) if len(value) < DEEP_BYTES else id(value)
             return (len(value), value[:SHORT], value[-SHORT:], whole)
+        if cls is bytearray:
+            self._buffers.append(memoryview(value))
+            return len(value)
         if cls is types.FunctionType:
             return ("function", hash(value.__code__))
         if issubclass(cls, type | types.ModuleType | types.BuiltinFunctionType):
@@ -287,11 +291,9 @@ class _Reader:
             return self._arrow(values)
         if issubclass(cls, list | tuple):
             return [self._column(value) for value in values]
-        found = [
-            self._column(part)
-            for name in _PARTS
-            if (part := getattr(values, name, None)) is not None and part is not values
-        ]
+        parts = [getattr(values, name, None) for name in _PARTS]
+        parts.append(getattr(getattr(values, "_dtype", None), "_categories", None))
+        found = [self._column(part) for part in parts if part is not None]
         return (_NAME(cls), found or id(values))
 
     def _arrow(self, values: Any) -> Any:

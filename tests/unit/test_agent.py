@@ -91,7 +91,7 @@ class Bench:
         stop = await self.agent.run(START)
         assert self.trace[0] is START
         assert self.trace[-1] is stop
-        assert [e for e in self.events if isinstance(e, RunStart | Step | RunStop)] == self.trace
+        assert [e for e in self.events if isinstance(e, Record)] == self.trace
         return stop
 
     @property
