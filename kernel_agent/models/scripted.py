@@ -57,8 +57,6 @@ class ScriptedModel:
         Whether it is sent pictures.
     keep_requests
         Keep what it was sent in :attr:`requests`. Off, so that a long run costs no memory.
-    writes_prose
-        Whether it is asked for summaries, too; its script must have replies for them.
 
     Examples
     --------
@@ -77,10 +75,8 @@ class ScriptedModel:
         prices: Prices | None = None,
         accepts_images: bool = False,
         keep_requests: bool = False,
-        writes_prose: bool = False,
     ) -> None:
         self.name = name
-        self.writes_prose = writes_prose
         self.accepts_images = accepts_images
         self.requests: list[tuple[Message, ...]] = []
         self._replies = iter(replies)

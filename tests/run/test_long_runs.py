@@ -10,6 +10,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from servers.openai_server import Behaviour, OpenAIServer, error, raw, text
 from typer.testing import CliRunner
 
 from kernel_agent import Budget, ScriptedModel, Session
@@ -19,7 +20,6 @@ from kernel_agent.context import BYTES_PER_TOKEN
 from kernel_agent.models.openai import OpenAIModel
 from kernel_agent.records import Condensation, ExitStatus, Message, Step
 from kernel_agent.trace import read_trace
-from servers.openai_server import Behaviour, OpenAIServer, error, raw, text
 
 FREE = Budget(max_steps=None, max_seconds=None)
 

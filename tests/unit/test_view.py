@@ -14,6 +14,7 @@ from kernel_agent.records import (
     Call,
     Calls,
     Code,
+    Condensation,
     DataFile,
     ExitStatus,
     Notice,
@@ -94,6 +95,26 @@ def test_a_run_reads_as_a_story():
         "",
         "answered · 1 step · 1.2 s · 1,200 tokens",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("masked", "what steps 3 to 9 showed became one line each"),
+        ("summarised", "steps 3 to 9 became a summary"),
+        ("shortened", "what steps 3 to 9 showed was cut to 200 characters each"),
+    ],
+)
+def test_a_shortened_conversation_is_said(kind, text):
+    """With what it was and became, and where the whole is."""
+    event = Condensation(
+        run_id="r", kind=kind, first=3, last=9, max_chars=200, reason="it had outgrown its "
+        "allowance", tokens_before=31_900, tokens_after=15_200,
+    )  # fmt: skip
+    assert story(event) == (
+        f"! The conversation was shortened: {text} (about 31,900 to 15,200 tokens; it had "
+        "outgrown its allowance). The whole is in the trace.\n"
+    )
 
 
 def test_a_step_from_a_trace_shows_what_led_to_it():
