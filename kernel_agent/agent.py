@@ -31,6 +31,7 @@ from kernel_agent.records import (
     Action,
     Answer,
     CellResult,
+    Condensation,
     Event,
     ExitStatus,
     Final,
@@ -46,6 +47,7 @@ from kernel_agent.records import (
     Usage,
     Visit,
 )
+from kernel_agent.summary import ask_again, check
 
 RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
 SAME_FAILURES = 3  # identical failures of an identical action that make a loop
@@ -93,9 +95,14 @@ class Agent:
     on_event
         Told what happens, as it happens.
     observation_chars
-        Characters of an observation that the model is shown.
+        Characters of an observation that the model is shown at most; fewer where its window is
+        small.
     visits
         What was asked of the network since the last time.
+    summarise
+        Asks the model for plain text, for a summary; None for a model that cannot write one.
+    names
+        What cells can use without defining it, beside the variables: the host tools.
     """
 
     def __init__(
@@ -110,6 +117,8 @@ class Agent:
         on_event: Callable[[Event], None],
         observation_chars: int = 8000,
         visits: Callable[[], tuple[Visit, ...]] = tuple,
+        summarise: Complete | None = None,
+        names: frozenset[str] = frozenset(),
     ) -> None:
         self._complete = complete
         self._execute = execute
@@ -120,8 +129,10 @@ class Agent:
         self._on_event = on_event
         self._observation_chars = observation_chars
         self._visits = visits
+        self._summarise = summarise
+        self._names = names
         self._failures: Counter[tuple[str, str]] = Counter()
-        self._thinking: asyncio.Task[Reply] | None = None
+        self._thinking: asyncio.Future[Reply] | None = None
         self._stopped = False
         self.steps: list[Step] = []
 
@@ -176,7 +187,7 @@ class Agent:
     async def _step(self, run_id: str, number: int) -> Answer | None:
         """Take one turn: decide, act, observe, record. Return the answer if it was given."""
         began = time.monotonic()
-        action, reply, retries, usage = await self._decide()
+        action, reply, retries, usage = await self._decide(run_id)
         thought = time.monotonic()
         self._check_stopped()
         step = Step(
@@ -198,12 +209,12 @@ class Agent:
         self._record(step)
         return self._judge(step)
 
-    async def _decide(self) -> tuple[Action | None, Reply, tuple[Retry, ...], Usage]:
+    async def _decide(self, run_id: str) -> tuple[Action | None, Reply, tuple[Retry, ...], Usage]:
         """Ask for the next action; ask again for its form when it cannot be read."""
         retries: tuple[Retry, ...] = ()
         usage = Usage()
         while True:
-            reply = await self._ask([*self._context.messages(), *_re_ask(retries)])
+            reply = await self._ask_within_limits(run_id, _re_ask(retries))
             usage += reply.usage
             try:
                 return self._format.parse(reply), reply, retries, usage
@@ -214,10 +225,69 @@ class Agent:
                 self._on_event(Notice(text=f"The reply could not be read ({error}); asking again."))
                 self._meter.check()
 
-    async def _ask(self, messages: list[Message]) -> Reply:
+    async def _ask_within_limits(self, run_id: str, beside: list[Message]) -> Reply:
+        """Ask for a reply; shorten the conversation before, and when the model accepts less."""
+        await self._make_room(run_id, "it had outgrown its allowance")
+        while True:
+            try:
+                reply = await self._ask([*self._context.messages(), *beside], self._complete)
+            except ContextLengthError as error:
+                self._context.refused(
+                    limit_tokens=error.limit_tokens, used_tokens=error.used_tokens
+                )
+                if not await self._make_room(run_id, "it was too long for the model"):
+                    raise
+                continue
+            if not beside:
+                self._context.calibrate(reply.usage)
+            return reply
+
+    async def _make_room(self, run_id: str, reason: str) -> bool:
+        """Shorten the conversation until it fits; say whether it became shorter."""
+        shorter = False
+        while (planned := self._context.relief(reason)) is not None:
+            if planned.kind == "summarised" and self._summarise is not None:
+                planned = await self._summary(planned, self._summarise)
+            self._record(dataclasses.replace(planned, run_id=run_id, time=now()))
+            shorter = True
+        return shorter
+
+    async def _summary(self, planned: Condensation, ask: Complete) -> Condensation:
+        """Let the model write the summary; by rules it stays when it cannot.
+
+        What names a variable that does not exist is asked for again once, and then dropped.
+        """
+        messages = self._context.summary_request(planned.last)
+        told = messages[-1].content
+        usage = Usage()
+        for is_last in (False, True):
+            self._meter.check()
+            try:
+                reply = await self._ask(messages, ask)
+            except ModelError as error:
+                self._on_event(Notice(text=f"The model wrote no summary ({error})."))
+                return dataclasses.replace(planned, usage=usage)
+            usage += reply.usage
+            checked = check(
+                reply.content,
+                names=self._context.variables.names | self._names,
+                told=told,
+                max_chars=self._context.summary_chars,
+            )
+            if is_last or not checked.unknown:
+                break
+            said = Message(role="assistant", content=reply.content[:RE_ASK_CHARS])
+            messages = [*messages, said, ask_again(checked.unknown)]
+        if not checked.text:
+            return dataclasses.replace(planned, usage=usage, dropped=checked.dropped)
+        return dataclasses.replace(
+            planned, text=checked.text, by="model", dropped=checked.dropped, usage=usage
+        )
+
+    async def _ask(self, messages: list[Message], ask: Complete) -> Reply:
         """Call the model within the time that is left, and charge what it used."""
         self._check_stopped()
-        self._thinking = asyncio.create_task(self._complete_shrinking(messages))
+        self._thinking = asyncio.ensure_future(ask(messages))
         try:
             async with asyncio.timeout(self._meter.seconds_left):
                 reply = await self._thinking
@@ -231,17 +301,6 @@ class Agent:
         self._meter.charge(reply.usage)
         return reply
 
-    async def _complete_shrinking(self, messages: list[Message]) -> Reply:
-        """Call the model; when the conversation is too long for it, shorten and try again."""
-        try:
-            return await self._complete(messages)
-        except ContextLengthError:
-            asked_beside = messages[len(self._context.messages()) :]
-            if not self._context.shrink():
-                raise
-            self._on_event(Notice(text="The conversation was too long for the model: shortened."))
-            return await self._complete_shrinking([*self._context.messages(), *asked_beside])
-
     async def _act(self, step: Step, action: Action) -> Step:
         """Carry out the action and look at what came of it."""
         self._on_event(Acting(number=step.number, action=action))
@@ -251,11 +310,12 @@ class Agent:
             result = CellResult(status="ok", answer=Answer(text=text, value=action.answer))
         else:
             result = await self._execute(action, step.number)
+        max_chars = min(self._observation_chars, self._context.observation_chars)
         return dataclasses.replace(
             step,
             result=result,
             cell_seconds=time.monotonic() - began,
-            observation=observe(result, step=step.number, max_chars=self._observation_chars),
+            observation=observe(result, step=step.number, max_chars=max_chars),
         )
 
     def _judge(self, step: Step) -> Answer | None:

@@ -34,6 +34,7 @@ from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
     CellResult,
+    Changes,
     Code,
     DataFile,
     Event,
@@ -44,6 +45,8 @@ from kernel_agent.records import (
     Output,
     OutputDict,
     Reply,
+    ReplyText,
+    RequestOptions,
     RunStart,
     RunStop,
     Step,
@@ -58,6 +61,7 @@ from kernel_agent.sandbox.levels import Level
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
+from kernel_agent.variables import merge
 from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME, files_made, new_folder
 
 if TYPE_CHECKING:
@@ -204,6 +208,7 @@ class Session:
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._steps = 0
+        self._changes: Changes | None = None  # of variables, since the last run
         self._made_folder = False
         self._busy = False  # with a run
         self._stopping = False
@@ -464,6 +469,7 @@ class Session:
         start = self._run_start(task, budget or self.budget)
         if isinstance(agent, Pipeline):
             start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
+        self._changes = None
         try:
             stop = await agent.run(start, first_step=self._steps + 1)
         finally:
@@ -484,9 +490,12 @@ class Session:
         """
         await self._revive(self._on_event)
         self._steps += 1
-        return await self._run_cell(
+        result = await self._run_cell(
             code, self._steps, timeout_s=timeout_s or self.config.cell_seconds, on_output=None
         )
+        if not self._busy:  # in a run, the next step's report has it
+            self._changes = merge(self._changes, result.changes)
+        return result
 
     def stop(self) -> None:
         """End the current run as interrupted, at once. Safe from any thread or signal handler."""
@@ -506,6 +515,7 @@ class Session:
         if self._kernel is None or not self._kernel.alive:
             tell(Notice(text="The kernel was lost: a new one was started, all variables are gone."))
             await self._start_kernel()
+            self._changes = Changes(fresh=True)
 
     def _make_agent(self, budget: Budget, tell: Callable[[Event], None]) -> Agent:
         model, fmt, context, trace = self._model, self._format, self._context, self._trace
@@ -519,6 +529,13 @@ class Session:
         async def complete(messages: list[Message]) -> Reply:
             return await model.complete(messages, options, tell)
 
+        async def summarise(messages: list[Message]) -> Reply:
+            return await model.complete(messages, RequestOptions(), tell_notices)
+
+        def tell_notices(event: Event) -> None:
+            if not isinstance(event, ReplyText):  # a summary is no part of the run's story
+                tell(event)
+
         execute = self._executing(meter, tell)
 
         return Agent(
@@ -531,6 +548,8 @@ class Session:
             on_event=tell,
             observation_chars=self.config.observation_chars,
             visits=self._proxy.take_visits if self._proxy else tuple,
+            summarise=summarise if getattr(model, "writes_prose", False) else None,
+            names=frozenset(tool.name for tool in self.tools),
         )
 
     def _make_pipeline(
@@ -617,6 +636,7 @@ class Session:
             system_prompt=self._system_prompt(),
             versions=_versions(),
             config=self.config.public,
+            changes=self._changes,
         )
 
     def _export(self, tell: Callable[[Event], None]) -> Path | None:

@@ -25,6 +25,7 @@ from kernel_agent.records import (
     Action,
     Calls,
     Code,
+    Condensation,
     Event,
     ExitStatus,
     Notice,
@@ -35,7 +36,7 @@ from kernel_agent.records import (
     Usage,
     Visit,
 )
-from kernel_agent.text import one_line, plain
+from kernel_agent.text import one_line, plain, size_text
 
 if TYPE_CHECKING:
     from kernel_agent.session import Run, Session
@@ -178,6 +179,8 @@ class Story:
         if isinstance(event, RunStop):
             self._acting = None
             return _stop_blocks(event)
+        if isinstance(event, Condensation):
+            return _some("notice", _condensed(event))
         return _some("notice", event.text) if isinstance(event, Notice) else ()
 
     def _news(self, header: tuple[Block, ...]) -> tuple[Block, ...]:
@@ -192,7 +195,7 @@ def _some(kind: Kind, text: str) -> tuple[Block, ...]:
 
 
 def _start_blocks(start: RunStart) -> tuple[Block, ...]:
-    data = ", ".join(f"{f.path} ({f.kind}, {amount(f.bytes)})" for f in start.data)
+    data = ", ".join(f"{f.path} ({f.kind}, {size_text(f.bytes)})" for f in start.data)
     return (
         *_some("task", start.task),
         *_some("fact", f"Model: {one_line(start.model)}"),
@@ -215,6 +218,21 @@ def _action_blocks(number: int, action: Action | None) -> tuple[Block, ...]:
         calls = (f"{c.name}({_arguments(c.arguments)})" for c in action.calls)
         return (*shown, *_some("code", "\n".join(calls)))
     return shown
+
+
+def _condensed(event: Condensation) -> str:
+    steps = f"step {event.last}" if event.first == event.last else (
+        f"steps {event.first} to {event.last}"
+    )  # fmt: skip
+    what = {
+        "masked": f"what {steps} showed became one line each",
+        "summarised": f"{steps} became a summary",
+        "shortened": f"what {steps} showed was cut to {event.max_chars:,} characters each",
+    }[event.kind]
+    return (
+        f"The conversation was shortened: {what} (about {event.tokens_before:,} to "
+        f"{event.tokens_after:,} tokens; {event.reason}). The whole is in the trace."
+    )
 
 
 def _arguments(arguments: Mapping[str, Any]) -> str:
@@ -256,7 +274,7 @@ def _network(visits: Iterable[Visit]) -> Iterator[Block]:
 
 def _asked(visit: Visit) -> str:
     times = f"{visit.requests} {'request' if visit.requests == 1 else 'requests'}"
-    moved = f", {amount(visit.sent)} out, {amount(visit.received)} in"
+    moved = f", {size_text(visit.sent)} out, {size_text(visit.received)} in"
     return times + moved if visit.allowed else times
 
 
@@ -306,22 +324,6 @@ def paths(run: Run) -> tuple[Block, ...]:
         *_some("end", f"Trace:    {run.trace}"),
         *(_some("end", f"Files:    {one_line(made, 1000)} (in {folder})") if made else ()),
     )
-
-
-def amount(count: int) -> str:
-    """Return a number of bytes for a person.
-
-    Examples
-    --------
-    >>> amount(13_400)
-    '13.4 kB'
-    """
-    size = float(count)
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} GB"
 
 
 # --- plain lines -------------------------------------------------------------------------------

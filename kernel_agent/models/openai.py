@@ -22,9 +22,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from kernel_agent.errors import ModelError, UsageError
+from kernel_agent.errors import ContextLengthError, ModelError, UsageError
 from kernel_agent.models.endpoint import Endpoint
-from kernel_agent.models.failures import EndpointError
+from kernel_agent.models.failures import EndpointError, context_limit
 from kernel_agent.models.replies import ReplyReader
 from kernel_agent.models.usage import Prices, usage_of
 from kernel_agent.models.wire import MessageCache, request_body, request_options
@@ -83,6 +83,9 @@ class OpenAIModel:
     >>> model.accepts_images
     False
     """
+
+    writes_prose = True
+    """It can be asked for a summary."""
 
     def __init__(
         self,
@@ -230,7 +233,16 @@ class OpenAIModel:
     def _last(self, error: EndpointError, tries: int) -> ModelError:
         times = f", {tries} times" if tries > 1 else ""
         told = self.endpoint.tell(error.what)
-        return error.kind(f"{told}{times}: {error.advice}", status_code=error.status)
+        message = f"{told}{times}: {error.advice}"
+        if error.kind is ContextLengthError:
+            limit_tokens, used_tokens = context_limit(error.details)
+            return ContextLengthError(
+                message,
+                status_code=error.status,
+                limit_tokens=limit_tokens,
+                used_tokens=used_tokens,
+            )
+        return error.kind(message, status_code=error.status)
 
 
 async def _read(chunks: AsyncGenerator[bytes, None], reader: ReplyReader) -> None:

@@ -39,7 +39,18 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "inputs",
         "background",
     ],
-    "pure": ["formats", "context", "budget", "notebook", "config", "kinds", "pictures", "text"],
+    "pure": [
+        "formats",
+        "context",
+        "summary",
+        "variables",
+        "budget",
+        "notebook",
+        "config",
+        "kinds",
+        "pictures",
+        "text",
+    ],
     "words": ["records", "errors", "private", "beneath"],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.
