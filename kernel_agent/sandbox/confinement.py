@@ -94,6 +94,21 @@ def limits(asked: Limits, *, others: int = 0) -> list[str]:
     return [word for name, value in values.items() for word in ("limit", name, str(value))]
 
 
+def control_group(grant: Grant) -> Cgroup | None:
+    """Make a control group for this kernel, where there is a place for one."""
+    return Cgroup.make(group_name(grant), grant.limits)
+
+
+def planned(grant: Grant) -> tuple[str, ...]:
+    """Return where that group will be, or would."""
+    return Cgroup.planned(group_name(grant), grant.limits).paths
+
+
+def group_name(grant: Grant) -> str:
+    """Return the name of this kernel's control group: it tells whose kernel it is."""
+    return f"kernel-agent-{grant.sockets.parent.name}"
+
+
 def joined(cgroup: Cgroup | None) -> list[str]:
     """Move into the control group, if there is one."""
     return [word for path in (cgroup.paths if cgroup else ()) for word in ("join", path)]

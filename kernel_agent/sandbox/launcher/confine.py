@@ -95,10 +95,12 @@ def die_with(parent: str) -> None:
         os._exit(FAILED)
 
 
-def adopt() -> None:
-    """Become the parent of orphaned descendants, and end them all when asked to end."""
+def adopt(parent: str) -> None:
+    """Become the parent of orphaned descendants, and end them all when ``parent`` ends."""
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0))
+    if os.getppid() != int(parent):
+        os._exit(FAILED)
 
 
 def fork() -> None:

@@ -133,12 +133,25 @@ def sweep(folder: str) -> None:
             found = entry.stat(follow_symlinks=False)
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
                 continue
-            with open(f"{entry.path}/{RECORD}") as file:
-                pid, start = json.load(file)["host"]
+            pid, start = host_of(entry)
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if born(int(pid)) != start:
+        if born(pid) != start:
             remove(entry.path)
+
+
+def host_of(entry: os.DirEntry[str]) -> tuple[int, str]:
+    """Return the process that a private directory belongs to, and when it started.
+
+    A host that was killed before it wrote that down is known by the directory's name only.
+    """
+    try:
+        with open(f"{entry.path}/{RECORD}") as file:
+            pid, start = json.load(file)["host"]
+            return int(pid), str(start)
+    except FileNotFoundError:
+        pid = int(entry.name.split("-")[1])
+        return pid, born(pid) or "gone"
 
 
 def main(host: int, folders: list[str]) -> None:
