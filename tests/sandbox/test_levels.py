@@ -35,7 +35,7 @@ def said(result: CellResult) -> str:
 
 async def test_the_tools_of_an_analyst_work(tmp_path: Path, level: str) -> None:
     cells = {
-        "import threading as t; n = t.Thread(target=print, args=('x',)); n.start(); n.join()": "x\n",
+        "import threading as t; n = t.Thread(target=print, args='x'); n.start(); n.join()": "x\n",
         "import subprocess; subprocess.check_output('echo y', shell=True)": "b'y\\n'",
         "!echo z": "z\n",
         "import pandas, matplotlib.pyplot as p; p.plot([1]); p.savefig('p.png'); p.close(); 1": "1",
