@@ -303,10 +303,10 @@ async def test_a_kernel_that_cannot_start_says_why(tmp_path: Path) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho the disk is on fire >&2\nexit 7\n")
     broken.chmod(0o755)
-    before = set(Path(tempfile.gettempdir()).glob("ka-*"))
+    before = set(Path(tempfile.gettempdir()).glob(f"ka-{os.getpid()}-*"))
     with pytest.raises(KernelStartError, match=r"exit code 7(.|\n)*disk is on fire"):
         await KernelSession(cwd=tmp_path, python=str(broken)).start()
-    assert set(Path(tempfile.gettempdir()).glob("ka-*")) <= before
+    assert set(Path(tempfile.gettempdir()).glob(f"ka-{os.getpid()}-*")) <= before
 
 
 async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path) -> None:

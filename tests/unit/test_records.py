@@ -133,6 +133,7 @@ def test_every_ending_has_the_documented_exit_code() -> None:
         "loop_detected": 3,
         "model_error": 4,
         "kernel_lost": 5,
+        "cell_failed": 1,
         "denied": 6,
         "interrupted": 130,
     }
