@@ -77,7 +77,7 @@ def _own_groups() -> dict[str, str]:
     groups = {}
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        groups |= {name: path for name in controllers.split(",")}
+        groups |= dict.fromkeys(controllers.split(","), path)
     return groups
 
 

@@ -17,6 +17,8 @@ MODULES = {
     "bubblewrap": "kernel_agent.sandbox.bubblewrap",
     "namespaces": "kernel_agent.sandbox.namespaces",
     "landlock": "kernel_agent.sandbox.landlock",
+    "container": "kernel_agent.sandbox.container",
+    "gvisor": "kernel_agent.sandbox.gvisor",
     "none": "kernel_agent.sandbox.none",
 }
 """All levels by name; `auto` tries from the top those that say that it may."""
@@ -33,7 +35,7 @@ def mechanism(name: str) -> Mechanism:
     if name not in MODULES:
         known = ", ".join(["auto", *MODULES])
         raise SandboxError(f"there is no sandbox level {name!r}: choose among {known}")
-    return cast(Mechanism, import_module(MODULES[name]))
+    return cast("Mechanism", import_module(MODULES[name]))
 
 
 @cache

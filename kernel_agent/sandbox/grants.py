@@ -107,8 +107,10 @@ def writable_folder(folder: Path) -> Path:
     real = Path(os.path.realpath(folder))
     home = Path(os.path.realpath(Path("~").expanduser()))
     kept = [*map(Path, _NEVER), home]
-    if any(own.is_relative_to(real) for own in kept) or real.parent == Path("/home") or any(
-        real.is_relative_to(top) for top in _NEVER_BELOW
+    if (
+        any(own.is_relative_to(real) for own in kept)
+        or real.parent == Path("/home")
+        or any(real.is_relative_to(top) for top in _NEVER_BELOW)
     ):
         raise SandboxError(
             f"a sandboxed kernel may write in the folder that it is started in, and {real} is not a "

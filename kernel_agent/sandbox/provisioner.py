@@ -78,8 +78,10 @@ class KernelAgentProvisioner(LocalProvisioner):
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
         environment = clean_environment(dict(launch.get("env") or os.environ))
         command = self._with_sockets(list(launch["cmd"]), directory)
-        grant = granted(self.grant, command, directory) if self.grant else derive(
-            cwd, command, directory
+        grant = (
+            granted(self.grant, command, directory)
+            if self.grant
+            else derive(cwd, command, directory)
         )
         if self.chosen.claims:
             self._plant = Plant(self.chosen, grant, environment, directory)
@@ -259,4 +261,3 @@ class KernelAgentProvisioner(LocalProvisioner):
         if launch is not None:
             warden.undo([list(action) for action in launch.undo])
             launch.close()
-

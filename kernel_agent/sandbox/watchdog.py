@@ -73,5 +73,3 @@ class Watchdog:
                 except OSError:  # gone meanwhile, or closed to us
                     continue
         return used / (1 << 20), files
-
-
