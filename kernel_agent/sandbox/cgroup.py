@@ -77,7 +77,7 @@ def _own_groups() -> dict[str, str]:
     groups = {}
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        groups |= dict.fromkeys(controllers.split(","), path)
+        groups |= {name: path for name in controllers.split(",")}
     return groups
 
 

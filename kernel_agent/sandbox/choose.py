@@ -35,7 +35,7 @@ def mechanism(name: str) -> Mechanism:
     if name not in MODULES:
         known = ", ".join(["auto", *MODULES])
         raise SandboxError(f"there is no sandbox level {name!r}: choose among {known}")
-    return cast("Mechanism", import_module(MODULES[name]))
+    return cast(Mechanism, import_module(MODULES[name]))
 
 
 @cache

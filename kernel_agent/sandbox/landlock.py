@@ -84,10 +84,4 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
 
 def _reachable(grant: Grant, uid: int) -> list[str]:
     """As root: a mount namespace in which the other user reaches what is granted."""
-    return [
-        "unshare",
-        str(0x20000),
-        "private",
-        *confine.lent(grant, uid),
-        *confine.uncovered(grant),
-    ]
+    return ["unshare", str(0x20000), "private", *confine.lent(grant, uid), *confine.uncovered(grant)]

@@ -78,10 +78,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
         environment = clean_environment(dict(launch.get("env") or os.environ))
         command = self._with_sockets(list(launch["cmd"]), directory)
-        grant = (
-            granted(self.grant, command, directory)
-            if self.grant
-            else derive(cwd, command, directory)
+        grant = granted(self.grant, command, directory) if self.grant else derive(
+            cwd, command, directory
         )
         if self.chosen.claims:
             self._plant = Plant(self.chosen, grant, environment, directory)
@@ -123,7 +121,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         self.cwd = kwargs["cwd"]
         self._record(self._directory, self._launch, process=self.pid)
         assert self._watchdog is not None
-        self._watchdog.start(self._exceeded)
+        self._watchdog.start(self.pid, self._exceeded)
         return self.connection_info
 
     async def send_signal(self, signum: int) -> None:
@@ -261,3 +259,4 @@ class KernelAgentProvisioner(LocalProvisioner):
         if launch is not None:
             warden.undo([list(action) for action in launch.undo])
             launch.close()
+

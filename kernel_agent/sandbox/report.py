@@ -93,9 +93,7 @@ def read_report(plant: Plant) -> dict[str, Any]:
         told = json.loads(_read(plant.report))
         holds = told["holds"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SandboxError(
-            f"the self-test of the sandbox ({name}) left no report: {error}"
-        ) from None
+        raise SandboxError(f"the self-test of the sandbox ({name}) left no report: {error}") from None
     try:
         plant.listener.accept()[0].close()
         holds = {**holds, "network": False}
@@ -103,9 +101,7 @@ def read_report(plant: Plant) -> dict[str, Any]:
         pass  # nobody came
     broken = [claim for claim in plant.level.claims if not holds.get(claim)]
     if broken:
-        raise SandboxError(
-            f"the sandbox ({name}) does not hold what it claims: {', '.join(broken)}"
-        )
+        raise SandboxError(f"the sandbox ({name}) does not hold what it claims: {', '.join(broken)}")
     return {"level": name, "holds": holds, "facts": told.get("facts", {})}
 
 

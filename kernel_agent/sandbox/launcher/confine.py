@@ -22,12 +22,7 @@ FAILED = 125  # the exit code when a step failed
 
 # linux/prctl.h
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = (
-    36,
-    38,
-    47,
-    4,
-)
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
 SECCOMP_MODE_FILTER = 2
 
 # linux/mount.h
@@ -213,9 +208,7 @@ def proc() -> None:
 
 def terminals() -> None:
     """Have pseudo-terminals of one's own, and none of the host's."""
-    mount(
-        "devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"
-    )
+    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
 
 
@@ -225,12 +218,7 @@ def hide(target: str) -> None:
         tmpfs(target, "0", "0555")
     else:
         mount("/dev/null", target, "", MS_BIND)
-        mount(
-            "none",
-            target,
-            "",
-            MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | found(target),
-        )
+        mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | found(target))
 
 
 def readonly(target: str) -> None:
@@ -255,7 +243,9 @@ def lend(path: str, uid: str, mine: str) -> None:
     """
     owner = os.stat(path)
     try:
-        users = user_namespace(f"{owner.st_uid} {uid} 1", f"{owner.st_gid} {uid} 1")
+        users = user_namespace(
+            f"{owner.st_uid} {uid} 1", f"{owner.st_gid} {uid} 1"
+        )
         tree = check(libc.syscall(OPEN_TREE, AT_FDCWD, os.fsencode(path), OPEN_TREE_CLONE))
         attributes = struct.pack("<QQQQ", MOUNT_ATTR_IDMAP, 0, 0, users)
         check(libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, len(attributes)))
