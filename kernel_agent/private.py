@@ -20,5 +20,5 @@ def private_directory() -> Path:
     made = tempfile.mkdtemp(prefix=PREFIX)
     if len(os.fsencode(os.path.realpath(made))) + len(f"/{SOCKETS}/s-10") > SOCKET_PATH_MAX:
         Path(made).rmdir()
-        made = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")  # noqa: S108 - made by mkdtemp
+        made = tempfile.mkdtemp(prefix=PREFIX, dir="/tmp")
     return Path(os.path.realpath(made))

@@ -53,7 +53,7 @@ def _places(limits: Limits, root: Path) -> Iterator[tuple[Path, dict[str, int | 
         ("pids", {"pids.max": limits.processes}),
     ):
         place = root / controller / mine.get(controller, "").lstrip("/")
-        wanted = {k: v for k, v in settings.items() if v is not None}
+        wanted: dict[str, int | str] = {k: v for k, v in settings.items() if v is not None}
         if controller in mine and wanted and os.access(place, os.W_OK):
             yield place, wanted
     if "memory" in mine or "" not in mine:
@@ -74,10 +74,10 @@ def _places(limits: Limits, root: Path) -> Iterator[tuple[Path, dict[str, int | 
 def _own_groups() -> dict[str, str]:
     """Return this process's group by controller; version 2's has the name ''."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
-    groups = {}
+    groups: dict[str, str] = {}
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        groups |= {name: path for name in controllers.split(",")}
+        groups |= dict.fromkeys(controllers.split(","), path)
     return groups
 
 

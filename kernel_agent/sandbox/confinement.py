@@ -72,7 +72,7 @@ def own_tasks() -> int:
         if entry.name.isdigit():
             try:
                 if entry.stat().st_uid == uid:
-                    count += len(os.listdir(f"{entry.path}/task"))
+                    count += sum(1 for _ in os.scandir(f"{entry.path}/task"))
             except OSError:
                 continue
     return count

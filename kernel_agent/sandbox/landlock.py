@@ -45,7 +45,7 @@ def probe() -> Probe:
         return Probe(
             works=False,
             reason="this Linux kernel has no Landlock",
-            advice="It came with Linux 5.13 and must be among the security modules (lsm=… at boot).",
+            advice="It came with Linux 5.13, and must be a security module (lsm= at boot).",
         )
     try:
         seccomp.program(seccomp.Filter())
@@ -84,4 +84,10 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
 
 def _reachable(grant: Grant, uid: int) -> list[str]:
     """As root: a mount namespace in which the other user reaches what is granted."""
-    return ["unshare", str(0x20000), "private", *confine.lent(grant, uid), *confine.uncovered(grant)]
+    return [
+        "unshare",
+        str(0x20000),
+        "private",
+        *confine.lent(grant, uid),
+        *confine.uncovered(grant),
+    ]

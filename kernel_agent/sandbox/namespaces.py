@@ -74,7 +74,17 @@ def _own_proc() -> bool:
 
 @cache
 def _try_once(more: tuple[str, ...]) -> str:
-    steps = [*_new_namespaces(), "private", "fork", *more, "terminals", "tmpfs", "/dev/shm", "4096", "1777"]
+    steps = [
+        *_new_namespaces(),
+        "private",
+        "fork",
+        *more,
+        "terminals",
+        "tmpfs",
+        "/dev/shm",
+        "4096",
+        "1777",
+    ]
     command = confine.through(confine.host_python(), steps, ["/usr/bin/true"])
     try:
         done = subprocess.run(  # noqa: S603 - our own command

@@ -78,8 +78,10 @@ class KernelAgentProvisioner(LocalProvisioner):
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
         environment = clean_environment(dict(launch.get("env") or os.environ))
         command = self._with_sockets(list(launch["cmd"]), directory)
-        grant = granted(self.grant, command, directory) if self.grant else derive(
-            cwd, command, directory
+        grant = (
+            granted(self.grant, command, directory)
+            if self.grant
+            else derive(cwd, command, directory)
         )
         if self.chosen.claims:
             self._plant = Plant(self.chosen, grant, environment, directory)
@@ -144,7 +146,7 @@ class KernelAgentProvisioner(LocalProvisioner):
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(self._launch.ended_by)
             deadline = time.monotonic() + PATIENCE_S
-            while self.process.poll() is None and time.monotonic() < deadline:
+            while self.process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.pgid:
@@ -157,7 +159,7 @@ class KernelAgentProvisioner(LocalProvisioner):
 
     async def wait(self) -> int | None:
         """Wait for the end, then undo what the start has done."""
-        while self.process is not None and self.process.poll() is None:
+        while self.process is not None and self.process.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         code = await super().wait()
         await asyncio.to_thread(self._undo)
@@ -259,4 +261,3 @@ class KernelAgentProvisioner(LocalProvisioner):
         if launch is not None:
             warden.undo([list(action) for action in launch.undo])
             launch.close()
-
