@@ -32,7 +32,6 @@ from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import at_home_in
-from kernel_agent.sandbox.launcher.confine import give_away
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.outer import CLEAN, ended, own_processes
 from kernel_agent.sandbox.tree import Tree, tree
@@ -109,8 +108,6 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
             "the sandbox level gvisor, started by root, needs a folder that was made for the kernel: "
             "start it as an ordinary user, or choose the level bubblewrap"
         )
-    if uid is not None:
-        _lend(grant, uid)
     bundle = grant.scratch
     cgroup = Cgroup.make(_with_its_own(grant.limits))
     written = specification(
@@ -124,7 +121,8 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     (bundle / "config.json").write_text(json.dumps(written))
     (bundle / "state").mkdir(mode=0o700)
     own = own_processes()
-    steps = [*own.begin, *confine.joined(cgroup), *own.rest]
+    given = _given(grant, uid) if uid is not None else []
+    steps = [*own.begin, *confine.joined(cgroup), *given, *own.rest]
     return Launch(
         command=confine.through(
             confine.host_python(),
@@ -254,17 +252,17 @@ def counts_memory(cgroup: Cgroup | None) -> bool:
     )
 
 
-def _lend(grant: Grant, uid: int) -> None:
+def _given(grant: Grant, uid: int) -> list[str]:
     """Give the folders to the user inside: the process that opens files does so as root.
 
-    An id-mapped mount would be no help here, and would let cells leave a set-uid program that
-    belongs to root.
+    An id-mapped mount (as other levels have) would be no help here, because that process has no
+    identity of its own in it.
     """
-    for folder in (grant.workspace, grant.sockets):
-        give_away(str(folder), uid)
     for path in grant.files:
         if path.is_file():
             os.chown(path, uid, uid, follow_symlinks=False)
+    folders = (grant.workspace, grant.sockets)
+    return [word for folder in folders for word in ("give", str(folder), str(uid))]
 
 
 @cache
