@@ -119,6 +119,8 @@ def supervise(child: int) -> None:
     """Wait for the child, reap orphans meanwhile, kill those that are left; never return."""
 
     def asked(_number: int, _frame: object) -> None:
+        # Once: it may be asked for by the end of the host and by whoever cleans up after it.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.kill(child, signal.SIGKILL)
 
     signal.signal(signal.SIGTERM, asked)
@@ -126,6 +128,7 @@ def supervise(child: int) -> None:
     ended, status = os.wait()
     while ended != child:
         ended, status = os.wait()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_children()
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
