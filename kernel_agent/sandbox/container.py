@@ -1,7 +1,8 @@
 """Level ``container``: a container by podman, without an image.
 
 Its root is a folder of mount points. The host's interpreter and packages are bound read-only, so
-nothing is downloaded and nothing has to be kept up to date. podman gives the namespaces, an empty set of capabilities, a read-only root and
+nothing is downloaded and nothing has to be kept up to date. podman gives the namespaces, an empty
+set of capabilities, a read-only root and
 limits; inside, the launcher adds Landlock and the system call filter of the other levels before the
 command runs. As root, the kernel's user is one that no other process has; an ordinary user needs
 podman's own set-uid helpers and a range of ids in ``/etc/subuid``.

@@ -345,7 +345,7 @@ async def test_it_all_holds_for_an_ordinary_user(
         [
             *("setpriv", "--reuid", str(user.pw_uid), "--regid", str(user.pw_gid)),
             *("--clear-groups", python, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            str(request.path),
+            *("-k", level, str(request.path)),
         ],
         env=environment,
         cwd=ROOT,
