@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
-from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import SETTINGS, SYSTEM, at_home_in, font_list
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 from kernel_agent.sandbox.seccomp import Filter
@@ -108,9 +107,13 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         *("--chdir", "/", "--clearenv"),
         *(w for item in at_home_in("/tmp", environment).items() for w in ("--setenv", *item)),
         "--",
-        *confine.through(grant.python, inner, command),
+        *(
+            confine.within(inner, command)
+            if str(confine.SCRIPT) in command
+            else confine.through(grant.python, inner, command)
+        ),
     ]
-    cgroup = Cgroup.make(grant.limits)
+    cgroup = confine.control_group(grant)
     steps = confine.joined(cgroup)
     if uid is not None:
         steps += ["unshare", str(0x20000), "private", *confine.lent(grant, uid)]

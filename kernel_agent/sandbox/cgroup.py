@@ -9,7 +9,6 @@ among the groups above this process. Linux: Documentation/admin-guide/cgroup-v1,
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,13 @@ class Cgroup:
     paths: tuple[str, ...]
 
     @classmethod
-    def make(cls, limits: Limits, root: Path = ROOT) -> Cgroup | None:
+    def planned(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup:
+        """Say where :meth:`make` will make it, so that it can be removed whatever happens."""
+        return cls(tuple(str(parent / name) for parent, _ in _places(limits, root)))
+
+    @classmethod
+    def make(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup | None:
         """Make one with these limits; None where there is no place for it."""
-        name = f"kernel-agent-{secrets.token_hex(6)}"
         made: list[str] = []
         for parent, settings in _places(limits, root):
             path = parent / name

@@ -14,7 +14,6 @@ from pathlib import Path
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox import seccomp
-from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 
@@ -60,11 +59,11 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     """Confine the command, and whatever it starts."""
     uid = confine.stand_in()
     own_tree = uid is not None and confine.may(confine.CAP_SYS_ADMIN)
-    cgroup = Cgroup.make(grant.limits)
+    cgroup = confine.control_group(grant)
     others = confine.own_tasks() if uid is None else 0
     steps = [
         *confine.joined(cgroup),
-        "adopt",
+        "adopt", str(os.getpid()),
         *(_reachable(grant, uid) if own_tree and uid is not None else []),
         "fork",
         "folder", str(grant.workspace),

@@ -19,7 +19,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from traitlets import Dict, Unicode
 
 from kernel_agent.private import SOCKETS, private_directory
 from kernel_agent.sandbox.choose import choose, mechanism
+from kernel_agent.sandbox.confinement import planned
 from kernel_agent.sandbox.environment import clean_environment
 from kernel_agent.sandbox.grants import derive, granted
 from kernel_agent.sandbox.launcher import warden
@@ -83,11 +84,12 @@ class KernelAgentProvisioner(LocalProvisioner):
             if self.grant
             else derive(cwd, command, directory)
         )
+        self._record(directory, [("empty", path) for path in planned(grant)])
+        standby.watch(directory)
         if self.chosen.claims:
             self._plant = Plant(self.chosen, grant, environment, directory)
         prepare = mechanism(self.chosen.name).prepare
         self._launch = prepared = prepare(grant, command, environment)
-        self._record(directory, prepared, process=None)
         self._watchdog = Watchdog(grant)
         launch |= {
             "cmd": list(prepared.command),
@@ -105,7 +107,6 @@ class KernelAgentProvisioner(LocalProvisioner):
         """
         assert self._directory is not None
         assert self._launch is not None
-        standby.watch(self._directory)
         with Path(kwargs["log_path"]).open("ab") as log:  # noqa: ASYNC230 - a small local file
             self.process = subprocess.Popen(  # noqa: ASYNC220, S603 - it is not waited for
                 cmd,
@@ -121,7 +122,8 @@ class KernelAgentProvisioner(LocalProvisioner):
             os.close(descriptor)
         self.pid = self.pgid = self.process.pid
         self.cwd = kwargs["cwd"]
-        self._record(self._directory, self._launch, process=self.pid)
+        end = ("end", str(self.pid), warden.born(self.pid), str(int(self._launch.ended_by)))
+        self._record(self._directory, [end, *self._launch.undo])
         assert self._watchdog is not None
         self._watchdog.start(self.pid, self._exceeded)
         return self.connection_info
@@ -239,12 +241,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         watched = {"JPY_PARENT_PID": str(os.getpid())}
         return {**environment, **(watched if self.chosen.name == "none" else {})}
 
-    def _record(self, directory: Path, launch: Launch, *, process: int | None) -> None:
+    def _record(self, directory: Path, undo: Sequence[tuple[str, ...]]) -> None:
         """Write what is to be undone where the warden finds it."""
-        undo = [list(action) for action in launch.undo]
-        if process is not None:
-            end = ["end", str(process), warden.born(process), str(int(launch.ended_by))]
-            undo.insert(0, end)
         record = {"host": [os.getpid(), warden.born(os.getpid())], "undo": undo}
         part = directory / f"{warden.RECORD}.part"
         part.write_text(json.dumps(record))

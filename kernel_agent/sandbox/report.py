@@ -75,8 +75,8 @@ class Plant:
 
 _INSIDE = (
     "PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "MPLCONFIGDIR", "IPYTHONDIR",
-    "JUPYTER_RUNTIME_DIR", "PYTHONDONTWRITEBYTECODE", "JPY_PARENT_PID", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
-    "http_proxy", "https_proxy", "no_proxy",
+    "JUPYTER_RUNTIME_DIR", "PYTHONDONTWRITEBYTECODE", "JPY_PARENT_PID",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
 
 
