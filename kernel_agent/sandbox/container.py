@@ -111,7 +111,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     if not confine.landlock_version():
         raise SandboxError("the sandbox level container needs Landlock (Linux 5.13)")
     uid = confine.stand_in()
-    name = f"kernel-agent-{secrets.token_hex(6)}"
+    name = confine.group_name(grant)
     folder = grant.scratch
     state = folder / "podman"
     state.mkdir(mode=0o700)

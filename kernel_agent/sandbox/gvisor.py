@@ -109,7 +109,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
             "kernel: start it as an ordinary user, or choose the level bubblewrap"
         )
     bundle = grant.scratch
-    cgroup = Cgroup.make(_with_its_own(grant.limits))
+    cgroup = Cgroup.make(confine.group_name(grant), _with_its_own(grant.limits))
     written = specification(
         tree(grant, bundle),
         user=uid or 0,

@@ -95,7 +95,7 @@ def end_naming(directory: str) -> None:
         found = [pid for pid in _processes() if _names(pid, directory)]
         for pid in found:
             try:
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, _signal.SIGKILL)
             except OSError:  # it has ended, or is not ours
                 continue
         if not found:
