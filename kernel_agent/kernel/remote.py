@@ -21,7 +21,8 @@ from kernel_agent.kernel.client import over
 from kernel_agent.kernel.session import KernelSession
 
 INSIDE = Path(__file__).resolve().parent.parent / "inside"
-MODULES = ("memory", "variables", "display", "host", "stream", "counting", "app", "adopt")  # in the order of their imports
+# In the order of their imports.
+MODULES = ("memory", "variables", "display", "host", "stream", "counting", "app", "adopt")
 SENT_MAX = 50_000_000  # bytes of inputs
 PIECE = 1_000_000
 SHUTDOWN_GRACE_S = 5.0

@@ -17,6 +17,8 @@ MODULES = {
     "bubblewrap": "kernel_agent.sandbox.bubblewrap",
     "namespaces": "kernel_agent.sandbox.namespaces",
     "landlock": "kernel_agent.sandbox.landlock",
+    "container": "kernel_agent.sandbox.container",
+    "gvisor": "kernel_agent.sandbox.gvisor",
     "interpreter": "kernel_agent.sandbox.interpreter",
     "remote": "kernel_agent.sandbox.remote",
     "none": "kernel_agent.sandbox.none",

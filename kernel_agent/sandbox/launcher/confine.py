@@ -125,6 +125,8 @@ def supervise(child: int) -> None:
     """Wait for the child, reap orphans meanwhile, kill those that are left; never return."""
 
     def asked(_number: int, _frame: object) -> None:
+        # Once: it may be asked for by the end of the host and by whoever cleans up after it.
+        _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
         os.kill(child, _signal.SIGKILL)
 
     _signal.signal(_signal.SIGTERM, asked)
@@ -132,6 +134,7 @@ def supervise(child: int) -> None:
     ended, status = os.wait()
     while ended != child:
         ended, status = os.wait()
+    _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
     end_children()
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
@@ -274,17 +277,17 @@ def lend(path: str, uid: str, mine: str) -> None:
         os.close(users)
     except OSError:
         if mine == "1":
-            give_away(path, int(uid))
+            give(path, uid)
 
 
-def give_away(path: str, uid: int) -> None:
+def give(path: str, uid: str) -> None:
     """Change the owner of a tree that holds only what its host has put there."""
-    os.chown(path, uid, uid)
+    os.chown(path, int(uid), int(uid))
     for entry in os.scandir(path):
         if entry.is_dir(follow_symlinks=False):
-            give_away(entry.path, uid)
+            give(entry.path, uid)
         else:
-            os.chown(entry.path, uid, uid, follow_symlinks=False)
+            os.chown(entry.path, int(uid), int(uid), follow_symlinks=False)
 
 
 def user_namespace(uids: str, gids: str) -> int:
@@ -354,7 +357,7 @@ def forward(proxy: str, port: str) -> None:
         listener.close()
         os.close(int(proxy))
         return
-    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    check(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
     os.set_inheritable(listener.fileno(), True)  # noqa: FBT003 - it takes no names
     script = f"{sys.argv[0].rpartition('/')[0]}/forward.py"
     arguments = [sys.executable, "-I", "-S", script, str(listener.fileno()), proxy]
@@ -425,6 +428,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "join": join, "unshare": unshare, "map": map_self, "die-with": die_with, "adopt": adopt,
     "fork": fork, "user": user, "powerless": powerless, "limit": limit, "private": private,
     "tmpfs": tmpfs, "proc": proc, "terminals": terminals, "hide": hide, "readonly": readonly,
+    "give": give,
     "lend": lend, "keep": keep, "cover": cover, "read": read, "write": write,
     "device": device, "loopback": loopback, "forward": forward,
     "landlock": landlock, "seccomp": seccomp, "folder": folder,

@@ -68,7 +68,10 @@ def _is_dead(pid: int) -> bool:
 
 
 def empty(cgroup: str) -> None:
-    """Kill everything in a control group, and remove it."""
+    """Kill everything in a control group and those below it, and remove them."""
+    for entry in os.scandir(cgroup) if os.path.isdir(cgroup) else ():
+        if entry.is_dir(follow_symlinks=False):
+            empty(entry.path)
     deadline = time.monotonic() + PATIENCE_S
     while os.path.isdir(cgroup) and time.monotonic() < deadline:
         try:
@@ -79,6 +82,40 @@ def empty(cgroup: str) -> None:
             os.rmdir(cgroup)
         except OSError:  # not empty yet, or gone already
             time.sleep(0.005)
+
+
+def end_naming(directory: str) -> None:
+    """Kill the processes that have a private directory in their command line.
+
+    A container runtime's own, which leave every group and are nobody's children any more when
+    whoever adopted them was killed.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        found = [pid for pid in _processes() if _names(pid, directory)]
+        for pid in found:
+            try:
+                os.kill(pid, _signal.SIGKILL)
+            except OSError:  # it has ended, or is not ours
+                continue
+        if not found:
+            return
+        time.sleep(0.005)
+
+
+def _processes() -> list[int]:
+    others = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return [pid for pid in others if pid not in (os.getpid(), os.getppid())]
+
+
+def _names(pid: int, directory: str) -> bool:
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return False
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return os.fsencode(directory) in file.read()
+    except OSError:
+        return False
 
 
 def give_back(folder: str, uid: str, owner: str, group: str) -> None:
@@ -100,7 +137,9 @@ def give_back(folder: str, uid: str, owner: str, group: str) -> None:
     os.chown(folder, int(owner), int(group))
 
 
-ACTIONS: dict[str, Callable[..., None]] = {"end": end, "empty": empty, "give-back": give_back}
+ACTIONS: dict[str, Callable[..., None]] = {
+    "end": end, "empty": empty, "end-naming": end_naming, "give-back": give_back,
+}  # fmt: skip
 
 
 def undo(actions: list[list[str]]) -> None:
