@@ -24,31 +24,27 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 from kernel_agent.sandbox.microvm import files, host, image, machine
 
 LEVEL = Level(
     name="microvm",
     summary="a machine of its own under QEMU, with its own Linux kernel",
     covered=(
-        "files: the machine sees a copy of the workspace and of the interpreter; nothing else of "
-        "this computer exists in it",
+        "files: the machine has a copy of the workspace and of the interpreter, and nothing else",
         "inputs: changes to them stay in the machine",
         "network: there is no network card",
         "processes: other processes of this computer do not exist in it",
         "this computer's kernel: system calls go to the machine's own kernel",
         "memory: the machine has a fixed amount",
         "disk: the second disk has a fixed size",
-        "files that come out: regular files and directories in the workspace only, bounded in "
-        "number and size",
+        "files that come out: regular ones, into the workspace only, bounded in number and size",
     ),
     not_covered=(
-        "a hole in QEMU's device emulation: QEMU then runs as nobody when root started it, and "
-        "as you when you did",
+        "a hole in QEMU itself, which runs as nobody when root started it, and else as you",
         "without KVM the processor is emulated: right, but 10 to 30 times slower",
         "links, devices and permissions of files do not come out of the machine",
-        "files that a background thread writes after its cell has ended come out with the next "
-        "cell, and are lost when the kernel is killed",
+        "what a thread writes after its cell's end comes out with the next cell, or is lost",
         "side channels of the processor",
         "named hosts (--allow-host): there is no way out",
     ),
@@ -102,6 +98,19 @@ def facts() -> dict[str, Any]:
     """Return what the image is: processor, memory, Linux, digests. For reports."""
     manifest = image.load()
     return {} if manifest is None else image.describe(manifest)
+
+
+def status(found: Probe) -> list[str]:
+    """Return what a person wants to know of the level here, as lines."""
+    lines = [f"{'works' if found.works else 'does not work'}: {found.reason}"]
+    if found.advice:
+        lines.append(found.advice)
+    manifest = image.load()
+    if manifest is not None:
+        lines += [f"{name}: {value}" for name, value in image.describe(manifest).items()]
+        lines.append(f"packages: {len(manifest.packages)}, as of {manifest.built}")
+        lines.append(f"image: {image.folder()}, {manifest.root_mb + manifest.state_mb} MB")
+    return lines
 
 
 def build(say: Callable[[str], None], *, python: str = sys.executable) -> image.Manifest:
@@ -220,7 +229,7 @@ def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:
         **kept,
         "PATH": "/usr/bin:/bin",
         "HOME": "/run/disk/home",
-        "MPLCONFIGDIR": "/tmp/.matplotlib",
+        "MPLCONFIGDIR": "/tmp/.matplotlib",  # noqa: S108 - the machine's own
         "IPYTHONDIR": "/run/disk/home/.ipython",
         "OPENBLAS_NUM_THREADS": "1",
         "LC_ALL": "C.UTF-8",
@@ -281,38 +290,38 @@ async def hibernate(sockets: Path, folder: Path, kernel: Mapping[str, Any]) -> H
     SandboxError
         The machine did not come to rest, or the disk is full; the kernel may be gone.
     """
-    manifest = image.load()
+    manifest = await asyncio.to_thread(image.load)
     if manifest is None:
         raise SandboxError("the machine image is gone, so the machine could not be resumed")
+    folder = await asyncio.to_thread(_new_folder, folder)
     try:
-        folder.mkdir(parents=True, mode=0o700)
-    except OSError as error:
-        raise SandboxError(f"cannot hibernate to {folder}: {error.strerror}") from None
-    try:
-        answer = await _ask(sockets / host.CONTROL, {"hibernate": str(folder.resolve())})
-        if "error" in answer:
-            raise SandboxError(f"the machine could not be hibernated: {answer['error']}")
+        answer = await _ask(sockets / host.CONTROL, {"hibernate": str(folder)})
         about = Hibernated(
             format=FORMAT,
             image_sha256=manifest.root_sha256,
             qemu=manifest.made_from["qemu"],
-            accelerator=answer["accelerator"],
-            memory_mb=answer["memory_mb"],
-            workspace=answer["workspace"],
             kernel=dict(kernel),
-            state_bytes=answer["state_bytes"],
-            disk_bytes=answer["disk_bytes"],
-            quiet_s=answer["quiet_s"],
-            save_s=answer["save_s"],
             time=time.time(),
+            **answer,
         )
-        file = folder / HIBERNATED
-        file.touch(mode=0o600)
-        file.write_text(json.dumps(asdict(about), indent=1))
+        await asyncio.to_thread(_write_private, folder / HIBERNATED, json.dumps(asdict(about)))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return about
+
+
+def _new_folder(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        raise SandboxError(f"cannot hibernate to {folder}: {error.strerror}") from None
+    return folder.resolve()
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
 
 
 async def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
@@ -321,9 +330,12 @@ async def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
         writer.write(json.dumps(request).encode() + b"\n")
         line = await reader.readline()
         writer.close()
-        return dict(json.loads(line))
+        answer = dict(json.loads(line))
     except (OSError, ValueError) as error:
         raise SandboxError(f"the machine does not answer: {error}") from None
+    if "error" in answer:
+        raise SandboxError(f"the machine could not be hibernated: {answer['error']}")
+    return answer
 
 
 def read_hibernated(folder: Path, manifest: image.Manifest | None = None) -> Hibernated:

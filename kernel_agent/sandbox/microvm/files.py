@@ -72,9 +72,7 @@ class Inbox:
         self._file.close()
         self._file = None
         with self._unreachable():
-            os.rename(
-                self._name, self._parts[-1], src_dir_fd=self._folder, dst_dir_fd=self._folder
-            )
+            os.rename(self._name, self._parts[-1], src_dir_fd=self._folder, dst_dir_fd=self._folder)
         os.close(self._folder)
 
     def drop(self) -> None:
@@ -188,7 +186,7 @@ def send(wire: Wire, root: Path, *, at: Path, hidden: tuple[Path, ...] = ()) -> 
         if stat.S_ISDIR(about.st_mode):
             wire.send(MAKE, os.fsencode(there))
         elif stat.S_ISLNK(about.st_mode):
-            target = os.readlink(path)
+            target = path.readlink()
             wire.send(LINK, os.fsencode(there) + b"\0" + os.fsencode(target))
         elif stat.S_ISREG(about.st_mode):
             send_file(wire, path, at=there)

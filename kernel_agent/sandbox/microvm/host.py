@@ -26,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -172,10 +173,10 @@ class Machine:
         largest = os.fstat(scratch).st_size
         own: dict[str, Any] = {}
         if os.geteuid() == 0:
-            groups = [os.stat("/dev/kvm").st_gid] if accelerator == "kvm" else []
+            groups = [Path("/dev/kvm").stat().st_gid] if accelerator == "kvm" else []
             own = {"user": NOBODY, "group": NOBODY, "extra_groups": groups}
 
-        self._words = tempfile.TemporaryFile()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - QEMU's errors, as long as it is
 
         def before() -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -184,14 +185,12 @@ class Machine:
             resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
         self.qemu = subprocess.Popen(
-            machine.arguments(
-                parts, memory_mb=memory_mb, accelerator=accelerator, console=console
-            ),
+            machine.arguments(parts, memory_mb=memory_mb, accelerator=accelerator, console=console),
             stdin=subprocess.DEVNULL,
             stdout=None if console == "stdio" else subprocess.DEVNULL,
             stderr=self._words,
             pass_fds=parts.descriptors,
-            preexec_fn=before,
+            preexec_fn=before,  # noqa: PLW1509 - no thread of ours holds a lock in it
             env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
             **own,
         )
@@ -289,13 +288,15 @@ def scratch_file(megabytes: int, *, fresh: bool) -> int:
     except subprocess.CalledProcessError as error:
         raise MachineError(f"no disk for it: {error.stderr.decode()[-200:]}") from None
     finally:
-        os.unlink(name)
+        Path(name).unlink()
     if os.geteuid() == 0:
         os.fchown(descriptor, NOBODY, NOBODY)
     return descriptor
 
 
-def boot(image: Path, accelerator: str, memory_mb: int, *, seconds: float, scratch_mb: int) -> float:
+def boot(
+    image: Path, accelerator: str, memory_mb: int, *, seconds: float, scratch_mb: int
+) -> float:
     """Boot a machine and save its state in the image's folder; return the seconds it took.
 
     Raises
@@ -356,7 +357,6 @@ class Kernel:
         self._lock = threading.Lock()
         self._next = 0
         self._quiet = threading.Event()
-        self._leaving = False
         self._exit_code = 1
         self._listeners = self._listen()
         scratch, state = self._disk_and_state()
@@ -373,11 +373,7 @@ class Kernel:
         root = Path(start.workspace)
         self._inbox = files.Inbox(
             root,
-            refused=tuple(
-                str(Path(path).relative_to(root))
-                for path in (*start.protected, *start.hidden)
-                if Path(path).is_relative_to(root)
-            ),
+            refused=tuple(_beneath(root, (*start.protected, *start.hidden))),
             max_bytes=start.disk_mb << 20,
         )
 
@@ -407,15 +403,16 @@ class Kernel:
             self._serve()
         finally:
             self._inbox.close()
-            if not self._leaving:
-                self._machine.end()
+            self._machine.end()
         return self._exit_code
 
     def _set_up(self) -> None:
         """Give the machine its disk, its files and the kernel's command."""
         start, wire = self._start, self._wire
         root = Path(start.workspace)
-        inputs = [str(Path(p).relative_to(root)) for p in start.protected if Path(p).is_relative_to(root)]
+        inputs = [
+            str(Path(p).relative_to(root)) for p in start.protected if Path(p).is_relative_to(root)
+        ]
         wire.note("disk", workspace=start.workspace, kept=inputs, **_renewal())
         files.send(wire, Path(start.code), at=Path(start.code))
         for name in start.files:
@@ -529,14 +526,20 @@ class Kernel:
                     try:
                         request = json.loads(lines.readline())
                         answer = self._hibernate(Path(request["hibernate"]))
-                    except (MachineError, machine.QemuError, OSError, ValueError, KeyError) as error:
+                    except (
+                        MachineError,
+                        machine.QemuError,
+                        OSError,
+                        ValueError,
+                        KeyError,
+                    ) as error:
                         answer = {"error": str(error)}
                     with contextlib.suppress(OSError):
                         client.sendall(json.dumps(answer).encode() + b"\n")
                 if "error" not in answer:
-                    self._leaving = True
-                    self._machine.end()
-                    os._exit(0)
+                    self._exit_code = 0
+                    self._machine.end()  # and so this process
+                    return
 
     def _hibernate(self, folder: Path) -> dict[str, Any]:
         """Save everything into a folder that exists; the machine stops for good."""
@@ -552,7 +555,6 @@ class Kernel:
             self._machine.save(state)
             files.copy_sparse(self._scratch, disk)
             about = {
-                "image": str(self._start.image),
                 "memory_mb": self._start.memory_mb,
                 "accelerator": self._start.accelerator,
                 "disk_mb": self._start.disk_mb,
@@ -567,6 +569,11 @@ class Kernel:
             os.close(disk)
         saved = time.monotonic()
         return {**about, **sizes, "quiet_s": quiet - began, "save_s": saved - quiet}
+
+
+def _beneath(root: Path, paths: Sequence[str]) -> list[str]:
+    """Return those of the paths that are beneath a folder, relative to it."""
+    return [str(Path(p).relative_to(root)) for p in paths if Path(p).is_relative_to(root)]
 
 
 def _renewal() -> dict[str, Any]:

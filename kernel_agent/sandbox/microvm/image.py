@@ -133,8 +133,8 @@ class Interpreter:
         found = {}
         for entry in self.path:
             if Path(entry).is_dir():
-                for name in os.listdir(entry):
-                    if match := re.fullmatch(r"(.+?)-([^-]+)\.(dist|egg)-info", name):
+                for path in Path(entry).iterdir():
+                    if match := re.fullmatch(r"(.+?)-([^-]+)\.(dist|egg)-info", path.name):
                         found[match[1]] = match[2]
         return dict(sorted(found.items()))
 
@@ -228,7 +228,7 @@ def build(
         A program is missing, the disk is full, or the machine does not boot.
     """
     began = time.monotonic()
-    missing = [package for name, package in NEEDED.items() if shutil.which(name, path=_path()) is None]
+    missing = [package for name, package in NEEDED.items() if shutil.which(name) is None]
     if missing:
         raise SandboxError(f"missing here: install {' '.join(missing)}")
     found = interpreter(python)
@@ -263,8 +263,9 @@ def build(
     return manifest
 
 
-def _path() -> str:
-    return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin"
+def _find(name: str) -> str | None:
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin"
+    return shutil.which(name, path=path)
 
 
 def _replace(place: Path, work: Path) -> None:
@@ -296,7 +297,7 @@ def _first_boot(
 
 def _initrd(modules: Path, python: Interpreter) -> bytes:
     order = module_order((modules / "modules.dep").read_text(), MODULES)
-    busybox = shutil.which("busybox", path=_path())
+    busybox = _find("busybox")
     assert busybox is not None
     entries: list[tuple[str, int, bytes]] = [
         ("bin", 0o40755, b""),
@@ -346,7 +347,9 @@ def _unpacked(path: Path) -> bytes:
 
 
 def cpio(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
-    """Return an archive in the kernel's format (``newc``, Documentation/driver-api/early-userspace).
+    """Return an archive in the kernel's format, ``newc``.
+
+    Described in Linux's ``Documentation/driver-api/early-userspace/buffer-format.rst``.
 
     Parameters
     ----------
@@ -401,9 +404,7 @@ def _trees(python: Interpreter) -> list[Path]:
     found = [Path(python.library), *(Path(entry) for entry in python.path)]
     found = [path for path in dict.fromkeys(found) if path.is_dir()]
     return [
-        p
-        for p in found
-        if p.name in SITE or not any(p != o and p.is_relative_to(o) for o in found)
+        p for p in found if p.name in SITE or not any(p != o and p.is_relative_to(o) for o in found)
     ]
 
 
@@ -438,7 +439,7 @@ def _copy(path: Path, root: Path, *, to: Path | None = None) -> None:
         return
     about = path.lstat()
     if stat.S_ISLNK(about.st_mode):
-        target.symlink_to(os.readlink(path))
+        target.symlink_to(path.readlink())
         return
     if not stat.S_ISREG(about.st_mode) or not os.access(path, os.R_OK):
         return
@@ -455,7 +456,7 @@ def _copy(path: Path, root: Path, *, to: Path | None = None) -> None:
 
 def _copy_commands(python: Interpreter, root: Path) -> None:
     """The interpreter under all its names, and busybox under those of its commands."""
-    busybox = shutil.which("busybox", path=_path())
+    busybox = _find("busybox")
     assert busybox is not None
     _copy(Path(busybox).resolve(), root, to=Path("/usr/bin/busybox"))
     listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout
@@ -465,11 +466,11 @@ def _copy_commands(python: Interpreter, root: Path) -> None:
     link = Path(python.executable)
     while link.is_symlink():
         _copy(link, root)
-        link = Path(os.path.normpath(link.parent / os.readlink(link)))
+        link = Path(os.path.normpath(link.parent / link.readlink()))
     _copy(link, root)
-    for name in (Path(python.prefix) / "pyvenv.cfg", Path("/etc/localtime")):
-        if name.exists():
-            _copy(name.resolve(), root, to=name)
+    for path in (Path(python.prefix) / "pyvenv.cfg", Path("/etc/localtime")):
+        if path.exists():
+            _copy(path.resolve(), root, to=path)
     folder = Path(python.executable).parent
     for name in ("python", "python3"):
         if not (_within(root, folder) / name).is_symlink() and (folder / name).is_symlink():
@@ -508,7 +509,7 @@ def _make_file_system(root: Path, image: Path) -> None:
     needed = sum((about.st_size + 4095) // 4096 * 4096 for about in entries)
     inodes = len(entries) + 1000
     size = int(needed * 1.05) + inodes * 300 + (32 << 20)
-    mkfs = shutil.which("mkfs.ext4", path=_path())
+    mkfs = _find("mkfs.ext4")
     assert mkfs is not None
     made = subprocess.run(
         [mkfs, "-q", "-F", "-m", "0", "-O", "^has_journal", "-N", str(inodes), "-d", str(root),

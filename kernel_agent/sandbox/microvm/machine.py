@@ -64,6 +64,7 @@ def arguments(parts: Parts, *, memory_mb: int, accelerator: str, console: str) -
     """
     line = KERNEL_LINE if accelerator == "kvm" else f"{KERNEL_LINE} {TCG_LINE}"
     state = [] if parts.state is None else ["-incoming", f"fd:{parts.state}"]
+    raw = "if=none,format=raw,file.locking=off"
     return [
         QEMU,
         "-M", f"pc,accel={accelerator},usb=off,vmport=off,smbus=off",
@@ -74,11 +75,9 @@ def arguments(parts: Parts, *, memory_mb: int, accelerator: str, console: str) -
         "-kernel", f"/proc/self/fd/{parts.kernel}", "-initrd", f"/proc/self/fd/{parts.initrd}",
         "-append", line,
         "-chardev", f"{console},id=console", "-serial", "chardev:console",
-        "-drive", f"file=/proc/self/fd/{parts.root},format=raw,if=none,id=root,readonly=on,"
-        "file.locking=off",
+        "-drive", f"file=/proc/self/fd/{parts.root},id=root,readonly=on,{raw}",
         "-device", "virtio-blk-pci,drive=root",
-        "-drive", f"file=/proc/self/fd/{parts.scratch},format=raw,if=none,id=scratch,"
-        "file.locking=off,discard=unmap",
+        "-drive", f"file=/proc/self/fd/{parts.scratch},id=scratch,discard=unmap,{raw}",
         "-device", "virtio-blk-pci,drive=scratch",
         "-object", "rng-builtin,id=random", "-device", "virtio-rng-pci,rng=random",
         "-device", "virtio-serial-pci,max_ports=2",
@@ -103,7 +102,10 @@ def version() -> str | None:
 
 
 class Monitor:
-    """QEMU's monitor: one command after the other (QEMU machine protocol, ``docs/interop/qmp-spec``)."""
+    """QEMU's monitor: one command after the other.
+
+    The protocol is QMP, described in QEMU's ``docs/interop/qmp-spec``.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection

@@ -29,7 +29,6 @@ from typing import Any
 from .wire import BYTES, CHANNELS, CLOSE, DATA, FILE, GONE, LINK, MAKE, NOTE, OPEN, Wire
 
 USER = 1000
-PORT = "/dev/virtio-ports/wire"
 SCRATCH = "/dev/vdb"
 DISK = Path("/run/disk")  # where the scratch disk is mounted
 SOCKETS = Path("/run/kernel")
@@ -90,10 +89,9 @@ def loopback_up() -> None:
 
 def open_port() -> int:
     """Find the wire's port by its name, and open it."""
-    for entry in os.listdir("/sys/class/virtio-ports"):
-        name = Path(f"/sys/class/virtio-ports/{entry}/name").read_text().strip()
-        if name == "wire":
-            return os.open(f"/dev/{entry}", os.O_RDWR | os.O_CLOEXEC)
+    for entry in Path("/sys/class/virtio-ports").iterdir():
+        if (entry / "name").read_text().strip() == "wire":
+            return os.open(f"/dev/{entry.name}", os.O_RDWR | os.O_CLOEXEC)
     raise OSError("there is no port named wire")
 
 
@@ -185,7 +183,7 @@ class Machine:
         renew(note)
         DISK.mkdir(parents=True, exist_ok=True)
         mount(SCRATCH, str(DISK), "ext4", MS_NOSUID | MS_NODEV)
-        os.system("cp -a /tmp/. /run/disk/tmp 2>/dev/null; rm -rf /run/disk/lost+found")  # noqa: S605, S607
+        os.system("cp -a /tmp/. /run/disk/tmp 2>/dev/null; rm -rf /run/disk/lost+found")
         for name, mode in (("tmp", 0o1777), ("workspace", 0o755), ("home", 0o755)):
             path = DISK / name
             path.mkdir(exist_ok=True)
@@ -371,7 +369,7 @@ class Workspace:
 
     def holds(self, path: Path) -> bool:
         """Tell whether a path is in the folder and not among the inputs."""
-        if not path.is_relative_to(self._root):
+        if path == self._root or not path.is_relative_to(self._root):
             return False
         relative = path.relative_to(self._root)
         return not any(relative.is_relative_to(name) for name in self._kept)

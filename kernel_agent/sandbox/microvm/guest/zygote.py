@@ -67,7 +67,7 @@ def become(start: dict[str, Any]) -> None:
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
         sys.argv = [script, *rest]
-        sys.path[0] = os.path.dirname(script)  # noqa: PTH120 - as the interpreter does it
+        sys.path[0] = os.path.dirname(script)
         runpy.run_path(script, run_name="__main__")
 
 
