@@ -41,7 +41,7 @@ LEVEL = Level(
         "files that come out: regular ones, into the workspace only, bounded in number and size",
     ),
     not_covered=(
-        "a hole in QEMU itself, which runs as nobody when root started it, and else as you",
+        "a hole in QEMU itself, which runs as nobody if root started it, in bubblewrap if that works",
         "without KVM the processor is emulated: right, but 10 to 30 times slower",
         "links, devices and permissions of files do not come out of the machine",
         "what a thread writes after its cell's end comes out with the next cell, or is lost",
@@ -109,6 +109,8 @@ def status(found: Probe) -> list[str]:
     if manifest is not None:
         lines += [f"{name}: {value}" for name, value in image.describe(manifest).items()]
         lines.append(f"packages: {len(manifest.packages)}, as of {manifest.built}")
+        cage = "in bubblewrap" if host.cage_works() else "not in bubblewrap, which does not work"
+        lines.append(f"QEMU runs as {'nobody' if os.geteuid() == 0 else 'you'}, {cage}")
         lines.append(f"image: {image.folder()}, {manifest.root_mb + manifest.state_mb} MB")
     return lines
 
@@ -171,18 +173,19 @@ def prepare(
         raise SandboxError("named hosts cannot be allowed in a machine: it has no network")
     limits = grant.limits
     memory_mb = min(limits.memory_mb or manifest.memory_mb, manifest.memory_mb)
+    disk_mb = min(limits.disk_mb, image.SCRATCH_MB)
     if memory_mb < MIN_MEMORY_MB:
         raise SandboxError(f"a machine needs {MIN_MEMORY_MB} MB of memory, not {memory_mb}")
     if resume is not None:
         about = read_hibernated(resume, manifest)
-        memory_mb = about.memory_mb
+        memory_mb, disk_mb = about.memory_mb, about.disk_mb
     else:
         _check_fits(grant)
     start = host.Start(
         image=str(image.folder()),
         accelerator=manifest.accelerator,
         memory_mb=memory_mb,
-        disk_mb=min(limits.disk_mb, image.SCRATCH_MB),
+        disk_mb=disk_mb,
         host=os.getpid(),
         saved=memory_mb == manifest.memory_mb,
         resume=None if resume is None else str(resume),
@@ -264,6 +267,7 @@ class Hibernated:
     qemu: str
     accelerator: str
     memory_mb: int
+    disk_mb: int
     workspace: str
     kernel: dict[str, Any]
     state_bytes: int

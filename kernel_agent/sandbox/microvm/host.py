@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import resource
@@ -140,6 +141,20 @@ def end_with(host: int) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+@functools.cache
+def cage_works() -> bool:
+    """Tell whether QEMU can be put into a cage: tried as the user that it runs as."""
+    own = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    try:
+        done = subprocess.run(
+            [*machine.CAGE, "true"], env={"PATH": "/usr/bin:/bin"}, check=False, timeout=20,
+            stdin=subprocess.DEVNULL, capture_output=True, **own,  # type: ignore[call-overload]
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return bool(done.returncode == 0)
+
+
 class Machine:
     """QEMU as a child of this process, with the wire and the monitor.
 
@@ -184,8 +199,11 @@ class Machine:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
+        line = machine.arguments(
+            parts, memory_mb=memory_mb, accelerator=accelerator, console=console
+        )
         self.qemu = subprocess.Popen(
-            machine.arguments(parts, memory_mb=memory_mb, accelerator=accelerator, console=console),
+            [*(machine.CAGE if cage_works() else ()), *line],
             stdin=subprocess.DEVNULL,
             stdout=None if console == "stdio" else subprocess.DEVNULL,
             stderr=self._words,

@@ -228,7 +228,7 @@ def build(
         A program is missing, the disk is full, or the machine does not boot.
     """
     began = time.monotonic()
-    missing = [package for name, package in NEEDED.items() if shutil.which(name) is None]
+    missing = [package for name, package in NEEDED.items() if _find(name) is None]
     if missing:
         raise SandboxError(f"missing here: install {' '.join(missing)}")
     found = interpreter(python)
