@@ -15,7 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from kernel_agent.sandbox.microvm.guest.wire import BYTES, FILE, LINK, MAKE, MAX_PATH, Wire
+from kernel_agent.sandbox.microvm.guest.wire import (
+    BYTES,
+    FILE,
+    LINK,
+    MAKE,
+    MAX_PATH,
+    MAX_PAYLOAD,
+    Wire,
+)
 
 MAX_ENTRIES = 20_000  # files and directories that one machine may make
 MAX_DEPTH = 32
@@ -44,6 +52,7 @@ class Inbox:
         self._refused = {tuple(Path(name).parts) for name in refused}
         self._max_bytes = max_bytes
         self._sizes: dict[tuple[str, ...], int] = {}
+        self._total = 0
         self._parts: tuple[str, ...] = ()
         self._folder = -1
         self._file: BinaryIO | None = None
@@ -69,10 +78,17 @@ class Inbox:
         """Put the file where it belongs, at once and whole."""
         if self._file is None:
             return
+        self._file.flush()
+        with self._unreachable():
+            try:
+                os.rename(
+                    self._name, self._parts[-1], src_dir_fd=self._folder, dst_dir_fd=self._folder
+                )
+            except OSError:  # a directory is in the way, or the name is too long
+                self.drop()
+                raise
         self._file.close()
         self._file = None
-        with self._unreachable():
-            os.rename(self._name, self._parts[-1], src_dir_fd=self._folder, dst_dir_fd=self._folder)
         os.close(self._folder)
 
     def drop(self) -> None:
@@ -80,7 +96,7 @@ class Inbox:
         if self._file is not None:
             self._file.close()
             self._file = None
-            self._sizes.pop(self._parts, None)
+            self._forget(self._parts)
             with contextlib.suppress(OSError):
                 os.unlink(self._name, dir_fd=self._folder)
             os.close(self._folder)
@@ -94,7 +110,7 @@ class Inbox:
     def remove(self, path: bytes) -> None:
         """Remove a regular file, or a directory that is empty; anything else stays."""
         parts = self._checked(path)
-        self._sizes.pop(parts, None)
+        self._forget(parts)
         with contextlib.suppress(OSError, Refused):
             folder = self._open_folder(parts[:-1], make=False)
             try:
@@ -125,13 +141,17 @@ class Inbox:
         return parts
 
     def _count(self, parts: tuple[str, ...], size: int) -> None:
+        self._total += size - self._sizes.get(parts, 0)
         self._sizes[parts] = size
         if len(self._sizes) > MAX_ENTRIES:
-            del self._sizes[parts]
+            self._forget(parts)
             raise Refused(f"more than {MAX_ENTRIES} files")
-        if sum(self._sizes.values()) > self._max_bytes:
+        if self._total > self._max_bytes:
             self.drop()
             raise Refused(f"files of more than {self._max_bytes} bytes")
+
+    def _forget(self, parts: tuple[str, ...]) -> None:
+        self._total -= self._sizes.pop(parts, 0)
 
     def _open_folder(self, parts: tuple[str, ...], *, make: bool = True) -> int:
         folder = os.dup(self._root)
@@ -196,7 +216,7 @@ def send_file(wire: Wire, path: Path, *, at: Path) -> None:
     """Send one file."""
     with path.open("rb") as content:
         wire.send(FILE, os.fsencode(at))
-        while part := content.read(65536):
+        while part := content.read(MAX_PAYLOAD):
             wire.send(BYTES, part)
         wire.send(BYTES)
 

@@ -53,6 +53,7 @@ GUEST_SOCKETS = "/run/kernel"
 CONTROL = "vm"  # the socket that is told to hibernate, in the kernel's directory of sockets
 STATE, DISK, ABOUT = "state", "disk", "machine.json"  # what a hibernated machine is made of
 NOBODY = 65534
+MAX_LOG = 256 * 1024  # characters that a machine may write to the log
 PR_SET_PDEATHSIG = 1
 
 
@@ -185,7 +186,7 @@ class Machine:
             kernel=opened[0], initrd=opened[1], root=opened[2], scratch=scratch,
             wire=theirs.fileno(), monitor=their_monitor.fileno(), state=state,
         )  # fmt: skip
-        largest = os.fstat(scratch).st_size
+        largest = max(os.fstat(scratch).st_size, (memory_mb + 512) << 20)  # a disk, or a state
         own: dict[str, Any] = {}
         if os.geteuid() == 0:
             groups = [Path("/dev/kvm").stat().st_gid] if accelerator == "kvm" else []
@@ -293,20 +294,17 @@ def _note(payload: bytes) -> dict[str, Any]:
 
 def scratch_file(megabytes: int, *, fresh: bool) -> int:
     """Return the descriptor of a disk that has no name: QEMU's user may write it."""
-    descriptor, name = tempfile.mkstemp(prefix="ka-disk-")
-    try:
-        os.ftruncate(descriptor, megabytes << 20)
-        if fresh:
-            mkfs = shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin:/bin")
-            subprocess.run(
-                [mkfs or "mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal",
-                 "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", name],
-                check=True, capture_output=True,
-            )  # fmt: skip
-    except subprocess.CalledProcessError as error:
-        raise MachineError(f"no disk for it: {error.stderr.decode()[-200:]}") from None
-    finally:
-        Path(name).unlink()
+    descriptor = os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR, 0o600)
+    os.ftruncate(descriptor, megabytes << 20)
+    if fresh:
+        mkfs = shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin:/bin")
+        done = subprocess.run(
+            [mkfs or "mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal",
+             "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", f"/proc/self/fd/{descriptor}"],
+            capture_output=True, pass_fds=[descriptor], check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise MachineError(f"no disk for it: {done.stderr.decode()[-200:]}")
     if os.geteuid() == 0:
         os.fchown(descriptor, NOBODY, NOBODY)
     return descriptor
@@ -376,6 +374,7 @@ class Kernel:
         self._next = 0
         self._quiet = threading.Event()
         self._exit_code = 1
+        self._log_left = MAX_LOG
         self._listeners = self._listen()
         scratch, state = self._disk_and_state()
         try:
@@ -466,8 +465,7 @@ class Kernel:
         elif note.get("note") == "quiet":
             self._quiet.set()
         elif note.get("note") == "log":
-            sys.stderr.write(str(note.get("text"))[:65536])
-            sys.stderr.flush()
+            self._log(str(note.get("text")))
 
     def _take(self, kind: int, payload: bytes) -> None:
         try:
@@ -482,7 +480,14 @@ class Kernel:
             elif kind == GONE:
                 self._inbox.remove(payload)
         except (files.Refused, OSError) as error:
-            sys.stderr.write(f"not taken from the machine: {error}\n")
+            self._log(f"not taken from the machine: {error}\n")
+
+    def _log(self, text: str) -> None:
+        """Write what the machine says, up to a limit: the log is a file."""
+        text = text[: self._log_left]
+        self._log_left -= len(text)
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
     # connections -------------------------------------------------------------------------------
 

@@ -26,7 +26,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .wire import BYTES, CHANNELS, CLOSE, DATA, FILE, GONE, LINK, MAKE, NOTE, OPEN, Wire
+from .wire import (
+    BYTES,
+    CHANNELS,
+    CLOSE,
+    DATA,
+    FILE,
+    GONE,
+    LINK,
+    MAKE,
+    MAX_PAYLOAD,
+    NOTE,
+    OPEN,
+    Wire,
+)
 
 USER = 1000
 SCRATCH = "/dev/vdb"
@@ -417,7 +430,7 @@ class Workspace:
                 return
             wire.send(FILE, os.fsencode(name))
             left = seen[0]  # a file that grows meanwhile is sent again after the next cell
-            while left > 0 and (part := content.read(min(left, 65536))):
+            while left > 0 and (part := content.read(min(left, MAX_PAYLOAD))):
                 wire.send(BYTES, part)
                 left -= len(part)
             wire.send(BYTES)
