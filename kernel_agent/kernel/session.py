@@ -24,7 +24,7 @@ from typing import Any, Self
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
-from kernel_agent.errors import KernelDied, KernelStartError
+from kernel_agent.errors import KernelDied, KernelError, KernelStartError
 from kernel_agent.kernel.client import Cell, KernelClient, OnOutput, OnRequest, over
 from kernel_agent.private import SOCKETS, private_directory
 from kernel_agent.records import CellError, CellResult, CellStatus
@@ -63,6 +63,8 @@ class KernelSession:
         Further files that cells may read.
     limits
         What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
+    resume
+        The folder that :meth:`hibernate` wrote: its kernel goes on, with all variables.
     tools
         Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
     python
@@ -85,6 +87,7 @@ class KernelSession:
         hidden: Sequence[Path] = (),
         readable: Sequence[Path] = (),
         limits: Mapping[str, int] | None = None,
+        resume: Path | None = None,
         tools: Sequence[dict[str, Any]] = (),
         python: str = sys.executable,
         head_chars: int = 1_000_000,
@@ -99,6 +102,7 @@ class KernelSession:
             "limits": dict(limits or {}),
             "own": True,
         }
+        self._resume = resume
         self._python = python
         self._settings = {"tools": list(tools), "head_chars": head_chars}
         self._directory: Path | None = None
@@ -162,6 +166,7 @@ class KernelSession:
             self._watch = asyncio.create_task(self._watch_process())
             await self._wait_until_ready(timeout_s)
             self.sandbox_report = self._provisioner.report()
+            self.steps = int(self._provisioner.resumed.get("steps", 0))
             self._provisioner.on_limit = self._limit_reached
         except BaseException as error:
             reason = _last_lines(log)
@@ -189,6 +194,7 @@ class KernelSession:
                     "provisioner_name": "kernel-agent",
                     "config": {
                         "level": self.sandbox,
+                        "resume": str(self._resume or ""),
                         "grant": {**self._grant, "directory": str(directory)},
                     },
                 }
@@ -255,9 +261,35 @@ class KernelSession:
         hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
         return f"its process was ended by {name}{hint}"
 
+    async def hibernate(self, folder: Path) -> None:
+        """Write the kernel to a folder and end it; ``resume`` goes on from there.
+
+        Parameters
+        ----------
+        folder
+            Must not exist. It holds all that the kernel had in memory: it is made private.
+
+        Raises
+        ------
+        SandboxError
+            The level cannot do that (``microvm`` can), or it failed.
+        KernelDied
+            There is no kernel.
+        KernelError
+            The caller's: a cell is running.
+        """
+        if not self.alive:
+            raise KernelDied(f"the kernel is gone: {self.epitaph}")
+        if self._running is not None:
+            raise KernelError("a cell is running: a kernel is hibernated between cells")
+        note = {"steps": self.steps, "report": self.sandbox_report}
+        await self._provisioner.hibernate(folder, note)
+        await self.close()
+
     async def restart(self) -> None:
         """Replace the kernel by a fresh one; every variable is gone."""
         await self.close()
+        self._resume = None
         await self.start()
 
     async def close(self) -> None:

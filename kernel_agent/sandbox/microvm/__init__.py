@@ -48,6 +48,16 @@ LEVEL = Level(
         "side channels of the processor",
         "named hosts (--allow-host): there is no way out",
     ),
+    claims=(
+        "files",
+        "network",
+        "environment",
+        "capabilities",
+        "no_new_privs",
+        "processes",
+        "writes",
+        "inputs",
+    ),
 )
 
 BUILD = "kernel-agent microvm build"
@@ -196,7 +206,7 @@ def prepare(
         environment=environment_inside(environment),
         limits={k: v for k, v in asdict(limits).items() if v is not None},
         code=str(grant.code),
-        files=tuple(map(str, grant.files)),
+        files=tuple(str(path) for path in grant.files if _is_apart(path, grant)),
         protected=tuple(map(str, grant.protected)),
         hidden=tuple(map(str, grant.hidden)),
         readable=tuple(map(str, grant.readable)),
@@ -234,9 +244,13 @@ def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:
         "HOME": "/run/disk/home",
         "MPLCONFIGDIR": "/tmp/.matplotlib",  # noqa: S108 - the machine's own
         "IPYTHONDIR": "/run/disk/home/.ipython",
-        "OPENBLAS_NUM_THREADS": "1",
-        "LC_ALL": "C.UTF-8",
+        "LC_CTYPE": "C.UTF-8",
     }
+
+
+def _is_apart(path: Path, grant: Grant) -> bool:
+    """Tell whether a file is there, and not in a folder that goes into the machine anyway."""
+    return path.is_file() and not path.is_relative_to(grant.code)
 
 
 def _connection_file(command: Sequence[str]) -> str:

@@ -50,6 +50,7 @@ from kernel_agent.sandbox.microvm.guest.wire import (
 BOOT_S = 300.0  # on an emulated processor of a busy computer
 WAKE_S = 60.0
 GUEST_SOCKETS = "/run/kernel"
+REPORT = "report.json"
 CONTROL = "vm"  # the socket that is told to hibernate, in the kernel's directory of sockets
 STATE, DISK, ABOUT = "state", "disk", "machine.json"  # what a hibernated machine is made of
 NOBODY = 65534
@@ -445,7 +446,12 @@ class Kernel:
             "argv": start.command, "environment": start.environment, "cwd": start.workspace,
             "limits": start.limits,
         }  # fmt: skip
-        wire.note("start", protected=[*start.protected, *start.readable], kernel=kernel)
+        wire.note(
+            "start",
+            protected=[*start.protected, *start.readable],
+            report=str(Path(start.sockets, REPORT)),
+            kernel=kernel,
+        )
 
     def _serve(self) -> None:
         """Take what the machine sends until there is no more of it."""
@@ -462,6 +468,9 @@ class Kernel:
     def _on_note(self, note: dict[str, Any]) -> None:
         if note.get("note") == "exit" and isinstance(code := note.get("code"), int):
             self._exit_code = code if -64 <= code <= 255 else 1
+        elif note.get("note") == "report":
+            report = Path(self._start.sockets, REPORT)  # of the self-test; no kernel reaches it
+            report.write_text(str(note.get("text")))
         elif note.get("note") == "quiet":
             self._quiet.set()
         elif note.get("note") == "log":

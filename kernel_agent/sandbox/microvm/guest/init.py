@@ -49,6 +49,7 @@ CELL_END = SOCKETS / "end"  # a cell that has ended connects here and waits for 
 RNDADDENTROPY, RNDRESEEDCRNG = 0x40085203, 0x5207  # linux/random.h
 START_S = 120.0  # how long a kernel may take to make its sockets
 MAX_LOG = 64 * 1024  # bytes of the kernel's own output that go to the host's log
+MAX_REPORT = 100_000  # bytes of the self-test's report
 PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP = 38, 24
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND = 1, 2, 4, 32, 4096
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -139,6 +140,7 @@ class Machine:
         self._kernel: subprocess.Popen[bytes]
         self._workspace: Workspace | None = None
         self._file: Any = None
+        self._report: Path | None = None
 
     def warm_up(self) -> None:
         """Start the Python that becomes the kernel, wait for its imports, tell the host."""
@@ -247,6 +249,9 @@ class Machine:
             if os.path.lexists(name):
                 bind(Path(name), Path(name))
                 mount("", name, "", MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+        self._report = Path(note["report"])
+        self._report.parent.mkdir(parents=True, exist_ok=True)
+        os.chown(self._report.parent, USER, USER)
         threading.Thread(target=self._forward_log, daemon=True).start()
         threading.Thread(target=self._serve_cell_ends, daemon=True).start()
         assert self._kernel.stdin is not None
@@ -299,9 +304,21 @@ class Machine:
             connection.close()
             self._wire.send(CLOSE, number=number)
             return
+        self._send_report()
         with self._lock:
             self._connections[number] = connection
         threading.Thread(target=self._read, args=(number, connection), daemon=True).start()
+
+    def _send_report(self) -> None:
+        """Send what the kernel's self-test wrote before it made its sockets; once."""
+        report, self._report = self._report, None
+        if report is None:
+            return
+        with contextlib.suppress(OSError):
+            file = os.open(report, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(file, "rb") as content:
+                if stat.S_ISREG(os.fstat(file).st_mode):
+                    self._wire.note("report", text=content.read(MAX_REPORT).decode("latin-1"))
 
     def _read(self, number: int, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
