@@ -128,6 +128,9 @@ class Session:
         The session's folder; ``runs/<time>-<title>/`` by default.
     title
         What the folder is named after.
+    resume
+        The folder that :meth:`hibernate` wrote: the kernel goes on with its variables, in a new
+        folder and trace. What was said to the model before is not known to it any more.
     config
         Settings; read from file and environment by default.
     on_event
@@ -152,6 +155,7 @@ class Session:
         data: Sequence[str | Path] = (),
         out: str | Path | None = None,
         title: str = "session",
+        resume: str | Path | None = None,
         config: Config | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
@@ -159,6 +163,9 @@ class Session:
         self.config = (config or load_config()).merged(
             model=named, base_url=base_url, format=format, sandbox=sandbox
         )
+        self._resume = None if resume is None else Path(resume).absolute()
+        if self._resume is not None and self.config.sandbox == "auto":
+            self.config = self.config.merged(sandbox="microvm")
         self.sandbox = self.config.sandbox
         """The level; ``auto`` until the session is started."""
         if self.sandbox != "auto":
@@ -303,9 +310,31 @@ class Session:
             hidden=[folder / FILE_NAME, folder / NOTEBOOK_NAME],
             readable=[Path(file.source) for file in self._files if file.linked],
             limits=_limits(self.config),
+            resume=self._resume,
             tools=[tool.spec for tool in self.tools],
         )
         await self._kernel.start()
+        if self._resume is not None:
+            self._resume = None  # a kernel that is lost is replaced by a fresh one
+            self._steps = self._kernel.steps
+
+    async def hibernate(self, folder: str | Path) -> None:
+        """Write the kernel with all its variables to a folder, and close the session.
+
+        ``Session(resume=folder)`` goes on from there, as often as wanted. Only kernels at level
+        ``microvm`` can do that. The folder holds the kernel's memory: it is private, keep it so.
+
+        Raises
+        ------
+        UsageError
+            The session is not started, or busy.
+        SandboxError
+            The level cannot do it, or it failed; the session then goes on, if its kernel does.
+        """
+        if self._kernel is None or self._closed or self._busy:
+            raise UsageError("a session is hibernated between runs, and before it is closed")
+        await self._kernel.hibernate(Path(folder))
+        await self.close()
 
     async def close(self) -> None:
         """End the kernel and let go of everything. Safe to call twice."""

@@ -171,9 +171,10 @@ def test_less_memory_boots_a_smaller_machine_and_too_little_is_refused(tmp_path,
 
     assert (start(None)["memory_mb"], start(None)["saved"]) == (1536, True)
     assert (start(100_000)["memory_mb"], start(100_000)["saved"]) == (1536, True)
-    assert (start(768)["memory_mb"], start(768)["saved"]) == (768, False)
-    with pytest.raises(SandboxError, match="512 MB"):
-        start(100)
+    smaller = start(768 + machine.OVERHEAD_MB)
+    assert (smaller["memory_mb"], smaller["saved"]) == (768, False)
+    with pytest.raises(SandboxError, match="needs 832 MB of memory, not 500"):
+        start(500)
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[1]"])

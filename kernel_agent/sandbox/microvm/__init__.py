@@ -182,10 +182,13 @@ def prepare(
     if grant.proxy is not None:
         raise SandboxError("named hosts cannot be allowed in a machine: it has no network")
     limits = grant.limits
-    memory_mb = min(limits.memory_mb or manifest.memory_mb, manifest.memory_mb)
+    memory_mb = manifest.memory_mb
+    if limits.memory_mb is not None:  # of everything, QEMU included
+        memory_mb = min(limits.memory_mb - machine.OVERHEAD_MB, memory_mb)
     disk_mb = min(limits.disk_mb, image.SCRATCH_MB)
     if memory_mb < MIN_MEMORY_MB:
-        raise SandboxError(f"a machine needs {MIN_MEMORY_MB} MB of memory, not {memory_mb}")
+        least = MIN_MEMORY_MB + machine.OVERHEAD_MB
+        raise SandboxError(f"a machine needs {least} MB of memory, not {limits.memory_mb}")
     if resume is not None:
         about = read_hibernated(resume, manifest)
         memory_mb, disk_mb = about.memory_mb, about.disk_mb

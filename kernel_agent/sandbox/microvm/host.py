@@ -218,7 +218,7 @@ class Machine:
             os.close(descriptor)
         theirs.close()
         their_monitor.close()
-        self._socket = ours
+        self._socket, self._monitor_socket = ours, monitor
         self.wire = Wire(ours.fileno())
         self.frames = self.wire.frames()
         try:
@@ -228,7 +228,7 @@ class Machine:
         except machine.QemuError as error:
             raise MachineError(f"{error}{self._last_words()}") from None
         except BaseException:
-            self.end()
+            self.close()
             raise
 
     def _last_words(self) -> str:
@@ -236,6 +236,7 @@ class Machine:
         self.end()
         self._words.seek(0)
         said = self._words.read(4096).decode(errors="replace").split("\n")
+        self.close()
         return f": {'; '.join(line for line in said if line)}"
 
     def _wake(self) -> None:
@@ -276,11 +277,17 @@ class Machine:
                 raise MachineError("its state could not be saved")
             time.sleep(0.01)
 
-    def end(self) -> int:
+    def end(self) -> None:
         """End QEMU, whatever it is doing."""
         with contextlib.suppress(OSError):
             self.qemu.kill()
-        return self.qemu.wait()
+        self.qemu.wait()
+
+    def close(self) -> None:
+        """End QEMU and let go of everything; nobody may be using the wire any more."""
+        self.end()
+        for opened in (self._socket, self._monitor_socket, self._words):
+            opened.close()
 
 
 def _note(payload: bytes) -> dict[str, Any]:
@@ -337,7 +344,7 @@ def boot(
         (image / STATE).chmod(0o600)
         it.monitor.command("quit")
     finally:
-        it.end()
+        it.close()
     return took
 
 
@@ -361,7 +368,7 @@ def wake(image: Path, accelerator: str, memory_mb: int, seconds: float) -> float
         it.wire.note("ping")
         it.wait_for("pong", seconds)
     finally:
-        it.end()
+        it.close()
     return time.monotonic() - began
 
 

@@ -190,8 +190,14 @@ def made_from(python: Interpreter) -> dict[str, str]:
         "packages": f"{len(python.packages)} ({_digest(packages.encode())})",
         "linux": kernel.name,
         "qemu": machine.version() or "",
-        "guest": _digest(FIRST_SCRIPT.encode() + code),
+        "guest": _digest(FIRST_SCRIPT.encode() + code + _shape()),
     }
+
+
+def _shape() -> bytes:
+    """Return what a machine is made of: a saved state fits the same machine only."""
+    parts = machine.Parts(kernel=0, initrd=0, root=0, scratch=0, wire=0, monitor=0)
+    return repr(machine.arguments(parts, memory_mb=0, accelerator="tcg", console="null")).encode()
 
 
 def _digest(content: bytes) -> str:

@@ -21,6 +21,8 @@ KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off nokaslr rdinit=/init"
 )
 TCG_LINE = "tsc=reliable no_timer_check"  # the clock of an emulated processor cannot be calibrated
+TRANSLATED_MB = 192  # of translated code, which an emulated processor keeps
+OVERHEAD_MB = TRANSLATED_MB + 128  # what QEMU needs beside the machine's memory (measured: 290)
 REPLY_S = 120.0  # the longest that a command to the monitor may take
 
 
@@ -67,7 +69,8 @@ def arguments(parts: Parts, *, memory_mb: int, accelerator: str, console: str) -
     raw = "if=none,format=raw,file.locking=off"
     return [
         QEMU,
-        "-M", f"pc,accel={accelerator},usb=off,vmport=off,smbus=off",
+        "-M", "pc,usb=off,vmport=off,smbus=off",
+        "-accel", f"tcg,tb-size={TRANSLATED_MB}" if accelerator == "tcg" else "kvm",
         "-cpu", "host" if accelerator == "kvm" else "max",
         "-m", str(memory_mb), "-smp", "1",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -120,7 +123,7 @@ class Monitor:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._socket.settimeout(REPLY_S)
-        self._lines = connection.makefile("rb")
+        self._rest = b""
         self._read()  # its greeting
         self.command("qmp_capabilities")
 
@@ -150,11 +153,14 @@ class Monitor:
                 raise QemuError(f"{name}: {reply['error'].get('desc')}")
 
     def _read(self) -> dict[str, Any]:
-        try:
-            line = self._lines.readline()
-        except OSError as error:
-            raise QemuError(f"no answer: {error}") from None
-        if not line:
-            raise QemuError("QEMU has ended")
+        while b"\n" not in self._rest:
+            try:
+                part = self._socket.recv(65536)
+            except OSError as error:
+                raise QemuError(f"no answer: {error}") from None
+            if not part:
+                raise QemuError("QEMU has ended")
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\n")
         found = json.loads(line)
         return found if isinstance(found, dict) else {}

@@ -19,8 +19,9 @@ from typing import Any
 
 WARM = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "IPython.core.interactiveshell",
-    "matplotlib_inline.backend_inline", "numpy", "pandas", "matplotlib.pyplot",
+    "numpy", "pandas", "matplotlib.pyplot",
 )  # fmt: skip
+"""Not matplotlib's inline backend: when it is imported it looks for the running kernel."""
 
 
 def main() -> None:
