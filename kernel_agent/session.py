@@ -163,6 +163,8 @@ class Session:
         self.config = (config or load_config()).merged(
             model=named, base_url=base_url, format=format, sandbox=sandbox
         )
+        if resume is not None and data:
+            raise UsageError("a resumed session has the inputs that it had: leave data out")
         self._resume = None if resume is None else Path(resume).absolute()
         if self._resume is not None and self.config.sandbox == "auto":
             self.config = self.config.merged(sandbox="microvm")
@@ -576,6 +578,10 @@ class Session:
     def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell and wait for it; see :meth:`execute`."""
         return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
+
+    def hibernate_sync(self, folder: str | Path) -> None:
+        """Hibernate and wait for it; see :meth:`hibernate`."""
+        self._wait_for(lambda: self.hibernate(folder))
 
     def close_sync(self) -> None:
         """Close a session that was used synchronously."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.background import LoopThread
-from kernel_agent.errors import KernelError, SandboxError
+from kernel_agent.errors import KernelError, SandboxError, UsageError
 from kernel_agent.kernel.session import KernelSession
 from kernel_agent.models.scripted import ScriptedModel
 from kernel_agent.records import CellResult
@@ -327,11 +327,13 @@ def test_a_session_hibernates_and_resumes(tmp_path):
     model = ScriptedModel([])
     with Session(model=model, sandbox="microvm", out=tmp_path / "a") as session:
         session.execute_sync("x = 41")
-        session._wait_for(lambda: session.hibernate(tmp_path / "asleep"))
+        session.hibernate_sync(tmp_path / "asleep")
     with Session(model=model, resume=tmp_path / "asleep", out=tmp_path / "b") as again:
         assert again.sandbox == "microvm"
         result = again.execute_sync("x + 1")
     assert result.outputs[0]["data"]["text/plain"] == "42"
+    with pytest.raises(UsageError, match="leave data out"):
+        Session(model=model, resume=tmp_path / "asleep", data=["sales.csv"])
     with pytest.raises(SandboxError, match="not a hibernated session"):
         Session(model=model, resume=tmp_path / "a", out=tmp_path / "c").execute_sync("1")
 
