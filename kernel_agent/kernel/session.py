@@ -24,7 +24,7 @@ from typing import Any, Self
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
-from kernel_agent.errors import KernelDied, KernelError, KernelStartError
+from kernel_agent.errors import KernelDied, KernelError, KernelStartError, SandboxError
 from kernel_agent.kernel.client import Cell, KernelClient, OnOutput, OnRequest, over
 from kernel_agent.private import SOCKETS, private_directory
 from kernel_agent.records import CellError, CellResult, CellStatus
@@ -283,8 +283,21 @@ class KernelSession:
         if self._running is not None:
             raise KernelError("a cell is running: a kernel is hibernated between cells")
         note = {"steps": self.steps, "report": self.sandbox_report}
-        await self._provisioner.hibernate(folder, note)
+        try:
+            await self._provisioner.hibernate(folder, note)
+        except SandboxError:
+            await self._connect_again()
+            raise
         await self.close()
+
+    async def _connect_again(self) -> None:
+        """Make new connections to a kernel that has closed the old ones."""
+        assert self._manager is not None
+        if self._client is not None:
+            await self._client.close()
+        self._client = KernelClient(dict(self._manager.get_connection_info()))
+        self._client.start()
+        await self._wait_until_ready(START_TIMEOUT_S)
 
     async def restart(self) -> None:
         """Replace the kernel by a fresh one; every variable is gone."""

@@ -47,7 +47,7 @@ class Driver:
         self.thread = LoopThread()
         self.session = KernelSession(
             cwd=folder, sandbox="microvm", resume=resume, protected=[folder / "data"],
-            hidden=[folder / "trace.jsonl"], **options,
+            hidden=[folder / "trace.jsonl"], readable=[folder.parent / "large.csv"], **options,
         )  # fmt: skip
         try:
             self.thread.result(self.session.start(timeout_s=200))
@@ -74,6 +74,8 @@ class Driver:
 def make_folder(folder: Path) -> Path:
     (folder / "data").mkdir(parents=True)
     (folder / "data" / "sales.csv").write_text("region,amount\nnorth,3\nsouth,4\n")
+    (folder.parent / "large.csv").write_text("a large table, linked")
+    (folder / "data" / "large.csv").symlink_to(folder.parent / "large.csv")
     (folder / "trace.jsonl").write_text("the host's own")
     (folder / "notes.txt").write_text("from the host")
     return folder.resolve()
@@ -220,6 +222,11 @@ def test_inputs_can_be_read_and_not_changed(kernel):
     assert (kernel.folder / "data/sales.csv").read_text().startswith("region,amount\nnorth")
 
 
+def test_a_linked_input_is_there_and_cannot_be_changed(kernel):
+    assert kernel.value("open('data/large.csv').read()") == "'a large table, linked'"
+    assert kernel.run("open('data/large.csv', 'a')").status == "error"
+
+
 def test_what_is_hidden_is_not_there_and_cannot_be_replaced(kernel):
     assert kernel.value("import os; os.path.exists('trace.jsonl')") == "False"
     kernel.run("open('trace.jsonl', 'w').write('forged')")
@@ -309,6 +316,16 @@ def test_a_hibernated_kernel_goes_on_with_its_variables(tmp_path):
         again.close()
     assert random[0] != random[1]
     assert not (folder / "later.txt").exists()
+
+
+def test_a_machine_that_could_not_be_saved_goes_on(kernel, tmp_path):
+    kernel.run("kept = 6")
+    control = kernel.session._directory / "io" / "vm"
+    with pytest.raises(SandboxError, match="could not be hibernated"):
+        kernel.thread.result(microvm._ask(control, {"hibernate": str(tmp_path / "missing")}))
+    with pytest.raises(SandboxError, match="cannot hibernate to"):
+        kernel.hibernate(tmp_path)  # which connects again
+    assert kernel.value("kept") == "6"
 
 
 def test_a_kernel_is_not_hibernated_in_the_middle_of_a_cell(kernel, tmp_path):

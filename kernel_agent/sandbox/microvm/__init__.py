@@ -245,7 +245,7 @@ def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:
         **kept,
         "PATH": "/usr/bin:/bin",
         "HOME": "/run/disk/home",
-        "MPLCONFIGDIR": "/tmp/.matplotlib",  # noqa: S108 - the machine's own
+        "MPLCONFIGDIR": "/tmp/.matplotlib",
         "IPYTHONDIR": "/run/disk/home/.ipython",
         "LC_CTYPE": "C.UTF-8",
     }

@@ -477,7 +477,8 @@ class Kernel:
             self._exit_code = code if -64 <= code <= 255 else 1
         elif note.get("note") == "report":
             report = Path(self._start.sockets, REPORT)  # of the self-test; no kernel reaches it
-            report.write_text(str(note.get("text")))
+            if not report.exists():
+                report.write_text(str(note.get("text")))
         elif note.get("note") == "quiet":
             self._quiet.set()
         elif note.get("note") == "log":
@@ -588,6 +589,21 @@ class Kernel:
         if not self._quiet.wait(WAKE_S):
             raise MachineError("it did not come to rest")
         quiet = time.monotonic()
+        try:
+            about = self._save(folder)
+        except BaseException:
+            self._go_on()
+            raise
+        return {**about, "quiet_s": quiet - began, "save_s": time.monotonic() - quiet}
+
+    def _go_on(self) -> None:
+        """Let the machine run on, after it could not be saved; clients connect anew."""
+        with contextlib.suppress(machine.QemuError):
+            self._machine.monitor.command("cont")
+        for number in list(self._connections):
+            self._drop(number)
+
+    def _save(self, folder: Path) -> dict[str, Any]:
         state = os.open(folder / STATE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         disk = os.open(folder / DISK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -606,8 +622,7 @@ class Kernel:
         finally:
             os.close(state)
             os.close(disk)
-        saved = time.monotonic()
-        return {**about, **sizes, "quiet_s": quiet - began, "save_s": saved - quiet}
+        return {**about, **sizes}
 
 
 def _beneath(root: Path, paths: Sequence[str]) -> list[str]:

@@ -97,7 +97,7 @@ CAGE = (
     "--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib",
     "--symlink", "usr/lib64", "/lib64", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache",
     "--proc", "/proc", "--dev", "/dev", "--dev-bind-try", "/dev/kvm", "/dev/kvm",
-    "--tmpfs", "/tmp", "--chdir", "/", "--",  # noqa: S108
+    "--tmpfs", "/tmp", "--chdir", "/", "--",
 )  # fmt: skip
 """What QEMU runs in where bubblewrap works: a hole in QEMU then finds no files and no network."""
 
