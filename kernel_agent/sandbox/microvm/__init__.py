@@ -42,7 +42,7 @@ LEVEL = Level(
     ),
     not_covered=(
         "a hole in QEMU itself: it runs as nobody for root, and in bubblewrap where that works",
-        "without KVM the processor is emulated: right, but 10 to 30 times slower",
+        "without KVM the processor is emulated: right, but many times slower",
         "links, devices and permissions of files do not come out of the machine",
         "what a thread writes after its cell's end comes out with the next cell, or is lost",
         "side channels of the processor",

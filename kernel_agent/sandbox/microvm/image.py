@@ -293,7 +293,7 @@ def _first_boot(
         try:
             return "kvm", "a guest boots with it", boot(work, "kvm", memory_mb)
         except SandboxError as error:
-            why = f"/dev/kvm is there, but no guest boots with it: {error}"
+            why = f"/dev/kvm is there, but no guest boots with it: {str(error)[-120:]}"
     say(f"the processor is emulated in software: {why}")
     return "tcg", why, boot(work, "tcg", memory_mb)
 

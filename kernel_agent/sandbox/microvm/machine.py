@@ -22,7 +22,7 @@ KERNEL_LINE = (
 )
 TCG_LINE = "tsc=reliable no_timer_check"  # the clock of an emulated processor cannot be calibrated
 TRANSLATED_MB = 192  # of translated code, which an emulated processor keeps
-OVERHEAD_MB = TRANSLATED_MB + 128  # what QEMU needs beside the machine's memory (measured: 290)
+OVERHEAD_MB = TRANSLATED_MB + 128  # what QEMU needs beside the machine
 REPLY_S = 120.0  # the longest that a command to the monitor may take
 
 
