@@ -382,6 +382,28 @@ def doctor() -> int:
     return examine(_print)
 
 
+@app.command(epilog="Example:  kernel-agent microvm build")
+def microvm(
+    action: Annotated[
+        str, typer.Argument(metavar="build|status", help="Build the machine image, or look at it.")
+    ] = "status",
+) -> int:
+    """Prepare the sandbox level microvm: a machine of its own for each kernel.
+
+    Its image is built from this computer's interpreter, packages and Linux kernel, without a
+    network, and lies in your cache directory. Build it again when packages have changed.
+    """
+    from kernel_agent.sandbox import microvm as level
+
+    if action not in ("build", "status"):
+        raise UsageError(f"there is no {action!r}: build or status")
+    if action == "build":
+        level.build(_print)
+    found = level.probe()
+    _print("\n".join(level.status(found)))
+    return 0 if found.works else UNEXPECTED
+
+
 def _task(task: str | None) -> str:
     """Return the task as given, or else from what is piped in."""
     if task is None and sys.stdin is not None and not sys.stdin.isatty():

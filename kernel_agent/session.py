@@ -146,6 +146,9 @@ class Session:
         The session's folder; ``runs/<time>-<title>/`` by default.
     title
         What the folder is named after.
+    resume
+        The folder that :meth:`hibernate` wrote: the kernel goes on with its variables, in a new
+        folder and trace. What was said to the model before is not known to it any more.
     config
         Settings; read from file and environment by default.
     on_event
@@ -173,6 +176,7 @@ class Session:
         data: Sequence[str | Path] = (),
         out: str | Path | None = None,
         title: str = "session",
+        resume: str | Path | None = None,
         config: Config | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
@@ -187,6 +191,11 @@ class Session:
             max_operations=max_operations,
         )
         check_guard(self.config.guard_imports, self.config.max_operations)
+        if resume is not None and data:
+            raise UsageError("a resumed session has the inputs that it had: leave data out")
+        self._resume = None if resume is None else Path(resume).absolute()
+        if self._resume is not None and self.config.sandbox == "auto":
+            self.config = self.config.merged(sandbox="microvm")
         self.sandbox = self.config.sandbox
         """The level; ``auto`` until the session is started."""
         if self.sandbox != "auto":
@@ -347,10 +356,14 @@ class Session:
                 readable=[Path(file.source) for file in self._files if file.linked],
                 limits=_limits(self.config),
                 proxy=self._proxy,
+                resume=self._resume,
                 tools=tools,
                 max_operations=cap,
             )
         await self._kernel.start()
+        if self._resume is not None:
+            self._resume = None  # a kernel that is lost is replaced by a fresh one
+            self._steps = self._kernel.steps
 
     def _make_remote(self, folder: Path) -> KernelSession:
         from kernel_agent.kernel.remote import RemoteKernel
@@ -366,6 +379,28 @@ class Session:
             cwd=folder,
             tools=[tool.spec for tool in self.tools],
         )
+
+    async def hibernate(self, folder: str | Path) -> None:
+        """Write the kernel with all its variables to a folder, and close the session.
+
+        ``Session(resume=folder)`` goes on from there, as often as wanted. Only kernels at level
+        ``microvm`` can do that. The folder holds the kernel's memory: it is private, keep it so.
+
+        Raises
+        ------
+        UsageError
+            The session is not started, or busy.
+        SandboxError
+            The level cannot do it, or it failed; the session then goes on, if its kernel does.
+        """
+        if self._kernel is None or self._closed or self._busy:
+            raise UsageError("a session is hibernated between runs, and before it is closed")
+        from kernel_agent.kernel.session import KernelSession
+
+        if not isinstance(self._kernel, KernelSession):
+            raise SandboxError(f"a kernel at level {self.sandbox} cannot hibernate")
+        await self._kernel.hibernate(Path(folder))
+        await self.close()
 
     async def close(self) -> None:
         """End the kernel and let go of everything. Safe to call twice."""
@@ -711,6 +746,10 @@ class Session:
     def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell and wait for it; see :meth:`execute`."""
         return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
+
+    def hibernate_sync(self, folder: str | Path) -> None:
+        """Hibernate and wait for it; see :meth:`hibernate`."""
+        self._wait_for(lambda: self.hibernate(folder))
 
     def close_sync(self) -> None:
         """Close a session that was used synchronously."""

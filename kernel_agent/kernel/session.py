@@ -24,7 +24,7 @@ from typing import Any, Protocol, Self
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
-from kernel_agent.errors import KernelDied, KernelStartError
+from kernel_agent.errors import KernelDied, KernelError, KernelStartError, SandboxError
 from kernel_agent.kernel.client import Cell, KernelClient, OnOutput, OnRequest, over
 from kernel_agent.private import SOCKETS, private_directory
 from kernel_agent.records import CellError, CellResult, CellStatus
@@ -75,6 +75,8 @@ class KernelSession:
         What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
     proxy
         The only way out of the sandbox; it is started and closed with the kernel.
+    resume
+        The folder that :meth:`hibernate` wrote: its kernel goes on, with all variables.
     tools
         Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
     python
@@ -103,6 +105,7 @@ class KernelSession:
         readable: Sequence[Path] = (),
         limits: Mapping[str, int] | None = None,
         proxy: Proxy | None = None,
+        resume: Path | None = None,
         tools: Sequence[dict[str, Any]] = (),
         python: str = sys.executable,
         head_chars: int = 1_000_000,
@@ -119,6 +122,7 @@ class KernelSession:
             "own": True,
         }
         self._proxy = proxy
+        self._resume = resume
         self._python = python
         self._settings = {"tools": list(tools), "head_chars": head_chars}
         if max_operations is not None:
@@ -201,6 +205,7 @@ class KernelSession:
     async def _settle(self) -> None:
         """Do what is to be done before the first cell: read what the self-test has found."""
         self.sandbox_report = self._provisioner.report()
+        self.steps = int(self._provisioner.resumed.get("steps", 0))
         self._provisioner.on_limit = self._limit_reached
 
     def _make_manager(self, directory: Path) -> AsyncKernelManager:
@@ -221,6 +226,7 @@ class KernelSession:
                     "provisioner_name": "kernel-agent",
                     "config": {
                         "level": self.sandbox,
+                        "resume": str(self._resume or ""),
                         "grant": {**self._grant, "directory": str(directory)},
                     },
                 }
@@ -287,9 +293,48 @@ class KernelSession:
         hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
         return f"its process was ended by {name}{hint}"
 
+    async def hibernate(self, folder: Path) -> None:
+        """Write the kernel to a folder and end it; ``resume`` goes on from there.
+
+        Parameters
+        ----------
+        folder
+            Must not exist. It holds all that the kernel had in memory: it is made private.
+
+        Raises
+        ------
+        SandboxError
+            The level cannot do that (``microvm`` can), or it failed.
+        KernelDied
+            There is no kernel.
+        KernelError
+            The caller's: a cell is running.
+        """
+        if not self.alive:
+            raise KernelDied(f"the kernel is gone: {self.epitaph}")
+        if self._running is not None:
+            raise KernelError("a cell is running: a kernel is hibernated between cells")
+        note = {"steps": self.steps, "report": self.sandbox_report}
+        try:
+            await self._provisioner.hibernate(folder, note)
+        except SandboxError:
+            await self._connect_again()
+            raise
+        await self.close()
+
+    async def _connect_again(self) -> None:
+        """Make new connections to a kernel that has closed the old ones."""
+        assert self._manager is not None
+        if self._client is not None:
+            await self._client.close()
+        self._client = KernelClient(dict(self._manager.get_connection_info()))
+        self._client.start()
+        await self._wait_until_ready(START_TIMEOUT_S)
+
     async def restart(self) -> None:
         """Replace the kernel by a fresh one; every variable is gone."""
         await self.close()
+        self._resume = None
         await self.start()
 
     async def close(self) -> None:

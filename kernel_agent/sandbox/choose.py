@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import cast
+from typing import Any, cast
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox.levels import Level, Mechanism, Probe
@@ -19,6 +19,7 @@ MODULES = {
     "landlock": "kernel_agent.sandbox.landlock",
     "container": "kernel_agent.sandbox.container",
     "gvisor": "kernel_agent.sandbox.gvisor",
+    "microvm": "kernel_agent.sandbox.microvm",
     "interpreter": "kernel_agent.sandbox.interpreter",
     "remote": "kernel_agent.sandbox.remote",
     "none": "kernel_agent.sandbox.none",
@@ -38,6 +39,22 @@ def mechanism(name: str) -> Mechanism:
         known = ", ".join(["auto", *MODULES])
         raise SandboxError(f"there is no sandbox level {name!r}: choose among {known}")
     return cast("Mechanism", import_module(MODULES[name]))
+
+
+def hibernating(name: str) -> Any:
+    """Return the module of a level whose kernels can be hibernated and resumed.
+
+    Raises
+    ------
+    SandboxError
+        The caller's: this level's cannot.
+    """
+    found = mechanism(name)
+    if not hasattr(found, "hibernate"):
+        raise SandboxError(
+            f"a kernel at level {name} cannot be hibernated or resumed: use --sandbox microvm"
+        )
+    return found
 
 
 @cache

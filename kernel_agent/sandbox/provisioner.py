@@ -20,8 +20,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
@@ -29,7 +30,7 @@ from traitlets import Dict, Unicode
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.private import SOCKETS, private_directory
-from kernel_agent.sandbox.choose import choose, mechanism
+from kernel_agent.sandbox.choose import choose, hibernating, mechanism
 from kernel_agent.sandbox.confinement import planned
 from kernel_agent.sandbox.environment import clean_environment, proxied
 from kernel_agent.sandbox.grants import derive, granted
@@ -49,8 +50,12 @@ class KernelAgentProvisioner(LocalProvisioner):
     level = Unicode("auto", help="The sandbox level, or auto.").tag(config=True)
     grant = Dict(help="What the kernel is granted; see grants.granted.").tag(config=True)
 
+    resume = Unicode("", help="The folder of a hibernated kernel, to go on with.").tag(config=True)
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.resumed: dict[str, Any] = {}
+        """What was noted of the kernel when it was hibernated; empty for a new one."""
         self.chosen: Level | None = None
         self.ended_because = ""
         """Why the watchdog ended the kernel; empty when it did not."""
@@ -77,6 +82,12 @@ class KernelAgentProvisioner(LocalProvisioner):
         cwd = Path(kwargs.get("cwd") or Path.cwd())
         self.chosen = await asyncio.to_thread(choose, self.level)
         self._directory = directory = self._own_directory()
+        prepare = mechanism(self.chosen.name).prepare
+        if self.resume:
+            hibernation = hibernating(self.chosen.name)
+            self.resumed = hibernation.read_hibernated(Path(self.resume)).kernel
+            cast("Any", self.parent).session.key = self.resumed["key"].encode()
+            prepare = partial(hibernation.prepare, resume=Path(self.resume))
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
         environment = clean_environment(dict(launch.get("env") or os.environ))
         command = self._with_sockets(list(launch["cmd"]), directory)
@@ -93,9 +104,8 @@ class KernelAgentProvisioner(LocalProvisioner):
             environment |= proxied()
         self._record(directory, [("empty", path) for path in planned(grant)])
         standby.watch(directory)
-        if self.chosen.claims:
+        if self.chosen.claims and not self.resume:
             self._plant = Plant(self.chosen, grant, environment, directory)
-        prepare = mechanism(self.chosen.name).prepare
         self._launch = prepared = prepare(grant, command, environment)
         self._watchdog = Watchdog(grant)
         launch |= {
@@ -196,7 +206,34 @@ class KernelAgentProvisioner(LocalProvisioner):
             Something that the level claims does not hold, or there is no report.
         """
         assert self.chosen is not None
-        return read_report(self._plant) if self._plant else {"level": self.chosen.name, "holds": {}}
+        if self.resumed:
+            return {**self.resumed.get("report", {}), "resumed": True}
+        report = (
+            read_report(self._plant) if self._plant else {"level": self.chosen.name, "holds": {}}
+        )
+        about = getattr(mechanism(self.chosen.name), "facts", None)
+        return {**report, "machine": about()} if about else report
+
+    async def hibernate(self, folder: Path, note: dict[str, Any]) -> None:
+        """Write the kernel to a folder and end it; ``resume`` names that folder later.
+
+        Parameters
+        ----------
+        folder
+            Must not exist.
+        note
+            JSON values that are in :attr:`resumed` when the kernel goes on.
+
+        Raises
+        ------
+        SandboxError
+            The level cannot do that, or it failed.
+        """
+        assert self.chosen is not None
+        assert self._directory is not None
+        key = self.connection_info["key"]
+        told = {**note, "key": key.decode() if isinstance(key, bytes) else key}
+        await hibernating(self.chosen.name).hibernate(self._directory / SOCKETS, folder, told)
 
     async def _exceeded(self, reason: str) -> None:
         self.ended_because = reason

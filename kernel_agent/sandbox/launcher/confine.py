@@ -357,7 +357,7 @@ def forward(proxy: str, port: str) -> None:
         listener.close()
         os.close(int(proxy))
         return
-    check(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0))
+    check(libc.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0))
     os.set_inheritable(listener.fileno(), True)  # noqa: FBT003 - it takes no names
     script = f"{sys.argv[0].rpartition('/')[0]}/forward.py"
     arguments = [sys.executable, "-I", "-S", script, str(listener.fileno()), proxy]

@@ -1,0 +1,404 @@
+"""The machine's command line, image and wire, as far as they need no machine.
+
+Whatever the host takes from a machine is taken as from an enemy: those promises are here too.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kernel_agent.errors import SandboxError
+from kernel_agent.sandbox import microvm
+from kernel_agent.sandbox.levels import Grant, Limits
+from kernel_agent.sandbox.microvm import files, host, image, machine
+from kernel_agent.sandbox.microvm.guest.wire import BYTES, DATA, FILE, NOTE, Wire, WireError
+
+PARTS = machine.Parts(kernel=3, initrd=4, root=5, scratch=6, wire=7, monitor=8)
+MANIFEST = image.Manifest(
+    format=image.FORMAT, made_from={"python": "/usr/bin/python3 3.11.2", "linux": "vmlinuz-6.1",
+    "qemu": "7.2.22"}, accelerator="tcg", kvm="/dev/kvm is not there", memory_mb=1536,
+    root_sha256="00ff", root_mb=700, state_mb=300, packages={"numpy": "2.4.6"},
+    built="2030-01-01T00:00:00Z", build_s=30.0,
+)  # fmt: skip
+
+
+# --- QEMU ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accelerator", ["tcg", "kvm"])
+def test_a_machine_has_no_network_and_no_device_that_it_does_not_need(accelerator):
+    line = machine.arguments(PARTS, memory_mb=512, accelerator=accelerator, console="null")
+    devices = [line[i + 1].split(",")[0] for i, word in enumerate(line) if word == "-device"]
+    assert sorted(devices) == [
+        "virtio-blk-pci", "virtio-blk-pci", "virtio-rng-pci", "virtio-serial-pci", "virtserialport",
+    ]  # fmt: skip
+    assert not {"-netdev", "-nic", "-net", "-virtfs", "-fsdev", "-usb", "-vnc"} & set(line)
+    assert {"-nodefaults", "-no-user-config"} <= set(line)
+
+
+def test_qemu_may_neither_start_programs_nor_change_its_rights():
+    line = machine.arguments(PARTS, memory_mb=512, accelerator="tcg", console="null")
+    policy = line[line.index("-sandbox") + 1]
+    assert policy == "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
+
+
+def test_the_monitor_is_a_descriptor_that_the_machine_has_no_way_to():
+    line = machine.arguments(PARTS, memory_mb=512, accelerator="tcg", console="null")
+    assert "socket,id=monitor,fd=8" in line
+    assert not any("path=" in word for word in line)
+    assert sum("chardev=monitor" in word for word in line) == 1
+
+
+def test_the_root_disk_is_read_only():
+    line = machine.arguments(PARTS, memory_mb=512, accelerator="tcg", console="null")
+    root = next(word for word in line if "id=root" in word)
+    assert "readonly=on" in root
+
+
+def test_a_saved_machine_is_read_from_a_descriptor():
+    parts = machine.Parts(kernel=3, initrd=4, root=5, scratch=6, wire=7, monitor=8, state=9)
+    line = machine.arguments(parts, memory_mb=512, accelerator="tcg", console="null")
+    assert line[-2:] == ["-incoming", "fd:9"]
+    assert parts.descriptors == (3, 4, 5, 6, 7, 8, 9)
+    assert PARTS.descriptors == (3, 4, 5, 6, 7, 8)
+
+
+# --- the image -----------------------------------------------------------------------------------
+
+
+def test_modules_are_loaded_after_what_they_need():
+    listed = (
+        "kernel/a/virtio_pci.ko: kernel/a/virtio_pci_legacy_dev.ko kernel/a/virtio.ko "
+        "kernel/a/virtio_ring.ko\n"
+        "kernel/a/virtio_pci_legacy_dev.ko:\nkernel/a/virtio.ko: kernel/a/virtio_ring.ko\n"
+        "kernel/a/virtio_ring.ko:\nkernel/b/virtio_blk.ko.xz: kernel/a/virtio.ko "
+        "kernel/a/virtio_ring.ko\n"
+    )
+    order = image.module_order(listed, ["virtio_pci", "virtio_blk", "built_in"])
+    assert [Path(path).name for path in order] == [
+        "virtio_ring.ko", "virtio.ko", "virtio_pci_legacy_dev.ko", "virtio_pci.ko",
+        "virtio_blk.ko.xz",
+    ]  # fmt: skip
+
+
+def test_the_first_file_system_is_an_archive_that_cpio_reads(tmp_path):
+    archive = image.cpio([("bin", 0o40755, b""), ("bin/x", 0o100755, b"abc"), ("i", 0o100644, b"")])
+    assert len(archive) % 4 == 0
+    assert archive.startswith(b"070701")
+    assert archive.count(b"070701") == 4  # with its trailer
+    busybox = image._find("busybox")
+    if busybox is None:
+        pytest.skip("busybox is not installed")
+    subprocess.run([busybox, "cpio", "-i"], input=archive, cwd=tmp_path, check=True,
+                   capture_output=True)  # fmt: skip
+    assert (tmp_path / "bin" / "x").read_bytes() == b"abc"
+    assert (tmp_path / "bin" / "x").stat().st_mode & 0o777 == 0o755
+
+
+def test_an_image_is_stale_when_what_it_was_made_from_has_changed():
+    then = {"python": "/usr/bin/python3 3.11.2", "qemu": "7.2.22"}
+    assert image.changes(then, dict(then)) == []
+    assert image.changes(then, {**then, "qemu": "8.0"}) == ["qemu was 7.2.22 and is 8.0"]
+    assert image.changes(then, {**then, "linux": "6.1"}) == ["linux was not there and is 6.1"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 0}', '{"format": 1}', "null"])
+def test_a_broken_manifest_counts_as_no_image(text, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    image.folder().mkdir(parents=True)
+    (image.folder() / "manifest.json").write_text(text)
+    assert image.load() is None
+
+
+def test_that_the_processor_is_emulated_is_said_plainly():
+    assert image.describe(MANIFEST)["processor"] == (
+        "emulated in software (TCG): /dev/kvm is not there"
+    )
+
+
+# --- starting ------------------------------------------------------------------------------------
+
+
+def test_the_interpreter_is_left_out_of_the_command_because_it_waits_in_the_machine():
+    command = ["/usr/bin/python3", "-X", "frozen_modules=on", "-I", "launch.py", "-f", "k.json"]
+    assert microvm.inside(command, MANIFEST) == ("launch.py", "-f", "k.json")
+    command = ["/usr/bin/python3", "-m", "ipykernel_launcher", "-f", "k.json"]
+    assert microvm.inside(command, MANIFEST) == ("-m", "ipykernel_launcher", "-f", "k.json")
+
+
+def test_a_kernel_of_another_interpreter_is_refused():
+    with pytest.raises(SandboxError, match="not /opt/python"):
+        microvm.inside(["/opt/python", "launch.py"], MANIFEST)
+
+
+def test_the_kernel_does_not_hear_of_processes_outside():
+    found = microvm.environment_inside({"JPY_PARENT_PID": "1", "HOME": "/root", "LANG": "de_DE"})
+    assert "JPY_PARENT_PID" not in found
+    assert found["HOME"] != "/root"
+    assert found["LANG"] == "de_DE"
+
+
+def test_without_an_image_the_level_says_how_to_build_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(SandboxError, match="kernel-agent microvm build"):
+        microvm.prepare(_grant(tmp_path), ["/usr/bin/python3", "x.py", "-f", "k.json"], {})
+
+
+def test_inputs_larger_than_the_disk_are_refused_before_the_start(tmp_path, monkeypatch):
+    _pretend_image(tmp_path, monkeypatch)
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    with (workspace / "large").open("wb") as large:
+        large.truncate(64 << 20)
+    grant = _grant(workspace, Limits(disk_mb=64))
+    with pytest.raises(SandboxError, match=r"64 MB, too large .* --disk-mb"):
+        microvm.prepare(grant, ["/usr/bin/python3", "x.py", "-f", "k.json"], {})
+
+
+def test_less_memory_boots_a_smaller_machine_and_too_little_is_refused(tmp_path, monkeypatch):
+    _pretend_image(tmp_path, monkeypatch)
+    command = ["/usr/bin/python3", "x.py", "-f", "k.json"]
+
+    def start(memory_mb: int | None) -> dict:
+        grant = _grant(tmp_path, Limits(memory_mb=memory_mb))
+        return json.loads(microvm.prepare(grant, command, {}).command[-1])
+
+    assert (start(None)["memory_mb"], start(None)["saved"]) == (1536, True)
+    assert (start(100_000)["memory_mb"], start(100_000)["saved"]) == (1536, True)
+    smaller = start(768 + machine.OVERHEAD_MB)
+    assert (smaller["memory_mb"], smaller["saved"]) == (768, False)
+    with pytest.raises(SandboxError, match="needs 832 MB of memory, not 500"):
+        start(500)
+
+
+@pytest.mark.parametrize("text", [None, "", "{}", "[1]"])
+def test_a_folder_that_is_no_hibernated_session_is_refused(text, tmp_path, monkeypatch):
+    _pretend_image(tmp_path, monkeypatch)
+    if text is not None:
+        (tmp_path / microvm.HIBERNATED).write_text(text)
+    with pytest.raises(SandboxError, match="not a hibernated session"):
+        microvm.read_hibernated(tmp_path)
+
+
+@pytest.mark.parametrize("changed", ["image_sha256", "qemu", "accelerator"])
+def test_a_session_of_another_image_is_not_resumed(changed, tmp_path, monkeypatch):
+    _pretend_image(tmp_path, monkeypatch)
+    about = {
+        "format": 1, "image_sha256": "00ff", "qemu": "7.2.22", "accelerator": "tcg",
+        "memory_mb": 1536, "disk_mb": 100, "workspace": "/w", "kernel": {}, "state_bytes": 1,
+        "disk_bytes": 1, "quiet_s": 0.1, "save_s": 0.1, "time": 1.0,
+    }  # fmt: skip
+    for name in (host.STATE, host.DISK):
+        (tmp_path / name).touch()
+    (tmp_path / microvm.HIBERNATED).write_text(json.dumps(about))
+    assert microvm.read_hibernated(tmp_path).workspace == "/w"
+    (tmp_path / microvm.HIBERNATED).write_text(json.dumps({**about, changed: "other"}))
+    with pytest.raises(SandboxError, match="another machine image"):
+        microvm.read_hibernated(tmp_path)
+
+
+def _grant(workspace: Path, limits: Limits | None = None) -> Grant:
+    extra = {"scratch": workspace} if "scratch" in Grant.__dataclass_fields__ else {}
+    return Grant(
+        python=Path("/usr/bin/python3"), code=workspace, workspace=workspace, sockets=workspace,
+        limits=limits or Limits(), **extra,
+    )  # fmt: skip
+
+
+def _pretend_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a manifest; nothing is started from it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    image.folder().mkdir(parents=True)
+    (image.folder() / "manifest.json").write_text(json.dumps(image.asdict(MANIFEST)))
+
+
+# --- the wire ------------------------------------------------------------------------------------
+
+
+def test_what_goes_into_the_wire_comes_out_of_it():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        wire = Wire(ours.fileno())
+        wire.send(DATA, b"abc", 7)
+        wire.send(DATA, b"x" * 70_000, 7)
+        wire.note("exit", code=3)
+        ours.shutdown(socket.SHUT_WR)
+        frames = list(Wire(theirs.fileno()).frames())
+    assert frames[0] == (DATA, 7, b"abc")
+    assert frames[1] == (DATA, 7, b"x" * 70_000)
+    assert frames[2][0] == NOTE
+    assert json.loads(frames[2][2]) == {"note": "exit", "code": 3}
+
+
+@pytest.mark.parametrize("head", [(0, 0, 0), (10, 0, 0), (DATA, 0, 1 << 30), (255, 1, 5)])
+def test_a_frame_that_cannot_be_ends_the_machine(head):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(struct.pack("!BII", *head))
+        with pytest.raises(WireError):
+            next(Wire(theirs.fileno()).frames())
+
+
+def test_a_wire_that_is_cut_in_a_frame_just_ends():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.sendall(struct.pack("!BII", DATA, 1, 100) + b"half")
+        ours.close()
+        assert list(Wire(theirs.fileno()).frames()) == []
+
+
+@pytest.mark.parametrize("payload", [b"", b"nothing", b"[1]", b"3", b"[" * 100_000, b"\xff"])
+def test_a_note_that_is_no_note_ends_the_machine(payload):
+    with pytest.raises(WireError):
+        host._note(payload)
+
+
+# --- files from the machine ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def inbox(tmp_path):
+    """A workspace with inputs and a trace, and a secret beside it."""
+    root = tmp_path / "workspace"
+    (root / "data").mkdir(parents=True)
+    (root / "data" / "in.csv").write_text("input")
+    (root / "trace.jsonl").write_text("trace")
+    (tmp_path / "secret").write_text("secret")
+    (root / "way-out").symlink_to(tmp_path)
+    (root / "file-out").symlink_to(tmp_path / "secret")
+    box = files.Inbox(root, refused=("data", "trace.jsonl"), max_bytes=1000)
+    yield box, root
+    box.close()
+    assert (tmp_path / "secret").read_text() == "secret"
+    assert (root / "data" / "in.csv").read_text() == "input"
+    assert (root / "trace.jsonl").read_text() == "trace"
+    assert not list(root.rglob("*.incoming"))
+
+
+def _take(box: files.Inbox, path: bytes, content: bytes) -> None:
+    box.begin(path)
+    box.write(content)
+    box.end()
+
+
+def test_a_file_arrives_whole(inbox):
+    box, root = inbox
+    _take(box, b"new/deep/result.txt", b"42")
+    _take(box, b"new/deep/result.txt", b"43")
+    assert (root / "new/deep/result.txt").read_bytes() == b"43"
+    assert (root / "new/deep/result.txt").stat().st_mode & 0o7777 == 0o644
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"../secret", b"/etc/passwd", b"", b".", b"..", b"a/../../secret", b"a//b", b"a/", b"a\0b",
+        b"way-out/secret", b"data/in.csv", b"data", b"trace.jsonl", b"trace.jsonl/x",
+        b"x" * 300, b"a/" * 40 + b"b", b"y" * 5000,
+    ],
+)  # fmt: skip
+def test_nothing_is_taken_outside_the_workspace_or_over_the_inputs(inbox, path):
+    box, _ = inbox
+    with pytest.raises(files.Refused):
+        _take(box, path, b"evil")
+    with pytest.raises(files.Refused):
+        box.make(path)
+
+
+def test_a_link_in_the_way_is_replaced_and_not_followed(inbox):
+    box, root = inbox
+    _take(box, b"file-out", b"evil")
+    assert not (root / "file-out").is_symlink()
+    assert (root / "file-out").read_bytes() == b"evil"
+
+
+@pytest.mark.parametrize("path", [b"way-out/secret", b"../secret", b"data/in.csv", b"trace.jsonl"])
+def test_nothing_is_removed_outside_the_workspace_or_among_the_inputs(inbox, path):
+    box, _ = inbox
+    with contextlib.suppress(files.Refused):
+        box.remove(path)
+
+
+def test_a_folder_that_holds_the_inputs_cannot_be_replaced(tmp_path):
+    (tmp_path / "a" / "data").mkdir(parents=True)
+    box = files.Inbox(tmp_path, refused=("a/data",), max_bytes=1000)
+    with pytest.raises(files.Refused):
+        _take(box, b"a", b"evil")
+    box.close()
+
+
+def test_what_was_removed_inside_is_removed(inbox):
+    box, root = inbox
+    _take(box, b"folder/file", b"1")
+    box.remove(b"folder")  # it is not empty
+    assert (root / "folder/file").exists()
+    box.remove(b"folder/file")
+    box.remove(b"folder")
+    box.remove(b"folder/never/was")
+    assert not (root / "folder").exists()
+
+
+def test_all_files_together_are_bounded(inbox):
+    box, root = inbox
+    _take(box, b"one", b"x" * 600)
+    with pytest.raises(files.Refused, match="1000 bytes"):
+        _take(box, b"two", b"x" * 600)
+    box.remove(b"one")
+    _take(box, b"two", b"x" * 600)
+    assert not (root / "one").exists()
+    assert (root / "two").stat().st_size == 600
+
+
+def test_the_number_of_files_is_bounded(inbox, monkeypatch):
+    box, root = inbox
+    monkeypatch.setattr(files, "MAX_ENTRIES", 3)
+    for name in (b"a", b"b", b"c"):
+        _take(box, name, b"")
+    with pytest.raises(files.Refused, match="more than 3"):
+        _take(box, b"d", b"")
+    assert not (root / "d").exists()
+
+
+def test_content_without_a_file_is_dropped_and_a_file_cut_off_leaves_nothing(inbox):
+    box, root = inbox
+    box.write(b"x")
+    box.end()
+    box.begin(b"half")
+    box.write(b"x")
+    box.begin(b"whole")
+    box.end()
+    assert not (root / "half").exists()
+    assert (root / "whole").read_bytes() == b""
+
+
+def test_a_fifo_a_device_or_a_socket_in_the_workspace_is_not_sent(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("1")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        files.send(Wire(ours.fileno()), tmp_path, at=Path("/w"))
+        ours.shutdown(socket.SHUT_WR)
+        frames = list(Wire(theirs.fileno()).frames())
+    assert [payload for kind, _, payload in frames if kind in (FILE, BYTES)] == [
+        b"/w/file", b"1", b"",
+    ]  # fmt: skip
+
+
+def test_a_sparse_disk_is_copied_sparse(tmp_path):
+    with (tmp_path / "a").open("w+b") as source, (tmp_path / "b").open("w+b") as target:
+        source.truncate(50 << 20)
+        source.seek(20 << 20)
+        source.write(b"middle")
+        source.flush()
+        files.copy_sparse(source.fileno(), target.fileno())
+    assert (tmp_path / "b").stat().st_size == 50 << 20
+    assert (tmp_path / "b").stat().st_blocks * 512 < 1 << 20
+    with (tmp_path / "b").open("rb") as copy:
+        copy.seek(20 << 20)
+        assert copy.read(6) == b"middle"
