@@ -76,12 +76,21 @@ class Context:
         self._mask()
         return self.tokens < before
 
+    def rewrite(self, system_prompt: str, format: Format) -> None:  # noqa: A002 - the project's word
+        """Write the whole conversation in another format; the loop moved down a rung."""
+        self._format = format
+        self._system = Message(role="system", content=system_prompt)
+        records = [record for record, _ in self._entries]
+        self._entries, self._masked, self.tokens = [], 0, _tokens([self._system])
+        for record in records:
+            self.add(record)
+
     def _write(self, record: Record) -> tuple[Message, ...]:
         if isinstance(record, RunStart):
             return (Message(role="user", content=task_text(record.task, record.data)),)
         if isinstance(record, Step):
             return self._format.write(record)
-        return _ending(record)
+        return _ending(record) if isinstance(record, RunStop) else ()
 
     def _mask(self) -> None:
         last = len(self._entries) - KEEP_STEPS

@@ -18,6 +18,9 @@ from typing import Any, Literal, TypeAlias
 Json: TypeAlias = Any
 """A value made of the JSON types only: dict, list, str, int, float, bool, None."""
 
+ToolSchema: TypeAlias = Mapping[str, Any]
+"""A host tool as endpoints are told of it: ``name``, ``description``, ``parameters`` (a schema)."""
+
 OutputDict: TypeAlias = dict[str, Any]
 """One Jupyter output as nbformat 4 stores it (``output_type`` and its fields)."""
 
@@ -130,6 +133,7 @@ class RequestOptions:
     response_format: Mapping[str, Any] | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
     stop: tuple[str, ...] = ()
 
 
@@ -155,13 +159,21 @@ class Code:
     thought: str = ""
 
 
+FINAL_ANSWER = "final_answer"
+"""The function that ends a run: in the kernel, and as a tool where calls are the actions."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a host tool, with arguments already parsed to JSON types."""
+    """One call of a host tool, with arguments already parsed to JSON types.
+
+    ``error`` says why the arguments could not be read; such a call is answered, not made.
+    """
 
     name: str
     arguments: Mapping[str, Json]
     id: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,11 +259,15 @@ class CellResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What the model is shown of a cell: text, pictures, and whether something was left out."""
+    """What the model is shown of a cell: text, pictures, and whether something was left out.
+
+    ``parts`` holds the answer to each of an action's calls; together they begin the text.
+    """
 
     text: str
     images: tuple[Image, ...] = ()
     shortened: bool = False
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +295,7 @@ class DataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart:
-    """The first record of a run."""
+    """The first record of a run. ``format_reason`` says why ``auto`` chose the format."""
 
     run_id: str
     task: str
@@ -294,6 +310,7 @@ class RunStart:
     versions: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Json] = field(default_factory=dict)
     parent_id: str | None = None
+    format_reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +365,17 @@ class RunStop:
     time: str = ""
 
 
-Record: TypeAlias = RunStart | Step | RunStop
+@dataclass(frozen=True, kw_only=True)
+class FormatChange:
+    """The model kept breaking its format, and goes on in one that asks for less."""
+
+    run_id: str
+    format: str
+    reason: str
+    time: str = ""
+
+
+Record: TypeAlias = RunStart | Step | RunStop | FormatChange
 
 
 # --- what a live view is told while a step is being made -----------------------------------
@@ -385,7 +412,7 @@ class Notice:
     text: str
 
 
-Event: TypeAlias = RunStart | ReplyText | Acting | Output | Notice | Step | RunStop
+Event: TypeAlias = RunStart | ReplyText | Acting | Output | Notice | Step | RunStop | FormatChange
 
 
 # --- to JSON and back ----------------------------------------------------------------------
@@ -394,7 +421,7 @@ _TYPES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Usage, Image, Code, Call, Calls, Final, CellError, HostCall, Answer, CellResult,
-        Observation, Retry, DataFile, RunStart, Step, RunStop,
+        Observation, Retry, DataFile, RunStart, Step, RunStop, FormatChange,
     )
 }  # fmt: skip
 

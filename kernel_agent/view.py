@@ -27,6 +27,7 @@ from kernel_agent.records import (
     Code,
     Event,
     ExitStatus,
+    FormatChange,
     Notice,
     OutputDict,
     RunStart,
@@ -165,6 +166,8 @@ class Story:
             known = event.number == self._acting
             action = () if known else _action_blocks(event.number, event.action)
             return (*action, *_some("observation", event.observation.text))
+        if isinstance(event, FormatChange):
+            return _some("notice", f"Going on in the format {event.format}: {event.reason}.")
         if isinstance(event, RunStop):
             self._acting = None
             return _stop_blocks(event)

@@ -16,6 +16,7 @@ An option that the server turns out not to know is left out from then on, which 
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -158,6 +159,15 @@ class OpenAIModel:
                 on_event(self._retry_notice(error, failed, pause_s))
                 await asyncio.sleep(pause_s)
 
+    def once(self) -> OpenAIModel:
+        """Return this model without retries and with its own notes on what the server knows.
+
+        For requests that may fail; it shares the connections, which stay this object's to close.
+        """
+        model = copy.copy(self)
+        vars(model).update(_max_retries=0, _left_out=set())
+        return model
+
     async def close(self) -> None:
         """Close the connections."""
         await self.endpoint.close()
@@ -252,6 +262,7 @@ _OPTIONAL = {
     "stream_options": re.compile(r"stream_options|include_usage"),
     "response_format": re.compile(r"response_format|json_schema|structured output", re.IGNORECASE),
     "tool_choice": re.compile(r"tool_choice"),
+    "parallel_tool_calls": re.compile(r"parallel_tool_calls"),
     "stop": re.compile(r"['\"`]stop['\"`]"),
     "stream": re.compile(r"to stream\b|['\"`]stream['\"`]|streaming.{0,20}not", re.IGNORECASE),
 }

@@ -28,7 +28,12 @@ def ask(
 ) -> subprocess.CompletedProcess[str]:
     """Ask something of an endpoint, and check that no traceback and no key is ever shown."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "KERNEL_AGENT_"))}
-    changes = {"OPENAI_API_KEY": "secret-value", "KERNEL_AGENT_MAX_RETRIES": "1", **changes}
+    changes = {
+        "KERNEL_AGENT_FORMAT": "fenced",
+        "OPENAI_API_KEY": "secret-value",
+        "KERNEL_AGENT_MAX_RETRIES": "1",
+        **changes,
+    }
     done = subprocess.run(
         [sys.executable, "-m", "kernel_agent.cli", "run", "x", "--base-url", url,
          "--model", "some-model", "--out", "out", *arguments],
