@@ -1,9 +1,9 @@
 """The trace: an append-only file of records, the one source from which everything else is made.
 
 One JSON object a line (JSONL, UTF-8). Each line is a record of :mod:`kernel_agent.records`
-(``RunStart``, ``Step`` or ``RunStop``, named by ``"$"``) with ``"v"``, the schema version. A line
-is flushed before the run goes on, so a killed process loses at most the step in flight, and a
-half-written last line is told apart from damage. The format is described in ``docs/trace.md``.
+(``RunStart``, ``Step``, ``RunStop`` or ``FormatChange``, named by ``"$"``) with ``"v"``, the schema
+version. A line is flushed before the run goes on, so a killed process loses at most the step in
+flight, and a half-written last line is told apart from damage. It is described in ``docs/trace.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import TraceError
-from kernel_agent.records import Record, RunStart, RunStop, Step, from_json, to_json
+from kernel_agent.records import Record, RunStop, from_json, to_json
 
 SCHEMA_VERSION = 1
 FILE_NAME = "trace.jsonl"
@@ -113,7 +113,7 @@ def _record_of(line: bytes) -> Record:
     if data.get("v", 0) > SCHEMA_VERSION:
         raise ValueError(f"schema version {data['v']} is newer than this program")
     record = from_json(data)
-    if not isinstance(record, RunStart | Step | RunStop):
+    if not isinstance(record, Record):
         raise ValueError(f"{data['$']} is not a record of its own")  # noqa: TRY004 - damage, not a type
     return record
 

@@ -60,7 +60,12 @@ class Choice:
 
 
 async def choose_format(
-    model: Model, *, max_tokens: int | None, tell: Callable[[Event], None], memory: Path
+    model: Model,
+    *,
+    max_tokens: int | None,
+    tell: Callable[[Event], None],
+    memory: Path,
+    limit_s: float = PROBE_S,
 ) -> Choice:
     """Return the format for a model, remembered or measured; never raises for an endpoint's fault.
 
@@ -74,6 +79,8 @@ async def choose_format(
         Told what was chosen when it was measured now.
     memory
         The file in which it is remembered; see :func:`memory_file`.
+    limit_s
+        The longest that measuring may take.
     """
     if not isinstance(model, OpenAIModel):
         return Choice(format=DEFAULT, reason="the model is not behind an endpoint")
@@ -82,26 +89,26 @@ async def choose_format(
     known = recall(memory, endpoint=str(model.endpoint), model=model.name)
     if known is not None:
         return known
-    choice = await _measured(model)
+    choice = await _measured(model, limit_s)
     if choice.measured:
         remember(memory, choice, endpoint=str(model.endpoint), model=model.name)
         tell(Notice(text=f"The format is {choice.format}: {choice.reason}."))
     return choice
 
 
-async def _measured(model: OpenAIModel) -> Choice:
+async def _measured(model: OpenAIModel, limit_s: float) -> Choice:
     once = model.once()
     spent: list[Usage] = []
     measures: list[Measure] = []
     reason = ""
     try:
-        async with asyncio.timeout(PROBE_S):
+        async with asyncio.timeout(limit_s):
             for name in rungs(model.name):
                 measures.append(await _measure(once, name, spent))
                 if measures[-1].flawless:
                     break
     except TimeoutError:
-        reason = f"measuring took longer than {PROBE_S:.0f} s"
+        reason = f"measuring took longer than {limit_s:g} s"
     except ModelError:
         measures.clear()  # it is down, or refuses the key: the run will say so
     usage = sum(spent, Usage())

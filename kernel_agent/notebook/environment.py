@@ -9,6 +9,7 @@ reads it, and host tools as replays of what they gave.
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import json
 import keyword
@@ -109,16 +110,29 @@ def call_cell(call: HostCall) -> tuple[str, list[dict[str, Any]]]:
     line = f"{call.name}({', '.join(asked)})"
     source = line if len(line) <= 88 else f"{call.name}(\n    " + ",\n    ".join(asked) + ",\n)"
     if not call.ok:
-        kind, _, message = call.error.partition(": ")
-        return source, [
-            {"output_type": "error", "ename": kind, "evalue": message, "traceback": [call.error]}
-        ]
+        return source, [_error_output(call.error)]
     if call.result is None:
         return source, []
     from IPython.lib.pretty import pretty
 
     data = {"text/plain": pretty(call.result)}  # type: ignore[no-untyped-call]  # IPython is untyped
     return source, [{"output_type": "execute_result", "data": data, "metadata": {}}]
+
+
+def _error_output(error: str) -> dict[str, Any]:
+    """Return the output of a cell in which a replay raises what the tool raised."""
+    kind, _, message = error.partition(": ")
+    known = getattr(builtins, kind, None)
+    if isinstance(known, type) and issubclass(known, Exception):
+        try:
+            raised: Exception = known(message)
+        except TypeError as refused:  # UnicodeDecodeError takes five arguments: so in the replay
+            raised = refused
+    else:
+        raised = standalone.ToolError(message if kind == "ToolError" else error)
+    ename = type(raised).__name__
+    told = f"{ename}: {raised}"
+    return {"output_type": "error", "ename": ename, "evalue": str(raised), "traceback": [told]}
 
 
 def _script_block(sources: Sequence[str], versions: Mapping[str, str]) -> str:

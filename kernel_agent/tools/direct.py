@@ -85,14 +85,14 @@ async def carry_out(
 
 async def _answered(call: Call, broker: Broker) -> HostCall:
     if call.error:
-        return _failed(call, call.error)
+        return _failed(call, f"ValueError: {call.error}")
     return await broker.call(call)
 
 
 def _given_up(call: Call, status: CellStatus, timeout_s: float) -> HostCall:
     if status == "interrupted":
         return _failed(call, "InterruptedError: the run was stopped before the call ended")
-    return _failed(call, f"TimeoutError: the call took longer than {timeout_s:.0f} s")
+    return _failed(call, f"TimeoutError: the call took longer than {timeout_s:g} s")
 
 
 def _failed(call: Call, error: str) -> HostCall:

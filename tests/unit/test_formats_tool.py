@@ -66,28 +66,28 @@ def test_the_function_may_be_called_what_the_model_likes(name):
     assert source(native("f()", name=name)) == "f()"
 
 
-TEXTS = [
-    ("hermes", 'Go.\n<tool_call>\n{"name": "python", "arguments": {"code": "f()"}}\n</tool_call>'),
-    ("never closed", '<tool_call>\n{"name": "python", "arguments": {"code": "f()"}}'),
-    ("in a fence", '```json\n{"name": "python", "parameters": {"code": "f()"}}\n```'),
-    ("in a list", '[TOOL_CALLS] [{"name": "python", "arguments": {"code": "f()"}}]'),
-    ("arguments as text", '{"name": "python", "arguments": "{\\"code\\": \\"f()\\"}"}'),
-    ("the protocol's own", '{"tool_calls": [{"type": "function", "function": {"name": "python",'
-     ' "arguments": "{\\"code\\": \\"f()\\"}"}}]}'),
-    ("an action", '{"tool": "python", "tool_input": {"code": "f()"}}'),
-    ("a tag with an object", '<function=python>{"code": "f()"}</function>'),
-    ("tags", "<tool_call>\n<function=python>\n<parameter=code>\nf()\n</parameter>\n</function>\n"
-     "</tool_call>"),
-    ("after reasoning", '<think>{"name": "python", "arguments": {"code": "bad()"}}</think>\n'
-     '<tool_call>{"name": "python", "arguments": {"code": "f()"}}</tool_call>'),
-    ("tags after reasoning", "<think><function=python><parameter=code>bad()</parameter></function>"
-     "</think><function=python><parameter=code>f()</parameter></function>"),
-    ("an envelope", '{"thought": "Go.", "code": "f()"}'),
-    ("a block", "Go.\n```python\nf()\n```"),
-]  # fmt: skip
+TEXTS = {
+    "hermes": 'Go.\n<tool_call>\n{"name": "python", "arguments": {"code": "f()"}}\n</tool_call>',
+    "never closed": '<tool_call>\n{"name": "python", "arguments": {"code": "f()"}}',
+    "in a fence": '```json\n{"name": "python", "parameters": {"code": "f()"}}\n```',
+    "in a list": '[TOOL_CALLS] [{"name": "python", "arguments": {"code": "f()"}}]',
+    "arguments as text": '{"name": "python", "arguments": "{\\"code\\": \\"f()\\"}"}',
+    "the protocol's own": '{"tool_calls": [{"type": "function", "function": {"name": "python",'
+    ' "arguments": "{\\"code\\": \\"f()\\"}"}}]}',
+    "an action": '{"tool": "python", "tool_input": {"code": "f()"}}',
+    "a tag with an object": '<function=python>{"code": "f()"}</function>',
+    "tags": "<tool_call>\n<function=python>\n<parameter=code>\nf()\n</parameter>\n</function>\n"
+    "</tool_call>",
+    "after reasoning": '<think>{"name": "python", "arguments": {"code": "bad()"}}</think>\n'
+    '<tool_call>{"name": "python", "arguments": {"code": "f()"}}</tool_call>',
+    "tags after reasoning": "<think><function=python><parameter=code>bad()</parameter></function>"
+    "</think><function=python><parameter=code>f()</parameter></function>",
+    "an envelope": '{"thought": "Go.", "code": "f()"}',
+    "a block": "Go.\n```python\nf()\n```",
+}
 
 
-@pytest.mark.parametrize("text", [t[1] for t in TEXTS], ids=[t[0] for t in TEXTS])
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_a_call_that_stands_in_the_text_is_read_as_one(text):
     """Servers without a parser for the model pass it on as text; some models write none else."""
     action = parse(Reply(content=text, finish_reason="stop"), "tool")
