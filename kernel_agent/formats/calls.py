@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from kernel_agent.errors import FormatError
@@ -36,6 +37,9 @@ from kernel_agent.records import Call, Json, Message, Observation, Reply, Step, 
 
 _NAMES = ("name", "tool", "tool_name", "function_name", "recipient_name")
 _ARGUMENTS = ("arguments", "parameters", "args", "kwargs", "tool_input", "action_input", "input")
+MAX_CALLS = 100
+"""Calls in one reply; a model that writes more is in a loop."""
+
 _MAX_ENCODINGS = 3  # a string of JSON in a string of JSON was seen; more is no mistake
 
 
@@ -52,19 +56,25 @@ def find_calls(reply: Reply, *, shape: str) -> tuple[ToolCall, ...]:
     Raises
     ------
     FormatError
-        ``truncated`` or ``malformed``, when a call in the text cannot be told. The model's fault.
+        ``truncated`` or ``malformed``, when a call in the text cannot be told, or there are more than
+        :data:`MAX_CALLS`. The model's fault.
     """
-    if reply.tool_calls:
-        return reply.tool_calls
+    calls = reply.tool_calls or tuple(islice(_in_text(reply, shape), MAX_CALLS + 1))
+    if len(calls) > MAX_CALLS:
+        told = f"At most {MAX_CALLS} calls go into one turn, so none was made. Make fewer:{shape}"
+        raise FormatError("too many calls", feedback=told.rstrip(), kind="malformed")
+    return calls
+
+
+def _in_text(reply: Reply, shape: str) -> Iterator[ToolCall]:
     text = readable(reply.content)
-    tagged = tuple(_tagged(text))
+    tagged = list(islice(_tagged(text), MAX_CALLS + 1))
+    yield from tagged
     if tagged:
-        return tagged
-    calls: list[ToolCall] = []
+        return
     for source in find_objects(text, shape=shape)[-MAX_OBJECTS:]:
         value = strict(source)
-        calls += _described(lenient(source) if value is None else value)
-    return tuple(calls)
+        yield from _described(lenient(source) if value is None else value)
 
 
 def _described(value: Json) -> Iterator[ToolCall]:

@@ -27,7 +27,6 @@ from kernel_agent.records import (
 from kernel_agent.text import plain, shorten
 from kernel_agent.tools.broker import Broker
 
-MAX_CALLS = 100  # of one action: a model in a loop writes more
 MIN_CHARS = 200  # that an answer is never shortened below
 
 
@@ -59,7 +58,7 @@ async def carry_out(
     loop = asyncio.get_running_loop()
     began, before = loop.time(), waited()
     calls = [call for call in action.calls if call.name != FINAL_ANSWER]
-    tasks = [asyncio.ensure_future(_answered(call, broker)) for call in calls[:MAX_CALLS]]
+    tasks = [asyncio.ensure_future(_answered(call, broker)) for call in calls]
     stop = asyncio.ensure_future(stopping.wait())
     pending = set(tasks)
     try:
@@ -75,7 +74,7 @@ async def carry_out(
             status = "interrupted" if stop.done() else "timeout"
         made = [
             task.result() if task.done() else _given_up(call, status, timeout_s)
-            for call, task in zip(calls, tasks, strict=False)
+            for call, task in zip(calls, tasks, strict=True)
         ]
     finally:
         for task in (*tasks, stop):
@@ -103,10 +102,7 @@ def _failed(call: Call, error: str) -> HostCall:
 def _result(
     action: Calls, made: Sequence[HostCall], status: CellStatus, seconds: float
 ) -> CellResult:
-    asked = [call for call in action.calls if call.name != FINAL_ANSWER]
     failed = [call.error for call in made if not call.ok]
-    if len(asked) > len(made):
-        failed.append(f"ValueError: {len(asked)} calls at once; {len(made)} of them were made")
     answers = [call for call in action.calls if call.name == FINAL_ANSWER and not call.error]
     answer = answer_of(answers[-1].arguments.get("answer")) if answers and not failed else None
     error = None
@@ -154,12 +150,8 @@ def _told(call: Call, result: CellResult, answered: Iterator[HostCall]) -> str:
         return call.error or (
             "Not taken as the answer, because another call failed. Look at the error first."
         )
-    made = next(answered, None)
-    if made is None:
-        return f"Not made: at most {MAX_CALLS} calls go into one turn."
-    if not made.ok:
-        return plain(made.error)
-    return plain(_json(made.result))
+    made = next(answered)
+    return plain(_json(made.result) if made.ok else made.error)
 
 
 def _json(value: Json) -> str:

@@ -117,6 +117,21 @@ def test_what_the_endpoint_cut_off_calls_nothing():
     assert kind(Reply(content='{"name": "f", "arguments": {"x": ')) == "truncated"
 
 
+@pytest.mark.parametrize("count", [100, 101])
+def test_more_calls_than_a_turn_can_mean_are_refused(count):
+    """None of them is made, and the model is told how many it may make."""
+    texts = Reply(content='{"name": "f", "arguments": {}}\n' * min(count, 100))
+    assert len(read(texts).calls) == 100
+    for reply in (
+        native(*[("f", "{}")] * count),
+        Reply(content="<function=f>{}</function>" * count),
+    ):
+        if count > 100:
+            assert kind(reply) == "malformed"
+        else:
+            assert len(read(reply).calls) == count
+
+
 def test_there_is_no_code_in_this_format():
     """What writes cells cannot use it, and says so."""
     with pytest.raises(UsageError, match="choose another --format"):
