@@ -3,7 +3,8 @@
 One JSON object a line (JSONL, UTF-8). Each line is a record of :mod:`kernel_agent.records`
 (``RunStart``, ``Step``, ``RunStop`` or ``FormatChange``, named by ``"$"``) with ``"v"``, the schema
 version. A line is flushed before the run goes on, so a killed process loses at most the step in
-flight, and a half-written last line is told apart from damage. It is described in ``docs/trace.md``.
+flight, and a half-written last line is told apart from damage. The format is described in
+``docs/trace.md``.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def find_calls(reply: Reply, *, shape: str) -> tuple[ToolCall, ...]:
     Raises
     ------
     FormatError
-        ``truncated`` or ``malformed``, when a call in the text cannot be told, or there are more than
-        :data:`MAX_CALLS`. The model's fault.
+        ``truncated`` or ``malformed``, when a call in the text cannot be told, or there are more
+        than :data:`MAX_CALLS`. The model's fault.
     """
     calls = reply.tool_calls or tuple(islice(_in_text(reply, shape), MAX_CALLS + 1))
     if len(calls) > MAX_CALLS:

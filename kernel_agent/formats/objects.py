@@ -55,7 +55,10 @@ def find_objects(text: str, *, shape: str) -> list[str]:
                 objects.clear()
             at = event.end if event.closing else events.reasoning_end(event)
         elif event.kind == "turn" if objects else _opens_python(event, text):
-            return objects
+            closer = events.headless_end(event)
+            if closer is None:
+                return objects
+            at = closer.start  # all of this was thinking, and the reply is still to come
         else:
             at = event.end
     return objects
@@ -79,6 +82,12 @@ class _Events:
         mark = self._marks[i]
         before = self._object is not None and self._object.start() < mark.start
         return self._object if before else mark
+
+    def headless_end(self, mark: Mark) -> Mark | None:
+        """Return the end of reasoning in which a mark stands, when none begins after it."""
+        after = self._marks[bisect_left(self._starts, mark.end) :]
+        first = next((found for found in after if found.kind == "reasoning"), None)
+        return first if first is not None and first.closing else None
 
     def reasoning_end(self, opener: Mark) -> int:
         after = self._marks[bisect_left(self._starts, opener.end) :]
