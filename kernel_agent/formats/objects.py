@@ -14,7 +14,7 @@ import warnings
 from bisect import bisect_left
 
 from kernel_agent.errors import FormatError
-from kernel_agent.formats.marks import Mark, find_marks
+from kernel_agent.formats.marks import MAX_MARKS, Mark, find_marks
 from kernel_agent.formats.source import MAX_CODE_CHARS
 from kernel_agent.records import Json
 
@@ -50,6 +50,8 @@ def find_objects(text: str, *, shape: str) -> list[str]:
         if isinstance(event, re.Match):
             at = object_end(text, event.start(), shape=shape)
             objects.append(text[event.start() : at])
+            if len(objects) > MAX_MARKS:
+                raise malformed(f"more than {MAX_MARKS} objects", shape=shape)
         elif event.kind == "reasoning":
             if event.closing:
                 objects.clear()
