@@ -154,7 +154,7 @@ class OpenAIModel:
                     continue
                 failed += 1
                 if not error.retry or failed > self._max_retries:
-                    raise self._last(error, failed) from None
+                    raise self._last(error, failed, options) from None
                 pause_s = self._pause_s(error, failed)
                 on_event(self._retry_notice(error, failed, pause_s))
                 await asyncio.sleep(pause_s)
@@ -237,10 +237,13 @@ class OpenAIModel:
         told, tries = self.endpoint.tell(error.what), f"try {failed + 1} of {self._max_retries + 1}"
         return Notice(text=f"{told}: trying again in {pause_s:.2g} s ({tries})")
 
-    def _last(self, error: EndpointError, tries: int) -> ModelError:
+    def _last(self, error: EndpointError, tries: int, options: RequestOptions) -> ModelError:
         times = f", {tries} times" if tries > 1 else ""
         told = self.endpoint.tell(error.what)
-        return error.kind(f"{told}{times}: {error.advice}", status_code=error.status)
+        advice = error.advice
+        if options.tools and _NO_TOOLS.search(error.details):
+            advice = "use --format fenced, which needs no native calls"
+        return error.kind(f"{told}{times}: {advice}", status_code=error.status)
 
 
 async def _read(chunks: AsyncGenerator[bytes, None], reader: ReplyReader) -> None:
@@ -267,6 +270,8 @@ _OPTIONAL = {
     "stream": re.compile(r"to stream\b|['\"`]stream['\"`]|streaming.{0,20}not", re.IGNORECASE),
 }
 """What a request can do without, and how servers name it when they complain."""
+
+_NO_TOOLS = re.compile(r"\btools?\b|function.?call", re.IGNORECASE)
 
 _NO_IMAGES = re.compile(r"image|vision|multi-?modal|content.{0,30}(string|type)", re.IGNORECASE)
 

@@ -69,6 +69,17 @@ BROKEN: dict[str, tuple[Behaviour, str]] = {
 }
 
 
+@pytest.mark.parametrize("name", ["tool", "json"])
+def test_an_endpoint_without_native_calls_says_which_format_needs_none(tmp_path, name):
+    """The user asked for a format that this endpoint cannot do: that is not silently changed."""
+    refused = error(400, "this model does not support tools")
+    with OpenAIServer([refused], repeat_last=True) as server:
+        done = ask(tmp_path, server.url, "--quiet", "--format", name)
+    assert done.returncode == 4
+    assert "does not support tools" in done.stderr
+    assert "use --format fenced" in done.stderr
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_endpoint_is_a_model_error_and_loses_nothing(tmp_path, name):
     """One line that says what, exit code 4, and the step before it in trace and notebook."""
