@@ -27,9 +27,12 @@ from kernel_agent.formats.fenced import readable
 from kernel_agent.formats.objects import (
     MAX_OBJECTS,
     find_objects,
+    in_python,
     lenient,
     malformed,
     object_end,
+    repaired,
+    stand_in,
     strict,
 )
 from kernel_agent.formats.source import unwrap
@@ -165,10 +168,19 @@ def read_arguments(text: str, *, shape: str) -> Json:
     source = plain[: object_end(plain, 0, shape=shape)]
     value = strict(source)
     if value is None:
-        value = lenient(source)
+        value = _in_another_notation(source)
     if not isinstance(value, dict):
         raise malformed("the arguments are no JSON object", shape=shape)
     return {str(key): field for key, field in value.items()}
+
+
+def _in_another_notation(source: str) -> Json:
+    """Return an object that is no JSON; None when only a guess could make one of it."""
+    try:
+        return in_python(source)
+    except ValueError:
+        value = repaired(source)
+        return value if stand_in(value, source) else None
 
 
 _BEGINS = re.compile(r"<tool_call>|<function=|\[TOOL_CALLS\]|```|\{\s*+[\"']", re.IGNORECASE)

@@ -24,7 +24,14 @@ from collections.abc import Sequence
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.blocks import RANK_MARKED, find_blocks
 from kernel_agent.formats.fenced import Fenced, readable, refuse_truncated
-from kernel_agent.formats.objects import MAX_OBJECTS, find_objects, lenient, malformed, strict
+from kernel_agent.formats.objects import (
+    MAX_OBJECTS,
+    find_objects,
+    lenient,
+    malformed,
+    strict,
+    unescaped,
+)
 from kernel_agent.formats.source import checked, compile_error, unwrap
 from kernel_agent.formats.writing import system_prompt, write_step
 from kernel_agent.records import (
@@ -106,7 +113,7 @@ def as_code(fields: dict[str, str]) -> Code:
     FormatError
         ``missing``, ``syntax`` or ``malformed``. The model's fault.
     """
-    source = _unescaped(unwrap(fields["code"]))
+    source = _without_double_escapes(unwrap(fields["code"]))
     return Code(source=checked(source), thought=readable(fields["thought"]).strip())
 
 
@@ -166,14 +173,12 @@ def _as_text(code: Json, shape: str) -> str:
     return code
 
 
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _AFTER_VALUE = re.compile(r"\s*+(?://[^\n]*+\s*+)?(?:,\s*+)?(?:[\"']?\w++[\"']?\s*+:|\}\s*+\Z)")
 
 
 def _stands_in(code: str, text: str) -> bool:
     """Whether the code is a whole string of the object, as it was written."""
-    plain = _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPED.get(m[2], m[2]), text)
+    plain = unescaped(text)
     for quote in ('"', "'"):
         at = plain.find(f"{quote}{code}{quote}")
         after = at + len(code) + 2 * len(quote)
@@ -188,7 +193,7 @@ def _stands_in(code: str, text: str) -> bool:
 _KEY_CHARS = 20
 
 
-def _unescaped(source: str) -> str:
+def _without_double_escapes(source: str) -> str:
     r"""Return code whose line breaks were escaped twice (``\\n``) with real ones."""
     if "\n" in source or "\\n" not in source or compile_error(source) is None:
         return source

@@ -12,11 +12,14 @@ import json
 import re
 import warnings
 from bisect import bisect_left
+from collections.abc import Iterator
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.marks import MAX_MARKS, Mark, find_marks
 from kernel_agent.formats.source import MAX_CODE_CHARS
 from kernel_agent.records import Json
+
+MAX_COMPARED = 20_000_000  # characters looked at to tell a repair from a guess: 0.1 s
 
 MAX_OBJECTS = 100
 """Looked at from the last: a reply that means something holds a few."""
@@ -155,29 +158,95 @@ def object_end(text: str, start: int, *, shape: str) -> int:
 
 
 def strict(text: str) -> Json:
-    """Return what JSON says, raw line breaks in strings allowed; None when it is not JSON."""
+    """Return what JSON says, raw line breaks in strings allowed; None when it is not JSON.
+
+    ``NaN`` and infinity, which are no JSON and no endpoint takes back, become null.
+    """
     try:
-        return json.loads(text, strict=False)
+        return json.loads(text, strict=False, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
 
 
 def lenient(text: str) -> Json:
     """Read Python's notation, then whatever json_repair can make of the rest; None for neither."""
+    try:
+        return in_python(text)
+    except ValueError:
+        return repaired(text)
+
+
+def in_python(text: str) -> Json:
+    """Return what a Python literal says; None when that is no JSON (a set, bytes, 1j).
+
+    Raises
+    ------
+    ValueError
+        It is no literal.
+    """
     if len(text) > MAX_CODE_CHARS:
-        return None
+        raise ValueError("too long")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.literal_eval(text)
-    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
-        pass
+            value = ast.literal_eval(text)
+    except (SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError("not a literal") from error
+    try:
+        return strict(json.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def repaired(text: str) -> Json:
+    """Return what json_repair makes of a text, which may be a guess; None for nothing."""
+    if len(text) > MAX_CODE_CHARS:
+        return None
     import json_repair
 
     try:
         return json_repair.loads(text)
     except Exception:  # third-party code on hostile text: unreadable is all that matters
         return None
+
+
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+
+
+def unescaped(text: str) -> str:
+    """Return JSON's source with the escapes of its strings resolved, to look for a string in it."""
+    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPED.get(m[2], m[2]), text)
+
+
+def stand_in(value: Json, text: str) -> bool:
+    """Whether each string of a repaired value stands in the text, between quotes that end there.
+
+    Or without quotes, when it is a single word. What does not was guessed.
+    """
+    plain, strings = unescaped(text), list(_strings(value))
+    if len(strings) * len(plain) > MAX_COMPARED:
+        return False
+    return all(_stands(string, plain) for string in strings)
+
+
+def _strings(value: Json) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, field in value.items():
+            yield str(key)
+            yield from _strings(field)
+    elif isinstance(value, list):
+        for field in value:
+            yield from _strings(field)
+
+
+def _stands(string: str, plain: str) -> bool:
+    ends = r"\s*+(?://[^\n]*+\s*+)?[,:}\]]"
+    quoted = f"([\"'])(?:{re.escape(string)})\\1{ends}"
+    bare = f"[{{,:\\[]\\s*+{string}{ends}" if string.isidentifier() else quoted
+    return bool(re.search(quoted, plain) or re.search(bare, plain))
 
 
 def malformed(why: str, *, shape: str) -> FormatError:

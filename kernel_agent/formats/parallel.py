@@ -92,7 +92,8 @@ class ParallelCalls:
         if all(call.error for call in calls):
             raise FormatError("no readable call", feedback=calls[-1].error, kind="malformed")
         if all(call.name == FINAL_ANSWER for call in calls):
-            return Final(answer=calls[-1].arguments["answer"], thought=thought)
+            answers = [call.arguments["answer"] for call in calls if not call.error]
+            return Final(answer=answers[-1], thought=thought)
         return Calls(calls=tuple(calls), thought=thought)
 
     def write(self, step: Step) -> tuple[Message, ...]:

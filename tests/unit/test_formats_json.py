@@ -39,7 +39,15 @@ def test_all_calls_of_a_reply_are_read_in_order_with_their_thought():
 
 @pytest.mark.parametrize(
     "arguments",
-    ['{"x": 1}', '{"x": 1,}', "{'x': 1}", '"{\\"x\\": 1}"', '```json\n{"x": 1}\n```', "{x: 1}"],
+    [
+        '{"x": 1}',
+        '{"x": 1,}',
+        "{'x': 1}",
+        '"{\\"x\\": 1}"',
+        '```json\n{"x": 1}\n```',
+        "{x: 1}",
+        '{"x": 1 // one\n}',
+    ],
 )
 def test_arguments_are_repaired_where_only_their_notation_is_wrong(arguments):
     """Trailing commas, quotes, fences and double encoding lose nothing."""
@@ -78,6 +86,40 @@ def test_final_answer_alone_ends_the_run_whatever_its_argument_is_called(argumen
     assert read(native(("final_answer", arguments), content="So.")) == Final(
         answer=answer, thought="So."
     )
+
+
+def test_of_two_answers_the_last_that_can_be_read_counts():
+    """Nothing else was asked for, so there is nothing to wait for."""
+    found = read(native(("final_answer", '{"answer": 1}'), ("final_answer", '{"answer": 2}')))
+    assert found.answer == 2
+    found = read(native(("final_answer", '{"answer": 1}'), ("final_answer", '{"answer": ')))
+    assert found.answer == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"x": "a"b", "y": 1', '{"x": ["a" b"]}', '{"x": "a", "y": "the "best", "z": "c"}'],
+)
+def test_a_repair_that_guesses_is_not_made(arguments):
+    """Where a string ends is for the model to say: a wrong argument is worse than none."""
+    assert kind(native(("f", arguments))) == "malformed"
+
+
+def test_quotes_inside_of_a_string_are_kept_where_it_is_certain_how_it_ends():
+    """What is read stands in the reply character by character."""
+    found = read(native(("f", '{"x": "say "hi" to them"}')))
+    assert found.calls[0].arguments == {"x": 'say "hi" to them'}
+
+
+@pytest.mark.parametrize("arguments", ["{'x': {1, 2}}", "{'x': b'a'}", "{'x': 1j}", "{1, 2}"])
+def test_what_is_python_but_not_json_is_no_argument(arguments):
+    """It could neither be sent to a tool nor be written down."""
+    assert kind(native(("f", arguments))) == "malformed"
+
+
+def test_numbers_that_json_does_not_know_become_null():
+    """An endpoint refuses a history that holds them."""
+    assert read(native(("f", '{"x": [NaN, Infinity]}'))).calls[0].arguments == {"x": [None, None]}
 
 
 def test_final_answer_beside_other_calls_waits_for_them():
