@@ -33,6 +33,7 @@ from kernel_agent.records import (
     Answer,
     Calls,
     CellResult,
+    Condensation,
     Event,
     ExitStatus,
     Final,
@@ -48,6 +49,7 @@ from kernel_agent.records import (
     Step,
     Usage,
 )
+from kernel_agent.summary import ask_again, check
 from kernel_agent.tools.direct import answer_of, observe_calls
 
 RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
@@ -98,7 +100,12 @@ class Agent:
     on_event
         Told what happens, as it happens.
     observation_chars
-        Characters of an observation that the model is shown.
+        Characters of an observation that the model is shown at most; fewer where its window is
+        small.
+    summarise
+        Asks the model for plain text, for a summary; None for a model that cannot write one.
+    names
+        What cells can use without defining it, beside the variables: the host tools.
     lower
         Gives the format that asks for less than another, with its system prompt, or None when
         there is none or the user chose the format.
@@ -115,6 +122,8 @@ class Agent:
         meter: Meter,
         on_event: Callable[[Event], None],
         observation_chars: int = 8000,
+        summarise: Complete | None = None,
+        names: frozenset[str] = frozenset(),
         lower: Lower = lambda _: None,
     ) -> None:
         self._complete = complete
@@ -127,8 +136,10 @@ class Agent:
         self._meter = meter
         self._on_event = on_event
         self._observation_chars = observation_chars
+        self._summarise = summarise
+        self._names = names
         self._failures: Counter[tuple[str, str]] = Counter()
-        self._thinking: asyncio.Task[Reply] | None = None
+        self._thinking: asyncio.Future[Reply] | None = None
         self._stopped = False
         self.steps: list[Step] = []
 
@@ -211,7 +222,7 @@ class Agent:
         told: tuple[Retry, ...] = ()  # those of the retries that are about this format
         usage = Usage()
         while True:
-            reply = await self._ask([*self._context.messages(), *_re_ask(told)])
+            reply = await self._ask_within_limits(run_id, _re_ask(told))
             usage += reply.usage
             self._replies += 1
             try:
@@ -239,16 +250,80 @@ class Agent:
         reason = f"{self._unreadable} of {self._replies} replies in {self.format.name} unreadable"
         self.format, system_prompt = lower
         self._replies = self._unreadable = 0
-        self._context.rewrite(system_prompt, self.format)
         self._record(
-            FormatChange(run_id=run_id, format=self.format.name, reason=reason, time=now())
+            FormatChange(
+                run_id=run_id,
+                format=self.format.name,
+                reason=reason,
+                system_prompt=system_prompt,
+                time=now(),
+            )
         )
         return True
 
-    async def _ask(self, messages: list[Message]) -> Reply:
+    async def _ask_within_limits(self, run_id: str, beside: list[Message]) -> Reply:
+        """Ask for a reply; shorten the conversation before, and when the model accepts less."""
+        await self._make_room(run_id, "it had outgrown its allowance")
+        while True:
+            try:
+                reply = await self._ask([*self._context.messages(), *beside], self._complete)
+            except ContextLengthError as error:
+                self._context.refused(
+                    limit_tokens=error.limit_tokens, used_tokens=error.used_tokens
+                )
+                if not await self._make_room(run_id, "it was too long for the model"):
+                    raise
+                continue
+            if not beside:
+                self._context.calibrate(reply.usage)
+            return reply
+
+    async def _make_room(self, run_id: str, reason: str) -> bool:
+        """Shorten the conversation until it fits; say whether it became shorter."""
+        shorter = False
+        while (planned := self._context.relief(reason)) is not None:
+            if planned.kind == "summarised" and self._summarise is not None:
+                planned = await self._summary(planned, self._summarise)
+            self._record(dataclasses.replace(planned, run_id=run_id, time=now()))
+            shorter = True
+        return shorter
+
+    async def _summary(self, planned: Condensation, ask: Complete) -> Condensation:
+        """Let the model write the summary; by rules it stays when it cannot.
+
+        What names a variable that does not exist is asked for again once, and then dropped.
+        """
+        messages = self._context.summary_request(planned.last)
+        told = messages[-1].content
+        usage = Usage()
+        for is_last in (False, True):
+            self._meter.check()
+            try:
+                reply = await self._ask(messages, ask)
+            except ModelError as error:
+                self._on_event(Notice(text=f"The model wrote no summary ({error})."))
+                return dataclasses.replace(planned, usage=usage)
+            usage += reply.usage
+            checked = check(
+                reply.content,
+                names=self._context.variables.names | self._names,
+                told=told,
+                max_chars=self._context.summary_chars,
+            )
+            if is_last or not checked.unknown:
+                break
+            said = Message(role="assistant", content=reply.content[:RE_ASK_CHARS])
+            messages = [*messages, said, ask_again(checked.unknown)]
+        if not checked.text:
+            return dataclasses.replace(planned, usage=usage, dropped=checked.dropped)
+        return dataclasses.replace(
+            planned, text=checked.text, by="model", dropped=checked.dropped, usage=usage
+        )
+
+    async def _ask(self, messages: list[Message], ask: Complete) -> Reply:
         """Call the model within the time that is left, and charge what it used."""
         self._check_stopped()
-        self._thinking = asyncio.create_task(self._complete_shrinking(messages))
+        self._thinking = asyncio.ensure_future(ask(messages))
         try:
             async with asyncio.timeout(self._meter.seconds_left):
                 reply = await self._thinking
@@ -261,17 +336,6 @@ class Agent:
             self._thinking = None
         self._meter.charge(reply.usage)
         return reply
-
-    async def _complete_shrinking(self, messages: list[Message]) -> Reply:
-        """Call the model; when the conversation is too long for it, shorten and try again."""
-        try:
-            return await self._complete(messages)
-        except ContextLengthError:
-            asked_beside = messages[len(self._context.messages()) :]
-            if not self._context.shrink():
-                raise
-            self._on_event(Notice(text="The conversation was too long for the model: shortened."))
-            return await self._complete_shrinking([*self._context.messages(), *asked_beside])
 
     async def _act(self, step: Step, action: Action) -> Step:
         """Carry out the action and look at what came of it."""
@@ -291,9 +355,10 @@ class Agent:
     def _observe(self, action: Action, result: CellResult, number: int) -> Observation:
         if isinstance(action, Final):
             return Observation(text="The answer was given.")
+        max_chars = min(self._observation_chars, self._context.observation_chars)
         if isinstance(action, Calls):
-            return observe_calls(action, result, max_chars=self._observation_chars)
-        return observe(result, step=number, max_chars=self._observation_chars)
+            return observe_calls(action, result, max_chars=max_chars)
+        return observe(result, step=number, max_chars=max_chars)
 
     def _judge(self, step: Step) -> Answer | None:
         """Return the answer, nothing to go on, or raise what ends the run."""

@@ -34,6 +34,7 @@ from kernel_agent.records import (
     Action,
     Calls,
     CellResult,
+    Changes,
     Code,
     DataFile,
     Event,
@@ -46,6 +47,8 @@ from kernel_agent.records import (
     OutputDict,
     Record,
     Reply,
+    ReplyText,
+    RequestOptions,
     RunStart,
     RunStop,
     Step,
@@ -55,6 +58,7 @@ from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
+from kernel_agent.variables import merge
 from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
 
 if TYPE_CHECKING:
@@ -183,6 +187,7 @@ class Session:
         self._unpaid = Usage()  # of measuring the format; the first run pays
         self._stop_calls = asyncio.Event()
         self._steps = 0
+        self._changes: Changes | None = None  # of variables, since the last run
         self._made_folder = False
         self._busy = False  # with a run
         self._stopping = False
@@ -367,6 +372,7 @@ class Session:
         if self._stopping:
             agent.stop()
         start = self._run_start(task, budget or self.budget)
+        self._changes = None
         try:
             stop = await agent.run(start, first_step=self._steps + 1)
         finally:
@@ -388,9 +394,12 @@ class Session:
         """
         await self._revive(self._on_event)
         self._steps += 1
-        return await self._run_cell(
+        result = await self._run_cell(
             code, self._steps, timeout_s=timeout_s or self.config.cell_seconds, on_output=None
         )
+        if not self._busy:  # in a run, the next step's report has it
+            self._changes = merge(self._changes, result.changes)
+        return result
 
     def stop(self) -> None:
         """End the current run as interrupted, at once. Safe from any thread or signal handler."""
@@ -411,6 +420,7 @@ class Session:
         if self._kernel is None or not self._kernel.alive:
             tell(Notice(text="The kernel was lost: a new one was started, all variables are gone."))
             await self._start_kernel()
+            self._changes = Changes(fresh=True)
 
     def _make_agent(self, budget: Budget, tell: Callable[[Event], None]) -> Agent:
         model, fmt, context, trace = self._model, self._format, self._context, self._trace
@@ -426,6 +436,13 @@ class Session:
 
         async def complete(messages: list[Message]) -> Reply:
             return await model.complete(messages, agent.format.options(tools=schemas), tell)
+
+        async def summarise(messages: list[Message]) -> Reply:
+            return await model.complete(messages, RequestOptions(), tell_notices)
+
+        def tell_notices(event: Event) -> None:
+            if not isinstance(event, ReplyText):  # a summary is no part of the run's story
+                tell(event)
 
         async def execute(action: Action, number: int) -> CellResult:
             timeout_s = min(self.config.cell_seconds, meter.seconds_left or float("inf"))
@@ -464,6 +481,8 @@ class Session:
             on_event=tell,
             observation_chars=self.config.observation_chars,
             lower=self._lower,
+            summarise=summarise if getattr(model, "writes_prose", False) else None,
+            names=frozenset(tool.name for tool in self.tools),
         )
         return agent
 
@@ -511,6 +530,7 @@ class Session:
             format_reason=self._format_reason,
             versions=_versions(),
             config=self.config.public,
+            changes=self._changes,
         )
 
     def _export(self, tell: Callable[[Event], None]) -> Path | None:

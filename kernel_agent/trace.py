@@ -1,9 +1,9 @@
 """The trace: an append-only file of records, the one source from which everything else is made.
 
 One JSON object a line (JSONL, UTF-8). Each line is a record of :mod:`kernel_agent.records`
-(``RunStart``, ``Step``, ``RunStop`` or ``FormatChange``, named by ``"$"``) with ``"v"``, the schema
-version. A line is flushed before the run goes on, so a killed process loses at most the step in
-flight, and a half-written last line is told apart from damage. The format is described in
+(``RunStart``, ``Step``, ``FormatChange``, ``Condensation`` or ``RunStop``, named by ``"$"``) with
+``"v"``, the schema version. A line is flushed before the run goes on, so a killed process loses at
+most the step in flight, and a half-written last line is told apart from damage. It is described in
 ``docs/trace.md``.
 """
 
@@ -16,9 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import TraceError
-from kernel_agent.records import Record, RunStop, from_json, to_json
+from kernel_agent.records import (
+    Condensation,
+    FormatChange,
+    Record,
+    RunStop,
+    from_json,
+    to_json,
+)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""The newest version that is read. A line says which one it needs: 2 for a ``Condensation`` and a
+``FormatChange``, else 1, so that an older program still reads every run that has neither."""
+
 FILE_NAME = "trace.jsonl"
 
 
@@ -46,7 +56,8 @@ class TraceWriter:
         TraceError
             The disk is full or gone. What was written before is kept.
         """
-        line = json.dumps({"v": SCHEMA_VERSION, **to_json(record)}, ensure_ascii=False)
+        version = 2 if isinstance(record, Condensation | FormatChange) else 1
+        line = json.dumps({"v": version, **to_json(record)}, ensure_ascii=False)
         data = line.encode("utf-8", "backslashreplace") + b"\n"
         try:
             self._file.write(data)

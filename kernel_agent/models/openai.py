@@ -23,9 +23,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from kernel_agent.errors import ModelError, UsageError
+from kernel_agent.errors import ContextLengthError, ModelError, UsageError
 from kernel_agent.models.endpoint import Endpoint
-from kernel_agent.models.failures import EndpointError
+from kernel_agent.models.failures import EndpointError, context_limit
 from kernel_agent.models.replies import ReplyReader
 from kernel_agent.models.usage import Prices, usage_of
 from kernel_agent.models.wire import MessageCache, request_body, request_options
@@ -84,6 +84,9 @@ class OpenAIModel:
     >>> model.accepts_images
     False
     """
+
+    writes_prose = True
+    """It can be asked for a summary."""
 
     def __init__(
         self,
@@ -243,7 +246,16 @@ class OpenAIModel:
         advice = error.advice
         if options.tools and _NO_TOOLS.search(error.details):
             advice = "use --format fenced, which needs no native calls"
-        return error.kind(f"{told}{times}: {advice}", status_code=error.status)
+        message = f"{told}{times}: {advice}"
+        if error.kind is ContextLengthError:
+            limit_tokens, used_tokens = context_limit(error.details)
+            return ContextLengthError(
+                message,
+                status_code=error.status,
+                limit_tokens=limit_tokens,
+                used_tokens=used_tokens,
+            )
+        return error.kind(message, status_code=error.status)
 
 
 async def _read(chunks: AsyncGenerator[bytes, None], reader: ReplyReader) -> None:

@@ -140,7 +140,12 @@ def observe_calls(action: Calls, result: CellResult, *, max_chars: int = 8000) -
     for left, n in zip(range(len(texts), 0, -1), shortest_first, strict=True):
         parts[n] = shorten(texts[n], max(room // left, MIN_CHARS), where="ask for less at a time")
         room -= len(parts[n])
-    return Observation(text="\n\n".join(parts), shortened=parts != texts, parts=tuple(parts))
+    return Observation(
+        text="\n\n".join(parts),
+        shortened=parts != texts,
+        held=f"what {', '.join(call.name for call in action.calls[:10])} gave",
+        parts=tuple(parts),
+    )
 
 
 def _told(call: Call, result: CellResult, answered: Iterator[HostCall]) -> str:
