@@ -414,10 +414,11 @@ def mask(step: Step, solved: bool = False) -> str:  # noqa: FBT001, FBT002 - the
     error = step.result.error if step.result else None
     if error is not None and solved:
         line = f"[{one_line(f'{error.ename}: {error.evalue}', 160)} (solved since)]"
-    else:
-        where = _where(step)
-        line = f"[{held(step)}{'; ' + where if where else ''}]"
-    return line if len(line) < len(text) else text
+        return line if len(line) < len(text) else text
+    where = _where(step)
+    line = f"[{held(step)}{'; ' + where if where else ''}]"
+    # A few lines with the result in them are worth more than the room that they take.
+    return line if 2 * len(line) < len(text) else text
 
 
 def _where(step: Step) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_agent.records import Changes, Variable
@@ -39,6 +39,7 @@ json_values = st.recursive(
 reports = st.dictionaries(st.sampled_from(["added", "changed", "removed", "more"]), json_values)
 
 
+@settings(max_examples=40)
 @given(json_values | reports)
 def test_a_report_may_hold_anything(report: object) -> None:
     """It comes from a hostile kernel; what is no change is left out."""
