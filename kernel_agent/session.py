@@ -258,7 +258,12 @@ class Session:
             self._model = await choose_model(self.config, self._format, self._tell)
         await asyncio.to_thread(self._make_folder)
         self._trace = TraceWriter(self.trace_path)
-        await asyncio.gather(self._start_kernel(), self._prepare(self._model))
+        preparing = asyncio.ensure_future(self._prepare(self._model))
+        try:
+            await self._start_kernel()
+            await preparing
+        finally:
+            preparing.cancel()  # when the kernel did not start, nothing is asked any more
         self._context = Context(
             self._system_prompt(self._format),
             self._format,
