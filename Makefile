@@ -41,6 +41,7 @@ check: $(READY)
 
 bench: $(READY)
 	$(PYTHON) benchmarks/run.py
+	$(PYTHON) benchmarks/formats.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -25,16 +25,19 @@ from kernel_agent.errors import (
     ModelError,
 )
 from kernel_agent.formats.base import Format
+from kernel_agent.formats.calls import written
 from kernel_agent.kernel.observation import observe
 from kernel_agent.records import (
     Acting,
     Action,
     Answer,
+    Calls,
     CellResult,
     Condensation,
     Event,
     ExitStatus,
     Final,
+    FormatChange,
     Message,
     Notice,
     Observation,
@@ -48,9 +51,11 @@ from kernel_agent.records import (
     Visit,
 )
 from kernel_agent.summary import ask_again, check
+from kernel_agent.tools.direct import answer_of, observe_calls
 
 RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
 SAME_FAILURES = 3  # identical failures of an identical action that make a loop
+KEEPS_BREAKING = 3  # unreadable replies, at least half of all, after which another format is tried
 RE_ASK_CHARS = 4000  # of an unreadable reply that are shown back to the model
 PARTIAL_CHARS = 2000
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -65,6 +70,7 @@ LIMITS = {
 Complete = Callable[[list[Message]], Awaitable[Reply]]
 Execute = Callable[[Action, int], Awaitable[CellResult]]
 RecordIt = Callable[[Record], None]
+Lower = Callable[[Format], tuple[Format, str] | None]
 
 
 class LoopDetected(Exception):
@@ -103,6 +109,9 @@ class Agent:
         Asks the model for plain text, for a summary; None for a model that cannot write one.
     names
         What cells can use without defining it, beside the variables: the host tools.
+    lower
+        Gives the format that asks for less than another, with its system prompt, or None when
+        there is none or the user chose the format.
     """
 
     def __init__(
@@ -119,11 +128,14 @@ class Agent:
         visits: Callable[[], tuple[Visit, ...]] = tuple,
         summarise: Complete | None = None,
         names: frozenset[str] = frozenset(),
+        lower: Lower = lambda _: None,
     ) -> None:
         self._complete = complete
         self._execute = execute
         self._record_in_trace = record
-        self._format = format
+        self.format = format
+        self._lower = lower
+        self._replies = self._unreadable = 0  # since the format was chosen
         self._context = context
         self._meter = meter
         self._on_event = on_event
@@ -212,18 +224,47 @@ class Agent:
     async def _decide(self, run_id: str) -> tuple[Action | None, Reply, tuple[Retry, ...], Usage]:
         """Ask for the next action; ask again for its form when it cannot be read."""
         retries: tuple[Retry, ...] = ()
+        told: tuple[Retry, ...] = ()  # those of the retries that are about this format
         usage = Usage()
         while True:
-            reply = await self._ask_within_limits(run_id, _re_ask(retries))
+            reply = await self._ask_within_limits(run_id, _re_ask(told))
             usage += reply.usage
+            self._replies += 1
             try:
-                return self._format.parse(reply), reply, retries, usage
+                return self.format.parse(reply), reply, retries, usage
             except FormatError as error:
-                retries += (Retry(content=_raw(reply), feedback=error.feedback),)
-                if len(retries) > RE_ASKS:
+                retry = Retry(content=_raw(reply), feedback=error.feedback)
+                retries, told = (*retries, retry), (*told, retry)
+                if self._keeps_breaking(error) and self._move_down(run_id):
+                    told = ()
+                if len(told) > RE_ASKS:
                     return None, reply, retries, usage
                 self._on_event(Notice(text=f"The reply could not be read ({error}); asking again."))
                 self._meter.check()
+
+    def _keeps_breaking(self, error: FormatError) -> bool:
+        """Count an unreadable reply, unless its length is to blame and not its format."""
+        self._unreadable += error.kind != "truncated"
+        return self._unreadable >= KEEPS_BREAKING and 2 * self._unreadable >= self._replies
+
+    def _move_down(self, run_id: str) -> bool:
+        """Go on in the format that asks for less, if there is one."""
+        lower = self._lower(self.format)
+        if lower is None:
+            return False
+        reason = f"{self._unreadable} of {self._replies} replies in {self.format.name} unreadable"
+        self.format, system_prompt = lower
+        self._replies = self._unreadable = 0
+        self._record(
+            FormatChange(
+                run_id=run_id,
+                format=self.format.name,
+                reason=reason,
+                system_prompt=system_prompt,
+                time=now(),
+            )
+        )
+        return True
 
     async def _ask_within_limits(self, run_id: str, beside: list[Message]) -> Reply:
         """Ask for a reply; shorten the conversation before, and when the model accepts less."""
@@ -306,17 +347,23 @@ class Agent:
         self._on_event(Acting(number=step.number, action=action))
         began = time.monotonic()
         if isinstance(action, Final):
-            text = str(action.answer)
-            result = CellResult(status="ok", answer=Answer(text=text, value=action.answer))
+            result = CellResult(status="ok", answer=answer_of(action.answer))
         else:
             result = await self._execute(action, step.number)
-        max_chars = min(self._observation_chars, self._context.observation_chars)
         return dataclasses.replace(
             step,
             result=result,
             cell_seconds=time.monotonic() - began,
-            observation=observe(result, step=step.number, max_chars=max_chars),
+            observation=self._observe(action, result, step.number),
         )
+
+    def _observe(self, action: Action, result: CellResult, number: int) -> Observation:
+        if isinstance(action, Final):
+            return Observation(text="The answer was given.")
+        max_chars = min(self._observation_chars, self._context.observation_chars)
+        if isinstance(action, Calls):
+            return observe_calls(action, result, max_chars=max_chars)
+        return observe(result, step=number, max_chars=max_chars)
 
     def _judge(self, step: Step) -> Answer | None:
         """Return the answer, nothing to go on, or raise what ends the run."""
@@ -332,7 +379,7 @@ class Agent:
 
     def _count_failure(self, step: Step) -> None:
         error = step.result.error if step.result else None
-        source = step.code or (step.retries[-1].content if step.retries else "")
+        source = _what_was_done(step)
         signature = f"{error.ename}: {error.evalue}" if error else step.observation.text
         key = (source, ADDRESS.sub("0x…", signature))
         self._failures[key] += 1
@@ -412,6 +459,12 @@ def achieved(steps: list[Step]) -> str:
 def now() -> str:
     """Return the time as ISO 8601 in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _what_was_done(step: Step) -> str:
+    if isinstance(step.action, Calls):
+        return "\n".join(written(call) for call in step.action.calls)
+    return step.code or (step.retries[-1].content if step.retries else "")
 
 
 def limit_text(error: BudgetExceeded) -> str:

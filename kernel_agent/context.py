@@ -26,11 +26,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kernel_agent.formats import get_format
 from kernel_agent.formats.base import Format
 from kernel_agent.records import (
     Code,
     Condensation,
     DataFile,
+    FormatChange,
     Message,
     Observation,
     Record,
@@ -124,6 +126,9 @@ class Context:
         if isinstance(record, Condensation):
             self._apply(record)
             return
+        if isinstance(record, FormatChange):
+            self._rewrite(record)
+            return
         if isinstance(record, RunStart):
             self._start, self._plan = record, ""
             self.variables.apply(record.changes, self._last_step)
@@ -131,6 +136,21 @@ class Context:
             self._note(record)
         self._entries.append(self._entry(record))
         self._estimate += self._entries[-1].tokens
+
+    def _rewrite(self, change: FormatChange) -> None:
+        """Write the whole conversation in another format; what was masked stays masked."""
+        self._format = get_format(change.format)
+        self._system = Message(role="system", content=change.system_prompt)
+        self._entries = [self._rewritten(entry) for entry in self._entries]
+        self._estimate = self._sum()
+
+    def _rewritten(self, entry: _Entry) -> _Entry:
+        if not isinstance(entry.record, Step):
+            return entry
+        if entry.level == "masked":
+            _, mark, note = entry.messages[-1].content.partition(_NOTE)
+            return self._masked(entry, mark + note)
+        return self._entry(entry.record)
 
     def _note(self, step: Step) -> None:
         self._last_step = step.number
@@ -296,11 +316,12 @@ class Context:
             self._summarise(done.last, done.text, self._note_on_variables(done.max_chars))
         else:
             self._cut(done.first, done.last, done.max_chars)
-        self._estimate = (
-            _tokens([self._system])
-            + (_tokens([self._head]) if self._head else 0)
-            + sum(entry.tokens for entry in self._entries)
-        )
+        self._estimate = self._sum()
+
+    def _sum(self) -> int:
+        """Return the estimated length of all messages as they are now."""
+        head = _tokens([self._head]) if self._head else 0
+        return _tokens([self._system]) + head + sum(entry.tokens for entry in self._entries)
 
     def _mask(self, last: int, note: str) -> None:
         """Mask the steps up to ``last``; the last of them carries the note on the variables."""

@@ -18,6 +18,9 @@ from typing import Any, Literal, TypeAlias
 Json: TypeAlias = Any
 """A value made of the JSON types only: dict, list, str, int, float, bool, None."""
 
+ToolSchema: TypeAlias = Mapping[str, Any]
+"""A host tool as endpoints are told of it: ``name``, ``description``, ``parameters`` (a schema)."""
+
 OutputDict: TypeAlias = dict[str, Any]
 """One Jupyter output as nbformat 4 stores it (``output_type`` and its fields)."""
 
@@ -133,6 +136,7 @@ class RequestOptions:
     response_format: Mapping[str, Any] | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
     stop: tuple[str, ...] = ()
 
 
@@ -158,13 +162,21 @@ class Code:
     thought: str = ""
 
 
+FINAL_ANSWER = "final_answer"
+"""The function that ends a run: in the kernel, and as a tool where calls are the actions."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a host tool, with arguments already parsed to JSON types."""
+    """One call of a host tool, with arguments already parsed to JSON types.
+
+    ``error`` says why the arguments could not be read; such a call is answered, not made.
+    """
 
     name: str
     arguments: Mapping[str, Json]
     id: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,12 +292,14 @@ class Observation:
 
     ``held`` says in one line what it held, kind by kind; it is what stays when the observation is
     masked.
+    ``parts`` holds the answer to each of an action's calls; together they begin the text.
     """
 
     text: str
     images: tuple[Image, ...] = ()
     shortened: bool = False
     held: str = ""
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +329,8 @@ class DataFile:
 class RunStart:
     """The first record of a run.
 
-    ``changes`` are those of variables since the session's last run: a person's doing.
+    ``format_reason`` says why ``auto`` chose the format; ``changes`` are those of variables since
+    the session's last run: a person's doing.
     """
 
     run_id: str
@@ -331,6 +346,7 @@ class RunStart:
     versions: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Json] = field(default_factory=dict)
     parent_id: str | None = None
+    format_reason: str = ""
     changes: Changes | None = None
 
 
@@ -405,6 +421,17 @@ class RunStop:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FormatChange:
+    """The model kept breaking its format, and goes on in one that asks for less."""
+
+    run_id: str
+    format: str
+    reason: str
+    system_prompt: str = ""
+    time: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Condensation:
     """The conversation was shortened; the records of what was said stay as they are.
 
@@ -433,7 +460,7 @@ class Condensation:
     time: str = ""
 
 
-Record: TypeAlias = RunStart | Step | RunStop | Condensation
+Record: TypeAlias = RunStart | Step | RunStop | FormatChange | Condensation
 
 
 # --- what a live view is told while a step is being made -----------------------------------
@@ -470,7 +497,9 @@ class Notice:
     text: str
 
 
-Event: TypeAlias = RunStart | ReplyText | Acting | Output | Notice | Step | RunStop | Condensation
+Event: TypeAlias = (
+    RunStart | ReplyText | Acting | Output | Notice | Step | RunStop | FormatChange | Condensation
+)
 
 
 # --- to JSON and back ----------------------------------------------------------------------
@@ -479,8 +508,8 @@ _TYPES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Usage, Image, Code, Call, Calls, Final, CellError, HostCall, Answer, CellResult,
-        Observation, Retry, DataFile, RunStart, Step, Visit, RunStop, Variable, Changes,
-        Condensation,
+        Observation, Retry, DataFile, RunStart, Step, Visit, RunStop, FormatChange, Variable,
+        Changes, Condensation,
     )
 }  # fmt: skip
 

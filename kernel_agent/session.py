@@ -30,20 +30,24 @@ from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
 from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
+from kernel_agent.formats import AUTO, get_format, ladder
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
+    Calls,
     CellResult,
     Changes,
     Code,
     DataFile,
     Event,
     ExitStatus,
+    FormatChange,
     Json,
     Message,
     Notice,
     Output,
     OutputDict,
+    Record,
     Reply,
     ReplyText,
     RequestOptions,
@@ -59,6 +63,7 @@ from kernel_agent.sandbox.guard import check_guard, guard_prompt, refusal, refus
 from kernel_agent.sandbox.interpreter import InterpreterSession
 from kernel_agent.sandbox.levels import Level
 from kernel_agent.tools.broker import Broker
+from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.variables import merge
@@ -81,6 +86,8 @@ NOT_SANDBOXED = (
     "NOT SANDBOXED: code written by the model runs with your rights on this machine "
     "(files, network, processes)."
 )
+
+NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
 T = TypeVar("T")
 
@@ -126,7 +133,7 @@ class Session:
     base_url
         The OpenAI-compatible endpoint.
     format
-        ``auto``, ``fenced`` or ``envelope``.
+        ``auto``, ``fenced``, ``envelope``, ``tool`` or ``json``; see ``docs/formats.md``.
     sandbox
         ``auto``, for the best level that works here, or a level; ``none`` protects nothing.
     allow_hosts
@@ -216,6 +223,9 @@ class Session:
         self._broker = Broker(self.tools)
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
+        self._format_reason = ""
+        self._unpaid = Usage()  # of measuring the format; the first run pays
+        self._stop_calls = asyncio.Event()
         self._steps = 0
         self._changes: Changes | None = None  # of variables, since the last run
         self._made_folder = False
@@ -294,7 +304,6 @@ class Session:
             raise
 
     async def _start(self) -> None:
-        from kernel_agent.formats import get_format
         from kernel_agent.models.choose import choose_model
 
         self._format = get_format(self.config.format)
@@ -311,12 +320,41 @@ class Session:
         assert isinstance(level, Level)
         self.sandbox = level.name
         self._trace = TraceWriter(self.trace_path)
+        preparing = asyncio.ensure_future(self._prepare(self._model))
+        try:
+            await self._start_kernel()
+            await preparing
+        finally:
+            preparing.cancel()  # when the kernel did not start, nothing is asked any more
         self._context = Context(
-            self._system_prompt(),
+            self._system_prompt(self._format),
             self._format,
             max_tokens=self.config.context_tokens,
         )
-        await asyncio.gather(self._start_kernel(), _prepare(self._model))
+        if not self._format.writes_code and not self.tools:
+            self._tell(Notice(text=NO_TOOLS.format(self._format.name)))
+
+    async def _prepare(self, model: Model) -> None:
+        """Do what a model needs before its first call, while the kernel starts."""
+        prepare = getattr(model, "prepare", None)
+        if prepare is not None:
+            await prepare()
+        if self.config.format == AUTO:
+            from kernel_agent.models.probe import choose_format, memory_file
+
+            choice = await choose_format(
+                model, max_tokens=self.budget.max_tokens, tell=self._tell, memory=memory_file()
+            )
+            self._format = get_format(choice.format)
+            self._format_reason, self._unpaid = choice.reason, choice.usage
+
+    def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
+        prompt = format.system_prompt(tools="\n\n".join(tool.stub for tool in self.tools))
+        if not format.writes_code:
+            return prompt
+        language = interpreter.prompt() if self._interpreted else ""
+        limits = guard_prompt(self.config.guard_imports, self.config.max_operations)
+        return "\n\n".join(filter(None, (prompt, language, limits)))
 
     def _make_folder(self) -> None:
         from kernel_agent.inputs import place
@@ -509,6 +547,8 @@ class Session:
             stop = await agent.run(start, first_step=self._steps + 1)
         finally:
             self._agent = None
+            if isinstance(agent, Agent):
+                self._format = agent.format
             self._steps += len(agent.steps)
             notebook = self._export(tell)
         return self._result(start, stop, agent, notebook, before)
@@ -542,6 +582,7 @@ class Session:
         if self._agent is None:
             return
         self._agent.stop()
+        self._stop_calls.set()
         if self._kernel is not None:
             self._interrupting = asyncio.ensure_future(self._kernel.interrupt())
 
@@ -559,10 +600,13 @@ class Session:
         assert context is not None
         assert trace is not None
         meter = Meter(budget)
-        options = fmt.options()
+        meter.charge(self._unpaid)
+        self._unpaid = Usage()
+        self._stop_calls = asyncio.Event()
+        schemas = tuple(tool.schema for tool in self.tools) if not fmt.writes_code else ()
 
         async def complete(messages: list[Message]) -> Reply:
-            return await model.complete(messages, options, tell)
+            return await model.complete(messages, agent.format.options(tools=schemas), tell)
 
         async def summarise(messages: list[Message]) -> Reply:
             return await model.complete(messages, RequestOptions(), tell_notices)
@@ -573,19 +617,36 @@ class Session:
 
         execute = self._executing(meter, tell)
 
-        return Agent(
+        def record(made: Record) -> None:
+            trace.append(made)
+            if isinstance(made, FormatChange):
+                from kernel_agent.models.probe import memory_file, remember_change
+
+                remember_change(memory_file(), made, model=model)
+
+        agent = Agent(
             complete=complete,
             execute=execute,
-            record=trace.append,
+            record=record,
             format=fmt,
             context=context,
             meter=meter,
             on_event=tell,
             observation_chars=self.config.observation_chars,
             visits=self._proxy.take_visits if self._proxy else tuple,
+            lower=self._lower,
             summarise=summarise if getattr(model, "writes_prose", False) else None,
             names=frozenset(tool.name for tool in self.tools),
         )
+        return agent
+
+    def _lower(self, format: Format) -> tuple[Format, str] | None:  # noqa: A002 - the project's word
+        """Return the next rung of the ladder, unless the user chose the format."""
+        below = ladder.lower(format.name) if self.config.format == AUTO else None
+        if below is None:
+            return None
+        found = get_format(below)
+        return found, self._system_prompt(found)
 
     def _make_pipeline(
         self, cells: Sequence[FixedCell], budget: Budget, tell: Callable[[Event], None]
@@ -608,12 +669,21 @@ class Session:
         """Return what carries out an action of a run, within what the run may still spend."""
 
         async def execute(action: Action, number: int) -> CellResult:
+            timeout_s = min(self.config.cell_seconds, meter.seconds_left or float("inf"))
+            if isinstance(action, Calls):
+                return await carry_out(
+                    action,
+                    self._broker,
+                    timeout_s=timeout_s,
+                    stopping=self._stop_calls,
+                    waited=lambda: meter.waited,
+                )
             if not isinstance(action, Code):
-                raise UsageError("the format asked for something that is not a cell")
+                raise UsageError("the format asked for something that cannot be done")
             return await self._run_cell(
                 action.source,
                 number,
-                timeout_s=min(self.config.cell_seconds, meter.seconds_left or float("inf")),
+                timeout_s=timeout_s,
                 on_output=lambda output: tell(Output(number=number, output=output)),
                 waited=lambda: meter.waited,
             )
@@ -644,13 +714,6 @@ class Session:
         )
         return dataclasses.replace(result, calls=self._broker.take_calls())
 
-    def _system_prompt(self) -> str:
-        assert self._format is not None
-        prompt = self._format.system_prompt(tools="\n\n".join(tool.stub for tool in self.tools))
-        language = interpreter.prompt() if self._interpreted else ""
-        limits = guard_prompt(self.config.guard_imports, self.config.max_operations)
-        return "\n\n".join(filter(None, (prompt, language, limits)))
-
     def _run_start(self, task: str, budget: Budget) -> RunStart:
         assert self._format is not None
         return RunStart(
@@ -668,7 +731,8 @@ class Session:
             budget=dataclasses.asdict(budget),
             data=self._files,
             tools=tuple(tool.name for tool in self.tools),
-            system_prompt=self._system_prompt(),
+            system_prompt=self._system_prompt(self._format),
+            format_reason=self._format_reason,
             versions=_versions(),
             config=self.config.public,
             changes=self._changes,
@@ -788,13 +852,6 @@ class Session:
 
 
 # --- from settings to parts ----------------------------------------------------------------------
-
-
-async def _prepare(model: Model) -> None:
-    """Let a model that has something to do before its first call do it while the kernel starts."""
-    prepare = getattr(model, "prepare", None)
-    if prepare is not None:
-        await prepare()
 
 
 def _budget(config: Config) -> Budget:

@@ -1,9 +1,9 @@
 """The trace: an append-only file of records, the one source from which everything else is made.
 
 One JSON object a line (JSONL, UTF-8). Each line is a record of :mod:`kernel_agent.records`
-(``RunStart``, ``Step``, ``Condensation`` or ``RunStop``, named by ``"$"``) with ``"v"``, the
-schema version. A line is flushed before the run goes on, so a killed process loses at most the
-step in flight, and a half-written last line is told apart from damage. The format is described in
+(``RunStart``, ``Step``, ``FormatChange``, ``Condensation`` or ``RunStop``, named by ``"$"``) with
+``"v"``, the schema version. A line is flushed before the run goes on, so a killed process loses at
+most the step in flight, and a half-written last line is told apart from damage. It is described in
 ``docs/trace.md``.
 """
 
@@ -21,17 +21,16 @@ from kernel_agent.beneath import Folder, open_file
 from kernel_agent.errors import TraceError
 from kernel_agent.records import (
     Condensation,
+    FormatChange,
     Record,
-    RunStart,
     RunStop,
-    Step,
     from_json,
     to_json,
 )
 
 SCHEMA_VERSION = 2
-"""The newest version that is read. A line says which one it needs: 2 for a ``Condensation``, else
-1, so that an older program still reads every run whose conversation was not shortened."""
+"""The newest version that is read. A line says which one it needs: 2 for a ``Condensation`` and a
+``FormatChange``, else 1, so that an older program still reads every run that has neither."""
 
 FILE_NAME = "trace.jsonl"
 MAX_BYTES = 4 << 30  # of a trace that is read; a file may claim any size without taking the space
@@ -164,7 +163,7 @@ def locate(path: str | Path) -> Path:
 
 
 def _line_of(record: Record) -> bytes:
-    version = 2 if isinstance(record, Condensation) else 1
+    version = 2 if isinstance(record, Condensation | FormatChange) else 1
     line = json.dumps({"v": version, **to_json(record)}, ensure_ascii=False)
     return line.encode("utf-8", "backslashreplace") + b"\n"
 
@@ -176,7 +175,7 @@ def _record_of(line: bytes) -> Record:
     if data.get("v", 0) > SCHEMA_VERSION:
         raise ValueError(f"schema version {data['v']} is newer than this program")
     record = from_json(data)
-    if not isinstance(record, RunStart | Step | RunStop | Condensation):
+    if not isinstance(record, Record):
         raise ValueError(f"{data['$']} is not a record of its own")  # noqa: TRY004 - damage, not a type
     return record
 

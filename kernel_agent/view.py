@@ -28,6 +28,7 @@ from kernel_agent.records import (
     Condensation,
     Event,
     ExitStatus,
+    FormatChange,
     Notice,
     OutputDict,
     RunStart,
@@ -179,9 +180,7 @@ class Story:
         if isinstance(event, RunStop):
             self._acting = None
             return _stop_blocks(event)
-        if isinstance(event, Condensation):
-            return _some("notice", _condensed(event))
-        return _some("notice", event.text) if isinstance(event, Notice) else ()
+        return _some("notice", _notice(event))
 
     def _news(self, header: tuple[Block, ...]) -> tuple[Block, ...]:
         news = tuple(b for b in header if b.kind == "task" or b not in self._told)
@@ -218,6 +217,17 @@ def _action_blocks(number: int, action: Action | None) -> tuple[Block, ...]:
         calls = (f"{c.name}({_arguments(c.arguments)})" for c in action.calls)
         return (*shown, *_some("code", "\n".join(calls)))
     return shown
+
+
+def _notice(event: Event) -> str:
+    match event:
+        case Notice(text=text):
+            return text
+        case Condensation():
+            return _condensed(event)
+        case FormatChange():
+            return f"Going on in the format {event.format}: {event.reason}."
+    return ""
 
 
 def _condensed(event: Condensation) -> str:

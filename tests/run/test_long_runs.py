@@ -237,7 +237,7 @@ async def summarised(out: Path, notes: Sequence[str | Behaviour], **options: Any
     replies = [cell(code.format(n=n)) for n in range(40)]
     with Writer([*replies, cell("final_answer('done')")], notes) as server:
         model = OpenAIModel("m", base_url=server.url, api_key="none", backoff_s=0.01)
-        config = Config(context_tokens=4_000)
+        config = Config(context_tokens=4_000, format="fenced")
         budget = options.get("budget", FREE)
         async with Session(model=model, out=out, budget=budget, config=config) as session:
             run = await session.run("Go on.")
