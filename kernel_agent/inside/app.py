@@ -7,6 +7,7 @@ Every deviation from a stock kernel is here, with the reason that was measured
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import warnings
 from typing import Any
@@ -51,8 +52,19 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     kernel._execute_sleep = 0  # waits for a race that our client does not have
     # IPython keeps all that is printed, for good, and hides our cap while it does so.
     shell._tee = lambda channel: contextlib.nullcontext()  # noqa: ARG005 - called by keyword
+    if not _has_terminals():
+        shell.system = shell.system_raw  # `!command`: ipykernel's own way needs a pseudo-terminal
     _install_namespace(kernel, shell, settings)
     return app
+
+
+def _has_terminals() -> bool:
+    try:
+        for handle in os.openpty():
+            os.close(handle)
+    except OSError:
+        return False
+    return True
 
 
 def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> None:

@@ -33,9 +33,9 @@ def load_inside() -> ModuleType:
     return package
 
 
-def settings_beside(connection_file: str) -> dict[str, object]:
+def beside(connection_file: str, name: str) -> dict[str, object]:
     """Return what the host wrote for this kernel, or nothing."""
-    path = Path(connection_file).with_name("agent.json")
+    path = Path(connection_file).with_name(name)
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
@@ -53,8 +53,11 @@ def main(argv: list[str]) -> None:
     watch.end_with_parent(os.environ.pop("JPY_PARENT_PID", ""), Path(connection_file).parent)
     log = os.dup(2)  # ipykernel takes descriptor 2 for itself: keep the way to the host's log
     try:
+        asked = beside(connection_file, "selftest.json")
+        if asked:
+            import_module(f"{NAME}.selftest").run(asked)
         app_module = import_module(f"{NAME}.app")
-        app = app_module.start(connection_file, settings_beside(connection_file))
+        app = app_module.start(connection_file, beside(connection_file, "agent.json"))
     except BaseException:
         os.write(log, traceback.format_exc().encode(errors="replace"))
         os._exit(1)

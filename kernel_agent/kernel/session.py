@@ -15,9 +15,8 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +26,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from kernel_agent.errors import KernelDied, KernelStartError
 from kernel_agent.kernel.client import Cell, KernelClient, OnOutput, OnRequest, over
+from kernel_agent.private import SOCKETS, private_directory
 from kernel_agent.records import CellError, CellResult, CellStatus
 
 LAUNCHER = Path(__file__).resolve().parent.parent / "inside" / "launch.py"
@@ -35,7 +35,7 @@ START_TIMEOUT_S = 60.0
 GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and again
 INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
 SHUTDOWN_GRACE_S = 0.5
-SOCKET_PATH_MAX = 107  # bytes of a unix socket's path, from the kernel's sockaddr_un
+LIMIT_GRACE_S = 1.0  # from the interrupt to the kill, when a limit is exceeded
 
 
 class _OneSpec(KernelSpecManager):
@@ -53,9 +53,16 @@ class KernelSession:
     Parameters
     ----------
     cwd
-        The directory in which cells run.
+        The directory in which cells run, and which they may change: it belongs to this kernel
+        while it runs.
     sandbox
         The level of protection; see :mod:`kernel_agent.sandbox`.
+    protected, hidden
+        Paths in ``cwd`` that cells may only read, and that they do not see at all.
+    readable
+        Further files that cells may read.
+    limits
+        What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
     tools
         Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
     python
@@ -74,12 +81,24 @@ class KernelSession:
         *,
         cwd: Path,
         sandbox: str = "auto",
+        protected: Sequence[Path] = (),
+        hidden: Sequence[Path] = (),
+        readable: Sequence[Path] = (),
+        limits: Mapping[str, int] | None = None,
         tools: Sequence[dict[str, Any]] = (),
         python: str = sys.executable,
         head_chars: int = 1_000_000,
     ) -> None:
         self.cwd = cwd
         self.sandbox = sandbox
+        self._grant: dict[str, Any] = {
+            "workspace": str(cwd),
+            "protected": [str(path) for path in protected],
+            "hidden": [str(path) for path in hidden],
+            "readable": [str(path) for path in readable],
+            "limits": dict(limits or {}),
+            "own": True,
+        }
         self._python = python
         self._settings = {"tools": list(tools), "head_chars": head_chars}
         self._directory: Path | None = None
@@ -90,8 +109,11 @@ class KernelSession:
         self._running: Cell | None = None
         self._interrupted = False
         self._exit_code: int | None = None
+        self._limit = ""
         self.steps = 0
         """The number of the latest cell."""
+        self.sandbox_report: dict[str, Any] = {}
+        """What the sandbox's self-test found when the kernel started."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -128,7 +150,8 @@ class KernelSession:
         """
         self._died = asyncio.get_running_loop().create_future()
         self._exit_code = None
-        self._directory = directory = _private_directory()
+        self._limit = ""
+        self._directory = directory = private_directory()
         log = directory / "log"
         try:
             (directory / "agent.json").write_text(json.dumps(self._settings))
@@ -138,6 +161,8 @@ class KernelSession:
             self._client.start()
             self._watch = asyncio.create_task(self._watch_process())
             await self._wait_until_ready(timeout_s)
+            self.sandbox_report = self._provisioner.report()
+            self._provisioner.on_limit = self._limit_reached
         except BaseException as error:
             reason = _last_lines(log)
             await self.close()
@@ -159,7 +184,15 @@ class KernelSession:
             display_name="kernel-agent",
             language="python",
             interrupt_mode="message",
-            metadata={"kernel_provisioner": {"provisioner_name": "kernel-agent", "config": {}}},
+            metadata={
+                "kernel_provisioner": {
+                    "provisioner_name": "kernel-agent",
+                    "config": {
+                        "level": self.sandbox,
+                        "grant": {**self._grant, "directory": str(directory)},
+                    },
+                }
+            },
         )
         specs = _OneSpec()
         specs.spec = spec
@@ -168,8 +201,15 @@ class KernelSession:
             kernel_spec_manager=specs,
             transport="ipc",
             connection_file=str(directory / "k.json"),
-            ip=str(directory / "s"),
+            ip=str(directory / SOCKETS / "s"),
         )
+
+    @property
+    def _provisioner(self) -> Any:
+        """Our own, from :mod:`kernel_agent.sandbox`; named by its entry point."""
+        assert self._manager is not None
+        assert self._manager.provisioner is not None
+        return self._manager.provisioner
 
     async def _wait_until_ready(self, timeout_s: float) -> None:
         assert self._client is not None
@@ -203,8 +243,12 @@ class KernelSession:
     def epitaph(self) -> str:
         """How the kernel's process ended, for a person."""
         code = self._exit_code
+        if self._limit:
+            return self._limit
         if code is None:
             return "it was ended because it did not answer"
+        if code > 128:  # what a process around it says of one that was ended by a signal
+            code = 128 - code
         if code >= 0:
             return f"its process ended with exit code {code}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -323,6 +367,14 @@ class KernelSession:
             return
         await self.kill()
 
+    async def _limit_reached(self, reason: str) -> None:
+        """Let the cell end before the kernel is killed; called by the provisioner's watchdog."""
+        self._limit = reason
+        cell, client = self._running, self._client
+        if cell is not None and client is not None and self._died is not None:
+            client.interrupt()
+            await _first_of(cell.over, self._died, seconds=LIMIT_GRACE_S)
+
     async def kill(self) -> None:
         """End the kernel's process group at once; the running cell ends as ``dead``."""
         if self._manager is not None and self._manager.provisioner is not None:
@@ -362,15 +414,6 @@ class KernelSession:
 async def _first_of(*futures: asyncio.Future[None], seconds: float) -> None:
     """Wait until one of these is done, for at most so long."""
     await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-
-
-def _private_directory() -> Path:
-    """Make the directory of the sockets: 0700, and short enough for a socket's path."""
-    made = tempfile.mkdtemp(prefix="ka-")
-    if len(os.fsencode(made)) + len("/s-10") > SOCKET_PATH_MAX:
-        Path(made).rmdir()
-        made = tempfile.mkdtemp(prefix="ka-", dir="/tmp")
-    return Path(made)
 
 
 def _last_lines(log: Path, lines: int = 5) -> str:

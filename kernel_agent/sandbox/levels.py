@@ -16,6 +16,7 @@ to a weaker one: what cannot be prepared raises :class:`~kernel_agent.errors.San
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,10 +59,16 @@ class Grant:
         Further files and directories, outside the workspace, that are readable (linked inputs).
     sockets
         The directory in which the kernel makes its sockets: writable, short, its own.
+    scratch
+        An empty directory on the host for temporary files, for levels that have no file system
+        of their own in memory: writable.
     files
         Files that the kernel needs to start (connection file, settings): readable.
     limits
         What it may use.
+    own
+        The workspace was made for this kernel: where nothing else helps, it may be lent to
+        another user until the kernel has ended.
     proxy
         The unix socket of the host's proxy, when named hosts are allowed.
     """
@@ -70,22 +77,29 @@ class Grant:
     code: Path
     workspace: Path
     sockets: Path
+    scratch: Path
     files: tuple[Path, ...] = ()
     protected: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
     limits: Limits = field(default_factory=Limits)
+    own: bool = True
     proxy: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """A named set of protections, and the plain statement of what each does not cover."""
+    """A named set of protections, and the plain statement of what each does not cover.
+
+    ``claims`` are the facts of the self-test (:mod:`kernel_agent.inside.selftest`) that hold at
+    this level; a kernel in which one of them does not hold is not used.
+    """
 
     name: str
     summary: str
     covered: tuple[str, ...]
     not_covered: tuple[str, ...]
+    claims: tuple[str, ...] = ()
     automatic: bool = False  # whether `auto` may choose it
 
 
@@ -104,11 +118,17 @@ class Launch:
 
     ``close`` is called once, after the process is gone, whatever the way; it removes what
     ``prepare`` made (directories, cgroups, lent ownership) and ends what still belongs to it.
+    ``ended_by`` is the signal to the process that ends all of it; SIGKILL to its process group
+    follows when it has not ended within a second. ``undo`` lists actions of
+    :mod:`kernel_agent.sandbox.launcher.warden` that are done after the end, also when the host was
+    killed: what must not be left behind stands there rather than in ``close``.
     """
 
     command: Sequence[str]
     environment: Mapping[str, str]
     pass_fds: tuple[int, ...] = ()
+    ended_by: int = signal.SIGKILL
+    undo: tuple[tuple[str, ...], ...] = ()
     close: Callable[[], None] = lambda: None
 
 

@@ -1,52 +1,99 @@
-"""How a kernel process is started: the seam that the sandbox levels fill.
+"""How a kernel process is started: jupyter_client's seam, filled by the sandbox levels.
 
 Registered as ``kernel-agent`` under the entry point group ``jupyter_client.kernel_provisioners``,
-so that any Jupyter application can use it. Today there is one level, ``none``: the kernel runs
-with the rights of the user who started it. What holds even so: a clean environment (no keys of
-the host), a process group of its own, and an end together with the host.
+so that any Jupyter application can use it. Our own sessions say in the kernelspec's metadata what
+the kernel is granted. An application does not: its kernel gets the directory that it is started in,
+and as no network leads into a sandbox, ``ipc`` sockets instead of TCP ports.
+
+What belongs to a kernel on the host (sockets, connection file, log, temporary files) lies in one
+private directory. It is removed when the kernel has ended; when the host is killed, by the warden.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import json
 import os
+import shutil
 import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
+from traitlets import Dict, Unicode
 
-PASSED_ON = (
-    "HOME", "PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME",
-    "MPLCONFIGDIR", "IPYTHONDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "VIRTUAL_ENV",
-    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SSL_CERT_FILE",
-    "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "JPY_PARENT_PID",
-)  # fmt: skip
-"""The host's variables that a kernel gets. All others, keys among them, stay outside."""
+from kernel_agent.private import SOCKETS, private_directory
+from kernel_agent.sandbox.choose import choose, mechanism
+from kernel_agent.sandbox.environment import clean_environment
+from kernel_agent.sandbox.grants import derive, granted
+from kernel_agent.sandbox.launcher import warden
+from kernel_agent.sandbox.levels import Launch, Level
+from kernel_agent.sandbox.report import Plant, read_report
+from kernel_agent.sandbox.standby import standby
+from kernel_agent.sandbox.watchdog import Watchdog
 
-
-def clean_environment(host: dict[str, str]) -> dict[str, str]:
-    """Return what of the host's environment a kernel may see, and what it needs beside."""
-    kept = {name: host[name] for name in PASSED_ON if name in host}
-    return {
-        **kept,
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-        "PYTHONUNBUFFERED": "1",
-        "TERM": "dumb",
-    }
+PATIENCE_S = 1.0  # from the request to end to the kill
+PORTS = ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port")
 
 
 class KernelAgentProvisioner(LocalProvisioner):
-    """Starts our kernels; jupyter_client calls it through ``AsyncKernelManager``."""
+    """Starts kernels in a sandbox; jupyter_client calls it through ``KernelManager``."""
+
+    level = Unicode("auto", help="The sandbox level, or auto.").tag(config=True)
+    grant = Dict(help="What the kernel is granted; see grants.granted.").tag(config=True)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.chosen: Level | None = None
+        self.ended_because = ""
+        """Why the watchdog ended the kernel; empty when it did not."""
+        self.on_limit: Callable[[str], Awaitable[None]] | None = None
+        """What is done when a limit is exceeded, before the kernel is killed."""
+        self._directory: Path | None = None
+        self._launch: Launch | None = None
+        self._plant: Plant | None = None
+        self._watchdog: Watchdog | None = None
+        self._original: KernelConnectionInfo | None = None
+
+    # --- called by the manager, in this order ------------------------------------------------
 
     async def pre_launch(self, **kwargs: Any) -> dict[str, Any]:
-        """Prepare the launch; called by the manager's ``start_kernel``."""
-        log_path = kwargs.pop("log_path", os.devnull)
+        """Choose the level and prepare the launch; called by the manager's ``start_kernel``.
+
+        Raises
+        ------
+        SandboxError
+            The level does not work here, or what is asked for cannot be granted.
+        """
+        self._undo()
+        log_path = kwargs.pop("log_path", None)
+        cwd = Path(kwargs.get("cwd") or Path.cwd())
+        self.chosen = await asyncio.to_thread(choose, self.level)
+        self._directory = directory = self._own_directory()
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
-        launch["env"] = clean_environment(dict(launch.get("env") or os.environ))
-        launch["log_path"] = log_path
+        environment = clean_environment(dict(launch.get("env") or os.environ))
+        command = self._with_sockets(list(launch["cmd"]), directory)
+        grant = granted(self.grant, command, directory) if self.grant else derive(
+            cwd, command, directory
+        )
+        if self.chosen.claims:
+            self._plant = Plant(self.chosen, grant, environment, directory)
+        prepare = mechanism(self.chosen.name).prepare
+        self._launch = prepared = prepare(grant, command, environment)
+        self._record(directory, prepared, process=None)
+        self._watchdog = Watchdog(grant)
+        launch |= {
+            "cmd": list(prepared.command),
+            "env": dict(prepared.environment),
+            "cwd": str(cwd) if self.chosen.name == "none" else "/",
+            "log_path": log_path or str(directory / "log"),
+            "pass_fds": prepared.pass_fds,
+        }
         return launch
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> KernelConnectionInfo:
@@ -54,12 +101,162 @@ class KernelAgentProvisioner(LocalProvisioner):
 
         Output of cells never gets there: a pipe that nobody reads would hang the cell.
         """
-        with Path(kwargs.pop("log_path")).open("ab") as log:  # noqa: ASYNC230 - a small local file
-            return await super().launch_kernel(cmd, stdout=log, stderr=log, **kwargs)
+        assert self._directory is not None
+        assert self._launch is not None
+        standby.watch(self._directory)
+        with Path(kwargs["log_path"]).open("ab") as log:  # noqa: ASYNC230 - a small local file
+            self.process = subprocess.Popen(  # noqa: ASYNC220, S603 - it is not waited for
+                cmd,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment(kwargs["env"]),
+                cwd=kwargs["cwd"],
+                start_new_session=True,
+                pass_fds=kwargs["pass_fds"],
+            )
+        for descriptor in kwargs["pass_fds"]:
+            os.close(descriptor)
+        self.pid = self.pgid = self.process.pid
+        self.cwd = kwargs["cwd"]
+        self._record(self._directory, self._launch, process=self.pid)
+        assert self._watchdog is not None
+        self._watchdog.start(self._exceeded)
+        return self.connection_info
+
+    async def send_signal(self, signum: int) -> None:
+        """Pass a signal on; an interrupt never, in a sandbox.
+
+        It would end the processes around the kernel. Our kernelspecs have interrupts sent as
+        messages.
+        """
+        sandboxed = self.chosen is not None and self.chosen.name != "none"
+        if signum == signal.SIGINT and sandboxed:
+            self.log.warning("a sandboxed kernel is interrupted by message, not by signal")
+            return
+        await super().send_signal(signum)
 
     async def kill(self, restart: bool = False) -> None:  # noqa: FBT001, FBT002 - the base's signature
-        """End the whole process group at once, children of cells included."""
-        if self.pgid:
+        """End everything at once, children of cells included."""
+        if self.process is None:
+            return
+        if self._launch is not None and self._launch.ended_by != signal.SIGKILL:
             with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(self._launch.ended_by)
+            deadline = time.monotonic() + PATIENCE_S
+            while self.process.poll() is None and time.monotonic() < deadline:
+                await asyncio.sleep(0.005)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.pgid:
                 os.killpg(self.pgid, signal.SIGKILL)
         await super().kill(restart=restart)
+
+    async def terminate(self, restart: bool = False) -> None:  # noqa: FBT001, FBT002 - the base's signature
+        """End everything; a kernel that was asked before has nothing more to say."""
+        await self.kill(restart=restart)
+
+    async def wait(self) -> int | None:
+        """Wait for the end, then undo what the start has done."""
+        while self.process is not None and self.process.poll() is None:
+            await asyncio.sleep(0.005)
+        code = await super().wait()
+        await asyncio.to_thread(self._undo)
+        return code
+
+    async def cleanup(self, restart: bool = False) -> None:  # noqa: FBT001, FBT002 - the base's signature
+        """Remove what belongs to the kernel; after a restart the sockets keep their place."""
+        await asyncio.to_thread(self._undo)
+        if self._original is not None:
+            self.connection_info = self._original
+        await super().cleanup(restart=restart)
+        if not restart and self._directory is not None:
+            standby.forget(self._directory)
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    # --- called by our sessions ----------------------------------------------------------------
+
+    def report(self) -> dict[str, Any]:
+        """Return what the self-test inside found, after the kernel has shown a sign of life.
+
+        Raises
+        ------
+        SandboxError
+            Something that the level claims does not hold, or there is no report.
+        """
+        assert self.chosen is not None
+        return read_report(self._plant) if self._plant else {"level": self.chosen.name, "holds": {}}
+
+    async def _exceeded(self, reason: str) -> None:
+        self.ended_because = reason
+        if self.on_limit is not None:
+            await self.on_limit(reason)
+        await self.kill()
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _own_directory(self) -> Path:
+        if self._directory is not None and self._directory.is_dir():
+            directory = self._directory  # a restart
+        else:
+            given = self.grant.get("directory")
+            directory = Path(given) if given else private_directory()
+        for name in (SOCKETS, "tmp"):
+            shutil.rmtree(directory / name, ignore_errors=True)
+            (directory / name).mkdir(mode=0o700)
+        return directory
+
+    def _with_sockets(self, command: list[str], directory: Path) -> list[str]:
+        """Make the connection one of sockets in the private directory, if it is not.
+
+        Returns the command with the path of the connection file that tells so.
+        """
+        assert self.chosen is not None
+        manager: Any = self.parent
+        if manager is None or self.chosen.name == "none":
+            return command
+        told = os.path.realpath(manager.connection_file)
+        if Path(told).parent == directory:
+            return command
+        info: dict[str, Any] = {**self.connection_info}
+        if info["transport"] != "ipc":
+            self._original = self.connection_info
+            info |= {"transport": "ipc", "ip": str(directory / SOCKETS / "s")}
+            info |= {name: number for number, name in enumerate(PORTS, 1)}
+            self.connection_info = info  # type: ignore[assignment]  # a dict of the same keys
+        ours = directory / "k.json"
+        key = info["key"]
+        text = json.dumps({**info, "key": key.decode() if isinstance(key, bytes) else key})
+        ours.unlink(missing_ok=True)
+        ours.touch(mode=0o600)
+        ours.write_text(text)
+        return [str(ours) if word == told else word for word in command]
+
+    def _environment(self, environment: dict[str, str]) -> dict[str, str]:
+        assert self.chosen is not None
+        watched = {"JPY_PARENT_PID": str(os.getpid())}
+        return {**environment, **(watched if self.chosen.name == "none" else {})}
+
+    def _record(self, directory: Path, launch: Launch, *, process: int | None) -> None:
+        """Write what is to be undone where the warden finds it."""
+        undo = [list(action) for action in launch.undo]
+        if process is not None:
+            end = ["end", str(process), warden.born(process), str(int(launch.ended_by))]
+            undo.insert(0, end)
+        record = {"host": [os.getpid(), warden.born(os.getpid())], "undo": undo}
+        part = directory / f"{warden.RECORD}.part"
+        part.write_text(json.dumps(record))
+        part.replace(directory / warden.RECORD)
+
+    def _undo(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
+            self._watchdog = None
+        if self._plant is not None:
+            self._plant.close()
+            self._plant = None
+        launch, self._launch = self._launch, None
+        if launch is not None:
+            warden.undo([list(action) for action in launch.undo])
+            launch.close()
+

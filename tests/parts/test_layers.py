@@ -30,7 +30,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "background",
     ],
     "pure": ["formats", "context", "budget", "notebook", "config", "kinds", "text"],
-    "words": ["records", "errors"],
+    "words": ["records", "errors", "private"],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.
 HEAVY = {"openai", "pandas", "numpy", "IPython", "matplotlib", "nbformat", "jupyter_client", "zmq"}

@@ -1,0 +1,146 @@
+"""What holds inside, measured from inside before any cell: the sandbox's self-test.
+
+The host writes what it planted and what the level claims; the report goes back as a file. A claim
+that does not hold ends the kernel before it has run anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+
+def run(asked: dict[str, Any]) -> None:
+    """Measure, write the report, and end the process if a claim does not hold.
+
+    Raises
+    ------
+    RuntimeError
+        Something that the sandbox claims does not hold; the message says what.
+    """
+    began = time.perf_counter()
+    facts = measure(asked)
+    holds = judge(facts)
+    facts["milliseconds"] = round((time.perf_counter() - began) * 1000, 2)
+    path = Path(asked["report"])
+    path.write_text(json.dumps({"holds": holds, "facts": facts}))
+    broken = [claim for claim in asked["claims"] if not holds.get(claim)]
+    if broken:
+        told = {claim: facts.get(claim, facts) for claim in broken}
+        raise RuntimeError(f"the sandbox does not hold what it claims: {told}")
+
+
+def measure(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts, without judging them."""
+    status = _status()
+    return {
+        "files": {"canary": _opens(asked["canary"], os.O_RDONLY)},
+        "network": {"connect": _connects(asked["port"]), "udp": _datagram()},
+        "environment": sorted(_foreign(set(asked["environment"]))),
+        "capabilities": {
+            name: status.get(name, "") for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")
+        },
+        "no_new_privs": status.get("NoNewPrivs", ""),
+        "seccomp": status.get("Seccomp", ""),
+        "processes": {"host": _sees(*asked["host"]), "seen": _seen()},
+        "writes": [path for path in asked["unwritable"] if _creates(path)]
+        + [path for path in asked["settings"] if _opens(path, os.O_WRONLY) == "opened"],
+        "inputs": [path for path in asked["protected"] if _changes(path)]
+        + [path for path in asked["hidden"] if _opens(path, os.O_RDONLY) == "opened"],
+        "uid": os.getuid(),
+    }
+
+
+def judge(facts: dict[str, Any]) -> dict[str, bool]:
+    """Say for each claim whether the facts bear it out."""
+    return {
+        "files": facts["files"]["canary"] != "opened",
+        "network": facts["network"]["connect"] != "connected"
+        and facts["network"]["udp"] != "sent",
+        "environment": not facts["environment"],
+        # What is left of CapBnd cannot be got at without executing with new privileges.
+        "capabilities": all(
+            int(facts["capabilities"][name] or "1", 16) == 0
+            for name in ("CapPrm", "CapEff", "CapAmb")
+        ),
+        "no_new_privs": facts["no_new_privs"] == "1",
+        "seccomp": facts["seccomp"] == "2",
+        "processes": not facts["processes"]["host"],
+        "writes": not facts["writes"],
+        "inputs": not facts["inputs"],
+    }
+
+
+def _status() -> dict[str, str]:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _opens(path: str, flags: int) -> str:
+    try:
+        os.close(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return error.strerror or str(error.errno)
+    return "opened"
+
+
+def _creates(folder: str) -> bool:
+    path = f"{folder}/.kernel-agent-{os.getpid()}"
+    if _opens(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) != "opened":
+        return False
+    Path(path).unlink()
+    return True
+
+
+def _changes(path: str) -> bool:
+    return _creates(path) if Path(path).is_dir() else _opens(path, os.O_WRONLY) == "opened"
+
+
+def _connects(port: int) -> str:
+    """Try to reach the host's own listener, over the loopback interface."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=0.5):
+            return "connected"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+
+
+def _datagram() -> str:
+    """Send one to an address that is set aside for documentation (RFC 5737)."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.sendto(b"", ("192.0.2.1", 9))
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return "sent"
+
+
+def _foreign(known: set[str]) -> set[str]:
+    """Return variables that nobody gave to this kernel, its first process's among them."""
+    names = set(os.environ)
+    try:
+        first = Path("/proc/1/environ").read_bytes().split(b"\0")
+        names |= {os.fsdecode(item.partition(b"=")[0]) for item in first if item}
+    except OSError:
+        pass
+    return names - known
+
+
+def _sees(pid: int, start: str) -> bool:
+    """Whether the host's process can be seen."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[19] == start
+
+
+def _seen() -> int:
+    try:
+        return sum(name.isdigit() for name in os.listdir("/proc"))
+    except OSError:
+        return 0

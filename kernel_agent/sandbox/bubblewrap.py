@@ -1,0 +1,184 @@
+"""Level ``bubblewrap``: a private file tree and namespaces by bwrap, Landlock and seccomp inside.
+
+bwrap is started with an empty environment, because the first process inside keeps the environment
+of whoever started it, for all to read. As root it gets no user namespace: the launcher inside
+becomes an unprivileged user that no other process has, before anything else runs. A bwrap that
+root starts is otherwise no boundary (``/proc/sys`` stays writable).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kernel_agent.sandbox import confinement as confine
+from kernel_agent.sandbox.cgroup import Cgroup
+from kernel_agent.sandbox.environment import SETTINGS, SYSTEM, at_home_in, font_list
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
+from kernel_agent.sandbox.seccomp import Filter
+
+LEVEL = Level(
+    name="bubblewrap",
+    summary="namespaces and a private file tree (bubblewrap), Landlock, seccomp",
+    covered=(
+        "files outside the run's folder", "the run's inputs, trace and notebook", "network",
+        "other processes", "keys in the environment", "most of the kernel's system calls",
+        "memory", "processes", "disk",
+    ),
+    not_covered=(
+        "errors in the Linux kernel, which is shared with the host",
+        "what the run's folder holds: cells may read and change it",
+        "CPU time beyond the limit of a cell",
+    ),
+    claims=(
+        "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",
+        "writes", "inputs",
+    ),
+    automatic=True,
+)  # fmt: skip
+
+_NAMESPACES = ("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
+               "--unshare-cgroup-try")  # fmt: skip
+CLEAN = {"PATH": "/usr/bin:/bin"}
+PROBE_TIMEOUT_S = 10.0
+SHARED_MEMORY_MB = 256
+
+
+def probe() -> Probe:
+    """Start ``true`` in such a sandbox."""
+    bwrap = _bwrap()
+    if bwrap is None:
+        return Probe(
+            works=False,
+            reason="bwrap is not installed",
+            advice="Install it: apt install bubblewrap, or dnf install bubblewrap.",
+        )
+    as_root = os.geteuid() == 0
+    command = [
+        bwrap, *([] if as_root else ["--unshare-user"]), *_NAMESPACES, "--cap-drop", "ALL",
+        *_system(), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--", "/usr/bin/true",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command
+            command, env=CLEAN, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Probe(works=False, reason=f"bwrap does not run: {error}")
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        return Probe(
+            works=False,
+            reason=reason[0],
+            advice="bubblewrap needs user namespaces: see sysctl user.max_user_namespaces and "
+            "kernel.unprivileged_userns_clone, AppArmor's kernel.apparmor_restrict_unprivileged_"
+            "userns, or the security options of the container that this runs in.",
+        )
+    if not confine.landlock_version():
+        return Probe(works=False, reason="this Linux kernel has no Landlock (it came with 5.13)")
+    return Probe(works=True, reason=f"bwrap ran, Landlock ABI {confine.landlock_version()}")
+
+
+def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
+    """Build the file tree, then confine the command in it."""
+    uid = confine.stand_in()
+    bwrap = _bwrap()
+    assert bwrap is not None, "probed before"
+    inner = [
+        *(["user", str(uid), str(uid)] if uid is not None else []),
+        "folder", str(grant.workspace),  # not by bwrap: as root it may not enter what is lent
+        "powerless",
+        *confine.limits(grant.limits),
+        "read", "/",
+        *(w for p in (grant.workspace, grant.sockets, "/tmp", "/dev/shm") for w in ("write", str(p))),
+        "device", "/dev",
+        "landlock",
+        *confine.system_calls(Filter(internet=grant.proxy is not None)),
+    ]  # fmt: skip
+    arguments = [
+        bwrap,
+        *_NAMESPACES,
+        *(["--unshare-user"] if uid is None else []),
+        *("--hostname", "sandbox", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+        *(_to_become_another() if uid is not None else []),
+        *_tree(grant, environment),
+        *("--chdir", "/", "--clearenv"),
+        *(w for item in at_home_in("/tmp", environment).items() for w in ("--setenv", *item)),
+        "--",
+        *confine.through(grant.python, inner, command),
+    ]
+    cgroup = Cgroup.make(grant.limits)
+    steps = confine.joined(cgroup)
+    if uid is not None:
+        steps += ["unshare", str(0x20000), "private", *confine.lent(grant, uid)]
+    if steps:
+        steps = ["die-with", str(os.getpid()), *steps]
+        arguments = confine.through(confine.host_python(), steps, arguments)
+    return Launch(
+        command=arguments,
+        environment=CLEAN,
+        undo=confine.undo(grant, uid, cgroup),
+    )
+
+
+def _bwrap() -> str | None:
+    """Return bwrap's path; not from a directory that a run could write to."""
+    return shutil.which("bwrap")
+
+
+def _to_become_another() -> Iterator[str]:
+    for name in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+        yield from ("--cap-add", name)
+
+
+def _system() -> Iterator[str]:
+    """The system's programs and libraries, as the host has them: merged into /usr or not."""
+    for name in SYSTEM:
+        path = Path(name)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), name)
+        elif path.is_dir():
+            yield from ("--ro-bind", name, name)
+
+
+def _tree(grant: Grant, environment: Mapping[str, str]) -> Iterator[str]:
+    """Everything that there is inside."""
+    yield from _system()
+    made = {Path("/tmp"), Path("/dev"), Path("/dev/shm")}
+    bound = {Path("/usr")}
+    for path in filter(Path.exists, map(Path, SETTINGS)):
+        yield from _parents(path, made, bound)
+        yield from ("--ro-bind", str(path), str(path))
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    if os.geteuid() == 0:
+        yield from ("--ro-bind", "/proc/sys", "/proc/sys")
+    yield from ("--perms", "1777", "--size", str(SHARED_MEMORY_MB << 20), "--tmpfs", "/dev/shm")
+    size = str(grant.limits.disk_mb << 20)
+    yield from ("--perms", "1777", "--size", size, "--tmpfs", "/tmp")
+    binds = [("--ro-bind", path) for path in confine.readable_paths(grant)]
+    binds += [("--bind", path) for path in (grant.workspace, grant.sockets)]
+    binds += [("--ro-bind", path) for path in grant.protected if path.exists()]
+    for option, path in sorted(binds, key=lambda bind: len(bind[1].parts)):
+        yield from _parents(path, made, bound)
+        yield from (option, str(path), str(path))
+        bound.add(path)
+    for path in grant.hidden:
+        if path.is_dir():
+            yield from ("--tmpfs", str(path), "--remount-ro", str(path))
+        elif path.exists():
+            yield from ("--ro-bind", "/dev/null", str(path))
+    fonts = font_list(environment)
+    if fonts is not None:
+        yield from ("--perms", "1777", "--dir", "/tmp/matplotlib")
+        yield from ("--ro-bind", str(fonts), f"/tmp/matplotlib/{fonts.name}")
+    yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def _parents(path: Path, made: set[Path], bound: set[Path]) -> Iterator[str]:
+    """Make the directories above a path, open to everybody: bwrap's own are for its user only."""
+    for parent in reversed(path.parents[:-1]):
+        if parent not in made and not any(parent.is_relative_to(there) for there in bound):
+            yield from ("--perms", "0755", "--dir", str(parent))
+            made.add(parent)

@@ -1,0 +1,70 @@
+"""Which level: by its name, or ``auto`` for the best that works here. Found by trying, once.
+
+A level that was asked for and does not work is an error, never a downgrade. Where none of those
+that ``auto`` may choose works, nothing starts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import cast
+
+from kernel_agent.errors import SandboxError
+from kernel_agent.sandbox.levels import Level, Mechanism, Probe
+
+MODULES = {
+    "bubblewrap": "kernel_agent.sandbox.bubblewrap",
+    "namespaces": "kernel_agent.sandbox.namespaces",
+    "landlock": "kernel_agent.sandbox.landlock",
+    "none": "kernel_agent.sandbox.none",
+}
+"""All levels by name; `auto` tries from the top those that say that it may."""
+
+
+def mechanism(name: str) -> Mechanism:
+    """Return the module of a level.
+
+    Raises
+    ------
+    SandboxError
+        The caller's: there is no such level.
+    """
+    if name not in MODULES:
+        known = ", ".join(["auto", *MODULES])
+        raise SandboxError(f"there is no sandbox level {name!r}: choose among {known}")
+    return cast(Mechanism, import_module(MODULES[name]))
+
+
+@cache
+def probe(name: str) -> Probe:
+    """Try a level, once for this process."""
+    return mechanism(name).probe()
+
+
+def choose(asked: str) -> Level:
+    """Return the level to use; called by the session and by the provisioner.
+
+    Raises
+    ------
+    SandboxError
+        The level does not exist or does not work here, or ``auto`` found none that does.
+    """
+    if asked != "auto":
+        level, tried = mechanism(asked).LEVEL, probe(asked)
+        if not tried.works:
+            raise SandboxError(
+                f"the sandbox level {asked} does not work here: {tried.reason}. {tried.advice}".strip()
+            )
+        return level
+    for name in MODULES:
+        level = mechanism(name).LEVEL
+        if level.automatic and probe(name).works:
+            return level
+    reasons = "; ".join(
+        f"{name}: {probe(name).reason}" for name in MODULES if mechanism(name).LEVEL.automatic
+    )
+    raise SandboxError(
+        f"no sandbox works on this machine ({reasons}). Install bubblewrap (apt install bubblewrap, "
+        "dnf install bubblewrap), or go on without protection with --sandbox none"
+    )

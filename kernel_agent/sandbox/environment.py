@@ -1,0 +1,131 @@
+"""What a kernel gets of the host: a few variables, the interpreter with its packages, the system.
+
+Nothing here is a secret and nothing is personal: a variable or a path that is not named here does
+not exist for a kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+PASSED_ON = (
+    "HOME", "PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME",
+    "MPLCONFIGDIR", "IPYTHONDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "VIRTUAL_ENV",
+    "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "SSL_CERT_FILE",
+    "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "JPY_PARENT_PID",
+)  # fmt: skip
+"""The host's variables that a kernel gets. All others, keys among them, stay outside."""
+
+HOME_BOUND = (
+    "HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+    "JPY_PARENT_PID", "VIRTUAL_ENV",
+)  # fmt: skip
+"""Those among them that mean nothing, or too much, inside a sandbox."""
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
+
+SETTINGS = (
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/fonts", "/etc/localtime",
+    "/etc/timezone", "/etc/alternatives", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki",
+    "/etc/mime.types", "/etc/nsswitch.conf", "/sys/devices/system/cpu",
+)  # fmt: skip
+"""What libraries read of a machine that tells nothing about a person."""
+
+DEVICES = (
+    "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
+)  # fmt: skip
+
+
+def clean_environment(host: Mapping[str, str]) -> dict[str, str]:
+    """Return what of the host's environment a kernel may see, and what it needs beside."""
+    kept = {name: host[name] for name in PASSED_ON if name in host}
+    return {
+        **kept,
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        "PYTHONUNBUFFERED": "1",
+        "TERM": "dumb",
+    }
+
+
+def at_home_in(scratch: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a kernel whose home is a directory of the sandbox."""
+    kept = {name: value for name, value in environment.items() if name not in HOME_BOUND}
+    path = [part for part in kept.get("PATH", "").split(":") if part.startswith("/usr")]
+    return {
+        **kept,
+        "PATH": ":".join(dict.fromkeys([*path, "/usr/local/bin", "/usr/bin", "/bin"])),
+        "HOME": scratch,
+        "TMPDIR": scratch,
+        "USER": "kernel",
+        "LOGNAME": "kernel",
+        "MPLCONFIGDIR": f"{scratch}/matplotlib",
+        "IPYTHONDIR": f"{scratch}/ipython",
+        "JUPYTER_RUNTIME_DIR": f"{scratch}/jupyter",
+        "PYTHONDONTWRITEBYTECODE": "1",  # packages are read-only
+    }
+
+
+@cache
+def interpreter_paths(python: Path) -> tuple[Path, ...]:
+    """Return the directories that an interpreter needs to see, outermost only.
+
+    Its prefixes and the package directories that it searches by itself. What development
+    installations link to elsewhere is not among them: that may be any folder.
+
+    Raises
+    ------
+    OSError, ValueError, subprocess.SubprocessError
+        The interpreter does not run.
+    """
+    if python.absolute() == Path(sys.executable).absolute():
+        import site
+
+        user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
+        found = [sys.prefix, sys.base_prefix, sys.exec_prefix, *site.getsitepackages(), user]
+    else:
+        told = subprocess.run(  # noqa: S603 - the interpreter that was asked for
+            [python, "-c", _ASK], capture_output=True, text=True, timeout=20, check=True
+        )
+        found = told.stdout.split("\0")
+    real = Path(os.path.realpath(python))
+    directories = [Path(name) for name in found if name and Path(name).is_dir()]
+    return outermost([*directories, *map(_resolved, directories), python.parent, real.parent])
+
+
+_ASK = (
+    "import site, sys; user = site.getusersitepackages() if site.ENABLE_USER_SITE else ''; "
+    "print(sys.prefix, sys.base_prefix, sys.exec_prefix, *site.getsitepackages(), user, "
+    "sep='\\0', end='')"
+)
+
+
+def _resolved(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the paths that lie in no other of them and not in the system's directories."""
+    system = [Path(name) for name in SYSTEM]
+    kept: list[Path] = []
+    for path in sorted(set(paths), key=lambda p: len(p.parts)):
+        if not any(path.is_relative_to(other) for other in (*system, *kept)):
+            kept.append(path)
+    return tuple(kept)
+
+
+def font_list(environment: Mapping[str, str]) -> Path | None:
+    """Return matplotlib's list of fonts in the host's cache: making it anew takes a second."""
+    home = Path(environment.get("HOME", "/nonexistent"))
+    cache_home = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")
+    named = environment.get("MPLCONFIGDIR")
+    for folder in ([Path(named)] if named else []) + [cache_home / "matplotlib"]:
+        found = sorted(folder.glob("fontlist-v*.json"))
+        if found:
+            return found[-1]
+    return None

@@ -1,0 +1,129 @@
+"""What a kernel is granted: as a session says it, or as an application's kernel needs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.errors import SandboxError
+from kernel_agent.private import SOCKETS
+from kernel_agent.sandbox.levels import Grant, Limits
+
+CODE = Path(__file__).resolve().parent.parent / "inside"
+MEMORY_SHARE = 0.75
+"""Of the machine's memory: what a kernel may use when nothing else is said."""
+
+_NEVER = (
+    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt",
+    "/proc", "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var", "/var/tmp",
+)  # fmt: skip
+"""Directories that are not handed to a kernel as its own, nor those above them."""
+
+_NEVER_BELOW = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
+
+
+def granted(told: Mapping[str, Any], command: Sequence[str], directory: Path) -> Grant:
+    """Return the grant of a session.
+
+    Parameters
+    ----------
+    told
+        JSON values: ``workspace``, ``protected``, ``hidden``, ``readable``, ``limits``, ``own``,
+        ``proxy``.
+    command
+        The kernel's command line; it begins with the interpreter.
+    directory
+        The private directory of this kernel.
+    """
+
+    def paths(name: str) -> tuple[Path, ...]:
+        return tuple(Path(path) for path in told.get(name, ()))
+
+    proxy = told.get("proxy")
+    return Grant(
+        python=_interpreter(command),
+        code=CODE,
+        workspace=writable_folder(Path(told["workspace"])),
+        sockets=directory / SOCKETS,
+        scratch=directory / "tmp",
+        files=_needed(command, directory),
+        protected=paths("protected"),
+        hidden=paths("hidden"),
+        readable=tuple(Path(os.path.realpath(path)) for path in paths("readable")),
+        limits=limits(told.get("limits", {})),
+        own=bool(told.get("own", False)),
+        proxy=Path(proxy) if proxy else None,
+    )
+
+
+def derive(cwd: Path, command: Sequence[str], directory: Path) -> Grant:
+    """Return the grant of a kernel that an application starts: the directory it is started in."""
+    return Grant(
+        python=_interpreter(command),
+        code=CODE,
+        workspace=writable_folder(cwd),
+        sockets=directory / SOCKETS,
+        scratch=directory / "tmp",
+        files=_needed(command, directory),
+        limits=limits({}),
+        own=False,
+    )
+
+
+def limits(told: Mapping[str, Any]) -> Limits:
+    """Return the limits with these values, the rest by default.
+
+    Raises
+    ------
+    SandboxError
+        The caller's: a limit that does not exist or is not a positive number.
+    """
+    known = {field.name for field in fields(Limits)}
+    given = {name: value for name, value in told.items() if value is not None}
+    for name, value in given.items():
+        if name not in known or not isinstance(value, int) or value < 1:
+            raise SandboxError(f"{name} must be one of {', '.join(sorted(known))}, and at least 1")
+    given.setdefault("memory_mb", int(physical_memory_mb() * MEMORY_SHARE))
+    return Limits(**given)
+
+
+def physical_memory_mb() -> int:
+    """Return how much memory this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+
+
+def writable_folder(folder: Path) -> Path:
+    """Return a folder that a kernel may have as its own, resolved.
+
+    Raises
+    ------
+    SandboxError
+        The caller's: it is, or holds, a home or a directory of the system.
+    """
+    real = Path(os.path.realpath(folder))
+    home = Path(os.path.realpath(Path("~").expanduser()))
+    kept = [*map(Path, _NEVER), home]
+    if any(own.is_relative_to(real) for own in kept) or real.parent == Path("/home") or any(
+        real.is_relative_to(top) for top in _NEVER_BELOW
+    ):
+        raise SandboxError(
+            f"a sandboxed kernel may write in the folder that it is started in, and {real} is not a "
+            "folder for that (it is or holds a home or a directory of the system): start it in a "
+            "folder of its own"
+        )
+    return real
+
+
+def _interpreter(command: Sequence[str]) -> Path:
+    return Path(command[0]) if command and os.path.isabs(command[0]) else Path(sys.executable)
+
+
+def _needed(command: Sequence[str], directory: Path) -> tuple[Path, ...]:
+    """The files of the private directory that the kernel reads, and those that its command names."""
+    ours = [directory / name for name in ("k.json", "agent.json", "selftest.json")]
+    named = [Path(word) for word in command[1:] if word.startswith("/")]
+    return (*ours, *(path for path in named if path.is_file() and path not in ours))

@@ -1,0 +1,87 @@
+"""Level ``landlock``: Landlock, seccomp and limits alone, for machines without namespaces.
+
+The launcher stays as the parent of everything that the kernel starts, so that what is left of it
+ends with it. Started by root it becomes an unprivileged user first: Landlock leaves root its
+capabilities.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kernel_agent.errors import SandboxError
+from kernel_agent.sandbox import confinement as confine
+from kernel_agent.sandbox import seccomp
+from kernel_agent.sandbox.cgroup import Cgroup
+from kernel_agent.sandbox.environment import at_home_in
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
+
+LEVEL = Level(
+    name="landlock",
+    summary="Landlock and seccomp, without namespaces",
+    covered=(
+        "files outside the run's folder", "network", "keys in the environment",
+        "most of the kernel's system calls", "memory of each process", "processes",
+    ),
+    not_covered=(
+        "errors in the Linux kernel, which is shared with the host",
+        "what the run's folder holds, the trace and the notebook among it",
+        "names, sizes and times of the host's files, which can be seen by who knows their path",
+        "signals to your other processes, with a Linux kernel before 6.12",
+        "multiprocessing with locks: shared memory is the host's, so it is closed",
+        "CPU time beyond the limit of a cell",
+    ),
+    claims=("files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "writes"),
+    automatic=True,
+)  # fmt: skip
+
+
+def probe() -> Probe:
+    """Ask the kernel for Landlock's version, and for a way to become another user where needed."""
+    version = confine.landlock_version()
+    if not version:
+        return Probe(
+            works=False,
+            reason="this Linux kernel has no Landlock",
+            advice="It came with Linux 5.13 and must be among the security modules (lsm=… at boot).",
+        )
+    try:
+        seccomp.program(seccomp.Filter())
+    except SandboxError as error:
+        return Probe(works=False, reason=str(error))
+    if os.geteuid() == 0 and not confine.may(confine.CAP_SETUID):
+        return Probe(works=False, reason="root without the capability to become another user")
+    return Probe(works=True, reason=f"Landlock ABI {version}")
+
+
+def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
+    """Confine the command, and whatever it starts."""
+    uid = confine.stand_in()
+    own_tree = uid is not None and confine.may(confine.CAP_SYS_ADMIN)
+    cgroup = Cgroup.make(grant.limits)
+    others = confine.own_tasks() if uid is None else 0
+    steps = [
+        *confine.joined(cgroup),
+        "adopt",
+        *(_reachable(grant, uid) if own_tree and uid is not None else []),
+        "fork",
+        "folder", str(grant.workspace),
+        *(["user", str(uid), str(uid)] if uid is not None else []),
+        "powerless",
+        *confine.limits(grant.limits, others=others),
+        *confine.shared_tree(grant, processes=False),
+        *confine.system_calls(seccomp.Filter(shared_files=True, shared_ipc=True)),
+    ]  # fmt: skip
+    return Launch(
+        command=confine.through(Path(confine.host_python()), steps, command),
+        environment=at_home_in(str(grant.scratch), environment),
+        ended_by=15,
+        undo=confine.undo(grant, uid, cgroup),
+    )
+
+
+def _reachable(grant: Grant, uid: int) -> list[str]:
+    """As root: a mount namespace in which the other user reaches what is granted."""
+    return ["unshare", str(0x20000), "private", *confine.lent(grant, uid), *confine.uncovered(grant)]

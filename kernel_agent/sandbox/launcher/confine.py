@@ -1,0 +1,404 @@
+"""Confine this process step by step, then become the command.
+
+``python -I -S confine.py STEP … -- COMMAND …``; a step is a word of :data:`STEPS` and its
+arguments. The levels write the list, so that what they do can be read from one command line; this
+file knows how each step is done, with the standard library alone and before any foreign code runs.
+
+A step that fails ends the process: nothing is ever started with less than was asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import select
+import signal
+import stat
+import struct
+import sys
+
+FAILED = 125  # the exit code when a step failed
+
+# linux/prctl.h
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
+SECCOMP_MODE_FILTER = 2
+
+# linux/mount.h
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = 32, 4096, 16384, 1 << 18, 1 << 21
+
+# Numbers that are the same on every architecture (Linux 5.13).
+LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
+AT_FDCWD, AT_EMPTY_PATH, OPEN_TREE_CLONE, MOUNT_ATTR_IDMAP = -100, 0x1000, 1, 0x00100000
+CLONE_NEWUSER = 0x10000000
+# linux/landlock.h, by ABI: which rights exist
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+IOCTL_DEV = 1 << 15
+FILE_RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: IOCTL_DEV}
+OF_A_FILE = EXECUTE | WRITE_FILE | READ_FILE | 1 << 14 | IOCTL_DEV
+READABLE = EXECUTE | READ_FILE | READ_DIR
+DEVICE = READ_FILE | WRITE_FILE | READ_DIR | IOCTL_DEV
+
+libc = ctypes.CDLL(None, use_errno=True)
+rules: list[tuple[int, int]] = []  # open path, rights
+
+
+def check(result: int) -> int:
+    """Raise what a C function left in errno when it says that it failed."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+# --- processes -----------------------------------------------------------------------------------
+
+
+def join(cgroup: str) -> None:
+    """Move into a control group; ``cgroup`` is its directory."""
+    with open(f"{cgroup}/cgroup.procs", "w") as file:  # noqa: PTH123 - pathlib costs start-up time
+        file.write("0")
+
+
+def unshare(flags: str) -> None:
+    """Leave namespaces (``CLONE_NEW…`` flags as a number)."""
+    check(libc.unshare(int(flags)))
+
+
+def map_self(uid: str, gid: str) -> None:
+    """In a new user namespace, be who one was."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{uid} {uid} 1"),
+        ("gid_map", f"{gid} {gid} 1"),
+    ):
+        with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+            file.write(text)
+
+
+def die_with(parent: str) -> None:
+    """Be killed when ``parent``, a process id, ends."""
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    if os.getppid() != int(parent):
+        os._exit(FAILED)
+
+
+def adopt() -> None:
+    """Become the parent of orphaned descendants, and end them all when asked to end."""
+    check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0))
+
+
+def fork() -> None:
+    """Go on in a child; the parent stays until it ends, and then ends like it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(reading)
+        supervise(child)
+    os.close(writing)
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    if select.select([reading], [], [], 0)[0]:  # the parent had ended before that call
+        os._exit(FAILED)
+    os.close(reading)
+
+
+def supervise(child: int) -> None:
+    """Wait for the child, reap orphans meanwhile, kill those that are left; never return."""
+
+    def asked(_number: int, _frame: object) -> None:
+        os.kill(child, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, asked)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ended, status = os.wait()
+    while ended != child:
+        ended, status = os.wait()
+    end_children()
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(number, signal.SIG_DFL) if number not in (9, 19) else None
+        os.kill(os.getpid(), number)  # without effect for the first process of a namespace
+        os._exit(128 + number)
+    os._exit(os.WEXITSTATUS(status))
+
+
+def end_children() -> None:
+    """Kill every child, and those that are inherited from it, until there is none."""
+    while True:
+        try:
+            with open("/proc/thread-self/children") as file:  # noqa: PTH123
+                children = file.read().split()
+        except OSError:  # no /proc: the end of the namespace ends them
+            return
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+def user(uid: str, gid: str) -> None:
+    """Become somebody else for good."""
+    unbound()
+    os.setgroups([])
+    os.setresgid(int(gid), int(gid), int(gid))
+    os.setresuid(int(uid), int(uid), int(uid))
+    # Such a change hides /proc/self from oneself.
+    check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0))
+
+
+def unbound() -> None:
+    """Give up what could be got back by executing a file, as far as one has the right to."""
+    for capability in range(64):  # past the last one it fails
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+def powerless() -> None:
+    """Give up all capabilities and the way to get any back."""
+    unbound()
+    libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = struct.pack("<Ii", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3
+    check(libc.capset(header, bytes(24)))
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def limit(name: str, value: str) -> None:
+    """Set a resource limit, as far as it is not lower already."""
+    kind, wanted = getattr(resource, f"RLIMIT_{name}"), int(value)
+    hard = resource.getrlimit(kind)[1]
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    resource.setrlimit(kind, (wanted, wanted))
+
+
+# --- the file tree -------------------------------------------------------------------------------
+
+
+def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
+    """Call mount(2)."""
+    result = libc.mount(
+        os.fsencode(source), os.fsencode(target), kind.encode(), flags, data.encode() or None
+    )
+    try:
+        check(result)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, target) from None
+
+
+def private() -> None:
+    """Let no change of the file tree out of this mount namespace."""
+    mount("none", "/", "", MS_REC | MS_PRIVATE)
+
+
+def tmpfs(target: str, size: str, mode: str) -> None:
+    """Put an empty file system of so many bytes there."""
+    mount("tmpfs", target, "tmpfs", MS_NOSUID | MS_NODEV, f"size={size},mode={mode}")
+
+
+def proc() -> None:
+    """Show only the processes of this namespace; where a container masks /proc, that fails."""
+    mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+
+
+def terminals() -> None:
+    """Have pseudo-terminals of one's own, and none of the host's."""
+    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
+
+
+def hide(target: str) -> None:
+    """Put nothing in the place of a file or a directory."""
+    if stat.S_ISDIR(os.lstat(target).st_mode):
+        tmpfs(target, "0", "0555")
+    else:
+        mount("/dev/null", target, "", MS_BIND)
+        mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | found(target))
+
+
+def readonly(target: str) -> None:
+    """Make what lies there read-only."""
+    mount(target, target, "", MS_BIND | MS_REC)
+    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | found(target))
+
+
+def found(target: str) -> int:
+    """Return a mount's flags: in a user namespace they may not be dropped."""
+    flags = os.statvfs(target).f_flag
+    same = MS_NOSUID | MS_NODEV | MS_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME
+    return flags & same | (MS_RELATIME if flags & os.ST_RELATIME else 0)
+
+
+def lend(path: str, uid: str, mine: str) -> None:
+    """Show a tree to another user as theirs; what they write belongs to its owner on the disk.
+
+    An id-mapped mount (mount_setattr(2), Linux 5.12) over the tree, in this mount namespace. Where
+    the file system has none, the directory itself is given away if it is ``mine``; whoever
+    started this takes it back.
+    """
+    owner = os.stat(path)
+    try:
+        users = user_namespace(
+            f"{owner.st_uid} {uid} 1", f"{owner.st_gid} {uid} 1"
+        )
+        tree = check(libc.syscall(OPEN_TREE, AT_FDCWD, os.fsencode(path), OPEN_TREE_CLONE))
+        attributes = struct.pack("<QQQQ", MOUNT_ATTR_IDMAP, 0, 0, users)
+        check(libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, len(attributes)))
+        check(libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(path), 4))
+        os.close(tree)
+        os.close(users)
+    except OSError:
+        if mine == "1":
+            give_away(path, int(uid))
+
+
+def give_away(path: str, uid: int) -> None:
+    """Change the owner of a tree that holds only what its host has put there."""
+    os.chown(path, uid, uid)
+    for entry in os.scandir(path):
+        if entry.is_dir(follow_symlinks=False):
+            give_away(entry.path, uid)
+        else:
+            os.chown(entry.path, uid, uid, follow_symlinks=False)
+
+
+def user_namespace(uids: str, gids: str) -> int:
+    """Return a descriptor of a user namespace with these maps."""
+    ready, report = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(report, b"+" if libc.unshare(CLONE_NEWUSER) == 0 else b"-")
+        signal.pause()
+    try:
+        os.read(ready, 1)
+        for name, text in (("uid_map", uids), ("gid_map", gids)):
+            with open(f"/proc/{child}/{name}", "w") as file:  # noqa: PTH123
+                file.write(text)
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(report)
+
+
+kept: list[tuple[str, int]] = []
+
+
+def keep(path: str) -> None:
+    """Remember what lies at a path, for :func:`cover`."""
+    kept.append((path, os.open(path, os.O_PATH | os.O_CLOEXEC)))
+
+
+def cover(top: str) -> None:
+    """Replace a directory that only its owner may enter by one that holds what was kept of it."""
+    tmpfs(top, "1048576", "0755")
+    for path, handle in kept:
+        if not path.startswith(f"{top}/"):
+            continue
+        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+        os.makedirs(path if is_folder else os.path.dirname(path), 0o755, exist_ok=True)  # noqa: PTH103, PTH120
+        if not is_folder and not os.path.lexists(path):
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o444))
+        mount(f"/proc/self/fd/{handle}", path, "", MS_BIND | MS_REC)
+
+
+# --- what is left --------------------------------------------------------------------------------
+
+
+def allow(path: str, rights: int) -> None:
+    """Add a rule; what does not exist needs none."""
+    try:
+        rules.append((os.open(path, os.O_PATH | os.O_CLOEXEC), rights))
+    except FileNotFoundError:
+        return
+
+
+def read(path: str) -> None:
+    """Let a file or a tree be read and executed."""
+    allow(path, READABLE)
+
+
+def write(path: str) -> None:
+    """Let a tree be changed."""
+    allow(path, ~IOCTL_DEV)
+
+
+def device(path: str) -> None:
+    """Let a device, or the devices in a directory, be used."""
+    allow(path, DEVICE)
+
+
+def landlock() -> None:
+    """Forbid every path without a rule; where the kernel can, TCP, signals and abstract sockets."""
+    version = check(libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, 1))
+    handled = sum(right for abi, right in FILE_RIGHTS.items() if abi <= version)
+    attributes = struct.pack("<QQQ", handled, 3 if version >= 4 else 0, 3 if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = check(libc.syscall(LANDLOCK_CREATE_RULESET, attributes[:size], size, 0))
+    for handle, rights in rules:
+        if not stat.S_ISDIR(os.fstat(handle).st_mode):
+            rights &= OF_A_FILE  # noqa: PLW2901 - the others are refused for a file
+        rule = struct.pack("<Qi", rights & handled, handle)
+        check(libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, rule, 0))
+        os.close(handle)
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    check(libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0))
+    os.close(ruleset)
+
+
+def seccomp(program: str) -> None:
+    """Filter system calls from here on; ``program`` is BPF in hexadecimal."""
+    code = ctypes.create_string_buffer(bytes.fromhex(program))
+    pointer = struct.pack("@HP", len(program) // 16, ctypes.addressof(code))  # struct sock_fprog
+    check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    check(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, pointer, 0, 0))
+
+
+def folder(path: str) -> None:
+    """Work in this directory."""
+    os.chdir(path)
+
+
+STEPS = {
+    "join": join, "unshare": unshare, "map": map_self, "die-with": die_with, "adopt": adopt,
+    "fork": fork, "user": user, "powerless": powerless, "limit": limit, "private": private,
+    "tmpfs": tmpfs, "proc": proc, "terminals": terminals, "hide": hide, "readonly": readonly,
+    "lend": lend, "keep": keep, "cover": cover, "read": read, "write": write,
+    "device": device, "landlock": landlock, "seccomp": seccomp, "folder": folder,
+}  # fmt: skip
+
+
+def main(arguments: list[str]) -> None:
+    """Take the steps, then execute the command; never returns."""
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            break
+        step = STEPS[word]
+        given = [next(words) for _ in range(step.__code__.co_argcount)]
+        try:
+            step(*given)
+        except OSError as error:
+            fail(f"{word} {' '.join(given)[:200]}".rstrip(), error)
+    command = list(words)
+    try:
+        os.execve(command[0], command, os.environ)
+    except OSError as error:
+        fail(command[0], error)
+
+
+def fail(what: str, error: OSError) -> None:
+    """Say on the descriptor that becomes the kernel's log what went wrong."""
+    where = f": {error.filename}" if error.filename else ""
+    os.write(2, f"sandbox: {what}: {error.strerror}{where}\n".encode(errors="replace"))
+    os._exit(FAILED)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

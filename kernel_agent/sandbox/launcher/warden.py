@@ -1,0 +1,168 @@
+"""Undo what a killed host cannot: ``python -I -S warden.py HOST_PID FOLDER…``.
+
+One such process stands beside each host that has sandboxed kernels. It reads the private
+directories of kernels from its standard input, ``+PATH`` when one starts and ``-PATH`` when its
+host has cleaned up itself. When the host ends, whatever the way, it undoes what is left and ends,
+too. When it starts it looks through ``FOLDER…`` for directories of hosts that ended together with
+their warden.
+
+What there is to undo stands in ``undo.json`` in the private directory, where no kernel can reach
+it: the host's process and a list of actions, each a word of :data:`ACTIONS` and its arguments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import stat
+import sys
+import time
+
+RECORD = "undo.json"
+PREFIX = "ka-"
+PATIENCE_S = 3.0
+
+
+def born(pid: int) -> str:
+    """Return when a process started, in the kernel's ticks; empty when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - pathlib costs start-up time
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def end(pid: str, start: str, number: str) -> None:
+    """End a process and its group, if it is still the same one."""
+    deadline = time.monotonic() + PATIENCE_S
+    _signal(int(pid), start, int(number))
+    while born(int(pid)) == start and not _is_dead(int(pid)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+        if time.monotonic() > deadline - PATIENCE_S / 2:
+            _signal(int(pid), start, signal.SIGKILL)
+
+
+def _signal(pid: int, start: str, number: int) -> None:
+    try:
+        if born(pid) == start and start:
+            os.kill(pid, number)
+            if number == signal.SIGKILL and os.getpgid(pid) == pid:
+                os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether it has ended and only waits for its parent to notice."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return True
+
+
+def empty(cgroup: str) -> None:
+    """Kill everything in a control group, and remove it."""
+    deadline = time.monotonic() + PATIENCE_S
+    while os.path.isdir(cgroup) and time.monotonic() < deadline:  # noqa: PTH112
+        try:
+            with open(f"{cgroup}/cgroup.procs") as file:  # noqa: PTH123
+                members = file.read().split()
+            for pid in members:
+                os.kill(int(pid), signal.SIGKILL)
+            os.rmdir(cgroup)  # noqa: PTH106
+        except OSError:  # not empty yet, or gone already
+            time.sleep(0.005)
+
+
+def give_back(folder: str, uid: str, owner: str, group: str) -> None:
+    """Return a folder that was given to a kernel's user, links neither followed nor trusted."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    lent = os.fstat(handle).st_uid == int(uid)
+    os.close(handle)
+    if not lent:
+        return
+    for _, folders, files, at in os.fwalk(folder, follow_symlinks=False):
+        for name in (*folders, *files):
+            found = os.stat(name, dir_fd=at, follow_symlinks=False)
+            # A hard link cannot lead outside: the kernel's user owns nothing there.
+            if found.st_uid == int(uid):
+                os.chown(name, int(owner), int(group), dir_fd=at, follow_symlinks=False)
+    os.chown(folder, int(owner), int(group))
+
+
+ACTIONS = {"end": end, "empty": empty, "give-back": give_back}
+
+
+def undo(actions: list[list[str]]) -> None:
+    """Do a list of actions; one that fails does not keep the others from being done."""
+    for word, *arguments in actions:
+        try:
+            ACTIONS[word](*arguments)
+        except OSError as error:
+            os.write(2, f"kernel-agent: {word}: {error}\n".encode())
+
+
+def remove(directory: str) -> None:
+    """Undo what a kernel's private directory tells of, then remove it."""
+    import shutil
+
+    try:
+        with open(f"{directory}/{RECORD}") as file:  # noqa: PTH123
+            undo(json.load(file)["undo"])
+    except (OSError, ValueError, KeyError):
+        pass  # it had not got so far
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def sweep(folder: str) -> None:
+    """Remove the private directories of hosts that are gone."""
+    for entry in os.scandir(folder):
+        if not entry.name.startswith(PREFIX):
+            continue
+        try:
+            found = entry.stat(follow_symlinks=False)
+            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+                continue
+            with open(f"{entry.path}/{RECORD}") as file:  # noqa: PTH123
+                pid, start = json.load(file)["host"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if born(int(pid)) != start:
+            remove(entry.path)
+
+
+def main(host: int, folders: list[str]) -> None:
+    """Stand by until the host has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    poller = select.poll()
+    poller.register(0, select.POLLIN)
+    try:
+        poller.register(os.pidfd_open(host), select.POLLIN)
+    except OSError:
+        pass  # it has ended, so has its end of the pipe
+    watched: set[str] = set()
+    rest = b""
+    for folder in folders:
+        sweep(folder)
+    while True:
+        ready = [descriptor for descriptor, _ in poller.poll()]
+        piece = os.read(0, 65536) if 0 in ready else b""
+        *lines, rest = (rest + piece).split(b"\0")
+        for line in lines:
+            path = os.fsdecode(line[1:])
+            (watched.add if line[:1] == b"+" else watched.discard)(path)
+        if not piece:
+            break
+    for directory in watched:
+        remove(directory)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

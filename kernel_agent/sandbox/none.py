@@ -1,0 +1,28 @@
+"""No sandbox: the kernel has the rights of the user who started it.
+
+What holds even so: a clean environment (no keys of the host), a process group of its own, limits
+on what one process may use, and an end together with the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
+
+LEVEL = Level(
+    name="none",
+    summary="NOT SANDBOXED: the kernel has your rights on this machine",
+    covered=("keys in the environment",),
+    not_covered=("files", "network", "processes", "memory", "disk", "everything else"),
+)
+
+
+def probe() -> Probe:
+    """Say that this works wherever Python does."""
+    return Probe(works=True, reason="protects nothing")
+
+
+def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:  # noqa: ARG001 - nothing is held to it
+    """Start the command as it is."""
+    return Launch(command=command, environment=environment)

@@ -1,0 +1,113 @@
+"""The self-test's two ends on the host: what is planted before, and what is read afterwards.
+
+The test itself runs inside (:mod:`kernel_agent.inside.selftest`), before any cell, and writes its
+report into the directory of the sockets. It is read before any cell, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.errors import SandboxError
+from kernel_agent.sandbox.launcher import warden
+from kernel_agent.sandbox.levels import Grant, Level
+
+ASKED, REPORT = "selftest.json", "report.json"
+MAX_BYTES = 100_000
+_SET_BY_PROGRAMS = ("PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE", "container")
+
+
+class Plant:
+    """Canaries for one kernel's start.
+
+    Parameters
+    ----------
+    level
+        Its claims are what must hold.
+    grant, environment
+        Of the kernel.
+    directory
+        Its private directory.
+    """
+
+    def __init__(
+        self,
+        level: Level,
+        grant: Grant,
+        environment: Mapping[str, str],
+        directory: Path,
+    ) -> None:
+        self.level = level
+        self.report = grant.sockets / REPORT
+        canary = directory / "canary"
+        canary.write_text(secrets.token_hex())
+        canary.chmod(0o644)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.setblocking(False)  # noqa: FBT003 - the library's signature
+        home = str(Path("~").expanduser())
+        asked = {
+            "claims": level.claims,
+            "report": str(self.report),
+            "canary": str(canary),
+            "port": self.listener.getsockname()[1],
+            "host": [os.getpid(), warden.born(os.getpid())],
+            "environment": sorted({*environment, *_INSIDE, *_SET_BY_PROGRAMS}),
+            "unwritable": ["/", "/etc", "/usr", "/usr/local", "/opt", "/var", home, str(grant.python.parent),
+                           str(grant.code)],
+            "protected": [str(path) for path in grant.protected if path.exists()],
+            "hidden": [str(path) for path in grant.hidden if path.is_file()],
+            "settings": ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches",
+                         "/proc/sysrq-trigger"],
+        }  # fmt: skip
+        (directory / ASKED).write_text(json.dumps(asked))
+
+    def close(self) -> None:
+        """Take the listening socket away."""
+        self.listener.close()
+
+
+_INSIDE = (
+    "PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "MPLCONFIGDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR",
+    "PYTHONDONTWRITEBYTECODE", "JPY_PARENT_PID", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+
+
+def read_report(plant: Plant) -> dict[str, Any]:
+    """Return the facts, when everything that the level claims holds.
+
+    Raises
+    ------
+    SandboxError
+        It does not, or nothing can be read.
+    """
+    name = plant.level.name
+    try:
+        told = json.loads(_read(plant.report))
+        holds = told["holds"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SandboxError(f"the self-test of the sandbox ({name}) left no report: {error}") from None
+    try:
+        plant.listener.accept()[0].close()
+        holds = {**holds, "network": False}
+    except OSError:
+        pass  # nobody came
+    broken = [claim for claim in plant.level.claims if not holds.get(claim)]
+    if broken:
+        raise SandboxError(f"the sandbox ({name}) does not hold what it claims: {', '.join(broken)}")
+    return {"level": name, "holds": holds, "facts": told.get("facts", {})}
+
+
+def _read(path: Path) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError("not a regular file")
+        return file.read(MAX_BYTES)

@@ -1,0 +1,213 @@
+"""The system call filter: classic BPF for the kernel's seccomp, assembled here without a library.
+
+What it refuses, and how it answers:
+
+* another architecture's calls, and x32 on x86-64: the process is killed;
+* what reaches other processes, the kernel's own settings, new namespaces, or the newest and
+  largest attack surfaces (``io_uring``, ``bpf``, ``userfaultfd`` …): ``EPERM``;
+* ``clone3``, whose flags lie in memory that a filter cannot read, and every call that is newer
+  than this table: ``ENOSYS``, on which C libraries fall back to older calls;
+* ``socket`` of any family but unix: ``EOPNOTSUPP``. Not ``EPERM``: libzmq aborts on that when it
+  asks for a loopback socket that it can do without (measured).
+
+A level whose file tree is the host's asks for more: there ``connect`` and unix datagrams would
+reach sockets of the host by their path, which Landlock does not watch.
+
+The format is ``struct sock_filter`` (linux/filter.h); offsets are those of ``struct seccomp_data``.
+System call numbers are those of the kernel's tables (arch/x86/entry/syscalls/syscall_64.tbl and
+include/uapi/asm-generic/unistd.h).
+"""
+
+from __future__ import annotations
+
+import platform
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from errno import ENOSYS, EOPNOTSUPP, EPERM
+from functools import cache
+
+from kernel_agent.errors import SandboxError
+
+# linux/audit.h
+_X86_64, _AARCH64, _RISCV64 = 0xC000003E, 0xC00000B7, 0xC00000F3
+_X32_BIT = 0x40000000
+
+# linux/seccomp.h
+_ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+
+# linux/bpf_common.h: BPF_LD|BPF_W|BPF_ABS, BPF_JMP|BPF_JEQ|BPF_K, …JGE…, …JSET…, BPF_ALU|BPF_AND|
+# BPF_K, BPF_RET|BPF_K
+_LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+
+# Offsets in struct seccomp_data; of the arguments only the low halves, which the calls use.
+_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1 = 0, 4, 16, 24
+
+NEWEST = 456
+"""The highest number that is let through: ``futex_requeue`` (Linux 6.7). ``statmount``,
+``listmount``, ``listns``, ``open_tree_attr`` and whatever comes after are refused."""
+
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS … CLONE_NEWNET
+_AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 1, 5, 0xF
+_AF_INET, _AF_INET6 = 2, 10
+_TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)  # ioctls TIOCSTI, TIOCLINUX, TIOCSETD
+
+# name: (x86-64, generic table used by aarch64 and riscv64); None where there is none
+_REFUSED: dict[str, tuple[int | None, int | None]] = {
+    # other processes
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "kcmp": (312, 272), "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
+    "process_mrelease": (448, 448), "move_pages": (279, 239), "migrate_pages": (256, 238),
+    # keys, which are shared beyond any namespace
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
+    # file trees and namespaces
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "open_tree": (428, 428), "move_mount": (429, 429), "mount_setattr": (442, 442),
+    "unshare": (272, 97), "setns": (308, 268),
+    "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
+    "fanotify_init": (300, 262), "fanotify_mark": (301, 263),
+    "quotactl": (179, 60), "quotactl_fd": (443, 443), "nfsservctl": (180, 42),
+    # large and often broken surfaces
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "memfd_secret": (447, 447), "lookup_dcookie": (212, 18), "modify_ldt": (154, None),
+    "personality": (135, 92), "uselib": (134, None), "ustat": (136, None), "sysfs": (139, None),
+    "_sysctl": (156, None), "iopl": (172, None), "ioperm": (173, None),
+    # the machine
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105),
+    "finit_module": (313, 273), "delete_module": (176, 106), "create_module": (174, None),
+    "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89),
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162),
+    "syslog": (103, 116), "vhangup": (153, 58),
+}  # fmt: skip
+
+_SHARED_IPC: dict[str, tuple[int, int]] = {
+    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
+}  # fmt: skip
+
+_WITH_ARGUMENTS = {
+    "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "clone": (56, 220),
+    "clone3": (435, 435), "ioctl": (16, 29), "prlimit64": (302, 261),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """What a level adds to the common filter.
+
+    Parameters
+    ----------
+    shared_files
+        The file tree is the host's: unix sockets are not to be reached by path.
+    shared_ipc
+        System V memory and message queues are the host's: they are refused.
+    internet
+        The network namespace is empty but for a forwarder to the host's proxy: internet stream
+        sockets are let through.
+    """
+
+    shared_files: bool = False
+    shared_ipc: bool = False
+    internet: bool = False
+
+
+@cache
+def program(rules: Filter, machine: str = "") -> bytes:
+    """Return the filter as an array of ``struct sock_filter``.
+
+    Parameters
+    ----------
+    rules
+        What the level asks for.
+    machine
+        The architecture as ``uname -m`` names it; this machine's by default.
+
+    Raises
+    ------
+    SandboxError
+        There is no table for this architecture.
+    """
+    machine = machine or platform.machine()
+    column, architecture = _architecture(machine)
+    lines = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_IF_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL_PROCESS),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    if machine == "x86_64":
+        lines += [(_IF_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _KILL_PROCESS)]
+    lines += [(_IF_AT_LEAST, 0, 1, NEWEST + 1), (_RETURN, 0, 0, _ERRNO | ENOSYS)]
+    for block in _blocks(rules, column):
+        lines += block
+    lines.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("<HBBI", *line) for line in lines)
+
+
+def _architecture(machine: str) -> tuple[int, int]:
+    tables = {"x86_64": (0, _X86_64), "aarch64": (1, _AARCH64), "riscv64": (1, _RISCV64)}
+    if machine not in tables:
+        raise SandboxError(f"there is no system call table for {machine} processors")
+    return tables[machine]
+
+
+_Line = tuple[int, int, int, int]
+
+
+def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
+    """Yield pieces that each begin and end with the call's number in the accumulator."""
+    number = {name: numbers[column] for name, numbers in _WITH_ARGUMENTS.items()}
+    refused = [numbers[column] for numbers in _REFUSED.values()]
+    if rules.shared_ipc:
+        refused += [numbers[column] for numbers in _SHARED_IPC.values()]
+    if rules.shared_files and not rules.internet:
+        refused.append(number["connect"])
+    yield from (_when(n, [(_RETURN, 0, 0, _ERRNO | EPERM)]) for n in refused if n is not None)
+    yield _when(number["clone3"], [(_RETURN, 0, 0, _ERRNO | ENOSYS)])
+    yield _when(number["clone"], [
+        (_LOAD, 0, 0, _ARGUMENT_0),
+        (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES),
+        (_RETURN, 0, 0, _ERRNO | EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ])  # fmt: skip
+    # Of another process: the same user may change what any of theirs may use.
+    yield _when(number["prlimit64"], [
+        (_LOAD, 0, 0, _ARGUMENT_0),
+        (_IF_EQUAL, 1, 0, 0),
+        (_RETURN, 0, 0, _ERRNO | EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ])  # fmt: skip
+    yield _when(number["ioctl"], [
+        (_LOAD, 0, 0, _ARGUMENT_1),
+        *((_IF_EQUAL, len(_TERMINAL_TRICKS) - i, 0, code)
+          for i, code in enumerate(_TERMINAL_TRICKS)),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _ERRNO | EPERM),
+    ])  # fmt: skip
+    yield _when(number["socket"], _sockets(rules, internet=rules.internet))
+    yield _when(number["socketpair"], _sockets(rules, internet=False))
+
+
+def _sockets(rules: Filter, *, internet: bool) -> list[_Line]:
+    """Unix sockets, where files are shared of connected kinds only; internet streams if asked."""
+    streams: list[_Line] = [
+        (_LOAD, 0, 0, _ARGUMENT_1),
+        (_AND, 0, 0, _SOCK_TYPE_MASK),
+        (_IF_EQUAL, 1, 0, _SOCK_STREAM),
+        (_IF_EQUAL, 0, 1, _SOCK_SEQPACKET),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _ERRNO | EOPNOTSUPP),
+    ]
+    # Unix datagrams are sent to a path without connecting.
+    unix = streams if rules.shared_files else [(_RETURN, 0, 0, _ALLOW)]
+    rest: list[_Line] = [(_RETURN, 0, 0, _ERRNO | EOPNOTSUPP)]
+    if internet:
+        rest = [(_IF_EQUAL, 1, 0, _AF_INET), (_IF_EQUAL, 0, len(streams), _AF_INET6), *streams, *rest]
+    return [(_LOAD, 0, 0, _ARGUMENT_0), (_IF_EQUAL, 0, len(unix), _AF_UNIX), *unix, *rest]
+
+
+def _when(number: int, then: list[_Line]) -> list[_Line]:
+    """Do this for one call; ``then`` always returns, so the accumulator is untouched after it."""
+    return [(_IF_EQUAL, 0, len(then), number), *then]
