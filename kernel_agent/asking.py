@@ -48,6 +48,8 @@ def ask(task: str, options: Options, *, quiet: bool) -> int:
         view.show(paths(run))
     if quiet:
         _print_result(run)
+        if run.sandbox == "none":
+            Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
     return run.status.exit_code
 
 
@@ -204,6 +206,7 @@ def _as_json(run: Run) -> dict[str, Json]:
         "trace": str(run.trace),
         "notebook": str(run.notebook) if run.notebook else None,
         "sandbox": run.sandbox,
+        "sandbox_report": dict(run.sandbox_report),
         "run_id": run.run_id,
         "task": run.task,
         "message": run.message,
@@ -215,7 +218,9 @@ def _as_json(run: Run) -> dict[str, Json]:
 def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
     """Return the object of a run that did not begin, with the keys of one that did."""
     statuses = {4: "model_error", 5: "kernel_lost"}
-    nothing = dict.fromkeys(("answer", "trace", "notebook", "sandbox", "run_id"))
+    nothing = dict.fromkeys((
+        "answer", "trace", "notebook", "sandbox", "sandbox_report", "run_id"
+    ))
     return {
         "status": statuses.get(error.exit_code, "usage_error"),
         **nothing,

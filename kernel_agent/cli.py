@@ -93,7 +93,21 @@ def run(
     ] = None,
     sandbox: Annotated[
         str | None,
-        typer.Option(metavar="LEVEL", help="How the kernel is confined: auto, or a level."),
+        typer.Option(
+            metavar="LEVEL",
+            help="How the kernel is confined: auto (the best that works here), bubblewrap, "
+            "namespaces, landlock, or none. See kernel-agent doctor.",
+        ),
+    ] = None,
+    memory_mb: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="MB", help="Memory of the kernel (default: 75 % of the machine's)."
+        ),
+    ] = None,
+    disk_mb: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="MB", help="What the kernel may write (default: 2048)."),
     ] = None,
     tools: Annotated[
         list[str] | None,
@@ -143,6 +157,8 @@ def run(
             "base_url": base_url,
             "format": format,
             "sandbox": sandbox,
+            "memory_mb": memory_mb,
+            "disk_mb": disk_mb,
             "max_steps": max_steps,
             "max_seconds": max_seconds,
             "max_tokens": max_tokens,

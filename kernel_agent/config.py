@@ -50,6 +50,9 @@ class Config:
         ``auto``, ``fenced`` or ``envelope``.
     sandbox
         ``auto`` or a level.
+    memory_mb, disk_mb
+        What the kernel may use: memory (three quarters of the machine's by default), and disk
+        beyond what its folder held at the start (2048 by default).
     max_steps, max_seconds, max_tokens, max_cost
         The budget of a run.
     cell_seconds
@@ -72,6 +75,8 @@ class Config:
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     format: str = "auto"
     sandbox: str = "auto"
+    memory_mb: int | None = None
+    disk_mb: int | None = None
     max_steps: int | None = 30
     max_seconds: float | None = 900.0
     max_tokens: int | None = None
@@ -145,7 +150,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "model": (str,), "base_url": (str,), "api_key_env": (str,), "headers": (dict,),
     "extra_body": (dict,), "stream": (bool,), "accepts_images": (bool,),
     "request_timeout_s": (int, float), "max_retries": (int,), "prices": (dict,),
-    "format": (str,), "sandbox": (str,), "max_steps": (int,), "max_seconds": (int, float),
+    "format": (str,), "sandbox": (str,),
+    "memory_mb": (int,), "disk_mb": (int,), "max_steps": (int,), "max_seconds": (int, float),
     "max_tokens": (int,), "max_cost": (int, float), "cell_seconds": (int, float),
     "observation_chars": (int,), "context_tokens": (int,),
 }  # fmt: skip

@@ -11,14 +11,16 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.models.scripted import ScriptedModel
+from kernel_agent.sandbox.choose import MODULES, mechanism, probe
 from kernel_agent.session import Session
 from kernel_agent.text import one_line
 
@@ -46,7 +48,7 @@ def examine(say: Callable[[str], None]) -> int:
     usable = True
     for finding in findings():
         mark = "ok  " if finding.ok else "BAD " if finding.needed else "-   "
-        say(f"{mark} {finding.name:<14} {one_line(finding.text, 500)}")
+        say(f"{mark} {finding.name:<16} {one_line(finding.text, 600)}")
         usable = usable and (finding.ok or not finding.needed)
     say(
         "\nEverything that is needed works." if usable else "\nSomething that is needed is missing."
@@ -65,6 +67,7 @@ def findings() -> Iterator[Finding]:
         yield Finding(name="configuration", text=str(error), ok=False)
         return
     yield from _model(config)
+    yield from _levels()
     yield from _kernel()
     yield _output_folder(Path("runs"))
 
@@ -105,6 +108,30 @@ def _model(config: Config) -> Iterator[Finding]:
         yield Finding(name="model", text=text)
 
 
+def _levels() -> Iterator[Finding]:
+    """Try every sandbox level, and say what each covers."""
+    who = "root" if os.geteuid() == 0 else f"user {os.geteuid()}"
+    for name in MODULES:
+        level, tried = mechanism(name).LEVEL, probe(name)
+        if name == "none":
+            continue
+        works = "works" if tried.works else "does not work"
+        text = f"{works} for {who}: {tried.reason}. {'' if tried.works else tried.advice}"
+        yield Finding(name=f"level {name}", text=text, ok=tried.works, needed=False)
+        yield Finding(name="  covered", text=", ".join(level.covered), needed=False)
+        yield Finding(name="  not covered", text="; ".join(level.not_covered), needed=False)
+
+
+def _self_test(report: Mapping[str, Any]) -> str:
+    """Return what was measured inside, in words."""
+    holds = report.get("holds", {})
+    facts = report.get("facts", {})
+    good = ", ".join(name for name, held in holds.items() if held)
+    bad = ", ".join(name for name, held in holds.items() if not held)
+    lacking = f"; does not hold: {bad}" if bad else ""
+    return f"holds: {good or 'nothing'}{lacking}; uid {facts.get('uid', os.getuid())}"
+
+
 def _kernel() -> Iterator[Finding]:
     """Start a kernel as a run does, and let it compute something."""
     with tempfile.TemporaryDirectory(prefix="kernel-agent-") as folder:
@@ -114,6 +141,7 @@ def _kernel() -> Iterator[Finding]:
                 result = session.execute_sync("1 + 1")
                 seconds = time.monotonic() - began
                 yield Finding(name="sandbox", text=session.sandbox_line)
+                yield Finding(name="  self-test", text=_self_test(session.sandbox_report))
         except KernelAgentError as error:
             yield Finding(name="kernel", text=str(error), ok=False)
             return

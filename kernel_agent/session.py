@@ -16,7 +16,7 @@ import dataclasses
 import platform
 import secrets
 import shutil
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -28,7 +28,7 @@ from kernel_agent.background import LoopThread
 from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
-from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
+from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.records import (
     Action,
     CellResult,
@@ -47,10 +47,12 @@ from kernel_agent.records import (
     Step,
     Usage,
 )
+from kernel_agent.sandbox.choose import choose, mechanism
+from kernel_agent.sandbox.levels import Level
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
-from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
+from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME, files_made, new_folder
 
 if TYPE_CHECKING:
     from kernel_agent.formats.base import Format
@@ -94,6 +96,7 @@ class Run:
     trace: Path
     notebook: Path | None
     sandbox: str
+    sandbox_report: Mapping[str, Json]
     files: tuple[str, ...]
 
     def __repr__(self) -> str:
@@ -114,7 +117,7 @@ class Session:
     format
         ``auto``, ``fenced`` or ``envelope``.
     sandbox
-        ``auto`` or a level. Today there is ``none`` only.
+        ``auto``, for the best level that works here, or a level; ``none`` protects nothing.
     tools
         Functions that cells may call on the host.
     budget
@@ -156,7 +159,10 @@ class Session:
         self.config = (config or load_config()).merged(
             model=named, base_url=base_url, format=format, sandbox=sandbox
         )
-        self.sandbox = _sandbox_level(self.config.sandbox)
+        self.sandbox = self.config.sandbox
+        """The level; ``auto`` until the session is started."""
+        if self.sandbox != "auto":
+            mechanism(self.sandbox)
         self.budget = budget or _budget(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
         self.tools = as_tools(tools)
@@ -195,7 +201,14 @@ class Session:
     @property
     def sandbox_line(self) -> str:
         """One line on what protects this machine; said at every start."""
-        return NOT_SANDBOXED
+        if self.sandbox == "none":
+            return NOT_SANDBOXED
+        return f"Sandbox: {choose(self.sandbox).name} ({choose(self.sandbox).summary})"
+
+    @property
+    def sandbox_report(self) -> dict[str, Any]:
+        """What the sandbox's self-test found in the running kernel."""
+        return self._kernel.sandbox_report if self._kernel is not None else {}
 
     @property
     def model_name(self) -> str:
@@ -242,7 +255,16 @@ class Session:
         self._format = get_format(self.config.format)
         if self._model is None:
             self._model = await choose_model(self.config, self._format, self._tell)
-        await asyncio.to_thread(self._make_folder)
+        level, made = await asyncio.gather(
+            asyncio.to_thread(choose, self.sandbox),
+            asyncio.to_thread(self._make_folder),
+            return_exceptions=True,  # both end before the folder may be removed again
+        )
+        for failed in (made, level):
+            if isinstance(failed, BaseException):
+                raise failed
+        assert isinstance(level, Level)
+        self.sandbox = level.name
         self._trace = TraceWriter(self.trace_path)
         stubs = "\n\n".join(tool.stub for tool in self.tools)
         self._context = Context(
@@ -273,8 +295,15 @@ class Session:
 
         if self._kernel is not None:
             await self._kernel.close()
+        folder = self.out.resolve()
         self._kernel = KernelSession(
-            cwd=self.out.resolve(), sandbox=self.sandbox, tools=[tool.spec for tool in self.tools]
+            cwd=folder,
+            sandbox=self.sandbox,
+            protected=[folder / DATA_NAME],
+            hidden=[folder / FILE_NAME, folder / NOTEBOOK_NAME],
+            readable=[Path(file.source) for file in self._files if file.linked],
+            limits=_limits(self.config),
+            tools=[tool.spec for tool in self.tools],
         )
         await self._kernel.start()
 
@@ -445,7 +474,12 @@ class Session:
             time=now(),
             model=self.model_name,
             format=self._format.name,
-            sandbox={"level": self.sandbox, "statement": self.sandbox_line},
+            sandbox={
+                "level": self.sandbox,
+                "statement": self.sandbox_line,
+                "not_covered": list(choose(self.sandbox).not_covered),
+                "report": self.sandbox_report,
+            },
             budget=dataclasses.asdict(budget),
             data=self._files,
             tools=tuple(tool.name for tool in self.tools),
@@ -493,6 +527,7 @@ class Session:
             trace=self.trace_path,
             notebook=notebook,
             sandbox=self.sandbox,
+            sandbox_report=start.sandbox,
             files=tuple(
                 name
                 for name, changed in files_made(self.out).items()
@@ -568,13 +603,9 @@ def _budget(config: Config) -> Budget:
     )
 
 
-def _sandbox_level(asked: str) -> str:
-    if asked in ("auto", "none"):
-        return "none"
-    raise SandboxError(
-        f"the sandbox level {asked!r} is not available in this version: use --sandbox none, "
-        "which does not protect this machine"
-    )
+def _limits(config: Config) -> dict[str, int]:
+    given = {"memory_mb": config.memory_mb, "disk_mb": config.disk_mb}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _versions() -> dict[str, str]:

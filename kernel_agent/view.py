@@ -187,7 +187,10 @@ def _start_blocks(start: RunStart) -> tuple[Block, ...]:
         *_some("task", start.task),
         *_some("fact", f"Model: {one_line(start.model)}"),
         *(_some("fact", f"Data:  {one_line(data, 2000)}") if data else ()),
-        *_some("warning", str(start.sandbox.get("statement", ""))),
+        *_some(
+            "warning" if start.sandbox.get("level", "none") == "none" else "fact",
+            str(start.sandbox.get("statement", "")),
+        ),
     )
 
 

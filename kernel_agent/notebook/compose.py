@@ -364,7 +364,7 @@ def _metadata(runs: Sequence[_Run]) -> dict[str, Any]:
             "schema": SCHEMA_VERSION,
             "runs": [_run_metadata(run) for run in runs],
             "inputs": list(_inputs(runs)),
-            "sandbox": dict(first.sandbox),
+            "sandbox": {k: v for k, v in first.sandbox.items() if k in ("level", "statement")},
             "versions": dict(first.versions),
         },
     }

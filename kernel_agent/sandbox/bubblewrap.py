@@ -129,7 +129,8 @@ def _bwrap() -> str | None:
 
 
 def _to_become_another() -> Iterator[str]:
-    for name in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):
+    # Reading anything, too: the interpreter may lie in what is lent to that other user.
+    for name in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_DAC_READ_SEARCH"):
         yield from ("--cap-add", name)
 
 
@@ -159,7 +160,7 @@ def _tree(grant: Grant, environment: Mapping[str, str]) -> Iterator[str]:
     yield from ("--perms", "1777", "--size", size, "--tmpfs", "/tmp")
     binds = [("--ro-bind", path) for path in confine.readable_paths(grant)]
     binds += [("--bind", path) for path in (grant.workspace, grant.sockets)]
-    binds += [("--ro-bind", path) for path in grant.protected if path.exists()]
+    binds += [("--ro-bind", path) for path in confine.protected_paths(grant)]
     for option, path in sorted(binds, key=lambda bind: len(bind[1].parts)):
         yield from _parents(path, made, bound)
         yield from (option, str(path), str(path))

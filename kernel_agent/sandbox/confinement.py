@@ -125,6 +125,13 @@ def readable_paths(grant: Grant) -> tuple[Path, ...]:
     return tuple(path for path in outermost(wanted) if path.exists())
 
 
+def protected_paths(grant: Grant) -> tuple[Path, ...]:
+    """Return what is read-only in the workspace: inputs, and an environment that lies there."""
+    python = [p for p in interpreter_paths(grant.python) if p != grant.workspace]
+    inside = [p for p in python if p.is_relative_to(grant.workspace)]
+    return tuple(path for path in (*grant.protected, *inside) if path.exists())
+
+
 def shared_tree(grant: Grant, *, processes: bool) -> list[str]:
     """Return Landlock's rules where the file tree is the host's.
 

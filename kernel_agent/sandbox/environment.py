@@ -77,11 +77,6 @@ def interpreter_paths(python: Path) -> tuple[Path, ...]:
 
     Its prefixes and the package directories that it searches by itself. What development
     installations link to elsewhere is not among them: that may be any folder.
-
-    Raises
-    ------
-    OSError, ValueError, subprocess.SubprocessError
-        The interpreter does not run.
     """
     if python.absolute() == Path(sys.executable).absolute():
         import site
@@ -89,10 +84,7 @@ def interpreter_paths(python: Path) -> tuple[Path, ...]:
         user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
         found = [sys.prefix, sys.base_prefix, sys.exec_prefix, *site.getsitepackages(), user]
     else:
-        told = subprocess.run(  # noqa: S603 - the interpreter that was asked for
-            [python, "-c", _ASK], capture_output=True, text=True, timeout=20, check=True
-        )
-        found = told.stdout.split("\0")
+        found = _asked(python)
     real = Path(os.path.realpath(python))
     directories = [Path(name) for name in found if name and Path(name).is_dir()]
     return outermost([*directories, *map(_resolved, directories), python.parent, real.parent])
@@ -103,6 +95,16 @@ _ASK = (
     "print(sys.prefix, sys.base_prefix, sys.exec_prefix, *site.getsitepackages(), user, "
     "sep='\\0', end='')"
 )
+
+
+def _asked(python: Path) -> list[str]:
+    try:
+        told = subprocess.run(  # noqa: S603 - the interpreter that was asked for
+            [python, "-c", _ASK], capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return []  # it does not run: its start will say why
+    return told.stdout.split("\0")
 
 
 def _resolved(path: Path) -> Path:

@@ -115,7 +115,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "tmpfs", str(grant.scratch), str(grant.limits.disk_mb << 20), "1777",
         "tmpfs", "/dev/shm", str(SHARED_MEMORY_MB << 20), "1777",
         "terminals",
-        *(word for path in grant.protected if path.exists() for word in ("readonly", str(path))),
+        *(word for path in confine.protected_paths(grant) for word in ("readonly", str(path))),
         *(word for path in grant.hidden if path.exists() for word in ("hide", str(path))),
         "folder", str(grant.workspace),
         *(["user", str(uid), str(uid)] if uid is not None else []),

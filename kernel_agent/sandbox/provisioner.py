@@ -121,7 +121,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         self.cwd = kwargs["cwd"]
         self._record(self._directory, self._launch, process=self.pid)
         assert self._watchdog is not None
-        self._watchdog.start(self._exceeded)
+        self._watchdog.start(self.pid, self._exceeded)
         return self.connection_info
 
     async def send_signal(self, signum: int) -> None:

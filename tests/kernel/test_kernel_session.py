@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -10,15 +12,26 @@ import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from kernel_agent.errors import KernelDied, KernelStartError
-from kernel_agent.kernel.session import KernelSession
+from kernel_agent.kernel import session
 from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import tool
+
+
+LEVEL = os.environ.get("KERNEL_AGENT_TEST_SANDBOX", "auto")
+
+
+class KernelSession(session.KernelSession):
+    """At the level that the tests are run for."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{"sandbox": LEVEL, **given})
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -301,13 +314,14 @@ async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path) -> Non
     kernel = KernelSession(cwd=tmp_path)
     await kernel.start()
     pid, directory = kernel.pid, kernel._directory
-    await kernel.execute("import subprocess; child = subprocess.Popen(['sleep', '60'])")
-    child = int(text_of(await kernel.execute("child.pid")))
+    marker = f"60.{secrets.randbelow(10**9):09}"  # pids mean nothing outside a sandbox
+    await kernel.execute(f"import subprocess; child = subprocess.Popen(['sleep', '{marker}'])")
+    assert _runs_with(marker)
     await kernel.close()
     await kernel.close()
     assert pid is not None
     assert not _runs(pid)
-    assert not _runs(child)
+    assert not _runs_with(marker)
     assert directory is not None
     assert not directory.exists()
 
@@ -317,14 +331,14 @@ async def test_a_host_that_is_killed_takes_kernel_and_directory_with_it(tmp_path
         "import asyncio, pathlib, sys\n"
         "from kernel_agent.kernel.session import KernelSession\n"
         "async def main():\n"
-        "    kernel = KernelSession(cwd=pathlib.Path(sys.argv[1]))\n"
+        "    kernel = KernelSession(cwd=pathlib.Path(sys.argv[1]), sandbox=sys.argv[2])\n"
         "    await kernel.start()\n"
         "    print(kernel.pid, kernel._directory, flush=True)\n"
         "    await kernel.execute('import time; time.sleep(60)')\n"
         "asyncio.run(main())\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(tmp_path), LEVEL], stdout=subprocess.PIPE, text=True
     ) as host:
         assert host.stdout is not None
         pid, directory = host.stdout.readline().split()
@@ -352,6 +366,17 @@ def _runs(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state != "Z"
+
+
+def _runs_with(argument: str) -> bool:
+    """Whether some process was started with an argument."""
+    for cmdline in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if argument.encode() in cmdline.read_bytes().split(b"\0"):
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return False
 
 
 async def test_a_line_that_the_timer_sends_as_the_cell_ends_is_not_overtaken(

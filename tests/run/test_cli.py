@@ -95,7 +95,7 @@ def test_a_run_shows_its_steps_its_answer_and_where_everything_is(finished):
     assert done.returncode == 0
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
-    said = ["Task:  Which month?", "NOT SANDBOXED", "--- Step 1 ---", "Read it.", "pd.read_csv",
+    said = ["Task:  Which month?", "Sandbox: ", "--- Step 1 ---", "Read it.", "pd.read_csv",
             "June", "--- Step 2 ---", "[figure", "\nAnswer\n", "Notebook: out/run.ipynb",
             "Trace:    out/trace.jsonl", "Files:    sold.png"]  # fmt: skip
     places = [done.stdout.index(text) for text in said]
@@ -114,7 +114,9 @@ def test_json_is_one_strict_object_on_stdout(folder):
     assert result["answer"] == {"best": "June", "share": None}
     assert result["steps"] == 2
     assert result["usage"]["calls"] == 2
-    assert result["sandbox"] == "none"
+    assert result["sandbox"] != "none"
+    assert result["sandbox_report"]["level"] == result["sandbox"]
+    assert all(result["sandbox_report"]["report"]["holds"][x] for x in ("files", "network"))
     assert result["seconds"] > 0
     assert (folder / result["trace"]).is_file()
     assert (folder / result["notebook"]).is_file()
@@ -292,7 +294,7 @@ def test_questions_at_a_terminal_share_a_session(folder, monkeypatch):
     assert "[bold]x[/bold]" in terminal.seen
     assert "\x1b]0;" not in terminal.seen
     assert "step 1/30" in terminal.seen
-    assert terminal.seen.count("NOT SANDBOXED") == 1
+    assert terminal.seen.count("Sandbox: ") == 1
 
 
 def test_ctrl_c_at_a_terminal_stops_the_run_and_returns_to_the_prompt(folder, monkeypatch):
@@ -323,7 +325,7 @@ WRONG = {
     "an unknown command": (["rnu"], "Did you mean 'run'"),
     "an unknown format": (["run", "x", "--format", "yaml"], "fenced"),
     "a format to come": (["run", "x", "--format", "tool"], "not built yet"),
-    "an unknown sandbox": (["run", "x", "--sandbox", "strict"], "not available"),
+    "an unknown sandbox": (["run", "x", "--sandbox", "strict"], "no sandbox level"),
     "a number that is none": (["run", "x", "--max-steps", "many"], "--max-steps"),
     "a limit of nothing": (["run", "x", "--max-steps", "0"], "greater than 0"),
     "an empty task": (["run", "  "], "There is no task"),
@@ -423,7 +425,8 @@ def test_doctor_starts_a_kernel_and_never_tells_a_key(folder):
         OPENAI_BASE_URL="http://me:password@localhost:1/v1", KERNEL_AGENT_MODEL="some-model",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
-    for said in ("OPENAI_API_KEY is set", "localhost:1/v1", "some-model", "NOT SANDBOXED",
+    for said in ("OPENAI_API_KEY is set", "localhost:1/v1", "some-model", "level bubblewrap",
+                 "self-test", "not covered",
                  "1 + 1 = 2", "pyarrow", str(folder / "runs")):  # fmt: skip
         assert said in done.stdout
     assert "secret-value" not in done.stdout

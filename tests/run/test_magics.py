@@ -64,7 +64,7 @@ def test_a_notebook_asks_and_goes_on_with_the_result(tmp_path):
         "%agent",
     )
     text = printed(first)
-    assert "NOT SANDBOXED" in text
+    assert "Sandbox: " in text
     assert "--- Step 1 ---\nThought: Thinking.\nCode:\n    import pandas as pd" in text
     assert "2 rows" in text
     assert "\nAnswer\n2\n" in text
