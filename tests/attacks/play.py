@@ -20,7 +20,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from attacks import kernels
 from attacks.browse import browse
 from attacks.score import verdict
 from attacks.stage import KEY_VARIABLE, NotHere, Stage
@@ -35,10 +34,10 @@ HERE = Path(__file__).parent
 PRELUDE = (HERE / "cells" / "prelude.py").read_text()
 MARK = "\nREPORT:"
 LIMITS = {
-    "processes": 64, "memory_mb": 1024, "file_mb": 64, "disk_mb": 160, "open_files": 256,
+    "processes": 200, "memory_mb": 1024, "file_mb": 64, "disk_mb": 160, "open_files": 256,
 }  # fmt: skip
 """What a kernel under attack may use: little, so that going over it is cheap."""
-MEASURED = {**LIMITS, "host_memory_mb": 1200, "files": 50_000}
+MEASURED = {**LIMITS, "host_memory_mb": 1200, "files": 100_000}
 CHECK_S = 12.0  # a session that does not answer a cell within this has been harmed
 
 
@@ -60,7 +59,10 @@ class Played:
         stage.limits = dict(MEASURED)
         stage.next_kernel = lambda: self._seen_by_next  # type: ignore[attr-defined]
         self._seen_by_next = ""
-        self._broker = Broker([self._make_tool("echo"), self._make_tool("forbidden")][:1])
+        offered = self._make_tool("echo")
+        self._make_tool("forbidden")  # exists on the host, is not offered
+        self._broker = Broker([offered])
+        self._broker_specs = [offered.spec]
 
     def _make_tool(self, name: str) -> Any:
         def called(value: str) -> str:
@@ -74,21 +76,29 @@ class Played:
     async def start(self) -> None:
         """Start the kernel, lend the canaries to its user, and start the neighbour."""
         stage = self.stage
-        self.kernel = await self._start_kernel(stage.workspace)
+        self.kernel = await self._start_kernel(
+            stage.workspace,
+            protected=[stage.workspace / "data"],
+            hidden=[stage.files["trace"], stage.files["notebook"]],
+        )
         pids = stage.kernel_pids()
         uids = [u for pid in pids if (u := _uid(pid)) is not None]
         stage.give_to(uids[-1] if os.getuid() == 0 and uids else os.getuid())
+        assert stage.victim
         folder = stage.root / "neighbour"
         folder.mkdir(exist_ok=True)
         neighbour = await self._start_kernel(folder)
         (folder / "secret.txt").write_text(stage.secret("neighbour_file"))
         stage.neighbour = neighbour
         stage.neighbour_directory = neighbour._directory  # type: ignore[attr-defined]
-        key = kernels.connection_key(neighbour)
-        stage.secret("neighbour_key", key)
+        assert neighbour._manager is not None
+        key = dict(neighbour._manager.get_connection_info())["key"]
+        stage.secret("neighbour_key", key.decode() if isinstance(key, bytes) else str(key))
 
-    async def _start_kernel(self, cwd: Path) -> KernelSession:
-        kernel = kernels.make(self.level, cwd, LIMITS)
+    async def _start_kernel(self, cwd: Path, **paths: list[Path]) -> KernelSession:
+        kernel = KernelSession(
+            cwd=cwd, sandbox=self.level, limits=LIMITS, tools=self._broker_specs, **paths
+        )
         await kernel.start(timeout_s=240)
         return kernel
 
@@ -155,7 +165,15 @@ class Played:
         except TimeoutError:
             await self.kernel.kill()
             return Report(ended="timeout", text="")
-        return _report(result)
+        return await self._told(result)
+
+    async def _told(self, result: CellResult) -> Report:
+        """Return the attack's report; ask for it again when it drowned in what was printed."""
+        report = _report(result)
+        if report.ended == "silent" and self.kernel is not None and self.kernel.alive:
+            again = await self.kernel.execute("tidy(); tell()", timeout_s=CHECK_S)
+            report = _report(again)
+        return report
 
     async def _check(self, attack: Attack) -> None:
         """Ask for another cell, of the same kernel or, when that has ended, of a new one."""
@@ -226,8 +244,9 @@ def _measuring(stage: Stage) -> Any:
             keep("files", files)
             keep("disk_mb", size)
             keep("file_mb", largest)
-            if stop.wait(0.1):
+            if stop.is_set():
                 return
+            stop.wait(0.1)
 
     thread = threading.Thread(target=measure)
     thread.start()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from attacks.stage import Stage
 
 MARGIN = 1.25  # how far a limit may be passed before it counts as not holding
+MARGINS = {"disk_mb": 2.5}  # a watchdog looks twice a second and waits a second for the cell to end
 
 
 def returned(*canaries: str) -> Effect:
@@ -109,7 +110,7 @@ def more_than(*limits: str) -> Effect:
     """Tell that more was used, as the host measured it meanwhile, than was allowed."""
 
     def effect(stage: Stage, report: Report) -> str:
-        over = [n for n in limits if stage.peak.get(n, 0) > stage.limits[n] * MARGIN]
+        over = [n for n in limits if stage.peak.get(n, 0) > stage.limits[n] * MARGINS.get(n, MARGIN)]
         seen = [f"{name} {stage.peak[name]:,} of {stage.limits[name]:,}" for name in over]
         return f"used more than allowed: {', '.join(seen)}" if seen else ""
 

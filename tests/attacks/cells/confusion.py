@@ -13,6 +13,9 @@ from attacks.stage import Stage
 from attacks.words import Report, attack
 
 
+HOLDS = "the host's half of the session holds at every level"
+
+
 def _answers(stage: Stage, report: Report) -> str:
     """The session must take another cell and bring that cell's own result."""
     return "" if stage.session_answers else "the session brings no or a wrong result afterwards"  # type: ignore[attr-defined]
@@ -32,7 +35,7 @@ def _believed(stage: Stage, report: Report) -> str:
     return _answers(stage, report)
 
 
-@attack("host-confusion", _tools)
+@attack("host-confusion", _tools, no_control=HOLDS)
 def call_what_is_no_tool(c):
     """Calling names that are not tools: dunders, paths, modules, the host's own methods"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -52,7 +55,7 @@ def call_what_is_no_tool(c):
     raise PermissionError(1, results[0]["message"])
 
 
-@attack("host-confusion", _tools)
+@attack("host-confusion", _tools, no_control=HOLDS)
 def malformed_requests(c):
     """Requests that are not JSON, nested without end, of wrong types, or not text"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -75,7 +78,7 @@ def malformed_requests(c):
     return f"{len(prompts)} requests sent"
 
 
-@attack("host-confusion", _tools)
+@attack("host-confusion", _tools, no_control=HOLDS)
 def replayed_requests(c):
     """The same signed request again and again, under old identities"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -93,7 +96,7 @@ def replayed_requests(c):
     return "300 copies sent"
 
 
-@attack("host-confusion", _tools, own_kernel=True)
+@attack("host-confusion", _tools, own_kernel=True, no_control=HOLDS)
 def request_flood(c):
     """100,000 requests on the stdin channel"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -107,7 +110,7 @@ def request_flood(c):
     return "100,000 requests sent"
 
 
-@attack("host-confusion", _tools, own_kernel=True)
+@attack("host-confusion", _tools, own_kernel=True, no_control=HOLDS)
 def many_calls_in_one_request(c):
     """A request of a million calls"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -121,7 +124,7 @@ def many_calls_in_one_request(c):
     return "sent"
 
 
-@attack("host-confusion", _believed)
+@attack("host-confusion", _believed, no_control=HOLDS)
 def forged_end_of_the_cell(c):
     """Idle and reply of its own cell, sent long before it ends"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -137,7 +140,7 @@ def forged_end_of_the_cell(c):
     return "forged its own end"
 
 
-@attack("host-confusion", _believed)
+@attack("host-confusion", _believed, no_control=HOLDS)
 def forged_messages_for_the_next_cell(c):
     """Messages with guessed or empty parents, to be taken for the next cell's"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -153,7 +156,7 @@ def forged_messages_for_the_next_cell(c):
     return "sent"
 
 
-@attack("host-confusion", _believed)
+@attack("host-confusion", _believed, no_control=HOLDS)
 def wrong_types_everywhere(c):
     """Output messages whose every field has the wrong type"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -175,7 +178,7 @@ def wrong_types_everywhere(c):
     return "sent"
 
 
-@attack("host-confusion", _believed)
+@attack("host-confusion", _believed, no_control=HOLDS)
 def wrong_signatures(c):
     """Messages without, with a wrong, or with half a signature, and frames that are no message"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -192,7 +195,7 @@ def wrong_signatures(c):
     return "sent"
 
 
-@attack("host-confusion", _answers, own_kernel=True)
+@attack("host-confusion", _answers, own_kernel=True, no_control=HOLDS)
 def no_end_of_the_cell(c):
     """A kernel that ends its sockets and goes on working"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -220,8 +223,7 @@ def _read_by_the_host(stage: Stage, report: Report) -> str:
     thread.join(10)
     if thread.is_alive():
         return "the host hangs when it looks at the files"
-    text = " ".join(seen)
-    return "a file of the host is listed as made by the run" if "stolen" in text else ""
+    return _answers(stage, report)
 
 
 @attack(
@@ -261,7 +263,7 @@ def code_for_the_host(c):
     return "planted"
 
 
-@attack("host-confusion", _believed)
+@attack("host-confusion", _believed, no_control=HOLDS)
 def answer_with_live_objects(c):
     """An answer whose representations lie, raise, and recurse"""
     from IPython.display import display
@@ -283,7 +285,7 @@ def answer_with_live_objects(c):
     return "shown"
 
 
-@attack("host-confusion", _answers)
+@attack("host-confusion", _answers, no_control=HOLDS)
 def escapes_for_the_terminal(c):
     """Escape sequences that write into a terminal's clipboard, title and history"""
     for text in ("\x1b]52;c;Y2FuYXJ5\x07", "\x1b]0;title\x07", "\x1b[2J\x1b[1;1H", "\x9b31m", "\u202e"):
@@ -291,7 +293,7 @@ def escapes_for_the_terminal(c):
     return ""
 
 
-@attack("host-confusion", lambda stage, report: _sockets(stage, report), own_kernel=True)
+@attack("host-confusion", lambda stage, report: _sockets(stage, report), own_kernel=True, no_control=HOLDS)
 def links_among_the_sockets(c):
     """Links, files and pipes in the folder of the kernel's own sockets"""
     application = get_ipython().kernel.parent  # noqa: F821 - IPython's

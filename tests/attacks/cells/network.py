@@ -71,7 +71,6 @@ def multipath_tcp(c):
 def tcp_fast_open(c):
     """TCP Fast Open: sending without connect()"""
     with socket.socket() as s:
-        s.settimeout(3)
         s.sendto(c.token.encode(), 0x20000000, tuple(c.tcp))  # MSG_FASTOPEN
         return s.recv(100)
 
@@ -201,7 +200,7 @@ def raw_sockets(c):
 def unusual_families(c):
     """Rarely used socket families with a history of kernel bugs"""
     refused = []
-    for family in (3, 4, 5, 9, 10, 15, 21, 23, 26, 29, 30, 31, 33, 35, 36, 39, 40, 41, 42, 43, 44):
+    for family in (3, 4, 5, 9, 15, 21, 23, 26, 29, 30, 31, 33, 35, 36, 39, 40, 41, 42, 43, 44):
         for kind in (1, 2, 3, 5):
             try:
                 return keep(socket.socket(family, kind, 0).detach())

@@ -2,15 +2,19 @@
 
 import contextlib
 import ctypes
+import fcntl
 import glob
+import hashlib
 import json
 import os
+import pickle
 import platform
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,7 +134,19 @@ def attempt(function, canaries):
         )
     except (OSError, subprocess.SubprocessError, MemoryError, EOFError) as error:
         report = {"ended": "refused", "text": f"{type(error).__name__}: {error}"}
+    except KeyboardInterrupt:
+        report = {"ended": "timeout", "text": ""}
     except BaseException as error:  # noqa: BLE001 - the host is to know of a broken attack
         report = {"ended": "crashed", "text": f"{type(error).__name__}: {error}"}
     report["text"] = report["text"][:60_000]
-    print("\nREPORT:" + json.dumps(report), flush=True)
+    reports[:] = [report]
+    tell()
+
+
+reports: list[dict[str, str]] = []
+
+
+def tell():
+    """Print the latest report; asked for again by the host when an attack drowned the first."""
+    for report in reports:
+        print("\nREPORT:" + json.dumps(report), flush=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attacks.cells.prelude import call
 from attacks.score import signalled, victim_changed, victim_ended
-from attacks.stage import Stage
+from attacks.stage import NotHere, Stage
 from attacks.words import Report, attack
 
 
@@ -87,13 +87,21 @@ def write_memory_by_process_vm_writev(c):
     call("process_vm_writev", c.victim, local, 1, remote, 1, 0)
 
 
-@attack("process", victim_ended, before=_victim)
+def _limited(stage: Stage, report: Report) -> str:
+    limits = Path(f"/proc/{stage.victim.pid}/limits").read_text().splitlines()
+    files = next(line for line in limits if line.startswith("Max open files")).split()
+    if files[3:5] != ["7", "7"]:
+        return ""
+    stage.victim.kill()
+    return "the victim may open only 7 files"
+
+
+@attack("process", _limited, before=_victim)
 def limits_of_a_process(c):
-    """Setting a foreign process's limits so that it ends"""
+    """Setting a foreign process's limits"""
     import resource
 
-    resource.prlimit(c.victim, resource.RLIMIT_CPU, (0, 0))
-    time.sleep(0.1)
+    resource.prlimit(c.victim, resource.RLIMIT_NOFILE, (7, 7))
 
 
 def _priority(stage: Stage, report: Report) -> str:
@@ -111,17 +119,24 @@ def slow_a_process_down(c):
 
 
 def _score_adjusted(stage: Stage, report: Report) -> str:
-    now = Path(f"/proc/{stage.victim.pid}/oom_score_adj").read_text().strip()
-    if now != "987":
+    now = int(Path(f"/proc/{stage.victim.pid}/oom_score_adj").read_text())
+    if now <= stage.score:  # type: ignore[attr-defined]
         return ""
     stage.victim.kill()
     return "the victim will be the first to be killed when memory runs out"
 
 
-@attack("process", _score_adjusted, before=_victim)
+def _score(stage: Stage) -> dict[str, object]:
+    stage.score = int(Path(f"/proc/{stage.victim.pid}/oom_score_adj").read_text())  # type: ignore[attr-defined]
+    if stage.score >= 1000:  # type: ignore[attr-defined]
+        raise NotHere("every process here has the highest score already")
+    return {}
+
+
+@attack("process", _score_adjusted, before=_score)
 def offer_a_process(c):
     """Making a foreign process the one that is killed when memory runs out"""
-    Path(f"/proc/{c.victim}/oom_score_adj").write_text("987")
+    Path(f"/proc/{c.victim}/oom_score_adj").write_text("1000")
 
 
 def _daemon(stage: Stage, report: Report) -> str:

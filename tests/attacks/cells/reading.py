@@ -14,7 +14,11 @@ from attacks.stage import NotHere, Stage
 from attacks.words import attack
 
 
-@attack("read", returned("environment"))
+@attack(
+    "read",
+    returned("environment"),
+    no_control="the kernel's environment is made anew at every level",
+)
 def own_environment(c):
     """Key in the kernel's own environment"""
     return dict(os.environ)
@@ -222,7 +226,7 @@ def descriptor_by_pidfd_getfd(c):
     return os.pread(descriptor, 1000, 0)
 
 
-@attack("read", returned("environment", "ssh_key", "shared_tmp", "sibling", "inherited"))
+@attack("read", returned("environment", "ssh_key", "shared_tmp", "sibling"))
 def inherited_descriptors(c):
     """Whatever descriptors the kernel inherited from the host"""
     loot = b""
@@ -424,7 +428,7 @@ def block_devices(c):
 def _disk(stage: Stage) -> dict[str, object]:
     devices = [d for d in glob.glob("/dev/[vsx]d[a-z]") if os.access(d, os.R_OK)]
     text = ""
-    if devices:
+    with contextlib.suppress(OSError, IndexError):
         with open(devices[0], "rb") as disk:
             text = disk.read(1200)[1024:1150].hex()  # part of the ext4 superblock
     stage.secret("disk", text or None)

@@ -16,6 +16,9 @@ from attacks.stage import Stage
 from attacks.words import Report, attack
 
 
+HOLDS = "the session protects itself at every level"
+
+
 def _answers(stage: Stage, report: Report) -> str:
     """The session must take another cell, with the same kernel or a new one."""
     return "" if stage.session_answers else "the session did not come back"  # type: ignore[attr-defined]
@@ -138,16 +141,21 @@ def zip_bomb(c):
 
 @attack("resource", more_than("files"), own_kernel=True, timeout_s=40)
 def many_small_files(c):
-    """Very many empty files (60,000), which use up inodes"""
+    """Very many empty files (140,000), which use up inodes"""
     os.makedirs("small", exist_ok=True)
-    for index in range(60_000):
+    for index in range(140_000):
         with open(f"small/{index}", "w"):
             pass
     time.sleep(2.5)
-    return "60,000 files"
+    return "140,000 files"
 
 
-@attack("resource", more_than("file_mb", "disk_mb"), own_kernel=True)
+@attack(
+    "resource",
+    more_than("file_mb", "disk_mb"),
+    own_kernel=True,
+    no_control="what a sparse file says is not what it uses",
+)
 def sparse_file(c):
     """A file that says it is a terabyte large and uses nothing"""
     with open("sparse", "wb") as file:
@@ -155,7 +163,7 @@ def sparse_file(c):
     return "a terabyte, sparse"
 
 
-@attack("resource", _answers, own_kernel=True)
+@attack("resource", _answers, own_kernel=True, no_control=HOLDS)
 def descriptors(c):
     """Opening files until it is refused"""
     opened = []
@@ -168,14 +176,14 @@ def descriptors(c):
     return f"{len(opened)} descriptors"
 
 
-@attack("resource", _answers, own_kernel=True, timeout_s=2)
+@attack("resource", _answers, own_kernel=True, timeout_s=2, no_control=HOLDS)
 def endless_loop(c):
     """A loop that never ends"""
     while True:
         pass
 
 
-@attack("resource", _answers, own_kernel=True, timeout_s=2)
+@attack("resource", _answers, own_kernel=True, timeout_s=2, no_control=HOLDS)
 def loop_that_swallows_interrupts(c):
     """A loop that ignores every interrupt"""
     while True:
@@ -184,13 +192,13 @@ def loop_that_swallows_interrupts(c):
                 time.sleep(0.01)
 
 
-@attack("resource", _answers, own_kernel=True, timeout_s=2)
+@attack("resource", _answers, own_kernel=True, timeout_s=2, no_control=HOLDS)
 def loop_in_c(c):
     """A loop in C code, which no interrupt reaches"""
     return sum(range(10**12))
 
 
-@attack("resource", _answers, own_kernel=True, timeout_s=2)
+@attack("resource", _answers, own_kernel=True, timeout_s=2, no_control=HOLDS)
 def loop_with_signals_blocked(c):
     """A loop in a child with all signals blocked"""
     import signal
@@ -199,7 +207,7 @@ def loop_with_signals_blocked(c):
     subprocess.run([sys.executable, "-I", "-S", "-c", "while True: pass"])
 
 
-@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=30)
+@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=30, no_control=HOLDS)
 def output_flood(c):
     """Printing 600 MB"""
     import sys as system
@@ -209,7 +217,7 @@ def output_flood(c):
     return "600 MB printed"
 
 
-@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=20)
+@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=20, no_control=HOLDS)
 def output_flood_by_descriptor(c):
     """Writing 300 MB to the output's descriptor, past Python's own streams"""
     for _ in range(300):
@@ -217,7 +225,7 @@ def output_flood_by_descriptor(c):
     return "300 MB written"
 
 
-@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=25)
+@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=25, no_control=HOLDS)
 def display_flood(c):
     """60,000 displays in one cell"""
     from IPython.display import display
@@ -227,7 +235,7 @@ def display_flood(c):
     return "60,000 displays"
 
 
-@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=25)
+@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=25, no_control=HOLDS)
 def message_flood(c):
     """Messages straight into the output socket, past every cap of ours inside (300 MB)"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
@@ -239,7 +247,7 @@ def message_flood(c):
     return "300 MB sent"
 
 
-@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=25)
+@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=25, no_control=HOLDS)
 def large_message(c):
     """One message of 400 MB"""
     from IPython.display import display

@@ -137,7 +137,12 @@ def file_system_context(c):
     return stay(make)
 
 
-@attack("kernel-surface", held("root:"))
+def _rooted(stage: Stage, report: Report) -> str:
+    roots = [seen for seen in stage.look() if seen.startswith("root:") and stage.token in seen]
+    return "a process has another root folder" if roots else ""
+
+
+@attack("kernel-surface", _rooted)
 def chroot(c):
     """Changing the root folder"""
 

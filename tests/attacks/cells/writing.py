@@ -152,7 +152,12 @@ def _code_changed(stage: Stage, report: Report) -> str:
     return f"appeared in the program: {found[0].name}" if found else ""
 
 
-@attack("write", _code_changed, before=_code_before)
+@attack(
+    "write",
+    _code_changed,
+    before=_code_before,
+    no_control="the program may belong to another account than the ordinary user",
+)
 def plant_in_the_program(c):
     """Planting a module into kernel-agent itself, which the host will import"""
     Path(c.code, f"planted_{c.token}.py").write_text("x = 1\n")
