@@ -50,6 +50,11 @@ async def _time(work: Callable[[], Awaitable[Any]]) -> float:
     return (time.perf_counter() - began) * 1000
 
 
+def _folder() -> Path:
+    """Return a folder for a kernel: one that is its own, as sandboxes ask for."""
+    return Path(tempfile.mkdtemp(prefix="benchmark-"))
+
+
 def _ignore(_message: dict[str, Any]) -> None:
     """Take the outputs of ``execute_interactive`` without printing them."""
 
@@ -63,7 +68,7 @@ async def round_trip(*, quick: bool) -> Figures:
     ours: list[float] = []
     theirs: list[float] = []
     manager, client = await start_new_async_kernel()
-    async with KernelSession(cwd=Path(tempfile.gettempdir())) as kernel:
+    async with KernelSession(cwd=_folder()) as kernel:
         for _ in range(3 if quick else 15):
             ours += [await _time(lambda: kernel.execute("1+1")) for _ in range(20)]
             theirs += [
@@ -87,7 +92,7 @@ async def start(*, quick: bool) -> Figures:
     from kernel_agent.kernel.session import KernelSession
 
     async def ours() -> None:
-        kernel = KernelSession(cwd=Path(tempfile.gettempdir()))
+        kernel = KernelSession(cwd=_folder())
         await kernel.start()
         await kernel.execute("1+1")
         closing.append(kernel.close)
@@ -115,6 +120,42 @@ async def start(*, quick: bool) -> Figures:
             statistics.median(figures["ours"]) / statistics.median(figures["theirs"]), 3
         ),
         "at_most": 0.7,
+    }
+
+
+async def levels(*, quick: bool) -> Figures:
+    """Each sandbox level that works here: start to first result, round trip, memory."""
+    from kernel_agent.kernel.session import KernelSession
+    from kernel_agent.sandbox.choose import MODULES, probe
+    from kernel_agent.sandbox.watchdog import memory_mb
+
+    working = [name for name in MODULES if probe(name).works]
+    starts: dict[str, list[float]] = {name: [] for name in working}
+    trips: dict[str, list[float]] = {name: [] for name in working}
+    memory: dict[str, list[float]] = {name: [] for name in working}
+    for _ in range(3 if quick else 20):
+        for name in working:
+            kernel = KernelSession(cwd=_folder(), sandbox=name)
+
+            async def first(kernel: KernelSession = kernel) -> None:
+                await kernel.start()
+                await kernel.execute("1+1")
+
+            starts[name].append(await _time(first))
+            trips[name] += [await _time(lambda k=kernel: k.execute("1+1")) for _ in range(10)]
+            assert kernel.pid is not None
+            memory[name].append(memory_mb(kernel.pid))
+            await kernel.close()
+    return {
+        "start_ms": {name: spread(values, 0) for name, values in starts.items()},
+        "round_trip_ms": {name: spread(values) for name, values in trips.items()},
+        "memory_mb": {name: spread(values, 1) for name, values in memory.items()},
+        "start_bubblewrap_over_none": round(
+            statistics.median(starts["bubblewrap"]) / statistics.median(starts["none"]), 3
+        )
+        if "bubblewrap" in starts
+        else None,
+        "at_most": 1.1,
     }
 
 
@@ -171,7 +212,7 @@ async def lost_outputs(*, quick: bool) -> Figures:
     began = time.perf_counter()
     lost = 0
     try:
-        async with KernelSession(cwd=Path(tempfile.gettempdir())) as kernel:
+        async with KernelSession(cwd=_folder()) as kernel:
             for number in range(cells):
                 # Alternating kinds: a printed line, a value, a child's output, an error stream.
                 code, expected = _one_output(number)
@@ -259,6 +300,7 @@ def memory(*, quick: bool) -> Figures:
 BENCHMARKS: dict[str, Callable[..., Any]] = {
     "imports": imports,
     "start": start,
+    "levels": levels,
     "round_trip": round_trip,
     "overhead": overhead,
     "memory": memory,
@@ -300,6 +342,8 @@ def main() -> None:
 
 def _line(value: Any) -> str:
     if isinstance(value, dict):
+        if "median" not in value:
+            return "".join(f"\n    {name:26} {_line(inner)}" for name, inner in value.items())
         return "median {median}  (min {min}, max {max}, n {n})".format(**value)
     return str(value)
 

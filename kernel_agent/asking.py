@@ -218,9 +218,7 @@ def _as_json(run: Run) -> dict[str, Json]:
 def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
     """Return the object of a run that did not begin, with the keys of one that did."""
     statuses = {4: "model_error", 5: "kernel_lost"}
-    nothing = dict.fromkeys((
-        "answer", "trace", "notebook", "sandbox", "sandbox_report", "run_id"
-    ))
+    nothing = dict.fromkeys(("answer", "trace", "notebook", "sandbox", "sandbox_report", "run_id"))
     return {
         "status": statuses.get(error.exit_code, "usage_error"),
         **nothing,

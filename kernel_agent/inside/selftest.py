@@ -59,8 +59,7 @@ def judge(facts: dict[str, Any]) -> dict[str, bool]:
     """Say for each claim whether the facts bear it out."""
     return {
         "files": facts["files"]["canary"] != "opened",
-        "network": facts["network"]["connect"] != "connected"
-        and facts["network"]["udp"] != "sent",
+        "network": facts["network"]["connect"] != "connected" and facts["network"]["udp"] != "sent",
         "environment": not facts["environment"],
         # What is left of CapBnd cannot be got at without executing with new privileges.
         "capabilities": all(
@@ -141,6 +140,6 @@ def _sees(pid: int, start: str) -> bool:
 
 def _seen() -> int:
     try:
-        return sum(name.isdigit() for name in os.listdir("/proc"))
+        return sum(entry.name.isdigit() for entry in Path("/proc").iterdir())
     except OSError:
         return 0

@@ -159,7 +159,9 @@ async def verify_notebook(
     file = Path(path)
     notebook = read_notebook(file)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kernel-agent-verify-", ignore_cleanup_errors=True) as made:
+    with tempfile.TemporaryDirectory(
+        prefix="kernel-agent-verify-", ignore_cleanup_errors=True
+    ) as made:
         folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), made))
         left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
         async with KernelSession(cwd=Path(made), sandbox=sandbox) as kernel:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
-from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import SETTINGS, SYSTEM, at_home_in, font_list
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 from kernel_agent.sandbox.seccomp import Filter
@@ -92,7 +91,8 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "powerless",
         *confine.limits(grant.limits),
         "read", "/",
-        *(w for p in (grant.workspace, grant.sockets, "/tmp", "/dev/shm") for w in ("write", str(p))),
+        "write", str(grant.workspace), "write", str(grant.sockets),
+        "write", "/tmp", "write", "/dev/shm",
         "device", "/dev",
         "landlock",
         *confine.system_calls(Filter(internet=grant.proxy is not None)),
@@ -109,7 +109,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "--",
         *confine.through(grant.python, inner, command),
     ]
-    cgroup = Cgroup.make(grant.limits)
+    cgroup = confine.control_group(grant)
     steps = confine.joined(cgroup)
     if uid is not None:
         steps += ["unshare", str(0x20000), "private", *confine.lent(grant, uid)]

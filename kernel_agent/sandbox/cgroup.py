@@ -9,7 +9,6 @@ among the groups above this process. Linux: Documentation/admin-guide/cgroup-v1,
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +25,13 @@ class Cgroup:
     paths: tuple[str, ...]
 
     @classmethod
-    def make(cls, limits: Limits, root: Path = ROOT) -> Cgroup | None:
+    def planned(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup:
+        """Say where :meth:`make` will make it, so that it can be removed whatever happens."""
+        return cls(tuple(str(parent / name) for parent, _ in _places(limits, root)))
+
+    @classmethod
+    def make(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup | None:
         """Make one with these limits; None where there is no place for it."""
-        name = f"kernel-agent-{secrets.token_hex(6)}"
         made: list[str] = []
         for parent, settings in _places(limits, root):
             path = parent / name
@@ -53,7 +56,7 @@ def _places(limits: Limits, root: Path) -> Iterator[tuple[Path, dict[str, int | 
         ("pids", {"pids.max": limits.processes}),
     ):
         place = root / controller / mine.get(controller, "").lstrip("/")
-        wanted = {k: v for k, v in settings.items() if v is not None}
+        wanted: dict[str, int | str] = {k: v for k, v in settings.items() if v is not None}
         if controller in mine and wanted and os.access(place, os.W_OK):
             yield place, wanted
     if "memory" in mine or "" not in mine:
@@ -74,10 +77,10 @@ def _places(limits: Limits, root: Path) -> Iterator[tuple[Path, dict[str, int | 
 def _own_groups() -> dict[str, str]:
     """Return this process's group by controller; version 2's has the name ''."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
-    groups = {}
+    groups: dict[str, str] = {}
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        groups |= {name: path for name in controllers.split(",")}
+        groups |= dict.fromkeys(controllers.split(","), path)
     return groups
 
 

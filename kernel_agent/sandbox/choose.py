@@ -33,7 +33,7 @@ def mechanism(name: str) -> Mechanism:
     if name not in MODULES:
         known = ", ".join(["auto", *MODULES])
         raise SandboxError(f"there is no sandbox level {name!r}: choose among {known}")
-    return cast(Mechanism, import_module(MODULES[name]))
+    return cast("Mechanism", import_module(MODULES[name]))
 
 
 @cache
@@ -54,7 +54,8 @@ def choose(asked: str) -> Level:
         level, tried = mechanism(asked).LEVEL, probe(asked)
         if not tried.works:
             raise SandboxError(
-                f"the sandbox level {asked} does not work here: {tried.reason}. {tried.advice}".strip()
+                f"the sandbox level {asked} does not work here: {tried.reason}. "
+                f"{tried.advice}".strip()
             )
         return level
     for name in MODULES:
@@ -65,6 +66,6 @@ def choose(asked: str) -> Level:
         f"{name}: {probe(name).reason}" for name in MODULES if mechanism(name).LEVEL.automatic
     )
     raise SandboxError(
-        f"no sandbox works on this machine ({reasons}). Install bubblewrap (apt install bubblewrap, "
-        "dnf install bubblewrap), or go on without protection with --sandbox none"
+        f"no sandbox works on this machine ({reasons}). Install bubblewrap (apt install "
+        "bubblewrap, dnf install bubblewrap), or go on without protection with --sandbox none"
     )

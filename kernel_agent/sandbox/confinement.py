@@ -72,7 +72,7 @@ def own_tasks() -> int:
         if entry.name.isdigit():
             try:
                 if entry.stat().st_uid == uid:
-                    count += len(os.listdir(f"{entry.path}/task"))
+                    count += sum(1 for _ in os.scandir(f"{entry.path}/task"))
             except OSError:
                 continue
     return count
@@ -92,6 +92,21 @@ def limits(asked: Limits, *, others: int = 0) -> list[str]:
     if asked.memory_mb is not None:
         values["AS"] = asked.memory_mb * _MB
     return [word for name, value in values.items() for word in ("limit", name, str(value))]
+
+
+def control_group(grant: Grant) -> Cgroup | None:
+    """Make a control group for this kernel, where there is a place for one."""
+    return Cgroup.make(group_name(grant), grant.limits)
+
+
+def planned(grant: Grant) -> tuple[str, ...]:
+    """Return where that group will be, or would."""
+    return Cgroup.planned(group_name(grant), grant.limits).paths
+
+
+def group_name(grant: Grant) -> str:
+    """Return the name of this kernel's control group: it tells whose kernel it is."""
+    return f"kernel-agent-{grant.sockets.parent.name}"
 
 
 def joined(cgroup: Cgroup | None) -> list[str]:

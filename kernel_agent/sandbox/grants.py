@@ -110,27 +110,30 @@ def writable_folder(folder: Path) -> Path:
     kept = [*map(Path, _NEVER), home]
     # What lies in a private directory is believed by whoever clears up after a killed host.
     ours = real.name.startswith(PREFIX) and real.parent in _temporary()
-    if ours or any(own.is_relative_to(real) for own in kept) or real.parent == Path("/home") or any(
-        real.is_relative_to(top) for top in _NEVER_BELOW
+    if (
+        ours
+        or any(own.is_relative_to(real) for own in kept)
+        or real.parent == Path("/home")
+        or any(real.is_relative_to(top) for top in _NEVER_BELOW)
     ):
         raise SandboxError(
-            f"a sandboxed kernel may write in the folder that it is started in, and {real} is not a "
-            "folder for that (it is or holds a home or a directory of the system): start it in a "
+            f"a sandboxed kernel may write in the folder that it is started in, and {real} is not "
+            "one for that (it is or holds a home or a directory of the system): start it in a "
             "folder of its own"
         )
     return real
 
 
 def _temporary() -> set[Path]:
-    return {Path("/tmp"), Path(os.path.realpath(tempfile.gettempdir()))}  # noqa: S108 - looked at only
+    return {Path("/tmp"), Path(os.path.realpath(tempfile.gettempdir()))}
 
 
 def _interpreter(command: Sequence[str]) -> Path:
-    return Path(command[0]) if command and os.path.isabs(command[0]) else Path(sys.executable)
+    return Path(command[0]) if command and Path(command[0]).is_absolute() else Path(sys.executable)
 
 
 def _needed(command: Sequence[str], directory: Path) -> tuple[Path, ...]:
-    """The files of the private directory that the kernel reads, and those that its command names."""
+    """What the kernel reads of the private directory, and the files that its command names."""
     ours = [directory / name for name in ("k.json", "agent.json", "selftest.json")]
     named = [Path(word) for word in command[1:] if word.startswith("/")]
     return (*ours, *(path for path in named if path.is_file() and path not in ours))

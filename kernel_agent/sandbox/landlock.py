@@ -14,7 +14,6 @@ from pathlib import Path
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox import seccomp
-from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 
@@ -45,7 +44,7 @@ def probe() -> Probe:
         return Probe(
             works=False,
             reason="this Linux kernel has no Landlock",
-            advice="It came with Linux 5.13 and must be among the security modules (lsm=… at boot).",
+            advice="It came with Linux 5.13, and must be a security module (lsm= at boot).",
         )
     try:
         seccomp.program(seccomp.Filter())
@@ -60,11 +59,11 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     """Confine the command, and whatever it starts."""
     uid = confine.stand_in()
     own_tree = uid is not None and confine.may(confine.CAP_SYS_ADMIN)
-    cgroup = Cgroup.make(grant.limits)
+    cgroup = confine.control_group(grant)
     others = confine.own_tasks() if uid is None else 0
     steps = [
         *confine.joined(cgroup),
-        "adopt",
+        "adopt", str(os.getpid()),
         *(_reachable(grant, uid) if own_tree and uid is not None else []),
         "fork",
         "folder", str(grant.workspace),
@@ -84,4 +83,10 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
 
 def _reachable(grant: Grant, uid: int) -> list[str]:
     """As root: a mount namespace in which the other user reaches what is granted."""
-    return ["unshare", str(0x20000), "private", *confine.lent(grant, uid), *confine.uncovered(grant)]
+    return [
+        "unshare",
+        str(0x20000),
+        "private",
+        *confine.lent(grant, uid),
+        *confine.uncovered(grant),
+    ]

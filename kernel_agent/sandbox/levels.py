@@ -1,4 +1,4 @@
-"""What a sandbox level is: its name, what it covers and what it does not, and how it starts a kernel.
+"""What a sandbox level is: its name, what it covers, what it does not, how it starts a kernel.
 
 A level is one module of this package with three names:
 
@@ -10,8 +10,8 @@ A level is one module of this package with three names:
     returns a :class:`Launch`: the process to start so that ``command`` runs with no more than
     ``grant``.
 
-The provisioner starts the process, and calls ``Launch.close`` when it has ended. No level falls back
-to a weaker one: what cannot be prepared raises :class:`~kernel_agent.errors.SandboxError`.
+The provisioner starts the process, and calls ``Launch.close`` when it has ended. No level falls
+back to a weaker one: what cannot be prepared raises :class:`~kernel_agent.errors.SandboxError`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from functools import cache
 from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
-from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 from kernel_agent.sandbox.seccomp import Filter
@@ -74,7 +73,17 @@ def _own_proc() -> bool:
 
 @cache
 def _try_once(more: tuple[str, ...]) -> str:
-    steps = [*_new_namespaces(), "private", "fork", *more, "terminals", "tmpfs", "/dev/shm", "4096", "1777"]
+    steps = [
+        *_new_namespaces(),
+        "private",
+        "fork",
+        *more,
+        "terminals",
+        "tmpfs",
+        "/dev/shm",
+        "4096",
+        "1777",
+    ]
     command = confine.through(confine.host_python(), steps, ["/usr/bin/true"])
     try:
         done = subprocess.run(  # noqa: S603 - our own command
@@ -101,7 +110,7 @@ def _new_namespaces() -> list[str]:
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
     """Confine the command in namespaces of its own."""
     uid = confine.stand_in() if confine.may(confine.CAP_SYS_ADMIN) else None
-    cgroup = Cgroup.make(grant.limits)
+    cgroup = confine.control_group(grant)
     processes = _own_proc()
     steps = [
         "die-with", str(os.getpid()),

@@ -19,7 +19,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from traitlets import Dict, Unicode
 
 from kernel_agent.private import SOCKETS, private_directory
 from kernel_agent.sandbox.choose import choose, mechanism
+from kernel_agent.sandbox.confinement import planned
 from kernel_agent.sandbox.environment import clean_environment
 from kernel_agent.sandbox.grants import derive, granted
 from kernel_agent.sandbox.launcher import warden
@@ -78,14 +79,17 @@ class KernelAgentProvisioner(LocalProvisioner):
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
         environment = clean_environment(dict(launch.get("env") or os.environ))
         command = self._with_sockets(list(launch["cmd"]), directory)
-        grant = granted(self.grant, command, directory) if self.grant else derive(
-            cwd, command, directory
+        grant = (
+            granted(self.grant, command, directory)
+            if self.grant
+            else derive(cwd, command, directory)
         )
+        self._record(directory, [("empty", path) for path in planned(grant)])
+        standby.watch(directory)
         if self.chosen.claims:
             self._plant = Plant(self.chosen, grant, environment, directory)
         prepare = mechanism(self.chosen.name).prepare
         self._launch = prepared = prepare(grant, command, environment)
-        self._record(directory, prepared, process=None)
         self._watchdog = Watchdog(grant)
         launch |= {
             "cmd": list(prepared.command),
@@ -103,7 +107,6 @@ class KernelAgentProvisioner(LocalProvisioner):
         """
         assert self._directory is not None
         assert self._launch is not None
-        standby.watch(self._directory)
         with Path(kwargs["log_path"]).open("ab") as log:  # noqa: ASYNC230 - a small local file
             self.process = subprocess.Popen(  # noqa: ASYNC220, S603 - it is not waited for
                 cmd,
@@ -119,7 +122,8 @@ class KernelAgentProvisioner(LocalProvisioner):
             os.close(descriptor)
         self.pid = self.pgid = self.process.pid
         self.cwd = kwargs["cwd"]
-        self._record(self._directory, self._launch, process=self.pid)
+        end = ("end", str(self.pid), warden.born(self.pid), str(int(self._launch.ended_by)))
+        self._record(self._directory, [end, *self._launch.undo])
         assert self._watchdog is not None
         self._watchdog.start(self.pid, self._exceeded)
         return self.connection_info
@@ -144,7 +148,7 @@ class KernelAgentProvisioner(LocalProvisioner):
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(self._launch.ended_by)
             deadline = time.monotonic() + PATIENCE_S
-            while self.process.poll() is None and time.monotonic() < deadline:
+            while self.process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.pgid:
@@ -157,7 +161,7 @@ class KernelAgentProvisioner(LocalProvisioner):
 
     async def wait(self) -> int | None:
         """Wait for the end, then undo what the start has done."""
-        while self.process is not None and self.process.poll() is None:
+        while self.process is not None and self.process.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         code = await super().wait()
         await asyncio.to_thread(self._undo)
@@ -237,12 +241,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         watched = {"JPY_PARENT_PID": str(os.getpid())}
         return {**environment, **(watched if self.chosen.name == "none" else {})}
 
-    def _record(self, directory: Path, launch: Launch, *, process: int | None) -> None:
+    def _record(self, directory: Path, undo: Sequence[tuple[str, ...]]) -> None:
         """Write what is to be undone where the warden finds it."""
-        undo = [list(action) for action in launch.undo]
-        if process is not None:
-            end = ["end", str(process), warden.born(process), str(int(launch.ended_by))]
-            undo.insert(0, end)
         record = {"host": [os.getpid(), warden.born(os.getpid())], "undo": undo}
         part = directory / f"{warden.RECORD}.part"
         part.write_text(json.dumps(record))
@@ -259,4 +259,3 @@ class KernelAgentProvisioner(LocalProvisioner):
         if launch is not None:
             warden.undo([list(action) for action in launch.undo])
             launch.close()
-

@@ -59,8 +59,8 @@ class Plant:
             "port": self.listener.getsockname()[1],
             "host": [os.getpid(), warden.born(os.getpid())],
             "environment": sorted({*environment, *_INSIDE, *_SET_BY_PROGRAMS}),
-            "unwritable": ["/", "/etc", "/usr", "/usr/local", "/opt", "/var", home, str(grant.python.parent),
-                           str(grant.code)],
+            "unwritable": ["/", "/etc", "/usr", "/usr/local", "/opt", "/var", home,
+                           str(grant.python.parent), str(grant.code)],
             "protected": [str(path) for path in grant.protected if path.exists()],
             "hidden": [str(path) for path in grant.hidden if path.is_file()],
             "settings": ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches",
@@ -74,9 +74,9 @@ class Plant:
 
 
 _INSIDE = (
-    "PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "MPLCONFIGDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR",
-    "PYTHONDONTWRITEBYTECODE", "JPY_PARENT_PID", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
-    "http_proxy", "https_proxy", "no_proxy",
+    "PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "MPLCONFIGDIR", "IPYTHONDIR",
+    "JUPYTER_RUNTIME_DIR", "PYTHONDONTWRITEBYTECODE", "JPY_PARENT_PID",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
 )  # fmt: skip
 
 
@@ -93,7 +93,9 @@ def read_report(plant: Plant) -> dict[str, Any]:
         told = json.loads(_read(plant.report))
         holds = told["holds"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SandboxError(f"the self-test of the sandbox ({name}) left no report: {error}") from None
+        raise SandboxError(
+            f"the self-test of the sandbox ({name}) left no report: {error}"
+        ) from None
     try:
         plant.listener.accept()[0].close()
         holds = {**holds, "network": False}
@@ -101,7 +103,9 @@ def read_report(plant: Plant) -> dict[str, Any]:
         pass  # nobody came
     broken = [claim for claim in plant.level.claims if not holds.get(claim)]
     if broken:
-        raise SandboxError(f"the sandbox ({name}) does not hold what it claims: {', '.join(broken)}")
+        raise SandboxError(
+            f"the sandbox ({name}) does not hold what it claims: {', '.join(broken)}"
+        )
     return {"level": name, "holds": holds, "facts": told.get("facts", {})}
 
 

@@ -204,7 +204,12 @@ def _sockets(rules: Filter, *, internet: bool) -> list[_Line]:
     unix = streams if rules.shared_files else [(_RETURN, 0, 0, _ALLOW)]
     rest: list[_Line] = [(_RETURN, 0, 0, _ERRNO | EOPNOTSUPP)]
     if internet:
-        rest = [(_IF_EQUAL, 1, 0, _AF_INET), (_IF_EQUAL, 0, len(streams), _AF_INET6), *streams, *rest]
+        rest = [
+            (_IF_EQUAL, 1, 0, _AF_INET),
+            (_IF_EQUAL, 0, len(streams), _AF_INET6),
+            *streams,
+            *rest,
+        ]
     return [(_LOAD, 0, 0, _ARGUMENT_0), (_IF_EQUAL, 0, len(unix), _AF_UNIX), *unix, *rest]
 
 

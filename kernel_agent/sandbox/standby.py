@@ -1,4 +1,4 @@
-"""This process's warden: started with the first kernel, told of each, there when we are not."""
+"""The warden of this process: started with the first kernel, told of each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Standby:
     def _started(self) -> subprocess.Popen[bytes]:
         # A fork of this process needs one of its own.
         if self._process is None or self._host != os.getpid():
-            folders = {os.path.realpath(tempfile.gettempdir()), "/tmp"}  # noqa: S108 - where ours lie
+            folders = {os.path.realpath(tempfile.gettempdir()), "/tmp"}
             self._host = os.getpid()
             self._process = subprocess.Popen(  # noqa: S603 - our own file
                 [sys.executable, "-I", "-S", warden.__file__, str(self._host), *sorted(folders)],

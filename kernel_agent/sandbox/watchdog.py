@@ -81,8 +81,6 @@ class Watchdog:
         return used / (1 << 20), files
 
 
-
-
 def memory_mb(process: int) -> float:
     """Return what a process and all below it hold of memory that is theirs alone."""
     kilobytes, waiting = 0, [str(process)]
@@ -95,8 +93,8 @@ def memory_mb(process: int) -> float:
                     for line in status
                     if line.startswith(("RssAnon:", "RssShmem:"))
                 )
-            for task in os.listdir(f"/proc/{pid}/task"):
-                waiting += Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                waiting += (task / "children").read_text().split()
         except OSError:  # it has ended
             continue
     return kilobytes / 1024

@@ -23,7 +23,6 @@ from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import tool
 
-
 LEVEL = os.environ.get("KERNEL_AGENT_TEST_SANDBOX", "auto")
 
 

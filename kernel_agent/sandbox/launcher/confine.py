@@ -18,11 +18,20 @@ import stat
 import struct
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # its import would double the start-up time
+    from collections.abc import Callable
+
 FAILED = 125  # the exit code when a step failed
 
 # linux/prctl.h
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 36, 38, 47, 4
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = (
+    36,
+    38,
+    47,
+    4,
+)
 SECCOMP_MODE_FILTER = 2
 
 # linux/mount.h
@@ -59,7 +68,7 @@ def check(result: int) -> int:
 
 def join(cgroup: str) -> None:
     """Move into a control group; ``cgroup`` is its directory."""
-    with open(f"{cgroup}/cgroup.procs", "w") as file:  # noqa: PTH123 - pathlib costs start-up time
+    with open(f"{cgroup}/cgroup.procs", "w") as file:
         file.write("0")
 
 
@@ -75,7 +84,7 @@ def map_self(uid: str, gid: str) -> None:
         ("uid_map", f"{uid} {uid} 1"),
         ("gid_map", f"{gid} {gid} 1"),
     ):
-        with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+        with open(f"/proc/self/{name}", "w") as file:
             file.write(text)
 
 
@@ -86,10 +95,12 @@ def die_with(parent: str) -> None:
         os._exit(FAILED)
 
 
-def adopt() -> None:
-    """Become the parent of orphaned descendants, and end them all when asked to end."""
+def adopt(parent: str) -> None:
+    """Become the parent of orphaned descendants, and end them all when ``parent`` ends."""
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0))
+    if os.getppid() != int(parent):
+        os._exit(FAILED)
 
 
 def fork() -> None:
@@ -131,7 +142,7 @@ def end_children() -> None:
     """Kill every child, and those that are inherited from it, until there is none."""
     while True:
         try:
-            with open("/proc/thread-self/children") as file:  # noqa: PTH123
+            with open("/proc/thread-self/children") as file:
                 children = file.read().split()
         except OSError:  # no /proc: the end of the namespace ends them
             return
@@ -208,7 +219,9 @@ def proc() -> None:
 
 def terminals() -> None:
     """Have pseudo-terminals of one's own, and none of the host's."""
-    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    mount(
+        "devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"
+    )
     mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
 
 
@@ -218,7 +231,12 @@ def hide(target: str) -> None:
         tmpfs(target, "0", "0555")
     else:
         mount("/dev/null", target, "", MS_BIND)
-        mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | found(target))
+        mount(
+            "none",
+            target,
+            "",
+            MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | found(target),
+        )
 
 
 def readonly(target: str) -> None:
@@ -243,9 +261,7 @@ def lend(path: str, uid: str, mine: str) -> None:
     """
     owner = os.stat(path)
     try:
-        users = user_namespace(
-            f"{owner.st_uid} {uid} 1", f"{owner.st_gid} {uid} 1"
-        )
+        users = user_namespace(f"{owner.st_uid} {uid} 1", f"{owner.st_gid} {uid} 1")
         tree = check(libc.syscall(OPEN_TREE, AT_FDCWD, os.fsencode(path), OPEN_TREE_CLONE))
         attributes = struct.pack("<QQQQ", MOUNT_ATTR_IDMAP, 0, 0, users)
         check(libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, len(attributes)))
@@ -277,7 +293,7 @@ def user_namespace(uids: str, gids: str) -> int:
     try:
         os.read(ready, 1)
         for name, text in (("uid_map", uids), ("gid_map", gids)):
-            with open(f"/proc/{child}/{name}", "w") as file:  # noqa: PTH123
+            with open(f"/proc/{child}/{name}", "w") as file:
                 file.write(text)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
@@ -302,7 +318,7 @@ def cover(top: str) -> None:
         if not path.startswith(f"{top}/"):
             continue
         is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
-        os.makedirs(path if is_folder else os.path.dirname(path), 0o755, exist_ok=True)  # noqa: PTH103, PTH120
+        os.makedirs(path if is_folder else os.path.dirname(path), 0o755, exist_ok=True)
         if not is_folder and not os.path.lexists(path):
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o444))
         mount(f"/proc/self/fd/{handle}", path, "", MS_BIND | MS_REC)
@@ -365,7 +381,7 @@ def folder(path: str) -> None:
     os.chdir(path)
 
 
-STEPS = {
+STEPS: dict[str, Callable[..., None]] = {
     "join": join, "unshare": unshare, "map": map_self, "die-with": die_with, "adopt": adopt,
     "fork": fork, "user": user, "powerless": powerless, "limit": limit, "private": private,
     "tmpfs": tmpfs, "proc": proc, "terminals": terminals, "hide": hide, "readonly": readonly,

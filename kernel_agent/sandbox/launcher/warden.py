@@ -20,6 +20,10 @@ import stat
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # its import would double the start-up time
+    from collections.abc import Callable
+
 RECORD = "undo.json"
 PREFIX = "ka-"
 PATIENCE_S = 3.0
@@ -28,7 +32,7 @@ PATIENCE_S = 3.0
 def born(pid: int) -> str:
     """Return when a process started, in the kernel's ticks; empty when there is none."""
     try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - pathlib costs start-up time
+        with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
@@ -57,7 +61,7 @@ def _signal(pid: int, start: str, number: int) -> None:
 def _is_dead(pid: int) -> bool:
     """Whether it has ended and only waits for its parent to notice."""
     try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+        with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[0] in "ZX"
     except (OSError, IndexError):
         return True
@@ -66,13 +70,13 @@ def _is_dead(pid: int) -> bool:
 def empty(cgroup: str) -> None:
     """Kill everything in a control group, and remove it."""
     deadline = time.monotonic() + PATIENCE_S
-    while os.path.isdir(cgroup) and time.monotonic() < deadline:  # noqa: PTH112
+    while os.path.isdir(cgroup) and time.monotonic() < deadline:
         try:
-            with open(f"{cgroup}/cgroup.procs") as file:  # noqa: PTH123
+            with open(f"{cgroup}/cgroup.procs") as file:
                 members = file.read().split()
             for pid in members:
                 os.kill(int(pid), signal.SIGKILL)
-            os.rmdir(cgroup)  # noqa: PTH106
+            os.rmdir(cgroup)
         except OSError:  # not empty yet, or gone already
             time.sleep(0.005)
 
@@ -96,7 +100,7 @@ def give_back(folder: str, uid: str, owner: str, group: str) -> None:
     os.chown(folder, int(owner), int(group))
 
 
-ACTIONS = {"end": end, "empty": empty, "give-back": give_back}
+ACTIONS: dict[str, Callable[..., None]] = {"end": end, "empty": empty, "give-back": give_back}
 
 
 def undo(actions: list[list[str]]) -> None:
@@ -113,7 +117,7 @@ def remove(directory: str) -> None:
     import shutil
 
     try:
-        with open(f"{directory}/{RECORD}") as file:  # noqa: PTH123
+        with open(f"{directory}/{RECORD}") as file:
             undo(json.load(file)["undo"])
     except (OSError, ValueError, KeyError):
         pass  # it had not got so far
@@ -129,12 +133,25 @@ def sweep(folder: str) -> None:
             found = entry.stat(follow_symlinks=False)
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
                 continue
-            with open(f"{entry.path}/{RECORD}") as file:  # noqa: PTH123
-                pid, start = json.load(file)["host"]
+            pid, start = host_of(entry)
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if born(int(pid)) != start:
+        if born(pid) != start:
             remove(entry.path)
+
+
+def host_of(entry: os.DirEntry[str]) -> tuple[int, str]:
+    """Return the process that a private directory belongs to, and when it started.
+
+    A host that was killed before it wrote that down is known by the directory's name only.
+    """
+    try:
+        with open(f"{entry.path}/{RECORD}") as file:
+            pid, start = json.load(file)["host"]
+            return int(pid), str(start)
+    except FileNotFoundError:
+        pid = int(entry.name.split("-")[1])
+        return pid, born(pid) or "gone"
 
 
 def main(host: int, folders: list[str]) -> None:
