@@ -17,6 +17,8 @@ MODULES = {
     "bubblewrap": "kernel_agent.sandbox.bubblewrap",
     "namespaces": "kernel_agent.sandbox.namespaces",
     "landlock": "kernel_agent.sandbox.landlock",
+    "container": "kernel_agent.sandbox.container",
+    "gvisor": "kernel_agent.sandbox.gvisor",
     "none": "kernel_agent.sandbox.none",
 }
 """All levels by name; `auto` tries from the top those that say that it may."""

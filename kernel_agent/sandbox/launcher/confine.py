@@ -270,17 +270,17 @@ def lend(path: str, uid: str, mine: str) -> None:
         os.close(users)
     except OSError:
         if mine == "1":
-            give_away(path, int(uid))
+            give(path, uid)
 
 
-def give_away(path: str, uid: int) -> None:
+def give(path: str, uid: str) -> None:
     """Change the owner of a tree that holds only what its host has put there."""
-    os.chown(path, uid, uid)
+    os.chown(path, int(uid), int(uid))
     for entry in os.scandir(path):
         if entry.is_dir(follow_symlinks=False):
-            give_away(entry.path, uid)
+            give(entry.path, uid)
         else:
-            os.chown(entry.path, uid, uid, follow_symlinks=False)
+            os.chown(entry.path, int(uid), int(uid), follow_symlinks=False)
 
 
 def user_namespace(uids: str, gids: str) -> int:
@@ -385,6 +385,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "join": join, "unshare": unshare, "map": map_self, "die-with": die_with, "adopt": adopt,
     "fork": fork, "user": user, "powerless": powerless, "limit": limit, "private": private,
     "tmpfs": tmpfs, "proc": proc, "terminals": terminals, "hide": hide, "readonly": readonly,
+    "give": give,
     "lend": lend, "keep": keep, "cover": cover, "read": read, "write": write,
     "device": device, "landlock": landlock, "seccomp": seccomp, "folder": folder,
 }  # fmt: skip

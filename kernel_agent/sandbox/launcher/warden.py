@@ -68,7 +68,10 @@ def _is_dead(pid: int) -> bool:
 
 
 def empty(cgroup: str) -> None:
-    """Kill everything in a control group, and remove it."""
+    """Kill everything in a control group and those below it, and remove them."""
+    for entry in os.scandir(cgroup) if os.path.isdir(cgroup) else ():  # noqa: PTH112
+        if entry.is_dir(follow_symlinks=False):
+            empty(entry.path)
     deadline = time.monotonic() + PATIENCE_S
     while os.path.isdir(cgroup) and time.monotonic() < deadline:
         try:
