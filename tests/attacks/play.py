@@ -229,7 +229,7 @@ def _measuring(stage: Stage) -> Any:
     """Measure what the sandboxes use, ten times a second, and keep the highest values."""
     stop = threading.Event()
     own = _resident(os.getpid())
-    base = len(_tasks(stage))
+    base, shared = len(_tasks(stage)), _shared_memory()
 
     def keep(name: str, value: int) -> None:
         stage.peak[name] = max(stage.peak.get(name, 0), value)
@@ -238,7 +238,7 @@ def _measuring(stage: Stage) -> Any:
         while True:
             pids = stage.kernel_pids()
             keep("processes", len(_tasks(stage)) - base)
-            keep("memory_mb", sum(_resident(pid) for pid in pids) + _shared_memory())
+            keep("memory_mb", sum(_resident(pid) for pid in pids) + _shared_memory() - shared)
             keep("host_memory_mb", _resident(os.getpid()) - own)
             files, size, largest = _usage(stage.workspace)
             keep("files", files)
@@ -274,14 +274,11 @@ def _resident(pid: int) -> int:
     return 0
 
 
-_shared_at_start = 0
-
-
 def _shared_memory() -> int:
-    """Return by how many MB the machine's shared memory (tmpfs, memfd) has grown."""
+    """Return the MB of the machine's shared memory (tmpfs, memfd)."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("Shmem:"):
-            return max(0, int(line.split()[1]) // 1024 - _shared_at_start)
+            return int(line.split()[1]) // 1024
     return 0
 
 
@@ -316,8 +313,6 @@ async def play(level: str, names: Sequence[str] = ()) -> dict[str, Any]:
     """
     if level == "none" and os.getuid() == 0:
         raise SystemExit("attacks are not played as root without a sandbox")
-    global _shared_at_start
-    _shared_at_start = _shared_memory()
     load()
     chosen = [a for a in CATALOGUE.values() if not names or a.name in names]
     chosen.sort(key=lambda a: a.own_kernel)
@@ -362,7 +357,10 @@ def _not_run(attack: Attack, why: str) -> Result:
 
 
 def _say(result: Result) -> None:
-    print(f"{result.verdict:12} {result.attack:36} {result.seconds:5} {result.seen[:150]}", file=sys.stderr)
+    print(
+        f"{result.verdict:12} {result.attack:36} {result.seconds:5} {result.seen[:150]}",
+        file=sys.stderr,
+    )
 
 
 def main() -> None:

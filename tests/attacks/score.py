@@ -110,7 +110,9 @@ def more_than(*limits: str) -> Effect:
     """Tell that more was used, as the host measured it meanwhile, than was allowed."""
 
     def effect(stage: Stage, report: Report) -> str:
-        over = [n for n in limits if stage.peak.get(n, 0) > stage.limits[n] * MARGINS.get(n, MARGIN)]
+        over = [
+            n for n in limits if stage.peak.get(n, 0) > stage.limits[n] * MARGINS.get(n, MARGIN)
+        ]
         seen = [f"{name} {stage.peak[name]:,} of {stage.limits[name]:,}" for name in over]
         return f"used more than allowed: {', '.join(seen)}" if seen else ""
 

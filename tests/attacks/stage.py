@@ -1,4 +1,4 @@
-"""The canaries around a sandbox: files, servers, processes. The host looks at them; nobody else does.
+"""The canaries around a sandbox: files, servers, processes. Only the host looks at them.
 
 Everything is on this machine and made here: files in fresh directories, servers on loopback and on
 unix sockets, a victim process with the kernel's uid. Each canary has a secret of its own.
@@ -20,7 +20,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 KEY_VARIABLE = "KERNEL_AGENT_CANARY_KEY"
 """The environment variable of the host process that holds the ``environment`` secret."""
@@ -65,7 +65,7 @@ class Stage:
         self._victim: subprocess.Popen[str] | None = None
         self._ending = contextlib.ExitStack()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Self:
         # Daemons of a sandbox become children of this process, so that they are counted.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
@@ -154,7 +154,9 @@ class Stage:
                         Path(top, name).unlink()
             for name in folders:
                 with contextlib.suppress(OSError):
-                    Path(top, name).unlink() if Path(top, name).is_symlink() else Path(top, name).rmdir()
+                    Path(top, name).unlink() if Path(top, name).is_symlink() else Path(
+                        top, name
+                    ).rmdir()
 
     def changes(self, name: str) -> str:
         """Say what differs in a canary file from what was planted."""
@@ -240,7 +242,7 @@ class Stage:
 
     def kernel_pids(self) -> list[int]:
         """Return the processes of the sandboxes: all below this one that are not canaries."""
-        parents = {pid: parent for pid, parent in _parents()}
+        parents = dict(_parents())
         found = []
         for pid in parents:
             above, steps = pid, 0
@@ -286,7 +288,11 @@ class Server:
 
     def __init__(self, family: int, kind: int, address: Any, secret: str) -> None:
         self._socket = socket.socket(family, kind)
-        self._socket.bind(address)
+        try:
+            self._socket.bind(address)
+        except OSError:
+            self._socket.close()
+            raise
         if isinstance(address, str) and not address.startswith("\0"):
             Path(address).chmod(0o777)
         self._secret = secret.encode()

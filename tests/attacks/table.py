@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001 - a dash stands for "not run"
 """The table in ``SECURITY.md``, made from ``docs/attacks.json``: ``python -m attacks.table``."""
 
 from __future__ import annotations
@@ -16,24 +17,34 @@ BEGIN = "<!-- attacks: begin; written by `make attacks`, not by hand -->"
 END = "<!-- attacks: end -->"
 SHORT = {"stopped": "stopped", "contained": "contained", "not stopped": "**NOT**", "not run": "–"}
 
+LEGEND = (
+    "*Stopped*: refused, or it found nothing. *Contained*: it went through, but harmed only its "
+    "own sandbox. **NOT** stopped: the host saw an effect on a canary. –: not run, or its control "
+    "does not succeed on this machine. Two words in a cell: as an ordinary user / as root. *none* "
+    "is the control: an ordinary user without any sandbox."
+)
+
 
 def table(told: dict[str, Any]) -> str:
     """Return the results as Markdown: what was played, the counts, and a row for each attack."""
-    machine = told["machine"]
     levels = list(dict.fromkeys(part["level"] for part in told["played"]))
     return "\n\n".join(
         (
-            f"{len(told['attacks'])} attacks, played on {machine['date']}: Linux {machine['kernel']}, "
-            f"{machine['processors']} processors, {machine['memory_gb']} GB, Python "
-            f"{machine['python']}. What was seen of each stands in `docs/attacks.json`.",
-            "*Stopped*: refused, no effect. *Contained*: it went through, but harmed only its own "
-            "sandbox. **NOT** stopped: the host saw an effect on a canary. –: not run, or its "
-            "control does not succeed on this machine. Two words in a cell: as an ordinary user / "
-            "as root. *none* is the control, without any sandbox, as an ordinary user.",
+            _played(told),
+            LEGEND,
             _counts(told),
             *(_rows(told, category, levels) for category in CATEGORIES),
             _reasons(told),
         )
+    )
+
+
+def _played(told: dict[str, Any]) -> str:
+    machine = told["machine"]
+    return (
+        f"{len(told['attacks'])} attacks, played on {machine['date']}: Linux {machine['kernel']}, "
+        f"{machine['processors']} processors, {machine['memory_gb']} GB, Python "
+        f"{machine['python']}. What was seen of each stands in `docs/attacks.json`."
     )
 
 

@@ -120,7 +120,7 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def load() -> dict[str, Attack]:
-    """Import all modules of attacks; return the catalogue by categories, browser payloads included."""
+    """Import all modules of attacks; return the catalogue by categories, with the browser's."""
     from importlib import import_module
 
     for module in (

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - payloads are not wrapped
 """Payloads for the browser in which a run's notebook is opened.
 
 Each tries to load one address of the canary server, by a way of its own. They are displayed by a

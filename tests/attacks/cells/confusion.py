@@ -12,7 +12,6 @@ from attacks.score import appeared, either
 from attacks.stage import Stage
 from attacks.words import Report, attack
 
-
 HOLDS = "the host's half of the session holds at every level"
 
 
@@ -208,9 +207,9 @@ def no_end_of_the_cell(c):
 
 def _read_by_the_host(stage: Stage, report: Report) -> str:
     """Open as the host opens what a run made, and see whether that leads outside or never ends."""
-    from kernel_agent import workspace
-
     import threading
+
+    from kernel_agent import workspace
 
     seen: list[str] = []
 
@@ -248,7 +247,11 @@ def links_for_the_host(c):
     return "planted"
 
 
-@attack("host-confusion", appeared("home"), no_control="holds without a sandbox too: nothing is unpickled")
+@attack(
+    "host-confusion",
+    appeared("home"),
+    no_control="holds without a sandbox too: nothing is unpickled",
+)
 def code_for_the_host(c):
     """Files that run code when they are loaded: pickle, module, notebook, start-up files"""
 
@@ -288,18 +291,33 @@ def answer_with_live_objects(c):
 @attack("host-confusion", _answers, no_control=HOLDS)
 def escapes_for_the_terminal(c):
     """Escape sequences that write into a terminal's clipboard, title and history"""
-    for text in ("\x1b]52;c;Y2FuYXJ5\x07", "\x1b]0;title\x07", "\x1b[2J\x1b[1;1H", "\x9b31m", "\u202e"):
+    for text in (
+        "\x1b]52;c;Y2FuYXJ5\x07",
+        "\x1b]0;title\x07",
+        "\x1b[2J\x1b[1;1H",
+        "\x9b31m",
+        "\u202e",
+    ):
         print(text, c.token)
     return ""
 
 
-@attack("host-confusion", lambda stage, report: _sockets(stage, report), own_kernel=True, no_control=HOLDS)
+@attack(
+    "host-confusion",
+    lambda stage, report: _sockets(stage, report),
+    own_kernel=True,
+    no_control=HOLDS,
+)
 def links_among_the_sockets(c):
     """Links, files and pipes in the folder of the kernel's own sockets"""
     application = get_ipython().kernel.parent  # noqa: F821 - IPython's
     folder = os.path.dirname(application.ip)
     made = []
-    for name, target in (("k.json", c.files["ssh_key"]), ("log", c.files["ssh_key"]), ("s-1", c.home)):
+    for name, target in (
+        ("k.json", c.files["ssh_key"]),
+        ("log", c.files["ssh_key"]),
+        ("s-1", c.home),
+    ):
         with contextlib.suppress(OSError):
             os.unlink(f"{folder}/{name}")
         with contextlib.suppress(OSError):
@@ -313,4 +331,3 @@ def links_among_the_sockets(c):
 def _sockets(stage: Stage, report: Report) -> str:
     """Whatever was planted: the canary is as it was, and the session works or comes back."""
     return either(lambda s, r: s.changes("ssh_key"), _answers)(stage, report)
-

@@ -214,11 +214,13 @@ def _listener(stage: Stage, report: Report) -> str:
     where = report.text.split()
     if not where:
         return ""
-    with contextlib.suppress(OSError, ValueError):
-        with socket.create_connection(("127.0.0.1", int(where[0])), timeout=1) as s:
-            s.settimeout(2)
-            if s.recv(100) == stage.token.encode():
-                return "a server in the sandbox is reached from the machine"
+    with (
+        contextlib.suppress(OSError, ValueError),
+        socket.create_connection(("127.0.0.1", int(where[0])), timeout=1) as s,
+    ):
+        s.settimeout(2)
+        if s.recv(100) == stage.token.encode():
+            return "a server in the sandbox is reached from the machine"
     return ""
 
 

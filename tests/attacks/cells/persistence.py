@@ -55,7 +55,15 @@ def _next_session(stage: Stage, report: Report) -> str:
 @attack("persistence", _next_session, own_kernel=True)
 def shadowing_module(c):
     """A module in the workspace that the next kernel imports instead of the real one"""
-    for name in ("sitecustomize", "usercustomize", "ipykernel", "IPython", "zmq", "json", "debugpy"):
+    for name in (
+        "sitecustomize",
+        "usercustomize",
+        "ipykernel",
+        "IPython",
+        "zmq",
+        "json",
+        "debugpy",
+    ):
         Path(f"{name}.py").write_text(f"import os\nos.environ['PLANTED'] = '{c.token}'\n")
     return "planted"
 

@@ -1,4 +1,5 @@
 """What every attack may use; sent to the kernel before the first one. Standard library only."""
+# ruff: noqa: F401 - modules are imported for the attacks
 
 import contextlib
 import ctypes
@@ -82,7 +83,7 @@ def stay(action):
         os.close(read)
         try:
             os.write(write, f"ok {action()}".encode()[:4000])
-        except BaseException as error:  # noqa: BLE001 - told to the parent
+        except BaseException as error:  # told to the parent
             os.write(write, f"no {type(error).__name__}: {error}".encode()[:4000])
         os.close(write)
         time.sleep(20)
@@ -136,7 +137,7 @@ def attempt(function, canaries):
         report = {"ended": "refused", "text": f"{type(error).__name__}: {error}"}
     except KeyboardInterrupt:
         report = {"ended": "timeout", "text": ""}
-    except BaseException as error:  # noqa: BLE001 - the host is to know of a broken attack
+    except BaseException as error:  # the host is to know of a broken attack
         report = {"ended": "crashed", "text": f"{type(error).__name__}: {error}"}
     report["text"] = report["text"][:60_000]
     reports[:] = [report]

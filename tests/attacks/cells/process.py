@@ -47,6 +47,7 @@ def kill_by_thread(c):
     fcntl.fcntl(left, 4, fcntl.fcntl(left, 3) | 0o20000)  # O_ASYNC
     os.write(right, b"x")
     time.sleep(0.2)
+    return ""
 
 
 @attack("process", signalled)
@@ -184,8 +185,6 @@ def _identity(stage: Stage, report: Report) -> str:
     return ""
 
 
-
-
 @attack(
     "process",
     _identity,
@@ -203,8 +202,11 @@ def become_another_user(c):
                 ctypes.CDLL(None).prctl(15, c.token[:12].encode(), 0, 0, 0)
                 time.sleep(2)
             os._exit(0)
-        time.sleep(0.05)
-        if os.waitpid(pid, os.WNOHANG) == (0, 0):
+        for _ in range(100):
+            time.sleep(0.01)
+            if os.waitpid(pid, os.WNOHANG) != (0, 0):
+                break
+        else:
             return f"became {uid}"
         refused.append(f"setuid {uid} refused")
     for command in (["su", "-c"], ["sudo", "-n", "sh", "-c"]):
@@ -212,5 +214,3 @@ def become_another_user(c):
             subprocess.Popen([*command, f"{sys.executable} -c {code!r}"], stdin=subprocess.DEVNULL)
     time.sleep(0.2)
     raise PermissionError(1, ", ".join(refused))
-
-

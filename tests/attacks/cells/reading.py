@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import glob
 import os
-import socket
 import subprocess
 from pathlib import Path
 
@@ -414,7 +413,12 @@ def _kernel_log(stage: Stage) -> dict[str, object]:
 def block_devices(c):
     """The disk itself: block devices, /dev/mem, /proc/kcore"""
     loot, refused = b"", []
-    for path in [*glob.glob("/dev/[vsx]d[a-z]"), *glob.glob("/dev/nvme*"), "/dev/mem", "/proc/kcore"]:
+    for path in [
+        *glob.glob("/dev/[vsx]d[a-z]"),
+        *glob.glob("/dev/nvme*"),
+        "/dev/mem",
+        "/proc/kcore",
+    ]:
         try:
             descriptor = os.open(path, os.O_RDONLY)
             loot += os.read(descriptor, 65536).hex().encode()
@@ -428,9 +432,8 @@ def block_devices(c):
 def _disk(stage: Stage) -> dict[str, object]:
     devices = [d for d in glob.glob("/dev/[vsx]d[a-z]") if os.access(d, os.R_OK)]
     text = ""
-    with contextlib.suppress(OSError, IndexError):
-        with open(devices[0], "rb") as disk:
-            text = disk.read(1200)[1024:1150].hex()  # part of the ext4 superblock
+    with contextlib.suppress(OSError, IndexError), open(devices[0], "rb") as disk:
+        text = disk.read(1200)[1024:1150].hex()  # part of the ext4 superblock
     stage.secret("disk", text or None)
     return {}
 

@@ -52,7 +52,9 @@ def user_namespace_by_clone(c):
 @attack("kernel-surface", held("user:"))
 def user_namespace_by_clone3(c):
     """A user namespace by clone3, whose flags a system-call filter cannot read"""
-    arguments = ctypes.create_string_buffer(struct.pack("11Q", CLONE_NEWUSER, 0, 0, 0, 17, *[0] * 6))
+    arguments = ctypes.create_string_buffer(
+        struct.pack("11Q", CLONE_NEWUSER, 0, 0, 0, 17, *[0] * 6)
+    )
     pid = call("clone3", arguments, 88)
     if pid == 0:
         time.sleep(3)
@@ -230,7 +232,9 @@ def gain_rights_by_execution(c):
     return c.secret
 
 
-@attack("kernel-surface", lambda stage, report: _typed(stage, report), before=lambda s: _terminal(s))
+@attack(
+    "kernel-surface", lambda stage, report: _typed(stage, report), before=lambda s: _terminal(s)
+)
 def type_into_the_terminal(c):
     """Typing commands into the host's terminal (TIOCSTI)"""
     paths = [c.terminal, "/dev/tty", "/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2"]
@@ -274,9 +278,9 @@ def _terminal(stage: Stage) -> dict[str, object]:
 def _typed(stage: Stage, report: Report) -> str:
     import select
 
-    if select.select([stage.side], [], [], 0.1)[0]:  # type: ignore[attr-defined]
-        if stage.token.encode() in os.read(stage.side, 1000):  # type: ignore[attr-defined]
-            return "typed into a terminal of the host"
+    ready = select.select([stage.side], [], [], 0.1)[0]  # type: ignore[attr-defined]
+    if ready and stage.token.encode() in os.read(stage.side, 1000):  # type: ignore[attr-defined]
+        return "typed into a terminal of the host"
     return ""
 
 
@@ -315,7 +319,7 @@ def kernel_addresses(c):
     """Kernel addresses and tracing (/proc/kallsyms, tracefs, debugfs)"""
     loot = []
     with contextlib.suppress(OSError):
-        line = Path("/proc/kallsyms").open().readline()
+        line = Path("/proc/kallsyms").read_text().partition("\n")[0]
         if line and int(line.split()[0], 16):
             loot.append("TRACING: kallsyms has addresses")
     for path in ("/sys/kernel/tracing/trace_marker", "/sys/kernel/debug/tracing/trace_marker"):
@@ -368,7 +372,9 @@ def foreign_system_calls(c):
         code = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"
         memory = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         memory.write(code)
-        function = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+        function = ctypes.CFUNCTYPE(ctypes.c_int)(
+            ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        )
         os._exit(0 if function() == os.getpid() else 1)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):

@@ -116,6 +116,7 @@ def replace_an_input(c):
         Path("data/table.csv").write_text("a,b\n666,666\n")
         return "replaced"
     os.unlink("data/table.csv")
+    return "removed"
 
 
 @attack("write", changed("trace"))
@@ -264,7 +265,7 @@ def release_agent(c):
 def _cgroup_moved(stage: Stage, report: Report) -> str:
     seen = [
         path
-        for top in glob.glob("/sys/fs/cgroup/*/") + ["/sys/fs/cgroup/"]
+        for top in [*glob.glob("/sys/fs/cgroup/*/"), "/sys/fs/cgroup/"]
         if os.path.isdir(path := f"{top}ka-{stage.token}")
     ]
     for path in seen:
@@ -331,7 +332,9 @@ def neighbours_folder(c):
 @attack("write", appeared("home"))
 def create_by_a_child(c):
     """Writing outside by a child process of another program"""
-    subprocess.run(["/bin/sh", "-c", f"echo x > '{c.home}/{c.token}'"], check=True, capture_output=True)
+    subprocess.run(
+        ["/bin/sh", "-c", f"echo x > '{c.home}/{c.token}'"], check=True, capture_output=True
+    )
 
 
 @attack("write", changed("ssh_key"))
@@ -340,4 +343,3 @@ def write_by_mapped_descriptor(c):
     descriptor = os.open(c.files["ssh_key"], os.O_PATH)
     with open(f"/proc/self/fd/{descriptor}", "w") as file:
         file.write(c.token)
-
