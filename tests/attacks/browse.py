@@ -109,8 +109,11 @@ async def _pages(played: Played, folder: Path, address: str, *, raw: bool) -> se
         result = await played.kernel.execute(_cell(text), timeout_s=20)
         if not result.outputs:
             continue
+        try:
+            page = await asyncio.to_thread(_page, list(result.outputs), raw=raw)
+        except (ValueError, TypeError, KeyError):  # the page maker refuses it
+            continue
         shown.add(name)
-        page = await asyncio.to_thread(_page, list(result.outputs), raw=raw)
         (folder / f"{name}.html").write_text(page)
         frames.append(f'<iframe src="{name}.html" width="300" height="80"></iframe>')
     body = f"<!doctype html><body>{''.join(frames)}<script>fetch('{address}/opened')</script>"

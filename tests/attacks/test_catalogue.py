@@ -26,7 +26,7 @@ def test_there_are_attacks_of_every_category() -> None:
 
 @pytest.mark.parametrize("name", [name for name, a in CATALOGUE.items() if a.category != "browser"])
 def test_an_attack_uses_nothing_that_the_kernel_does_not_have(name: str) -> None:
-    """Its source is sent alone after the prelude: a name that is missing there is a broken attack."""
+    """Its source is sent alone after the prelude: a name missing there breaks the attack."""
     module = ast.parse(CATALOGUE[name].code)
     known = set(vars(prelude)) | set(vars(builtins)) | {"get_ipython"}
     bound = {

@@ -6,7 +6,9 @@ kernel, pass through what the program exports, are turned into a page, and are o
 browser. ``ADDRESS`` stands for the canary's address.
 """
 
-PAYLOADS: dict[str, tuple[str, dict[str, str]]] = {
+from typing import Any
+
+PAYLOADS: dict[str, tuple[str, dict[str, Any]]] = {
     "script": ("A script", {"text/html": "<script>fetch('ADDRESS')</script>"}),
     "script_source": ("A script from elsewhere", {"text/html": "<script src='ADDRESS'></script>"}),
     "image": ("An image from elsewhere", {"text/html": "<img src='ADDRESS'>"}),
@@ -52,7 +54,7 @@ PAYLOADS: dict[str, tuple[str, dict[str, str]]] = {
     "in_error": ("Markup in an error's message", {"error": "</pre></div><img src='ADDRESS'>"}),
     "widget": (
         "A widget's state",
-        {"application/vnd.jupyter.widget-view+json": "{\"model_id\": \"x\"}",
+        {"application/vnd.jupyter.widget-view+json": {"model_id": "x"},
          "text/html": "<script type='application/vnd.jupyter.widget-state+json'>{}</script>"
          "<img src='ADDRESS'>"},
     ),
