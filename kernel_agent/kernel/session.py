@@ -343,6 +343,8 @@ class KernelSession:
         finally:
             self._running = None
             client.forget(cell)
+        if self._limit:
+            await self.kill()  # the cell may have ended on the interrupt that came before
         return self._result(cell, timed_out=end == "timeout", seconds=seconds())
 
     async def interrupt(self) -> None:
@@ -386,7 +388,9 @@ class KernelSession:
     def _result(self, cell: Cell, *, timed_out: bool, seconds: float) -> CellResult:
         outputs = tuple(cell.collector.outputs())
         error, status = cell.error, "ok"
-        if not self.alive and not cell.over.done():
+        if self._limit:
+            status, error = "dead", CellError(ename="KernelDied", evalue=self._limit)
+        elif not self.alive and not cell.over.done():
             status = "dead"
             reason = (
                 "it did not let itself be interrupted; " if timed_out or self._interrupted else ""

@@ -107,7 +107,11 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         *("--chdir", "/", "--clearenv"),
         *(w for item in at_home_in("/tmp", environment).items() for w in ("--setenv", *item)),
         "--",
-        *confine.through(grant.python, inner, command),
+        *(
+            confine.within(inner, command)
+            if str(confine.SCRIPT) in command
+            else confine.through(grant.python, inner, command)
+        ),
     ]
     cgroup = confine.control_group(grant)
     steps = confine.joined(cgroup)

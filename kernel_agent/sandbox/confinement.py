@@ -20,6 +20,7 @@ from kernel_agent.sandbox.environment import DEVICES, SETTINGS, SYSTEM, interpre
 from kernel_agent.sandbox.levels import Grant, Limits
 
 LAUNCHER = Path(__file__).resolve().parent / "launcher" / "confine.py"
+SCRIPT = Path(__file__).resolve().parent.parent / "inside" / "launch.py"
 UNPRIVILEGED = range(61184, 65520)
 """User ids that systemd sets aside for services without an account (``systemd.exec``,
 ``DynamicUser=``); they exist also where a container maps only the first 65536."""
@@ -30,7 +31,26 @@ _MB = 1 << 20
 
 def through(python: Path, steps: Iterable[str], command: Sequence[str]) -> list[str]:
     """Return the command line that takes the steps before the command."""
-    return [str(python), "-I", "-S", str(LAUNCHER), *steps, "--", *command]
+    return [str(python), "-I", "-S", "-c", _START, str(LAUNCHER.parent), *steps, "--", *command]
+
+
+def within(steps: Iterable[str], command: Sequence[str]) -> list[str]:
+    """Return the command line that takes the steps in the process of a Python script itself.
+
+    Saves the start of an interpreter. Only for a script of ours: what runs before the steps is
+    the interpreter with its start-up files, nothing else.
+    """
+    at = command.index(str(SCRIPT))
+    start = [*command[:at], "-c", _START_WITHIN, str(LAUNCHER.parent)]
+    return [*start, *steps, "--", *command[at:]]
+
+
+# Imported and not run as a script, so that Python keeps it compiled.
+_START = "import sys; sys.path[:0] = [sys.argv[1]]; import confine; confine.main(sys.argv[2:])"
+_START_WITHIN = (
+    "import sys; sys.path[0] = sys.argv[1]; import confine; del sys.path[0]; "
+    "confine.main(sys.argv[2:], stay=True)"
+)
 
 
 def host_python() -> Path:

@@ -1,7 +1,8 @@
-"""Level ``container``: a container by podman, without an image: its root is a folder of mount points.
+"""Level ``container``: a container by podman, without an image.
 
-The host's interpreter and packages are bound read-only, so nothing is downloaded and nothing has to
-be kept up to date. podman gives the namespaces, an empty set of capabilities, a read-only root and
+Its root is a folder of mount points. The host's interpreter and packages are bound read-only, so
+nothing is downloaded and nothing has to be kept up to date. podman gives the namespaces, an empty
+set of capabilities, a read-only root and
 limits; inside, the launcher adds Landlock and the system call filter of the other levels before the
 command runs. As root, the kernel's user is one that no other process has; an ordinary user needs
 podman's own set-uid helpers and a range of ids in ``/etc/subuid``.
@@ -31,7 +32,7 @@ from kernel_agent.sandbox.launcher import warden
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.outer import CLEAN, ended, own_processes
 from kernel_agent.sandbox.seccomp import Filter
-from kernel_agent.sandbox.tree import Tree, tree
+from kernel_agent.sandbox.tree import Bind, Tree, tree
 
 LEVEL = Level(
     name="container",
@@ -43,8 +44,7 @@ LEVEL = Level(
         "memory and processes of all cells together, where podman may make a control group (root)",
     ),
     not_covered=(
-        "errors in the Linux kernel, which is shared with the host: escapes from containers are "
-        "known and documented",
+        "errors in the Linux kernel, which is shared with the host: escapes are documented",
         "errors in podman and its runtime, which act with more rights than the cells",
         "memory of all cells together for an ordinary user without control groups",
         "what the run's folder holds: cells may read and change it",
@@ -117,7 +117,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     state.mkdir(mode=0o700)
     own = own_processes()
     lent = _lent(grant, uid) if uid is not None else []
-    home = at_home_in("/tmp", environment)  # noqa: S108 - inside
+    home = at_home_in("/tmp", environment)
     arguments = podman_command(
         engine,
         tree(grant, folder),
@@ -132,7 +132,11 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         command=confine.through(confine.host_python(), [*own.begin, *own.rest, *lent], arguments),
         environment={**CLEAN, "HOME": str(state), "XDG_RUNTIME_DIR": str(state)},
         ended_by=own.ended_by,
-        undo=(*_groups(name if uid is not None else None), *confine.undo(grant, uid, None)),
+        undo=(
+            *own.undo(grant.sockets.parent),
+            *_groups(name if uid is not None else None),
+            *confine.undo(grant, uid, None),
+        ),
     )
 
 
@@ -181,7 +185,8 @@ def podman_command(
         groups += [f"--memory={limits.memory_mb}m", f"--memory-swap={limits.memory_mb}m"]
     return [
         engine.podman,
-        "--root", str(state / "root"), "--runroot", str(state / "run"), "--tmpdir", str(state / "tmp"),
+        "--root", str(state / "root"), "--runroot", str(state / "run"),
+        "--tmpdir", str(state / "tmp"),
         "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none",
         "--log-level", "error", "--runtime", engine.runtime,
         "run", "--rm", "--name", name, "--hostname", "sandbox", "--no-hosts", "--passwd=false",
@@ -193,27 +198,27 @@ def podman_command(
         *(w for limit, n in values.items() for w in ("--ulimit", f"{limit}={n}:{n}")),
         *(w for place, size in files.memory.items()
           for w in ("--tmpfs", f"{place}:rw,nosuid,nodev,notmpcopyup,size={size},mode=1777")),
-        *(w for bind in files.binds for w in ("--mount", _mount(bind.source, bind.target, bind.writable))),
+        *(w for bind in files.binds for w in ("--mount", _mount(bind))),
         "--workdir", str(folder),
         "--rootfs", str(files.root),
         *command,
     ]  # fmt: skip
 
 
-def _mount(source: Path, target: Path, writable: bool) -> str:  # noqa: FBT001 - one of three
+def _mount(bind: Bind) -> str:
     """Return an argument of ``--mount``; its fields are those of a line of CSV."""
     fields = (
         "type=bind",
-        f"source={source}",
-        f"target={target}",
-        f"ro={str(not writable).lower()}",
+        f"source={bind.source}",
+        f"target={bind.target}",
+        f"ro={str(not bind.writable).lower()}",
     )
     return ",".join('"' + f.replace('"', '""') + '"' if set(f) & set('",\n') else f for f in fields)
 
 
 def _inside(grant: Grant, environment: Mapping[str, str], command: Sequence[str]) -> list[str]:
     """Return what the container runs: the launcher with the steps that are taken inside."""
-    writable = (str(grant.workspace), str(grant.sockets), "/tmp", "/dev/shm")  # noqa: S108 - inside
+    writable = (str(grant.workspace), str(grant.sockets), "/tmp", "/dev/shm")
     steps = [
         "powerless",
         "fork",

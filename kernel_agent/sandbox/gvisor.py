@@ -105,8 +105,8 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     uid = confine.stand_in()
     if uid is not None and not grant.own:
         raise SandboxError(
-            "the sandbox level gvisor, started by root, needs a folder that was made for the kernel: "
-            "start it as an ordinary user, or choose the level bubblewrap"
+            "the sandbox level gvisor, started by root, needs a folder that was made for the "
+            "kernel: start it as an ordinary user, or choose the level bubblewrap"
         )
     bundle = grant.scratch
     cgroup = Cgroup.make(_with_its_own(grant.limits))
@@ -115,7 +115,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         user=uid or 0,
         limits=replace(grant.limits, memory_mb=None) if counts_memory(cgroup) else grant.limits,
         folder=grant.workspace,
-        environment=at_home_in("/tmp", environment),  # noqa: S108 - inside
+        environment=at_home_in("/tmp", environment),
         command=command,
     )
     (bundle / "config.json").write_text(json.dumps(written))
@@ -131,7 +131,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         ),
         environment=CLEAN,
         ended_by=own.ended_by,
-        undo=confine.undo(grant, uid, cgroup),
+        undo=(*own.undo(grant.sockets.parent), *confine.undo(grant, uid, cgroup)),
     )
 
 

@@ -13,13 +13,13 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
 
 CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 # linux/sched.h
-_NEW_MOUNTS, _NEW_PROCESSES, _NEW_USERS = 0x00020000, 0x20000000, 0x10000000
-PROBE_TIMEOUT_S = 10.0
+_NEW_MOUNTS, _NEW_PROCESSES = 0x00020000, 0x20000000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +29,10 @@ class Own:
     begin: tuple[str, ...]
     rest: tuple[str, ...]
     ended_by: int
+
+    def undo(self, directory: Path) -> tuple[tuple[str, ...], ...]:
+        """Return what ends those of a kernel's processes that are left after all."""
+        return () if self.ended_by == signal.SIGKILL else (("end-naming", str(directory)),)
 
 
 def own_processes() -> Own:
@@ -53,7 +57,8 @@ def ended(
     steps = [*own.begin, *own.rest]
     process = subprocess.Popen(  # noqa: S603 - a command of ours
         confine.through(confine.host_python(), steps, command),
-        env={**CLEAN, **(variables or {})}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env={**CLEAN, **(variables or {})}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, errors="replace", start_new_session=True, cwd="/",
     )  # fmt: skip
     try:

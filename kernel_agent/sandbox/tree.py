@@ -63,7 +63,7 @@ def tree(grant: Grant, folder: Path) -> Tree:
             key=lambda bind: len(bind.target.parts),
         )
     )
-    memory = {"/tmp": grant.limits.disk_mb << 20, "/dev/shm": SHARED_MEMORY_MB << 20}  # noqa: S108 - inside
+    memory = {"/tmp": grant.limits.disk_mb << 20, "/dev/shm": SHARED_MEMORY_MB << 20}
     _fill(root, binds)
     return Tree(root=root, binds=binds, memory=memory)
 
@@ -104,7 +104,7 @@ def _fill(root: Path, binds: Iterable[Bind]) -> None:
     )
     (root / "etc/group").write_text(f"root:x:0:\nkernel:x:{group or 65534}:\n")
     (root / "etc/hosts").write_text("127.0.0.1 localhost sandbox\n")
-    done: list[Path] = [Path("/tmp"), Path("/dev")]  # noqa: S108 - those are made by the mounts
+    done: list[Path] = [Path("/tmp"), Path("/dev")]
     for bind in binds:
         if any(bind.target.is_relative_to(place) for place in done):
             continue

@@ -227,7 +227,8 @@ async def test_temporary_files_cannot_fill_the_machine(level: str, kernel: Kerne
         "written = 0\n"
         "try:\n"
         "    for number in range(30):\n"
-        "        with open(f'/tmp/part{number}', 'wb') as file: written += file.write(bytes(10 << 20))\n"
+        "        with open(f'/tmp/part{number}', 'wb') as file:\n"
+        "            written += file.write(bytes(10 << 20))\n"
         "except OSError as error: print(error)\n"
         "finally:\n"
         "    for number in range(30):\n"
@@ -344,7 +345,7 @@ async def test_it_all_holds_for_an_ordinary_user(
         [
             *("setpriv", "--reuid", str(user.pw_uid), "--regid", str(user.pw_gid)),
             *("--clear-groups", python, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            str(request.path),
+            *("-k", level, str(request.path)),
         ],
         env=environment,
         cwd=ROOT,

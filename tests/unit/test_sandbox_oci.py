@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def podman(user: int | None = 61184, files: Tree = FILES, limits: Limits = LIMIT
 
 
 def values(command: list[str], option: str) -> list[str]:
-    return [value for word, value in zip(command, command[1:], strict=False) if word == option]
+    return [value for word, value in pairwise(command) if word == option]
 
 
 def test_gvisor_gives_no_capability_and_no_way_to_new_ones() -> None:

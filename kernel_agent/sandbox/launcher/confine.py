@@ -1,19 +1,21 @@
-"""Confine this process step by step, then become the command.
+"""Confine this process step by step, then become the command: ``STEP … -- COMMAND …``.
 
-``python -I -S confine.py STEP … -- COMMAND …``; a step is a word of :data:`STEPS` and its
-arguments. The levels write the list, so that what they do can be read from one command line; this
-file knows how each step is done, with the standard library alone and before any foreign code runs.
+Run by the command lines that :mod:`kernel_agent.sandbox.confinement` writes; a step is a word of
+:data:`STEPS` and its arguments. The levels write the list, so that what they do can be read from
+one command line; this file knows how each step is done, with the standard library alone and before
+any foreign code runs.
 
 A step that fails ends the process: nothing is ever started with less than was asked for.
 """
 
 from __future__ import annotations
 
+import _signal  # what the module signal wraps; its enumerations take 4 ms to import
 import ctypes
+import errno
 import os
 import resource
 import select
-import signal
 import stat
 import struct
 import sys
@@ -90,7 +92,7 @@ def map_self(uid: str, gid: str) -> None:
 
 def die_with(parent: str) -> None:
     """Be killed when ``parent``, a process id, ends."""
-    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    check(libc.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0))
     if os.getppid() != int(parent):
         os._exit(FAILED)
 
@@ -98,7 +100,7 @@ def die_with(parent: str) -> None:
 def adopt(parent: str) -> None:
     """Become the parent of orphaned descendants, and end them all when ``parent`` ends."""
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
-    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0))
+    check(libc.prctl(PR_SET_PDEATHSIG, _signal.SIGTERM, 0, 0, 0))
     if os.getppid() != int(parent):
         os._exit(FAILED)
 
@@ -111,7 +113,7 @@ def fork() -> None:
         os.close(reading)
         supervise(child)
     os.close(writing)
-    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    check(libc.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0))
     if select.select([reading], [], [], 0)[0]:  # the parent had ended before that call
         os._exit(FAILED)
     os.close(reading)
@@ -121,18 +123,21 @@ def supervise(child: int) -> None:
     """Wait for the child, reap orphans meanwhile, kill those that are left; never return."""
 
     def asked(_number: int, _frame: object) -> None:
-        os.kill(child, signal.SIGKILL)
+        # Once: it may be asked for by the end of the host and by whoever cleans up after it.
+        _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
+        os.kill(child, _signal.SIGKILL)
 
-    signal.signal(signal.SIGTERM, asked)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _signal.signal(_signal.SIGTERM, asked)
+    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     ended, status = os.wait()
     while ended != child:
         ended, status = os.wait()
+    _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
     end_children()
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.signal(number, signal.SIG_DFL) if number not in (9, 19) else None
+        _signal.signal(number, _signal.SIG_DFL) if number not in (9, 19) else None
         os.kill(os.getpid(), number)  # without effect for the first process of a namespace
         os._exit(128 + number)
     os._exit(os.WEXITSTATUS(status))
@@ -147,7 +152,7 @@ def end_children() -> None:
         except OSError:  # no /proc: the end of the namespace ends them
             return
         for child in children:
-            os.kill(int(child), signal.SIGKILL)
+            os.kill(int(child), _signal.SIGKILL)
         try:
             os.wait()
         except ChildProcessError:
@@ -289,7 +294,7 @@ def user_namespace(uids: str, gids: str) -> int:
     child = os.fork()
     if not child:
         os.write(report, b"+" if libc.unshare(CLONE_NEWUSER) == 0 else b"-")
-        signal.pause()
+        _signal.pause()
     try:
         os.read(ready, 1)
         for name, text in (("uid_map", uids), ("gid_map", gids)):
@@ -297,7 +302,7 @@ def user_namespace(uids: str, gids: str) -> int:
                 file.write(text)
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        os.kill(child, signal.SIGKILL)
+        os.kill(child, _signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(ready)
         os.close(report)
@@ -391,8 +396,8 @@ STEPS: dict[str, Callable[..., None]] = {
 }  # fmt: skip
 
 
-def main(arguments: list[str]) -> None:
-    """Take the steps, then execute the command; never returns."""
+def main(arguments: list[str], *, stay: bool = False) -> None:
+    """Take the steps, then execute the command, or run it here if it is a script that may stay."""
     words = iter(arguments)
     for word in words:
         if word == "--":
@@ -404,10 +409,27 @@ def main(arguments: list[str]) -> None:
         except OSError as error:
             fail(f"{word} {' '.join(given)[:200]}".rstrip(), error)
     command = list(words)
+    if stay:
+        run(command)
+        return
     try:
         os.execve(command[0], command, os.environ)
     except OSError as error:
         fail(command[0], error)
+
+
+def run(command: list[str]) -> None:
+    """Run a Python script in this process, as if it had been started with it."""
+    if len(os.listdir("/proc/self/task")) != 1:
+        # The steps hold for the thread that takes them.
+        fail("run", OSError(errno.EBUSY, "the interpreter's start-up files start threads"))
+    script = command[0]
+    sys.argv = command
+    main_module = sys.modules["__main__"]
+    main_module.__file__ = script
+    with open(script, "rb") as file:
+        code = compile(file.read(), script, "exec")
+    exec(code, main_module.__dict__)  # noqa: S102 - our own file
 
 
 def fail(what: str, error: OSError) -> None:
@@ -415,7 +437,3 @@ def fail(what: str, error: OSError) -> None:
     where = f": {error.filename}" if error.filename else ""
     os.write(2, f"sandbox: {what}: {error.strerror}{where}\n".encode(errors="replace"))
     os._exit(FAILED)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
