@@ -1,0 +1,134 @@
+"""Every level that works here: what cells need works, what they must not have is not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from kernel_agent.errors import KernelStartError, SandboxError
+from kernel_agent.kernel.session import KernelSession
+from kernel_agent.records import CellResult
+from kernel_agent.sandbox import choose
+
+LEVELS = ("bubblewrap", "namespaces", "landlock")
+REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(",")
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    tried = choose.probe(name)
+    assert tried.works or name not in REQUIRED, tried.reason
+    if not tried.works:
+        pytest.skip(tried.reason)
+    return name
+
+
+def said(result: CellResult) -> str:
+    parts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in result.outputs]
+    return "".join(parts) if result.error is None else result.error.ename
+
+
+async def test_the_tools_of_an_analyst_work(tmp_path: Path, level: str) -> None:
+    cells = {
+        "import threading as t; n = t.Thread(target=print, args=('x',)); n.start(); n.join()": "x\n",
+        "import subprocess; subprocess.check_output('echo y', shell=True)": "b'y\\n'",
+        "!echo z": "z\n",
+        "import pandas, matplotlib.pyplot as p; p.plot([1]); p.savefig('p.png'); p.close(); 1": "1",
+        "import asyncio; await asyncio.sleep(0, 'a')": "'a'",
+        "import tempfile; tempfile.NamedTemporaryFile().close(); 2": "2",
+        "import os, pathlib; pathlib.Path('out').mkdir(); os.listdir('out')": "[]",
+    }
+    if level != "landlock":  # it has no shared memory of its own, which locks need
+        cells["import multiprocessing as m; m.Pool(2).map(abs, [-1, 2])"] = "[1, 2]"
+    async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
+        for code, shown in cells.items():
+            assert said(await kernel.execute(code)).replace("\r", "").endswith(shown), code
+    assert (tmp_path / "p.png").stat().st_uid == os.geteuid()
+
+
+async def test_inputs_are_read_only_and_records_hidden(tmp_path: Path, level: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("a\n1\n")
+    (tmp_path / "trace.jsonl").write_text("secret")
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.write_text("linked")
+    hidden = [tmp_path / "trace.jsonl", tmp_path / "run.ipynb"]
+    given = {"protected": [tmp_path / "data"], "hidden": hidden, "readable": [outside]}
+    async with KernelSession(cwd=tmp_path, sandbox=level, **given) as kernel:
+        assert said(await kernel.execute("open('data/a.csv').read()")) == r"'a\n1\n'"
+        assert said(await kernel.execute(f"open({str(outside)!r}).read()")) == "'linked'"
+        refused = [
+            await kernel.execute("open('data/a.csv', 'w')"),
+            await kernel.execute("open('data/new', 'w')"),
+            await kernel.execute("open('trace.jsonl', 'a')"),
+        ]
+        assert (await kernel.execute(f"open({str(outside)!r}, 'w')")).status == "error"
+    if "inputs" in choose.mechanism(level).LEVEL.claims:
+        assert [r.status for r in refused] == ["error"] * 3
+        assert (tmp_path / "trace.jsonl").read_text() == "secret"
+    assert {p.stat().st_uid for p in tmp_path.rglob("*")} == {os.geteuid()}
+
+
+async def test_the_self_test_is_reported(tmp_path: Path, level: str) -> None:
+    async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
+        report = kernel.sandbox_report
+    assert report["level"] == level
+    assert all(report["holds"][claim] for claim in choose.mechanism(level).LEVEL.claims)
+    assert report["facts"]["uid"] != 0
+
+
+async def test_a_claim_that_does_not_hold_is_an_error(
+    tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that the host did not mean to give is found in the kernel's environment."""
+    module = choose.mechanism(level)
+    prepare = module.prepare
+
+    def leaky(grant, command, given):  # type: ignore[no-untyped-def]
+        return prepare(grant, command, {**given, "FORGOTTEN_KEY": "x"})
+
+    monkeypatch.setattr(module, "prepare", leaky)
+    with pytest.raises((KernelStartError, SandboxError), match=r"FORGOTTEN_KEY|environment"):
+        await KernelSession(cwd=tmp_path, sandbox=level).start()
+
+
+def test_a_notebook_application_gets_a_sandbox_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nbclient asks for TCP; no network leads into a sandbox, so it is given unix sockets."""
+    if not choose.probe("bubblewrap").works:
+        pytest.skip("no bubblewrap")
+    kernels = tmp_path / "jupyter" / "kernels" / "boxed"
+    kernels.mkdir(parents=True)
+    launch = Path(choose.__file__).parent.parent / "inside" / "launch.py"
+    spec = (
+        '{"argv": ["python", "%s", "-f", "{connection_file}"], "display_name": "x", '
+        '"language": "python", "interrupt_mode": "message", "metadata": {"kernel_provisioner": '
+        '{"provisioner_name": "kernel-agent", "config": {"level": "bubblewrap"}}}}'
+    )
+    (kernels / "kernel.json").write_text(spec % launch)
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("SOME_API_KEY", "secret")
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    (folder / "old.txt").write_text("old")
+    cells = [
+        "open('old.txt', 'a').write('er')",
+        "import os; print('SOME_API_KEY' in os.environ)",
+        "import socket\ntry:\n    socket.socket()\nexcept OSError as e:\n    print(e.errno)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(notebook, kernel_name="boxed", resources=resources).execute()
+    assert [c.outputs[0].get("text") for c in notebook.cells[1:]] == ["False\n", "95\n"]
+    assert (folder / "old.txt").read_text() == "older"
+
+
+def test_an_unknown_level_is_one_line() -> None:
+    with pytest.raises(SandboxError, match="choose among auto, bubblewrap"):
+        choose.choose("strict")
