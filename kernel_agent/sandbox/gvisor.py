@@ -31,6 +31,7 @@ from typing import Any
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox.cgroup import Cgroup
+from kernel_agent.sandbox.confinement import group_name
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.outer import CLEAN, ended, own_processes
@@ -109,7 +110,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
             "kernel: start it as an ordinary user, or choose the level bubblewrap"
         )
     bundle = grant.scratch
-    cgroup = Cgroup.make(_with_its_own(grant.limits))
+    cgroup = Cgroup.make(group_name(grant), _with_its_own(grant.limits))
     written = specification(
         tree(grant, bundle),
         user=uid or 0,
