@@ -34,7 +34,7 @@ def browser_attacks() -> list[Attack]:
             title=title,
             code=json.dumps(bundle),
             effect=lambda stage, report: "",
-            no_control="the page maker escapes it by itself" if name in NEVER_LIVE else "",
+            no_control="the page maker brings it to life by no means" if name in NEVER_LIVE else "",
         )
         for name, (title, bundle) in PAYLOADS.items()
     ]

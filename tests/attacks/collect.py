@@ -159,7 +159,7 @@ def with_controls(played: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for r in control["results"]
         if r["verdict"] != "not stopped"
         and not catalogue[r["attack"]].no_control
-        and catalogue[r["attack"]].category in (*BOUNDARY, "persistence")
+        and catalogue[r["attack"]].category in (*BOUNDARY, "persistence", "browser")
     }
     for part in played:
         for result in part["results"] if part is not control else ():

@@ -77,9 +77,7 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._victim is not None:
-            self._victim.kill()
-            self._victim.communicate()
+        self.end_victim()
         for server in self.servers.values():
             server.close()
         self._ending.close()
@@ -214,6 +212,13 @@ class Stage:
             self._start_victim()
         assert self._victim is not None
         return self._victim
+
+    def end_victim(self) -> None:
+        """End a victim that an attack has changed: the next one gets a new one."""
+        if self._victim is not None:
+            self._victim.kill()
+            self._victim.communicate()
+            self._victim = None
 
     def _start_victim(self) -> None:
         python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable

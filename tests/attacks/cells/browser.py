@@ -62,5 +62,14 @@ PAYLOADS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Name -> title and MIME bundle; ``stream`` and ``error`` stand for those kinds of output."""
 
-NEVER_LIVE = ("in_plain_text", "in_json", "in_stream", "in_error", "mutation")
+NEVER_LIVE = (
+    "svg",
+    "javascript",
+    "unclosed",
+    "in_plain_text",
+    "in_json",
+    "in_stream",
+    "in_error",
+    "mutation",
+)
 """Payloads that the page maker escapes by itself, or only a sanitiser would bring to life."""

@@ -93,7 +93,7 @@ def _limited(stage: Stage, report: Report) -> str:
     files = next(line for line in limits if line.startswith("Max open files")).split()
     if files[3:5] != ["7", "7"]:
         return ""
-    stage.victim.kill()
+    stage.end_victim()
     return "the victim may open only 7 files"
 
 
@@ -109,7 +109,7 @@ def _priority(stage: Stage, report: Report) -> str:
     nice = os.getpriority(os.PRIO_PROCESS, stage.victim.pid)
     if nice == 0:
         return ""
-    stage.victim.kill()
+    stage.end_victim()
     return f"the victim's priority is {nice}"
 
 
@@ -123,7 +123,7 @@ def _score_adjusted(stage: Stage, report: Report) -> str:
     now = int(Path(f"/proc/{stage.victim.pid}/oom_score_adj").read_text())
     if now <= stage.score:  # type: ignore[attr-defined]
         return ""
-    stage.victim.kill()
+    stage.end_victim()
     return "the victim will be the first to be killed when memory runs out"
 
 

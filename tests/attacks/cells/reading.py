@@ -173,7 +173,7 @@ def command_lines(c):
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             loot += Path(path).read_bytes()
-    return loot[-50_000:]
+    return b" ".join(word for word in loot.split(b"\0") if b"CANARY" in word)
 
 
 @attack("read", returned("victim_file"), before=_command_line)

@@ -227,7 +227,7 @@ def gain_rights_by_execution(c):
     status = dict(
         line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines()
     )
-    if status["NoNewPrivs"] == "1" and int(status["CapEff"], 16) == 0:
+    if status.get("NoNewPrivs", "1") == "1" and int(status["CapEff"], 16) == 0:
         raise PermissionError(1, "NoNewPrivs is set and no capability is held")
     return c.secret
 
