@@ -6,7 +6,7 @@ READY = .venv/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help setup run test check bench clean
+.PHONY: help setup run test check bench attacks clean
 
 help:
 	@echo "make setup   build the virtual environment .venv (the other goals do it when needed)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test    run all tests"
 	@echo "make check   lint, format and type checks"
 	@echo "make bench   measure speed and memory"
+	@echo "make attacks play all attacks at all sandbox levels; write the table in SECURITY.md"
 	@echo "make clean   remove .venv and caches"
 
 setup: $(READY)
@@ -42,6 +43,10 @@ check: $(READY)
 bench: $(READY)
 	$(PYTHON) benchmarks/run.py
 	$(PYTHON) benchmarks/formats.py
+
+# As root, name an interpreter for the ordinary user with KERNEL_AGENT_USER_PYTHON.
+attacks: $(READY)
+	PYTHONPATH=.:tests $(PYTHON) -m attacks.collect
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

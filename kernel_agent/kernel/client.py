@@ -34,6 +34,7 @@ MAX_MESSAGE = 256 * 1024 * 1024  # bytes; larger ones are refused by libzmq: the
 RECONNECT_MS = 2  # until the kernel has bound its sockets; libzmq's default is 100
 BATCH = 200  # messages read before the event loop gets its turn
 MAX_METADATA = 1_000_000  # bytes of a reply's metadata that are read
+MAX_REQUESTS = 64  # requests of the kernel answered at a time; our own code has one under way
 REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
 
 OnOutput = Callable[[OutputDict], None]
@@ -202,8 +203,11 @@ class KernelClient:
     # --- sending and reading ---------------------------------------------------------------
 
     def _send(self, socket: zmq.Socket[bytes], msg: dict[str, Any]) -> None:
-        # Sockets to a local kernel have no send limit: this neither blocks nor fails.
-        socket.send_multipart(self._session.serialize(msg))
+        try:
+            socket.send_multipart(self._session.serialize(msg), zmq.NOBLOCK)
+        except zmq.Again:  # a kernel that asks and asks and takes no reply must not stop the host
+            self.ignored += 1
+            return
         handle = next(h for s, h in self._handlers if s is socket)
         asyncio.get_running_loop().call_soon(self._read, socket, handle)
 
@@ -279,7 +283,7 @@ class KernelClient:
             cell.advance()
 
     def _on_stdin(self, msg: dict[str, Any]) -> None:
-        if msg["msg_type"] != "input_request":
+        if msg["msg_type"] != "input_request" or len(self._requests) >= MAX_REQUESTS:
             self.ignored += 1
             return
         task = asyncio.create_task(self._answer(msg))

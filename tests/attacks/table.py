@@ -1,0 +1,122 @@
+# ruff: noqa: RUF001 - a dash stands for "not run"
+"""The table in ``SECURITY.md``, made from ``docs/attacks.json``: ``python -m attacks.table``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from attacks.words import BOUNDARY, CATEGORIES, VERDICTS
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "attacks.json"
+DOCUMENT = ROOT / "SECURITY.md"
+BEGIN = "<!-- attacks: begin; written by `make attacks`, not by hand -->"
+END = "<!-- attacks: end -->"
+SHORT = {"stopped": "stopped", "contained": "contained", "not stopped": "**NOT**", "not run": "–"}
+
+LEGEND = (
+    "*Stopped*: refused, or it found nothing. *Contained*: it went through, but harmed only its "
+    "own sandbox. **NOT** stopped: the host saw an effect on a canary. –: not run, or its control "
+    "does not succeed on this machine. Two words in a cell: as an ordinary user / as root. *none* "
+    "is the control: an ordinary user without any sandbox."
+)
+
+
+def table(told: dict[str, Any]) -> str:
+    """Return the results as Markdown: what was played, the counts, and a row for each attack."""
+    levels = list(dict.fromkeys(part["level"] for part in told["played"]))
+    return "\n\n".join(
+        (
+            _played(told),
+            LEGEND,
+            _counts(told),
+            *(_rows(told, category, levels) for category in CATEGORIES),
+            _reasons(told),
+        )
+    )
+
+
+def _played(told: dict[str, Any]) -> str:
+    machine = told["machine"]
+    return (
+        f"{len(told['attacks'])} attacks, played on {machine['date']}: Linux {machine['kernel']}, "
+        f"{machine['processors']} processors, {machine['memory_gb']} GB, Python "
+        f"{machine['python']}. What was seen of each stands in `docs/attacks.json`."
+    )
+
+
+def _counts(told: dict[str, Any]) -> str:
+    lines = [
+        "| level | started by | " + " | ".join(VERDICTS) + " | not stopped of the boundary |",
+        "|---|---|" + "---|" * (len(VERDICTS) + 1),
+    ]
+    boundary = {a["name"] for a in told["attacks"] if a["category"] in BOUNDARY}
+    for part in told["played"]:
+        who = "root" if part["user"] == "root" else "an ordinary user"
+        if not part["started"]:
+            why = " ".join(part.get("reason", "").split())[:140].replace("|", "/")
+            lines.append(f"| {part['level']} | {who} | did not start: {why} |" + " |" * 4)
+            continue
+        counts = Counter(r["verdict"] for r in part["results"])
+        crossed = sum(
+            r["verdict"] == "not stopped" and r["attack"] in boundary for r in part["results"]
+        )
+        numbers = [str(counts[verdict]) for verdict in VERDICTS] + [str(crossed)]
+        lines.append(f"| {part['level']} | {who} | " + " | ".join(numbers) + " |")
+    names = ", ".join(BOUNDARY)
+    return "\n".join(lines) + f"\n\nThe boundary: {names} attacks."
+
+
+def _rows(told: dict[str, Any], category: str, levels: list[str]) -> str:
+    verdicts = {
+        (part["level"], part["user"], r["attack"]): r["verdict"]
+        for part in told["played"]
+        for r in part["results"]
+    }
+    lines = [f"| {category} | " + " | ".join(levels) + " |", "|---|" + "---|" * len(levels)]
+    for attack in told["attacks"]:
+        if attack["category"] == category:
+            cells = [_cell(verdicts, level, attack["name"]) for level in levels]
+            lines.append(f"| {attack['title'].replace('|', '/')} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(verdicts: dict[tuple[str, str, str], str], level: str, attack: str) -> str:
+    both = [verdicts.get((level, user, attack), "not run") for user in ("user", "root")]
+    if level == "none" or both[0] == both[1]:
+        return SHORT[both[0]]
+    return " / ".join(SHORT[verdict] for verdict in both)
+
+
+def _reasons(told: dict[str, Any]) -> str:
+    """Say which attacks could not succeed without a sandbox, and why."""
+    by_reason: dict[str, list[str]] = {}
+    for attack in told["attacks"]:
+        if attack["no_control"]:
+            by_reason.setdefault(attack["no_control"], []).append(attack["title"])
+    lines = [f"- {reason}: {'; '.join(titles)}." for reason, titles in by_reason.items()]
+    return "Attacks that cannot be shown to work for an ordinary user without a sandbox:\n\n" + (
+        "\n".join(lines)
+    )
+
+
+def within(document: str, inside: str) -> str:
+    """Return the document with what stands between the marks replaced."""
+    if BEGIN not in document:
+        document = document.rstrip() + f"\n\n## Attacks\n\n{BEGIN}\n{END}\n"
+    before, rest = document.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    return f"{before}{BEGIN}\n{inside}\n{END}{after}"
+
+
+def write() -> None:
+    """Write the table of the results into the document."""
+    told = json.loads(RESULTS.read_text())
+    DOCUMENT.write_text(within(DOCUMENT.read_text(), table(told)))
+
+
+if __name__ == "__main__":
+    write()
