@@ -235,7 +235,7 @@ def _table(report: Report) -> str:
 
 @app.command(
     name="eval",
-    epilog="Example:  kernel-agent eval tasks.yaml --model gpt-5-mini --format fenced --format json",
+    epilog="Example:  kernel-agent eval tasks.yaml --model gpt-5-mini --format fenced --trials 3",
 )
 def evaluate(
     tasks: Annotated[
@@ -295,7 +295,7 @@ def evaluate(
     ] = None,
     oracle: Annotated[
         bool,
-        typer.Option("--oracle", help="No model: what each protocol needs at best, from gold calls."),
+        typer.Option("--oracle", help="What each protocol needs at best, from gold calls."),
     ] = False,
     replay: Annotated[
         bool,

@@ -173,11 +173,10 @@ def _folder(plan: Plan) -> Path:
 
 
 def _sum(plan: Plan) -> str:
-    run, left_out = [], []
-    for task in plan.tasks.tasks:
-        (left_out if task.excluded else run).append(task)
-    parts = f"{len(run)} tasks x {len(plan.arms)} arms x {plan.trials} trials"
-    more = f" ({len(left_out)} tasks left out, see the report)" if left_out else ""
+    left_out = sum(bool(task.excluded) for task in plan.tasks.tasks)
+    run = len(plan.tasks.tasks) - left_out
+    parts = f"{run} tasks x {len(plan.arms)} arms x {plan.trials} trials"
+    more = f" ({left_out} tasks left out, see the report)" if left_out else ""
     return parts + more
 
 

@@ -302,7 +302,7 @@ def arms_of(
     sandboxes: Sequence[str],
     base_url: str | None = None,
 ) -> tuple[Arm, ...]:
-    """Return formats × models × sandbox levels, each once."""
+    """Return formats times models times sandbox levels, each once."""
     return tuple(dict.fromkeys(
         Arm(format=f, model=m, sandbox=s, base_url=_at_endpoint(m, base_url))
         for m in models for f in formats for s in sandboxes

@@ -14,7 +14,7 @@ import math
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,18 @@ Ask = Callable[[list[Message]], Awaitable[Reply]]
 JUDGE_TRIES = 3
 MAX_JUDGED = 20_000  # characters of an answer that a judge is shown
 # A sign, digits with or without thousands separators, a fraction, an exponent.
-NUMBER = re.compile(r"(?<![\w.])[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|\d)(?:[eE][-+]?\d+)?(?!\w)")
+NUMBER = re.compile(
+    r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|\d)(?:[eE][-+]?\d+)?(?!\w)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether an answer is right; None when that could not be found out. ``reason`` says why not."""
+    """Whether an answer is right, None when that could not be found out; and why not."""
 
     success: bool | None
     reason: str = ""
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 RIGHT = Verdict(success=True)
@@ -53,7 +55,9 @@ def not_judged(reason: str) -> Verdict:
     return Verdict(success=None, reason=one_line(reason, 300))
 
 
-async def judge(task: Task, answer: Json, text: str, *, ask: Ask | None = None) -> Verdict:
+async def judge(  # noqa: PLR0911 - one return for each kind of check
+    task: Task, answer: Json, text: str, *, ask: Ask | None = None
+) -> Verdict:
     """Judge an answer by the task's own check.
 
     Parameters
@@ -131,7 +135,7 @@ def _numbers(value: Json) -> list[float]:
 
 
 def _float(text: str) -> float:
-    return float(text.replace(",", "").replace("−", "-"))
+    return float(text.replace(",", "").replace("\u2212", "-"))
 
 
 def _set(check: SetOf, expected: Iterable[Json], answer: Json, text: str) -> Verdict:
@@ -158,7 +162,9 @@ def _member(value: Json, ignore_case: bool) -> str:  # noqa: FBT001 - an option 
     return text.casefold() if ignore_case else text
 
 
-def _table(check: Table, expected: Json, answer: Json) -> Verdict:
+def _table(  # noqa: PLR0911 - one return for each way to differ
+    check: Table, expected: Json, answer: Json
+) -> Verdict:
     import pandas as pd
 
     try:
@@ -190,7 +196,11 @@ def _rows(frame: Any) -> list[list[Any]]:
 
 
 def _cell(value: Any) -> Any:
-    if value is None or value != value or str(value) in ("NaT", "<NA>"):
+    if (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or str(value) in ("NaT", "<NA>")
+    ):
         return None
     if isinstance(value, bool) or type(value).__name__ == "bool":
         return bool(value)
@@ -202,15 +212,22 @@ def _cell(value: Any) -> Any:
 
 def _row_key(row: list[Any]) -> list[tuple[str, Any]]:
     # Rounded: two rows that differ in the last digit must not change places.
-    return [
-        (type(v).__name__, float(f"{v:.5g}") if isinstance(v, float) else str(v)) for v in row
-    ]
+    return [(type(v).__name__, float(f"{v:.5g}") if isinstance(v, float) else str(v)) for v in row]
 
 
 def _cell_same(first: Any, second: Any, relative: float) -> bool:
     if isinstance(first, float) and isinstance(second, float):
         return math.isclose(first, second, rel_tol=relative, abs_tol=1e-12)
     return bool(first == second)
+
+
+def same_value(expected: Json, expected_text: str, answer: Json, text: str) -> Verdict:
+    """Compare an answer with the one that reference code gave: a table, a number, or the text."""
+    if isinstance(expected, int | float) and not isinstance(expected, bool):
+        return _number(Number(), expected, answer, text)
+    if isinstance(expected, list) and expected and isinstance(expected[0], dict):
+        return _table(Table(ignore_order=False), expected, answer)
+    return _exact(Exact(), expected_text if expected is None else expected, answer, text)
 
 
 # --- by a function of the user's -----------------------------------------------------------------

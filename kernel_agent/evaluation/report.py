@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,7 @@ def write_report(folder: str | Path) -> Path:
         data = _shown(make(comparison))
         output = new_output("execute_result", data=data, execution_count=number)
         cells.append(new_markdown_cell(heading, id=f"{name}-heading"))
-        cells.append(
-            new_code_cell(source, id=name, outputs=[output], execution_count=number)
-        )
+        cells.append(new_code_cell(source, id=name, outputs=[output], execution_count=number))
         if "image/png" in data:
             (place / f"{name}.png").write_bytes(base64.b64decode(data["image/png"]))
     cells.append(new_markdown_cell(_how(comparison), id="how"))
@@ -94,8 +93,10 @@ _SECTIONS: tuple[tuple[str, str, str, Callable[[Comparison], str | bytes]], ...]
     ),
     (
         "pairs",
-        "## Pairs of arms\n\nOn the tasks that both have; second minus first, with 95 % bootstrap "
-        "intervals over tasks.",
+        (
+            "## Pairs of arms\n\nOn the tasks that both have; second minus first, with 95 % "
+            "bootstrap intervals over tasks."
+        ),
         "Markdown(tables.pairs_markdown(comparison))",
         tables.pairs_markdown,
     ),
@@ -107,8 +108,10 @@ _SECTIONS: tuple[tuple[str, str, str, Callable[[Comparison], str | bytes]], ...]
     ),
     (
         "tasks",
-        "## Task by task\n\nRight answers of judged trials; – where there is no result, ? where "
-        "none could be judged.",
+        (
+            "## Task by task\n\nRight answers of judged trials; - where there is no result, ? "
+            "where none could be judged."
+        ),
         "Markdown(tables.tasks_markdown(comparison))",
         tables.tasks_markdown,
     ),
@@ -148,9 +151,11 @@ def _how(comparison: Comparison) -> str:
     lines = [
         "## How this was done",
         "",
-        f"kernel-agent {plan['kernel_agent']}, Python {plan['python']}, {plan['written']}; "
-        f"{plan['trials']} trial{'' if plan['trials'] == 1 else 's'} of each task and arm. Every "
-        "run's trace and notebook are in `runs/`, its result is a line of `results.jsonl`.",
+        (
+            f"kernel-agent {plan['kernel_agent']}, Python {plan['python']}, {plan['written']}; "
+            f"{plan['trials']} trial{'' if plan['trials'] == 1 else 's'} of each task and arm. "
+            "Every run's trace and notebook are in `runs/`, its result is a line of `results.jsonl`."
+        ),
         "",
         f"Settings of every run: `{json.dumps(plan['settings'], sort_keys=True)}`",
     ]
@@ -194,7 +199,7 @@ def _quoted(reason: str) -> str:
 
 def _strict(value: Any) -> Any:
     """Return a value without the numbers that JSON does not have."""
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
         return {key: _strict(item) for key, item in value.items()}

@@ -17,11 +17,11 @@ from typing import Any
 from kernel_agent.agent import now
 from kernel_agent.budget import Budget
 from kernel_agent.config import Config, load_config
-from kernel_agent.errors import KernelAgentError, KernelError, ModelError
-from kernel_agent.evaluation.adapters import Bench, open_bench
-from kernel_agent.evaluation.checks import Verdict, judge, wrong
+from kernel_agent.errors import InputError, KernelAgentError, KernelError, ModelError
+from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
+from kernel_agent.evaluation.checks import Verdict, judge, not_judged, same_value, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
-from kernel_agent.records import ExitStatus, Message, Reply, RequestOptions, Usage
+from kernel_agent.records import CellResult, ExitStatus, Message, Reply, RequestOptions, Usage
 from kernel_agent.session import Run, Session
 from kernel_agent.text import one_line
 from kernel_agent.tools.tool import load_tools
@@ -95,13 +95,44 @@ async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
         budget=_budget(config),
         out=folder,
     ) as session:
+        cells = cells_of(task)
+        if cells is not None:
+            prepared = await session.execute(cells.setup)
+            if not prepared.ok:
+                raise InputError(f"the task's own setup failed: {_raised(prepared)}")
         for number, turn in enumerate(task.turns, start=1):
             if bench:
                 bench.turn_begins(number)
             runs.append(await session.run(turn))
             if runs[-1].status not in (ExitStatus.ANSWERED, ExitStatus.STEP_LIMIT):
                 break
+    if cells is not None and runs[-1].status is ExitStatus.ANSWERED:
+        return runs, await _by_reference(cells, runs[-1], config, task.data, folder / "reference")
     return runs, await _verdict(spec, runs, bench)
+
+
+async def _by_reference(
+    cells: Cells, run: Run, config: Config, data: Sequence[str], folder: Path
+) -> Verdict:
+    """Compare the answer with the one that reference code gives in a kernel of its own."""
+    from kernel_agent.models.scripted import ScriptedModel
+
+    async with Session(
+        model=ScriptedModel([]), config=config, data=data, budget=_budget(config), out=folder
+    ) as session:
+        results = [await session.execute(code) for code in (cells.setup, cells.reference)]
+    failed = next((result for result in results if not result.ok), None)
+    if failed is not None:
+        return not_judged(f"the suite's reference code fails here: {_raised(failed)}")
+    expected = results[-1].answer
+    if expected is None:
+        return not_judged("the suite's reference code gives no answer")
+    return same_value(expected.value, expected.text, run.answer, run.text)
+
+
+def _raised(result: CellResult) -> str:
+    error = result.error
+    return f"{error.ename}: {error.evalue}" if error else str(result.status)
 
 
 async def _verdict(spec: RunSpec, runs: Sequence[Run], bench: Bench | None) -> Verdict:

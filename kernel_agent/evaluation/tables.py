@@ -193,9 +193,7 @@ def _pair(
 # --- words -------------------------------------------------------------------------------------
 
 
-def _words(
-    plan: Mapping[str, Any], rows: Sequence[ArmRow], pairs: Sequence[Pair]
-) -> Iterable[str]:
+def _words(plan: Mapping[str, Any], rows: Sequence[ArmRow], pairs: Sequence[Pair]) -> Iterable[str]:
     planned = len(plan["task_ids"]) * plan["trials"]
     for row in rows:
         if row.runs < planned:
@@ -332,24 +330,24 @@ def tasks_markdown(comparison: Comparison, *, most: int = 200) -> str:
 def _right_of(successes: Sequence[bool | None]) -> str:
     judged = [s for s in successes if s is not None]
     if not successes:
-        return "–"
+        return "-"
     return f"{sum(judged)}/{len(judged)}" if judged else "?"
 
 
 def _share(interval: Interval) -> str:
     if math.isnan(interval.value):
-        return "–"
+        return "-"
     return f"{interval.value:.0%} ({interval.low:.0%} to {interval.high:.0%})"
 
 
 def _between(interval: Interval | None) -> str:
     if interval is None or math.isnan(interval.value):
-        return "–"
+        return "-"
     return f"{interval.value:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
 
 
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return "-" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -88,7 +88,7 @@ class Table(_Strict):
 
 
 class Function(_Strict):
-    """A Python function of the user's judges: ``function(answer, task) -> bool`` or ``(bool, why)``.
+    """The user's Python function judges: ``function(answer, task)`` gives a bool, or (bool, why).
 
     ``function`` is ``path/to/file.py:name`` or ``package.module:name``. It runs on this side, not
     in the sandbox, and is given plain JSON values only.

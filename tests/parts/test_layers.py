@@ -17,7 +17,16 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (ROOT / "kernel_agent", ROOT / "extension" / "kernel_agent_extension")
 
 ROWS = {  # from top to bottom; a name is a module or a package with everything in it
-    "front ends": ["kernel_agent", "cli", "asking", "evaluating", "doctor", "live", "view", "extension"],
+    "front ends": [
+        "kernel_agent",
+        "cli",
+        "asking",
+        "evaluating",
+        "doctor",
+        "live",
+        "view",
+        "extension",
+    ],
     "wiring": ["evaluation", "session", "workspace", "notebook.export", "notebook.verify"],
     "loop": ["agent"],
     "outside": [

@@ -5,7 +5,7 @@ Nothing of a suite is copied into this project. An adapter is one module with
 ``read(source) -> TaskSet``
     the suite's tasks; known defects excluded or corrected, each with its reason;
 ``open_bench(task) -> Bench``
-    for suites with tools or an own judgement: what one run needs, made anew for each run;
+    for suites with tools or a judgement of their own: what one run needs, made anew for each run;
 ``gold(source) -> Iterator[GoldTask]``
     for suites with gold call sequences: what the oracle arm replays.
 
@@ -73,6 +73,22 @@ class GoldTask:
     tools: tuple[Tool, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Code that a suite wants to have run in the kernel.
+
+    Parameters
+    ----------
+    setup
+        Before the question, in the session of the run.
+    reference
+        After ``setup`` in a kernel of its own; its answer is the expected one.
+    """
+
+    setup: str
+    reference: str
+
+
 def is_adapter(source: str) -> bool:
     """Whether tasks are to come from a suite rather than a file."""
     return source.partition(":")[0] in ADAPTERS
@@ -98,6 +114,13 @@ def open_bench(task: Task) -> Bench | None:
     opens = getattr(_adapter(task.origin.suite), "open_bench", None)
     bench: Bench | None = opens(task) if opens else None
     return bench
+
+
+def cells_of(task: Task) -> Cells | None:
+    """Return the code that a suite wants to have run for a task; None for most."""
+    if task.origin is None or "reference" not in task.origin.ref:
+        return None
+    return Cells(setup=task.origin.ref["setup"], reference=task.origin.ref["reference"])
 
 
 def gold_of(source: str) -> Iterator[GoldTask]:
