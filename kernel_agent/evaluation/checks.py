@@ -295,9 +295,8 @@ async def _by_rubric(check: Rubric, task: Task, text: str, ask: Ask) -> Verdict:
 
 def _read_verdict(said: str) -> tuple[bool, str] | None:
     """Read the judge's JSON; anything that is not clearly a verdict is none."""
-    found = re.search(r"\{.*\}", said, re.DOTALL)
     try:
-        value = json.loads(found[0]) if found else None
+        value = json.loads(said[said.find("{") : said.rfind("}") + 1])
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, Mapping) or not isinstance(value.get("pass"), bool):

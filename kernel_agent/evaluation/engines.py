@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.evaluation.runs import carry_out, run_one
 from kernel_agent.evaluation.specs import RunResult, RunSpec
+from kernel_agent.text import one_line
 
 Work = Callable[[RunSpec], RunResult]
 
@@ -162,10 +163,16 @@ class OnRay:
         except ModuleNotFoundError:
             raise _needs("ray") from None
         if not ray.is_initialized():
-            own = {"num_cpus": self.places, "include_dashboard": False}
+            own = {
+                "num_cpus": self.places,
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",  # nobody else on the network is to find it
+            }
             where = {"address": self._address} if self._address else own
             try:
-                await asyncio.to_thread(ray.init, log_to_driver=False, **where)
+                await asyncio.to_thread(
+                    ray.init, log_to_driver=False, logging_level="error", **where
+                )
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise UsageError(f"no Ray cluster answers at {self._address}: {error}") from None
             self._began = True
@@ -190,7 +197,7 @@ class OnRay:
         except RayTaskError:
             raise  # the work itself raised: ours, and worth a traceback
         except RayError as lost:
-            first = str(lost).splitlines()[0]
+            first = one_line(str(lost), 200)
             raise WorkerLost(f"the workers of this run died: {first}") from None
         except asyncio.CancelledError:
             ray.cancel(reference, force=True)

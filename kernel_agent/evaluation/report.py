@@ -154,7 +154,7 @@ def _how(comparison: Comparison) -> str:
         (
             f"kernel-agent {plan['kernel_agent']}, Python {plan['python']}, {plan['written']}; "
             f"{plan['trials']} trial{'' if plan['trials'] == 1 else 's'} of each task and arm. "
-            "Every run's trace and notebook are in `runs/`, its result is a line of `results.jsonl`."
+            "Traces and notebooks of all runs are in `runs/`, their results in `results.jsonl`."
         ),
         "",
         f"Settings of every run: `{json.dumps(plan['settings'], sort_keys=True)}`",
