@@ -79,15 +79,15 @@ class OnDask:
         Of the cluster that is started when there is no address.
     work
         What a worker does; importable there.
-    cluster
-        A running cluster, for those who started one.
+    timeout_s
+        How long the scheduler may take to answer.
     """
 
     def __init__(
-        self, address: str = "", *, workers: int = 2, work: Work = run_one, cluster: Any = None
+        self, address: str = "", *, workers: int = 2, work: Work = run_one, timeout_s: float = 20.0
     ) -> None:
         self._address, self._workers, self._work = address, workers, work
-        self._given = cluster
+        self._timeout_s = timeout_s
         self._own: Any = None
         self._client: Any = None
         self.places = workers
@@ -97,14 +97,14 @@ class OnDask:
             from distributed import Client, LocalCluster
         except ModuleNotFoundError:
             raise _needs("dask") from None
-        if not self._address and self._given is None:
+        if not self._address:
             self._own = await LocalCluster(
                 n_workers=self._workers, threads_per_worker=1, asynchronous=True,
                 dashboard_address=None,
             )  # fmt: skip
         try:
-            where = self._address or self._given or self._own
-            self._client = await Client(where, asynchronous=True, timeout="20s")
+            where = self._address or self._own
+            self._client = await Client(where, asynchronous=True, timeout=self._timeout_s)
         except (OSError, TimeoutError) as error:
             raise UsageError(f"no Dask scheduler answers at {self._address}: {error}") from None
         threads = await self._client.nthreads()
