@@ -1,4 +1,4 @@
-"""A campaign: resumed, bounded, capped; one writer; nothing lost; a report that says what it may."""
+"""A campaign: resumed, bounded, capped; one writer; nothing lost; a report that says no more."""
 
 import asyncio
 import dataclasses
@@ -70,7 +70,9 @@ async def test_every_arm_does_every_task_and_no_more_at_a_time_than_was_said(tmp
 async def test_what_was_stopped_goes_on_where_it_was(tmp_path):
     """Also when the last line is half written, and a worker's result never reached the lines."""
     work = Scripted()
-    work.say = lambda spec: going.cancel() and asyncio.CancelledError() if len(work.tasks) == 4 else {}
+    work.say = lambda spec: (
+        going.cancel() and asyncio.CancelledError() if len(work.tasks) == 4 else {}
+    )
     going = asyncio.ensure_future(go(tmp_path, plan(), work, at_once=1))
     with pytest.raises(asyncio.CancelledError):
         await going
@@ -83,9 +85,13 @@ async def test_what_was_stopped_goes_on_where_it_was(tmp_path):
     place.mkdir()
     (place / "result.json").write_text(
         RunResult(
-            run_id=kept.run_id, task_id=kept.task.id, arm=kept.arm.name, trial=1,
-            status="answered", success=True,
-        ).model_dump_json()  # fmt: skip
+            run_id=kept.run_id,
+            task_id=kept.task.id,
+            arm=kept.arm.name,
+            trial=1,
+            status="answered",
+            success=True,
+        ).model_dump_json()
     )
     again = Scripted()
     outcome = await go(tmp_path, plan(), again)
@@ -108,9 +114,9 @@ def test_two_evaluations_never_write_to_one_folder(tmp_path):
     """The second is told who holds it; when the first is done the folder is free."""
     import os
 
-    with Store(tmp_path):
-        with pytest.raises(InputError, match=rf"process {os.getpid()}\) is writing to"):
-            Store(tmp_path).__enter__()
+    first = rf"process {os.getpid()}\) is writing to"
+    with Store(tmp_path), pytest.raises(InputError, match=first):
+        Store(tmp_path).__enter__()
     with Store(tmp_path):
         pass
 
@@ -118,9 +124,11 @@ def test_two_evaluations_never_write_to_one_folder(tmp_path):
 async def test_an_arm_that_fails_its_smoke_test_takes_no_part(tmp_path):
     """The others do; it is tried again the next time, and then does what it missed."""
     down = Scripted(
-        lambda s: {"status": "model_error", "success": False, "reason": "refused"}
-        if s.arm.format == "envelope"
-        else {}
+        lambda s: (
+            {"status": "model_error", "success": False, "reason": "refused"}
+            if s.arm.format == "envelope"
+            else {}
+        )
     )
     lines = []
     outcome = await go(tmp_path, plan(), down, tell=lines.append)

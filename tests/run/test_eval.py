@@ -155,7 +155,7 @@ def test_an_evaluation_that_is_killed_goes_on_where_it_was(tmp_path):
             [sys.executable, "-m", "kernel_agent.cli", "eval", *arguments],
             cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        wait_for(lambda: (tmp_path / "waits").exists())
+        wait_for((tmp_path / "waits").exists)
         wait_for(lambda: len(results(tmp_path)) >= 1)
         if how == signal.SIGKILL:  # while one writes, another may not
             assert f"another evaluation (process {process.pid}) is writing to" in complaint(
