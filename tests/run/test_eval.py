@@ -226,3 +226,22 @@ def test_transcripts_are_read_and_where_they_are_run_what_they_show_is_compared(
     assert "it is read, not run" in said
     path.write_text('{"turns": 3}\n')
     assert "turns.jsonl, line 1: no transcript" in complaint(tmp_path, path, "--replay")
+
+
+async def test_replayed_cells_are_compared_with_what_was_recorded(tmp_path):
+    """Here with cells of our own, which need no confinement; the command refuses `none`."""
+    from kernel_agent.config import Config
+    from kernel_agent.evaluation.replay import _run_episode
+
+    turns = []
+    for source, shown in (
+        ("n = 2\nprint(n)", "2"),
+        ("n + 1", "3"),
+        ("1 / 0", "Traceback:\nZeroDivisionError: division by zero"),
+        ("print('now')", "then"),
+    ):
+        turns.append({"role": "assistant", "content": f"<execute>\n{source}\n</execute>"})
+        turns.append({"role": "user", "content": f"Observation:\n{shown}\nYou have 4 steps left."})
+    compared = await _run_episode(turns, "fenced", "none", Config())
+    assert compared[:3] == ["", "", ""]
+    assert compared[3] == "shows 'now'; recorded: 'then'"
