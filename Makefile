@@ -43,6 +43,7 @@ check: $(READY)
 
 bench: $(READY)
 	$(PYTHON) benchmarks/run.py
+	$(PYTHON) benchmarks/formats.py
 
 # The suites' packages ask for versions that the project does not want: they have their own
 # environment. bfcl-eval comes without its dependencies, of which this needs mpmath only.

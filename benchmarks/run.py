@@ -254,6 +254,87 @@ def memory(*, quick: bool) -> Figures:
     return {"peak_mb": spread(peaks, 1), "at_most_mb": 120}
 
 
+# --- long runs -----------------------------------------------------------------------------------
+
+
+async def long_run(*, quick: bool) -> Figures:
+    """Steps with 20,000-character outputs: what is sent, what a prompt cache can keep, the time."""
+    from kernel_agent import Budget, ScriptedModel, Session
+    from kernel_agent.context import BYTES_PER_TOKEN
+    from kernel_agent.records import Condensation
+
+    figures: Figures = {"allowance_tokens": 32_000}
+    for steps in (50, 100) if quick else (100, 200, 400):
+        code = (
+            "rows = [f'{{n}},{{n * {k}}}\\n' for n in range(4000)]\nprint(''.join(rows)[:20_000])"
+        )
+        replies = [f"Part {k}.\n\n```python\n{code.format(k=k)}\n```" for k in range(steps - 1)]
+        model = ScriptedModel([*replies, "```python\nfinal_answer(1)\n```"], keep_requests=True)
+        shortened: list[Condensation] = []
+        with tempfile.TemporaryDirectory() as out:
+            async with Session(
+                model=model, out=out, budget=Budget(max_steps=None, max_seconds=None)
+            ) as session:
+                began, cpu = time.perf_counter(), time.process_time()
+                run = await session.run(
+                    "Print.",
+                    on_event=lambda e, to=shortened: (  # type: ignore[misc]  # a default binds it
+                        to.append(e) if isinstance(e, Condensation) else None
+                    ),
+                )
+                seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        assert len(run.steps) == steps, run.message
+        texts = ["".join(f"{m.role}\0{m.content}\0" for m in asked) for asked in model.requests]
+        figures[f"steps_{steps}"] = {
+            "characters_sent": sum(map(len, texts)),
+            "unchanged_share": round(_unchanged(texts), 3),
+            "max_prompt_tokens": round(max(len(t.encode()) for t in texts) / BYTES_PER_TOKEN),
+            "strides": len(shortened),
+            "seconds": round(seconds, 2),
+            "host_cpu_s": round(cpu, 2),
+        }
+    return figures
+
+
+def _unchanged(texts: list[str]) -> float:
+    """Return how much of each prompt stood at the start of the one before, over all of them."""
+    common = os.path.commonprefix
+    same = sum(len(common(pair)) for pair in pairwise(texts))
+    return same / sum(map(len, texts[1:]))
+
+
+def look(*, quick: bool) -> Figures:
+    """What it costs to find out which variables a cell has changed, in CPU milliseconds a cell."""
+    import pandas as pd
+
+    from kernel_agent.inside.variables import Variables
+
+    frame = pd.DataFrame({f"c{n}": range(1000) for n in range(10)})
+    text = pd.DataFrame({f"s{n}": [f"row {i}" for i in range(50_000)] for n in range(4)})
+    spaces: dict[str, dict[str, Any]] = {
+        "nothing": {},
+        "frame_1000_x_10": {"df": frame},
+        "frame_100,000_x_10_80_MB_in_10": {
+            f"df{n}": pd.concat([frame] * 100, ignore_index=True) for n in range(10)
+        },
+        "text_50,000_x_4": {"df": text},
+        "200_variables": {f"v{n}": [n, str(n)] for n in range(200)},
+        "dict_of_100,000": {"d": {n: str(n) for n in range(100_000)}},
+    }
+    figures: Figures = {"at_most_ms": 5}
+    for name, space in spaces.items():
+        namespace: dict[str, Any] = {}
+        variables = Variables(namespace)
+        namespace |= space
+        costs = []
+        for _ in range(20 if quick else 200):
+            began = time.thread_time()
+            variables.look("df.head()")
+            costs.append((time.thread_time() - began) * 1000)
+        figures[name] = spread(costs)
+    return figures
+
+
 # --- running them --------------------------------------------------------------------------------
 
 BENCHMARKS: dict[str, Callable[..., Any]] = {
@@ -262,6 +343,8 @@ BENCHMARKS: dict[str, Callable[..., Any]] = {
     "round_trip": round_trip,
     "overhead": overhead,
     "memory": memory,
+    "long_run": long_run,
+    "look": look,
     "lost_outputs": lost_outputs,
 }
 
@@ -299,7 +382,7 @@ def main() -> None:
 
 
 def _line(value: Any) -> str:
-    if isinstance(value, dict):
+    if isinstance(value, dict) and "median" in value:
         return "median {median}  (min {min}, max {max}, n {n})".format(**value)
     return str(value)
 

@@ -25,15 +25,19 @@ from kernel_agent.errors import (
     ModelError,
 )
 from kernel_agent.formats.base import Format
+from kernel_agent.formats.calls import written
 from kernel_agent.kernel.observation import observe
 from kernel_agent.records import (
     Acting,
     Action,
     Answer,
+    Calls,
     CellResult,
+    Condensation,
     Event,
     ExitStatus,
     Final,
+    FormatChange,
     Message,
     Notice,
     Observation,
@@ -45,9 +49,12 @@ from kernel_agent.records import (
     Step,
     Usage,
 )
+from kernel_agent.summary import ask_again, check
+from kernel_agent.tools.direct import answer_of, observe_calls
 
 RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
 SAME_FAILURES = 3  # identical failures of an identical action that make a loop
+KEEPS_BREAKING = 3  # unreadable replies, at least half of all, after which another format is tried
 RE_ASK_CHARS = 4000  # of an unreadable reply that are shown back to the model
 PARTIAL_CHARS = 2000
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
@@ -62,6 +69,7 @@ LIMITS = {
 Complete = Callable[[list[Message]], Awaitable[Reply]]
 Execute = Callable[[Action, int], Awaitable[CellResult]]
 RecordIt = Callable[[Record], None]
+Lower = Callable[[Format], tuple[Format, str] | None]
 
 
 class LoopDetected(Exception):
@@ -92,7 +100,15 @@ class Agent:
     on_event
         Told what happens, as it happens.
     observation_chars
-        Characters of an observation that the model is shown.
+        Characters of an observation that the model is shown at most; fewer where its window is
+        small.
+    summarise
+        Asks the model for plain text, for a summary; None for a model that cannot write one.
+    names
+        What cells can use without defining it, beside the variables: the host tools.
+    lower
+        Gives the format that asks for less than another, with its system prompt, or None when
+        there is none or the user chose the format.
     """
 
     def __init__(
@@ -106,17 +122,24 @@ class Agent:
         meter: Meter,
         on_event: Callable[[Event], None],
         observation_chars: int = 8000,
+        summarise: Complete | None = None,
+        names: frozenset[str] = frozenset(),
+        lower: Lower = lambda _: None,
     ) -> None:
         self._complete = complete
         self._execute = execute
         self._record_in_trace = record
-        self._format = format
+        self.format = format
+        self._lower = lower
+        self._replies = self._unreadable = 0  # since the format was chosen
         self._context = context
         self._meter = meter
         self._on_event = on_event
         self._observation_chars = observation_chars
+        self._summarise = summarise
+        self._names = names
         self._failures: Counter[tuple[str, str]] = Counter()
-        self._thinking: asyncio.Task[Reply] | None = None
+        self._thinking: asyncio.Future[Reply] | None = None
         self._stopped = False
         self.steps: list[Step] = []
 
@@ -171,7 +194,7 @@ class Agent:
     async def _step(self, run_id: str, number: int) -> Answer | None:
         """Take one turn: decide, act, observe, record. Return the answer if it was given."""
         began = time.monotonic()
-        action, reply, retries, usage = await self._decide()
+        action, reply, retries, usage = await self._decide(run_id)
         thought = time.monotonic()
         self._check_stopped()
         step = Step(
@@ -193,26 +216,114 @@ class Agent:
         self._record(step)
         return self._judge(step)
 
-    async def _decide(self) -> tuple[Action | None, Reply, tuple[Retry, ...], Usage]:
+    async def _decide(self, run_id: str) -> tuple[Action | None, Reply, tuple[Retry, ...], Usage]:
         """Ask for the next action; ask again for its form when it cannot be read."""
         retries: tuple[Retry, ...] = ()
+        told: tuple[Retry, ...] = ()  # those of the retries that are about this format
         usage = Usage()
         while True:
-            reply = await self._ask([*self._context.messages(), *_re_ask(retries)])
+            reply = await self._ask_within_limits(run_id, _re_ask(told))
             usage += reply.usage
+            self._replies += 1
             try:
-                return self._format.parse(reply), reply, retries, usage
+                return self.format.parse(reply), reply, retries, usage
             except FormatError as error:
-                retries += (Retry(content=_raw(reply), feedback=error.feedback),)
-                if len(retries) > RE_ASKS:
+                retry = Retry(content=_raw(reply), feedback=error.feedback)
+                retries, told = (*retries, retry), (*told, retry)
+                if self._keeps_breaking(error) and self._move_down(run_id):
+                    told = ()
+                if len(told) > RE_ASKS:
                     return None, reply, retries, usage
                 self._on_event(Notice(text=f"The reply could not be read ({error}); asking again."))
                 self._meter.check()
 
-    async def _ask(self, messages: list[Message]) -> Reply:
+    def _keeps_breaking(self, error: FormatError) -> bool:
+        """Count an unreadable reply, unless its length is to blame and not its format."""
+        self._unreadable += error.kind != "truncated"
+        return self._unreadable >= KEEPS_BREAKING and 2 * self._unreadable >= self._replies
+
+    def _move_down(self, run_id: str) -> bool:
+        """Go on in the format that asks for less, if there is one."""
+        lower = self._lower(self.format)
+        if lower is None:
+            return False
+        reason = f"{self._unreadable} of {self._replies} replies in {self.format.name} unreadable"
+        self.format, system_prompt = lower
+        self._replies = self._unreadable = 0
+        self._record(
+            FormatChange(
+                run_id=run_id,
+                format=self.format.name,
+                reason=reason,
+                system_prompt=system_prompt,
+                time=now(),
+            )
+        )
+        return True
+
+    async def _ask_within_limits(self, run_id: str, beside: list[Message]) -> Reply:
+        """Ask for a reply; shorten the conversation before, and when the model accepts less."""
+        await self._make_room(run_id, "it had outgrown its allowance")
+        while True:
+            try:
+                reply = await self._ask([*self._context.messages(), *beside], self._complete)
+            except ContextLengthError as error:
+                self._context.refused(
+                    limit_tokens=error.limit_tokens, used_tokens=error.used_tokens
+                )
+                if not await self._make_room(run_id, "it was too long for the model"):
+                    raise
+                continue
+            if not beside:
+                self._context.calibrate(reply.usage)
+            return reply
+
+    async def _make_room(self, run_id: str, reason: str) -> bool:
+        """Shorten the conversation until it fits; say whether it became shorter."""
+        shorter = False
+        while (planned := self._context.relief(reason)) is not None:
+            if planned.kind == "summarised" and self._summarise is not None:
+                planned = await self._summary(planned, self._summarise)
+            self._record(dataclasses.replace(planned, run_id=run_id, time=now()))
+            shorter = True
+        return shorter
+
+    async def _summary(self, planned: Condensation, ask: Complete) -> Condensation:
+        """Let the model write the summary; by rules it stays when it cannot.
+
+        What names a variable that does not exist is asked for again once, and then dropped.
+        """
+        messages = self._context.summary_request(planned.last)
+        told = messages[-1].content
+        usage = Usage()
+        for is_last in (False, True):
+            self._meter.check()
+            try:
+                reply = await self._ask(messages, ask)
+            except ModelError as error:
+                self._on_event(Notice(text=f"The model wrote no summary ({error})."))
+                return dataclasses.replace(planned, usage=usage)
+            usage += reply.usage
+            checked = check(
+                reply.content,
+                names=self._context.variables.names | self._names,
+                told=told,
+                max_chars=self._context.summary_chars,
+            )
+            if is_last or not checked.unknown:
+                break
+            said = Message(role="assistant", content=reply.content[:RE_ASK_CHARS])
+            messages = [*messages, said, ask_again(checked.unknown)]
+        if not checked.text:
+            return dataclasses.replace(planned, usage=usage, dropped=checked.dropped)
+        return dataclasses.replace(
+            planned, text=checked.text, by="model", dropped=checked.dropped, usage=usage
+        )
+
+    async def _ask(self, messages: list[Message], ask: Complete) -> Reply:
         """Call the model within the time that is left, and charge what it used."""
         self._check_stopped()
-        self._thinking = asyncio.create_task(self._complete_shrinking(messages))
+        self._thinking = asyncio.ensure_future(ask(messages))
         try:
             async with asyncio.timeout(self._meter.seconds_left):
                 reply = await self._thinking
@@ -226,32 +337,28 @@ class Agent:
         self._meter.charge(reply.usage)
         return reply
 
-    async def _complete_shrinking(self, messages: list[Message]) -> Reply:
-        """Call the model; when the conversation is too long for it, shorten and try again."""
-        try:
-            return await self._complete(messages)
-        except ContextLengthError:
-            asked_beside = messages[len(self._context.messages()) :]
-            if not self._context.shrink():
-                raise
-            self._on_event(Notice(text="The conversation was too long for the model: shortened."))
-            return await self._complete_shrinking([*self._context.messages(), *asked_beside])
-
     async def _act(self, step: Step, action: Action) -> Step:
         """Carry out the action and look at what came of it."""
         self._on_event(Acting(number=step.number, action=action))
         began = time.monotonic()
         if isinstance(action, Final):
-            text = str(action.answer)
-            result = CellResult(status="ok", answer=Answer(text=text, value=action.answer))
+            result = CellResult(status="ok", answer=answer_of(action.answer))
         else:
             result = await self._execute(action, step.number)
         return dataclasses.replace(
             step,
             result=result,
             cell_seconds=time.monotonic() - began,
-            observation=observe(result, step=step.number, max_chars=self._observation_chars),
+            observation=self._observe(action, result, step.number),
         )
+
+    def _observe(self, action: Action, result: CellResult, number: int) -> Observation:
+        if isinstance(action, Final):
+            return Observation(text="The answer was given.")
+        max_chars = min(self._observation_chars, self._context.observation_chars)
+        if isinstance(action, Calls):
+            return observe_calls(action, result, max_chars=max_chars)
+        return observe(result, step=number, max_chars=max_chars)
 
     def _judge(self, step: Step) -> Answer | None:
         """Return the answer, nothing to go on, or raise what ends the run."""
@@ -267,7 +374,7 @@ class Agent:
 
     def _count_failure(self, step: Step) -> None:
         error = step.result.error if step.result else None
-        source = step.code or (step.retries[-1].content if step.retries else "")
+        source = _what_was_done(step)
         signature = f"{error.ename}: {error.evalue}" if error else step.observation.text
         key = (source, ADDRESS.sub("0x…", signature))
         self._failures[key] += 1
@@ -346,6 +453,12 @@ def achieved(steps: list[Step]) -> str:
 def now() -> str:
     """Return the time as ISO 8601 in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _what_was_done(step: Step) -> str:
+    if isinstance(step.action, Calls):
+        return "\n".join(written(call) for call in step.action.calls)
+    return step.code or (step.retries[-1].content if step.retries else "")
 
 
 def _limit_text(error: BudgetExceeded) -> str:

@@ -88,7 +88,8 @@ def run(
     format: Annotated[  # noqa: A002 - the option's name is a contract
         str | None,
         typer.Option(
-            metavar="FORMAT", help="How the model writes its actions: auto, fenced or envelope."
+            metavar="FORMAT",
+            help="How the model writes its actions: auto, fenced, envelope, tool or json.",
         ),
     ] = None,
     sandbox: Annotated[

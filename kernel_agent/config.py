@@ -47,7 +47,7 @@ class Config:
         US dollars per million tokens, by model name: ``prompt``, ``completion`` and optionally
         ``cached``. Without them cost is unknown, never guessed.
     format
-        ``auto``, ``fenced`` or ``envelope``.
+        ``auto``, ``fenced``, ``envelope``, ``tool`` or ``json``.
     sandbox
         ``auto`` or a level.
     max_steps, max_seconds, max_tokens, max_cost

@@ -65,7 +65,27 @@ class ModelError(KernelAgentError):
 
 
 class ContextLengthError(ModelError):
-    """The endpoint says that the conversation is longer than the model accepts."""
+    """The endpoint says that the conversation is longer than the model accepts.
+
+    Parameters
+    ----------
+    limit_tokens
+        How much it accepts, prompt and reply together; None when it did not say.
+    used_tokens
+        How long the conversation was by its count; None when it did not say.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status_code: int | None = None,
+        limit_tokens: int | None = None,
+        used_tokens: int | None = None,
+    ) -> None:
+        super().__init__(message, status_code=status_code)
+        self.limit_tokens = limit_tokens
+        self.used_tokens = used_tokens
 
 
 class FormatError(KernelAgentError):

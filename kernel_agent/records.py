@@ -18,6 +18,9 @@ from typing import Any, Literal, TypeAlias
 Json: TypeAlias = Any
 """A value made of the JSON types only: dict, list, str, int, float, bool, None."""
 
+ToolSchema: TypeAlias = Mapping[str, Any]
+"""A host tool as endpoints are told of it: ``name``, ``description``, ``parameters`` (a schema)."""
+
 OutputDict: TypeAlias = dict[str, Any]
 """One Jupyter output as nbformat 4 stores it (``output_type`` and its fields)."""
 
@@ -130,6 +133,7 @@ class RequestOptions:
     response_format: Mapping[str, Any] | None = None
     tools: tuple[Mapping[str, Any], ...] = ()
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
     stop: tuple[str, ...] = ()
 
 
@@ -155,13 +159,21 @@ class Code:
     thought: str = ""
 
 
+FINAL_ANSWER = "final_answer"
+"""The function that ends a run: in the kernel, and as a tool where calls are the actions."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a host tool, with arguments already parsed to JSON types."""
+    """One call of a host tool, with arguments already parsed to JSON types.
+
+    ``error`` says why the arguments could not be read; such a call is answered, not made.
+    """
 
     name: str
     arguments: Mapping[str, Json]
     id: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,12 +236,37 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Variable:
+    """A variable in the kernel: its name, its type's name, its shape or size where it has one."""
+
+    name: str
+    type: str
+    shape: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """Which variables are different after a cell, as the kernel measured it.
+
+    ``more`` counts changes beyond those that are listed. ``fresh`` means that a new kernel began:
+    nothing of what was known before is there any more.
+    """
+
+    added: tuple[Variable, ...] = ()
+    changed: tuple[Variable, ...] = ()
+    removed: tuple[str, ...] = ()
+    more: int = 0
+    fresh: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class CellResult:
     """What one cell did.
 
     ``status`` is ``ok``, ``error`` (it raised), ``timeout`` (it was interrupted for taking too
     long), ``interrupted`` (somebody asked) or ``dead`` (the kernel ended). ``seconds`` excludes
     time spent waiting for a person. ``outputs`` are nbformat dicts in the order of arrival.
+    ``changes`` is None when the kernel did not say which variables the cell had changed.
     """
 
     status: CellStatus
@@ -238,6 +275,7 @@ class CellResult:
     seconds: float = 0.0
     answer: Answer | None = None
     calls: tuple[HostCall, ...] = ()
+    changes: Changes | None = None
 
     @property
     def ok(self) -> bool:
@@ -247,11 +285,18 @@ class CellResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What the model is shown of a cell: text, pictures, and whether something was left out."""
+    """What the model is shown of a cell: text, pictures, and whether something was left out.
+
+    ``held`` says in one line what it held, kind by kind; it is what stays when the observation is
+    masked.
+    ``parts`` holds the answer to each of an action's calls; together they begin the text.
+    """
 
     text: str
     images: tuple[Image, ...] = ()
     shortened: bool = False
+    held: str = ""
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +324,11 @@ class DataFile:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStart:
-    """The first record of a run."""
+    """The first record of a run.
+
+    ``format_reason`` says why ``auto`` chose the format; ``changes`` are those of variables since
+    the session's last run: a person's doing.
+    """
 
     run_id: str
     task: str
@@ -294,6 +343,8 @@ class RunStart:
     versions: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Json] = field(default_factory=dict)
     parent_id: str | None = None
+    format_reason: str = ""
+    changes: Changes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,7 +399,47 @@ class RunStop:
     time: str = ""
 
 
-Record: TypeAlias = RunStart | Step | RunStop
+@dataclass(frozen=True, kw_only=True)
+class FormatChange:
+    """The model kept breaking its format, and goes on in one that asks for less."""
+
+    run_id: str
+    format: str
+    reason: str
+    system_prompt: str = ""
+    time: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condensation:
+    """The conversation was shortened; the records of what was said stay as they are.
+
+    ``kind`` is ``masked`` (the observations up to step ``last`` became one line each),
+    ``summarised`` (what was before step ``last`` is over became ``text``) or ``shortened`` (the
+    observations that are left were cut to ``max_chars``; otherwise these are the characters that
+    the note on the variables may have). Applied to the records before it, it gives the
+    conversation that was sent, so a run can be taken up again with the same prefix.
+
+    ``by`` says who wrote ``text``: ``model`` or ``rules``; ``dropped`` are the model's sentences
+    that named a variable which does not exist. Token counts are estimates.
+    """
+
+    run_id: str
+    kind: Literal["masked", "summarised", "shortened"]
+    first: int
+    last: int
+    text: str = ""
+    by: str = ""
+    dropped: tuple[str, ...] = ()
+    max_chars: int = 0
+    reason: str = ""
+    tokens_before: int = 0
+    tokens_after: int = 0
+    usage: Usage = field(default_factory=Usage)
+    time: str = ""
+
+
+Record: TypeAlias = RunStart | Step | RunStop | FormatChange | Condensation
 
 
 # --- what a live view is told while a step is being made -----------------------------------
@@ -385,7 +476,9 @@ class Notice:
     text: str
 
 
-Event: TypeAlias = RunStart | ReplyText | Acting | Output | Notice | Step | RunStop
+Event: TypeAlias = (
+    RunStart | ReplyText | Acting | Output | Notice | Step | RunStop | FormatChange | Condensation
+)
 
 
 # --- to JSON and back ----------------------------------------------------------------------
@@ -394,7 +487,8 @@ _TYPES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Usage, Image, Code, Call, Calls, Final, CellError, HostCall, Answer, CellResult,
-        Observation, Retry, DataFile, RunStart, Step, RunStop,
+        Observation, Retry, DataFile, RunStart, Step, RunStop, FormatChange, Variable, Changes,
+        Condensation,
     )
 }  # fmt: skip
 

@@ -29,27 +29,36 @@ from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
 from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
+from kernel_agent.formats import AUTO, get_format, ladder
 from kernel_agent.records import (
     Action,
+    Calls,
     CellResult,
+    Changes,
     Code,
     DataFile,
     Event,
     ExitStatus,
+    FormatChange,
     Json,
     Message,
     Notice,
     Output,
     OutputDict,
+    Record,
     Reply,
+    ReplyText,
+    RequestOptions,
     RunStart,
     RunStop,
     Step,
     Usage,
 )
 from kernel_agent.tools.broker import Broker
+from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
+from kernel_agent.variables import merge
 from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
 
 if TYPE_CHECKING:
@@ -68,6 +77,8 @@ NOT_SANDBOXED = (
     "NOT SANDBOXED: code written by the model runs with your rights on this machine "
     "(files, network, processes)."
 )
+
+NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
 T = TypeVar("T")
 
@@ -112,7 +123,7 @@ class Session:
     base_url
         The OpenAI-compatible endpoint.
     format
-        ``auto``, ``fenced`` or ``envelope``.
+        ``auto``, ``fenced``, ``envelope``, ``tool`` or ``json``; see ``docs/formats.md``.
     sandbox
         ``auto`` or a level. Today there is ``none`` only.
     tools
@@ -172,7 +183,11 @@ class Session:
         self._broker = Broker(self.tools)
         self._agent: Agent | None = None
         self._meter: Meter | None = None
+        self._format_reason = ""
+        self._unpaid = Usage()  # of measuring the format; the first run pays
+        self._stop_calls = asyncio.Event()
         self._steps = 0
+        self._changes: Changes | None = None  # of variables, since the last run
         self._made_folder = False
         self._busy = False  # with a run
         self._stopping = False
@@ -236,7 +251,6 @@ class Session:
             raise
 
     async def _start(self) -> None:
-        from kernel_agent.formats import get_format
         from kernel_agent.models.choose import choose_model
 
         self._format = get_format(self.config.format)
@@ -244,13 +258,36 @@ class Session:
             self._model = await choose_model(self.config, self._format, self._tell)
         await asyncio.to_thread(self._make_folder)
         self._trace = TraceWriter(self.trace_path)
-        stubs = "\n\n".join(tool.stub for tool in self.tools)
+        preparing = asyncio.ensure_future(self._prepare(self._model))
+        try:
+            await self._start_kernel()
+            await preparing
+        finally:
+            preparing.cancel()  # when the kernel did not start, nothing is asked any more
         self._context = Context(
-            self._format.system_prompt(tools=stubs),
+            self._system_prompt(self._format),
             self._format,
             max_tokens=self.config.context_tokens,
         )
-        await asyncio.gather(self._start_kernel(), _prepare(self._model))
+        if not self._format.writes_code and not self.tools:
+            self._tell(Notice(text=NO_TOOLS.format(self._format.name)))
+
+    async def _prepare(self, model: Model) -> None:
+        """Do what a model needs before its first call, while the kernel starts."""
+        prepare = getattr(model, "prepare", None)
+        if prepare is not None:
+            await prepare()
+        if self.config.format == AUTO:
+            from kernel_agent.models.probe import choose_format, memory_file
+
+            choice = await choose_format(
+                model, max_tokens=self.budget.max_tokens, tell=self._tell, memory=memory_file()
+            )
+            self._format = get_format(choice.format)
+            self._format_reason, self._unpaid = choice.reason, choice.usage
+
+    def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
+        return format.system_prompt(tools="\n\n".join(tool.stub for tool in self.tools))
 
     def _make_folder(self) -> None:
         from kernel_agent.inputs import place
@@ -340,10 +377,12 @@ class Session:
         if self._stopping:
             agent.stop()
         start = self._run_start(task, budget or self.budget)
+        self._changes = None
         try:
             stop = await agent.run(start, first_step=self._steps + 1)
         finally:
             self._agent = None
+            self._format = agent.format
             self._steps += len(agent.steps)
             notebook = self._export(tell)
         return self._result(start, stop, agent, notebook, before)
@@ -360,9 +399,12 @@ class Session:
         """
         await self._revive(self._on_event)
         self._steps += 1
-        return await self._run_cell(
+        result = await self._run_cell(
             code, self._steps, timeout_s=timeout_s or self.config.cell_seconds, on_output=None
         )
+        if not self._busy:  # in a run, the next step's report has it
+            self._changes = merge(self._changes, result.changes)
+        return result
 
     def stop(self) -> None:
         """End the current run as interrupted, at once. Safe from any thread or signal handler."""
@@ -374,6 +416,7 @@ class Session:
         if self._agent is None:
             return
         self._agent.stop()
+        self._stop_calls.set()
         if self._kernel is not None:
             self._interrupting = asyncio.ensure_future(self._kernel.interrupt())
 
@@ -382,6 +425,7 @@ class Session:
         if self._kernel is None or not self._kernel.alive:
             tell(Notice(text="The kernel was lost: a new one was started, all variables are gone."))
             await self._start_kernel()
+            self._changes = Changes(fresh=True)
 
     def _make_agent(self, budget: Budget, tell: Callable[[Event], None]) -> Agent:
         model, fmt, context, trace = self._model, self._format, self._context, self._trace
@@ -390,32 +434,70 @@ class Session:
         assert context is not None
         assert trace is not None
         meter = Meter(budget)
-        options = fmt.options()
+        meter.charge(self._unpaid)
+        self._unpaid = Usage()
+        self._stop_calls = asyncio.Event()
+        schemas = tuple(tool.schema for tool in self.tools) if not fmt.writes_code else ()
 
         async def complete(messages: list[Message]) -> Reply:
-            return await model.complete(messages, options, tell)
+            return await model.complete(messages, agent.format.options(tools=schemas), tell)
+
+        async def summarise(messages: list[Message]) -> Reply:
+            return await model.complete(messages, RequestOptions(), tell_notices)
+
+        def tell_notices(event: Event) -> None:
+            if not isinstance(event, ReplyText):  # a summary is no part of the run's story
+                tell(event)
 
         async def execute(action: Action, number: int) -> CellResult:
+            timeout_s = min(self.config.cell_seconds, meter.seconds_left or float("inf"))
+            if isinstance(action, Calls):
+                return await carry_out(
+                    action,
+                    self._broker,
+                    timeout_s=timeout_s,
+                    stopping=self._stop_calls,
+                    waited=lambda: meter.waited,
+                )
             if not isinstance(action, Code):
-                raise UsageError(f"the format {fmt.name} asked for something that is not a cell")
+                raise UsageError(f"the format {fmt.name} asked for something that cannot be done")
             return await self._run_cell(
                 action.source,
                 number,
-                timeout_s=min(self.config.cell_seconds, meter.seconds_left or float("inf")),
+                timeout_s=timeout_s,
                 on_output=lambda output: tell(Output(number=number, output=output)),
                 waited=lambda: meter.waited,
             )
 
-        return Agent(
+        def record(made: Record) -> None:
+            trace.append(made)
+            if isinstance(made, FormatChange):
+                from kernel_agent.models.probe import memory_file, remember_change
+
+                remember_change(memory_file(), made, model=model)
+
+        agent = Agent(
             complete=complete,
             execute=execute,
-            record=trace.append,
+            record=record,
             format=fmt,
             context=context,
             meter=meter,
             on_event=tell,
             observation_chars=self.config.observation_chars,
+            lower=self._lower,
+            summarise=summarise if getattr(model, "writes_prose", False) else None,
+            names=frozenset(tool.name for tool in self.tools),
         )
+        return agent
+
+    def _lower(self, format: Format) -> tuple[Format, str] | None:  # noqa: A002 - the project's word
+        """Return the next rung of the ladder, unless the user chose the format."""
+        below = ladder.lower(format.name) if self.config.format == AUTO else None
+        if below is None:
+            return None
+        found = get_format(below)
+        return found, self._system_prompt(found)
 
     async def _run_cell(
         self,
@@ -449,11 +531,11 @@ class Session:
             budget=dataclasses.asdict(budget),
             data=self._files,
             tools=tuple(tool.name for tool in self.tools),
-            system_prompt=self._format.system_prompt(
-                tools="\n\n".join(tool.stub for tool in self.tools)
-            ),
+            system_prompt=self._system_prompt(self._format),
+            format_reason=self._format_reason,
             versions=_versions(),
             config=self.config.public,
+            changes=self._changes,
         )
 
     def _export(self, tell: Callable[[Event], None]) -> Path | None:
@@ -550,13 +632,6 @@ class Session:
 
 
 # --- from settings to parts ----------------------------------------------------------------------
-
-
-async def _prepare(model: Model) -> None:
-    """Let a model that has something to do before its first call do it while the kernel starts."""
-    prepare = getattr(model, "prepare", None)
-    if prepare is not None:
-        await prepare()
 
 
 def _budget(config: Config) -> Budget:

@@ -66,6 +66,23 @@ def one_line(text: str, max_chars: int = 200) -> str:
     return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
 
 
+def size_text(count: int) -> str:
+    """Return a number of bytes for a person.
+
+    Examples
+    --------
+    >>> size_text(15_240)
+    '15.2 kB'
+    """
+    size = float(count)
+    for unit in ("B", "kB", "MB"):
+        # Not 1000: 999,999 bytes are 1 MB, not "1e+03 kB".
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"
+
+
 def shorten(text: str, max_chars: int, *, where: str = "") -> str:
     """Keep the head and the tail of a text, cut at line ends where possible.
 

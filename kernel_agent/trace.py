@@ -1,9 +1,10 @@
 """The trace: an append-only file of records, the one source from which everything else is made.
 
 One JSON object a line (JSONL, UTF-8). Each line is a record of :mod:`kernel_agent.records`
-(``RunStart``, ``Step`` or ``RunStop``, named by ``"$"``) with ``"v"``, the schema version. A line
-is flushed before the run goes on, so a killed process loses at most the step in flight, and a
-half-written last line is told apart from damage. The format is described in ``docs/trace.md``.
+(``RunStart``, ``Step``, ``FormatChange``, ``Condensation`` or ``RunStop``, named by ``"$"``) with
+``"v"``, the schema version. A line is flushed before the run goes on, so a killed process loses at
+most the step in flight, and a half-written last line is told apart from damage. It is described in
+``docs/trace.md``.
 """
 
 from __future__ import annotations
@@ -15,9 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import TraceError
-from kernel_agent.records import Record, RunStart, RunStop, Step, from_json, to_json
+from kernel_agent.records import (
+    Condensation,
+    FormatChange,
+    Record,
+    RunStop,
+    from_json,
+    to_json,
+)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""The newest version that is read. A line says which one it needs: 2 for a ``Condensation`` and a
+``FormatChange``, else 1, so that an older program still reads every run that has neither."""
+
 FILE_NAME = "trace.jsonl"
 
 
@@ -45,7 +56,8 @@ class TraceWriter:
         TraceError
             The disk is full or gone. What was written before is kept.
         """
-        line = json.dumps({"v": SCHEMA_VERSION, **to_json(record)}, ensure_ascii=False)
+        version = 2 if isinstance(record, Condensation | FormatChange) else 1
+        line = json.dumps({"v": version, **to_json(record)}, ensure_ascii=False)
         data = line.encode("utf-8", "backslashreplace") + b"\n"
         try:
             self._file.write(data)
@@ -113,7 +125,7 @@ def _record_of(line: bytes) -> Record:
     if data.get("v", 0) > SCHEMA_VERSION:
         raise ValueError(f"schema version {data['v']} is newer than this program")
     record = from_json(data)
-    if not isinstance(record, RunStart | Step | RunStop):
+    if not isinstance(record, Record):
         raise ValueError(f"{data['$']} is not a record of its own")  # noqa: TRY004 - damage, not a type
     return record
 

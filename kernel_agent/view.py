@@ -25,8 +25,10 @@ from kernel_agent.records import (
     Action,
     Calls,
     Code,
+    Condensation,
     Event,
     ExitStatus,
+    FormatChange,
     Notice,
     OutputDict,
     RunStart,
@@ -34,7 +36,7 @@ from kernel_agent.records import (
     Step,
     Usage,
 )
-from kernel_agent.text import one_line, plain
+from kernel_agent.text import one_line, plain, size_text
 
 if TYPE_CHECKING:
     from kernel_agent.session import Run, Session
@@ -168,7 +170,7 @@ class Story:
         if isinstance(event, RunStop):
             self._acting = None
             return _stop_blocks(event)
-        return _some("notice", event.text) if isinstance(event, Notice) else ()
+        return _some("notice", _notice(event))
 
     def _news(self, header: tuple[Block, ...]) -> tuple[Block, ...]:
         news = tuple(b for b in header if b.kind == "task" or b not in self._told)
@@ -182,7 +184,7 @@ def _some(kind: Kind, text: str) -> tuple[Block, ...]:
 
 
 def _start_blocks(start: RunStart) -> tuple[Block, ...]:
-    data = ", ".join(f"{f.path} ({f.kind}, {amount(f.bytes)})" for f in start.data)
+    data = ", ".join(f"{f.path} ({f.kind}, {size_text(f.bytes)})" for f in start.data)
     return (
         *_some("task", start.task),
         *_some("fact", f"Model: {one_line(start.model)}"),
@@ -202,6 +204,32 @@ def _action_blocks(number: int, action: Action | None) -> tuple[Block, ...]:
         calls = (f"{c.name}({_arguments(c.arguments)})" for c in action.calls)
         return (*shown, *_some("code", "\n".join(calls)))
     return shown
+
+
+def _notice(event: Event) -> str:
+    match event:
+        case Notice(text=text):
+            return text
+        case Condensation():
+            return _condensed(event)
+        case FormatChange():
+            return f"Going on in the format {event.format}: {event.reason}."
+    return ""
+
+
+def _condensed(event: Condensation) -> str:
+    steps = f"step {event.last}" if event.first == event.last else (
+        f"steps {event.first} to {event.last}"
+    )  # fmt: skip
+    what = {
+        "masked": f"what {steps} showed became one line each",
+        "summarised": f"{steps} became a summary",
+        "shortened": f"what {steps} showed was cut to {event.max_chars:,} characters each",
+    }[event.kind]
+    return (
+        f"The conversation was shortened: {what} (about {event.tokens_before:,} to "
+        f"{event.tokens_after:,} tokens; {event.reason}). The whole is in the trace."
+    )
 
 
 def _arguments(arguments: Mapping[str, Any]) -> str:
@@ -275,22 +303,6 @@ def paths(run: Run) -> tuple[Block, ...]:
         *_some("end", f"Trace:    {run.trace}"),
         *(_some("end", f"Files:    {one_line(made, 1000)} (in {folder})") if made else ()),
     )
-
-
-def amount(count: int) -> str:
-    """Return a number of bytes for a person.
-
-    Examples
-    --------
-    >>> amount(13_400)
-    '13.4 kB'
-    """
-    size = float(count)
-    for unit in ("bytes", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} GB"
 
 
 # --- plain lines -------------------------------------------------------------------------------

@@ -5,39 +5,63 @@ Importing this package imports no parser: a format is loaded when it is asked fo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+
 from kernel_agent.errors import UsageError
 from kernel_agent.formats.base import Format
 from kernel_agent.records import Action, Reply
 
-FORMATS = ("auto", "fenced", "envelope")
-"""The names that :func:`get_format` accepts; ``auto`` is ``fenced`` until models are measured."""
+_FORMATS: dict[str, str | Callable[[], Format]] = {
+    "fenced": "fenced:Fenced",
+    "envelope": "envelope:Envelope",
+    "tool": "tool:NativeTool",
+    "json": "parallel:ParallelCalls",
+}
+AUTO = "auto"
+"""The name that leaves the choice to :mod:`kernel_agent.formats.ladder`."""
 
-_PLANNED = ("tool", "json")
+DEFAULT = "fenced"
+"""What ``auto`` is for a model that nobody measured: every model can write it."""
 
 
-def get_format(name: str = "auto") -> Format:
+def register(name: str, make: Callable[[], Format]) -> None:
+    """Add a format, or replace one. Everything else finds it by its name.
+
+    Parameters
+    ----------
+    name
+        What ``--format`` and ``Session(format=…)`` call it; the format's own ``name``.
+    make
+        Called without arguments each time the format is asked for.
+    """
+    _FORMATS[name] = make
+
+
+def format_names() -> tuple[str, ...]:
+    """Return the names that :func:`get_format` accepts."""
+    return (AUTO, *_FORMATS)
+
+
+def get_format(name: str = AUTO) -> Format:
     """Return a format by name.
 
     Raises
     ------
     UsageError
-        There is no such format, or not yet. The caller's fault.
+        There is no such format. The caller's fault.
     """
-    if name in ("auto", "fenced"):
-        from kernel_agent.formats.fenced import Fenced
-
-        return Fenced()
-    if name == "envelope":
-        from kernel_agent.formats.envelope import Envelope
-
-        return Envelope()
-    known = ", ".join(FORMATS)
-    if name in _PLANNED:
-        raise UsageError(f"the format {name!r} is not built yet; choose one of: {known}")
-    raise UsageError(f"unknown format {name!r}; choose one of: {known}")
+    made = _FORMATS.get(DEFAULT if name == AUTO else name)
+    if made is None:
+        known = ", ".join(format_names())
+        raise UsageError(f"unknown format {name!r}; choose one of: {known}")
+    if isinstance(made, str):
+        module, _, kind = made.partition(":")
+        made = getattr(import_module(f"kernel_agent.formats.{module}"), kind)
+    return made()
 
 
-def parse(reply: str | Reply, format: str = "fenced") -> Action:  # noqa: A002  a public contract
+def parse(reply: str | Reply, format: str = DEFAULT) -> Action:  # noqa: A002  a public contract
     r"""Read a model's reply as one action.
 
     Parameters
@@ -45,12 +69,12 @@ def parse(reply: str | Reply, format: str = "fenced") -> Action:  # noqa: A002  
     reply
         A reply, or only its text when nothing is known about how it ended.
     format
-        One of :data:`FORMATS`.
+        One of :func:`format_names`.
 
     Returns
     -------
     Action
-        What the model asked for, with code that compiles. Nothing is run.
+        What the model asked for; code compiles. Nothing is run.
 
     Raises
     ------

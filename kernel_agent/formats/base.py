@@ -3,20 +3,24 @@
 A format is the way in which a model writes down what it wants done, and nothing else: it knows
 no kernel, no endpoint and no clock. The loop asks it for the system prompt and the request
 options, hands it each reply, and asks it how an earlier step stands in the history. One module a
-format, its prompt beside it in ``prompts/``.
+format, its prompt beside it in ``prompts/``, and a line in the table of
+:mod:`kernel_agent.formats` or a call of its ``register``: nothing else knows formats by name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from kernel_agent.records import Action, Message, Reply, RequestOptions, Step
+from kernel_agent.records import Action, Message, Reply, RequestOptions, Step, ToolSchema
 
 
 class Format(Protocol):
     """The seam between the loop and the way a model writes its actions."""
 
     name: str
+    writes_code: bool
+    """Whether its actions are cells; otherwise they are calls of host tools."""
 
     def system_prompt(self, *, tools: str = "") -> str:
         """Return the fixed first message. ``tools`` is the text of the tool stubs, or empty.
@@ -26,8 +30,14 @@ class Format(Protocol):
         """
         ...
 
-    def options(self) -> RequestOptions:
-        """Return what every request needs from the endpoint; called once a run."""
+    def options(self, *, tools: Sequence[ToolSchema] = ()) -> RequestOptions:
+        """Return what every request needs from the endpoint; called for each.
+
+        Parameters
+        ----------
+        tools
+            The host tools. Formats that write code leave them out: their cells call the stubs.
+        """
         ...
 
     def parse(self, reply: Reply) -> Action:
@@ -50,6 +60,7 @@ class Format(Protocol):
     def compose(self, *, thought: str, code: str) -> str:
         """Return the text of a reply that this format reads back as ``Code``.
 
-        Called by models that write actions themselves (the offline analyst) and by tests.
+        Called by models that write actions themselves (the offline analyst) and by tests. Formats
+        whose actions are not code have no such text and raise :class:`UsageError`.
         """
         ...

@@ -181,6 +181,8 @@ class _Scanner:
     def turn(self, i: int) -> int:
         if not self.blocks:
             return i + 1
+        if (closer := self.index.headless_end(i)) is not None:
+            return closer  # it was invented while thinking, and the reply is still to come
         self.end = self.marks[i].start
         return len(self.marks)
 
@@ -371,6 +373,12 @@ class _Index:
         for at in range(start, stop):
             yield places[at]
 
+    def headless_end(self, i: int) -> int | None:
+        """Return the mark that ends reasoning in which mark i stands, when none begins after it."""
+        closer = next(self.after("reasoning end", i), None)
+        opener = next(self.after("reasoning start", i), None)
+        return None if closer is None or (opener is not None and opener < closer) else closer
+
     def last(self, role: str, i: int, *, before: int) -> int | None:
         """Return the last mark of a role after mark i and before another."""
         places = self._roles.get(role, [])
@@ -381,8 +389,8 @@ class _Index:
 def _roles(mark: Mark) -> Iterator[str]:
     if mark.kind == "code":
         yield f"</{mark.name}>" if mark.closing else "opener"
-    if mark.kind == "reasoning" and mark.closing:
-        yield "reasoning end"
+    if mark.kind == "reasoning":
+        yield "reasoning end" if mark.closing else "reasoning start"
     if mark.kind == "fence" and not mark.name:
         yield "bare fence"
     if mark.kind == "midline" and not mark.name:

@@ -20,12 +20,13 @@ Asked for is a fence tagged ``python``; read is whatever real models write inste
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.blocks import Block, Blocks, find_blocks
 from kernel_agent.formats.source import checked, compile_error, is_evidently_code
 from kernel_agent.formats.writing import system_prompt, write_step
-from kernel_agent.records import Action, Code, Message, Reply, RequestOptions, Step
+from kernel_agent.records import Action, Code, Message, Reply, RequestOptions, Step, ToolSchema
 
 _SHAPE = "\n\n```python\ndf.describe()\n```\n\n"
 _MISSING = (
@@ -43,12 +44,13 @@ class Fenced:
     """Thought as text, code in a fence. Stateless: one instance serves every run."""
 
     name = "fenced"
+    writes_code = True
 
     def system_prompt(self, *, tools: str = "") -> str:
         """Return the fixed first message; see :class:`~kernel_agent.formats.base.Format`."""
         return system_prompt(self.name, tools=tools)
 
-    def options(self) -> RequestOptions:
+    def options(self, *, tools: Sequence[ToolSchema] = ()) -> RequestOptions:  # noqa: ARG002 - cells call tools
         """Return nothing: plain text needs nothing, and a stop sequence could cut a literal."""
         return RequestOptions()
 

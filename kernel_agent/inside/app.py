@@ -18,6 +18,7 @@ from .display import DisplayCap, FinalAnswer, install
 from .host import HostChannel, make_function, refuse_input
 from .memory import Memory
 from .stream import CappedStream
+from .variables import Variables
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -71,6 +72,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     cells = Cells(kernel, shell, memory, cap, final_answer)
     shell.events.register("pre_run_cell", cells.begin)
     shell.events.register("post_run_cell", cells.end)
+    kernel.finish_metadata = cells.report
 
 
 class Cells:
@@ -89,17 +91,21 @@ class Cells:
         self._memory = memory
         self._cap = cap
         self._final_answer = final_answer
+        self._variables = Variables(shell.user_ns)
+        self._source = ""
         self._step = 0
 
-    def begin(self, _info: object) -> None:
+    def begin(self, info: Any) -> None:
         """Number the cell as the host numbers the step; make sure that the run can be ended."""
         ours = self._kernel.get_parent("shell").get("metadata", {}).get("kernel_agent", {})
         self._step = int(ours.get("step", self._step + 1))
         self._shell.execution_count = self._step
-        self._memory.begin(self._step)
+        self._source = str(info.raw_cell or "")
+        self._memory.begin(self._step, self._source)
         self._cap.begin()
         self._final_answer.begin()
         self._shell.user_ns["final_answer"] = self._final_answer
+        self._shell.user_ns.setdefault("outputs", self._memory)  # after `del outputs`
 
     def end(self, result: Any) -> None:
         """Publish what is still on its way before the cell's end is announced."""
@@ -111,3 +117,19 @@ class Cells:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, CappedStream):
                 stream.end_cell(self._step)
+
+    def report(
+        self, parent: dict[str, Any], metadata: dict[str, Any], _content: object
+    ) -> dict[str, Any]:
+        """Say in the metadata of the cell's reply which variables it has changed.
+
+        ipykernel calls this hook before it sends the reply, so the report is no message of its
+        own. It reads memory and calls no code of the cell's.
+        """
+        if parent.get("msg_type") != "execute_request":
+            return metadata
+        try:
+            variables = self._variables.look(self._source)
+        except BaseException:  # an interrupt that comes late: the next report has it all
+            return metadata
+        return {**metadata, "kernel_agent": {"variables": variables}}

@@ -1,4 +1,4 @@
-"""``outputs[k]``: the full text of every step's output, kept where it was made.
+"""``outputs[k]``: the full text of every step's output, and its code, kept where it was made.
 
 The model is shown a shortened text; the whole of it stays in the kernel, in one unlinked file on
 disk, so that a cell that prints a gigabyte costs neither memory nor context. What goes beyond
@@ -32,6 +32,7 @@ class Memory(Mapping[int, str]):
         self._pieces: dict[int, list[tuple[int, int]]] = {}  # step -> (offset, length) in the file
         self._left_out: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
+        self._code: dict[int, str] = {}
         self._buffer: list[tuple[int, bytes]] = []  # (step, text) that is not on disk yet
         self._buffered = 0
         self._step = 0
@@ -39,10 +40,11 @@ class Memory(Mapping[int, str]):
         self._file: int | None = None
         self._lock = threading.RLock()
 
-    def begin(self, step: int) -> None:
+    def begin(self, step: int, code: str = "") -> None:
         """Send what is appended from now on to ``step``; called before each cell."""
         with self._lock:
             self._step = step
+            self._code[step] = code
             self._pieces[step] = []
             self._left_out[step] = self._sizes[step] = 0
 
@@ -68,6 +70,16 @@ class Memory(Mapping[int, str]):
         """Whether everything that the step printed can be reopened."""
         return not self._left_out.get(step)
 
+    def code(self, step: int) -> str:
+        """Return the code of a step, as it ran."""
+        self._check(step)
+        return self._code[step]
+
+    def _check(self, step: int) -> None:
+        if step not in self._pieces:
+            known = f"steps {min(self._pieces)} to {max(self._pieces)}" if self else "no step yet"
+            raise KeyError(f"outputs[{step!r}]: there is {known}")
+
     def _write_buffer(self) -> None:
         buffer, self._buffer, self._buffered = self._buffer, [], 0
         for step, pieces in groupby(buffer, key=itemgetter(0)):
@@ -90,19 +102,16 @@ class Memory(Mapping[int, str]):
 
     def __getitem__(self, step: int) -> str:
         with self._lock:
-            if step not in self._pieces:
-                known = (
-                    f"steps {min(self._pieces)} to {max(self._pieces)}" if self else "no step yet"
-                )
-                raise KeyError(f"outputs[{step!r}]: there is {known}")
+            self._check(step)
             self._write_buffer()
             data = b"".join(
                 os.pread(self._file, length, offset)
                 for offset, length in self._pieces[step]
                 if self._file is not None
             )
-            text = data.decode("utf-8", "replace")
             lost = self._left_out[step]
+            # What was cut at the cap may end in half a character; else it is what was printed.
+            text = data.decode("utf-8", "replace" if lost else "surrogatepass")
             return f"{text}\n… {lost:,} more characters were not kept …" if lost else text
 
     def __iter__(self) -> Iterator[int]:
@@ -112,4 +121,7 @@ class Memory(Mapping[int, str]):
         return len(self._pieces)
 
     def __repr__(self) -> str:
-        return f"outputs of {len(self)} steps: outputs[k] is the full text of step k's output"
+        return (
+            f"outputs of {len(self)} steps: outputs[k] is the full text of step k's output, "
+            "outputs.code(k) its code"
+        )

@@ -27,11 +27,13 @@ import zmq
 from jupyter_client.session import DELIM, Session
 
 from kernel_agent.kernel.outputs import Collector
-from kernel_agent.records import CellError, OutputDict
+from kernel_agent.records import CellError, Changes, OutputDict
+from kernel_agent.variables import read_changes
 
 MAX_MESSAGE = 256 * 1024 * 1024  # bytes; larger ones are refused by libzmq: the last defence
 RECONNECT_MS = 2  # until the kernel has bound its sockets; libzmq's default is 100
 BATCH = 200  # messages read before the event loop gets its turn
+MAX_METADATA = 1_000_000  # bytes of a reply's metadata that are read
 REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
 
 OnOutput = Callable[[OutputDict], None]
@@ -45,6 +47,7 @@ class Cell:
         self.collector = Collector(on_output, step=step)
         self.on_request = on_request
         self.reply: dict[str, Any] | None = None
+        self.changes: Changes | None = None
         self.idle = False
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -231,9 +234,12 @@ class KernelClient:
         if not hmac.compare_digest(signature, expected):
             raise ValueError("wrong signature")
         head = json.loads(header)
+        kind = head["msg_type"]
+        read_metadata = kind == "execute_reply" and len(metadata) <= MAX_METADATA
         return {
             "header": head,
-            "msg_type": head["msg_type"],
+            "msg_type": kind,
+            "metadata": json.loads(metadata) if read_metadata else {},
             "parent_header": json.loads(parent),
             "content": json.loads(content),
         }
@@ -268,6 +274,7 @@ class KernelClient:
         cell = self._cell_of(msg)
         if cell is not None and msg["msg_type"] == "execute_reply":
             cell.reply = dict(msg["content"])
+            cell.changes = read_changes(_ours(msg["metadata"]).get("variables"))
             cell.advance()
 
     def _on_stdin(self, msg: dict[str, Any]) -> None:
@@ -286,6 +293,12 @@ class KernelClient:
             value = await cell.on_request(str(msg["content"].get("prompt", "")))
         reply = self._session.msg("input_reply", {"value": value}, parent=msg)
         self._send(self._stdin, reply)
+
+
+def _ours(metadata: Any) -> dict[str, Any]:
+    """Return what our code in the kernel has written into a message's metadata."""
+    ours = metadata.get("kernel_agent") if isinstance(metadata, dict) else None
+    return ours if isinstance(ours, dict) else {}
 
 
 async def over(

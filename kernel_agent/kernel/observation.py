@@ -3,8 +3,11 @@
 Pure: nbformat outputs in, an :class:`~kernel_agent.records.Observation` out. What a cell put out
 comes in the order in which it came: printed text, stderr (marked), tables as shape, types and a
 preview, figures as pictures beside one line each, the last value. A failed cell ends with its
-error, of which the message is never cut away. Long text keeps its head and tail, with the
-handle that reopens the whole of it in the kernel.
+error, of which the message is never cut away. Last comes which variables are different now. Long
+text keeps its head and tail, with the handle that reopens the whole of it in the kernel.
+
+Each kind of output has its own share of the room (:data:`SHARES`), so that a flood of warnings
+leaves room for the table that was asked for.
 
 The outputs come from a hostile kernel: every field is checked before it is used, and what does
 not fit falls back to its text, or to one line that names it.
@@ -17,18 +20,26 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from kernel_agent.kernel.figures import FORMATS, figure
 from kernel_agent.kernel.tracebacks import cut_native, cut_traceback
 from kernel_agent.records import CellError, CellResult, Image, Observation, OutputDict
 from kernel_agent.text import html_text, one_line, plain, shorten
+from kernel_agent.variables import MAX_LINE, changes_line
 
 VALUE_MIME = "application/vnd.kernel-agent.value+json"
 NOTHING = "(the cell ran and printed nothing)"
 MAX_HTML = 200_000  # characters of HTML read, when there is no text
 MAX_DTYPES = 600  # characters of the line of column types
 MIN_SHARE = 200  # characters below which a part is not shortened on its own
+
+Kind: TypeAlias = Literal["printed", "stderr", "table", "figure", "value", "answer"]
+
+SHARES: dict[Kind, float] = {
+    "printed": 1.0, "value": 1.0, "answer": 1.0, "table": 0.75, "stderr": 0.25, "figure": 0.25,
+}  # fmt: skip
+"""How much of an observation's room all outputs of a kind may take together."""
 
 _INTERNAL = re.compile(r"application/vnd\.kernel-agent\.")
 _MIME = re.compile(r"[\w.+/-]{1,80}")
@@ -41,6 +52,7 @@ class _Part:
     """One output as text, with its picture."""
 
     text: str
+    kind: Kind = "value"
     image: Image | None = None
 
 
@@ -72,16 +84,43 @@ def observe(
     parts = _few_images(list(_parts(result)), max_images)
 
     kept = shorten(message, max(max_chars * 3 // 4 - len(first), 20), where=where)
-    room = max(max_chars - len(first) - len(kept) - 3, 0)
+    last = changes_line(result.changes, max_chars=min(MAX_LINE, max_chars // 4))
+    room = max(max_chars - len(first) - len(kept) - len(last) - 4, 0)
     frames = shorten(before, room // 2)
     texts = [part.text for part in parts]
-    body = _fit(texts, room - len(frames), where)
-    text = "\n".join(piece for piece in (first, *body, frames, kept) if piece.strip())
+    body = _fit(_within_shares(parts, room - len(frames), where), room - len(frames), where)
+    pieces = [piece for piece in (first, *body, frames, kept) if piece.strip()] or [NOTHING]
     return Observation(
-        text=text[:max_chars] or NOTHING,
+        text="\n".join(filter(None, (*pieces, last)))[:max_chars],
         images=tuple(part.image for part in parts if part.image),
         shortened=(kept, frames, body) != (message, before, texts),
+        held=_held(parts, first, message),
     )
+
+
+def _held(parts: list[_Part], first: str, message: str) -> str:
+    """Say in one line what the outputs were, kind by kind."""
+    told = [_told(kind, [p.text for p in parts if p.kind == kind]) for kind in SHARES]
+    ending = one_line(first or (message.strip().splitlines() or [""])[-1], 160)
+    return "; ".join(filter(None, (*told, ending))) or "printed nothing"
+
+
+def _told(kind: Kind, texts: list[str]) -> str:
+    size = sum(map(len, texts))
+    if not size:
+        return ""
+    begins = one_line(next(text for text in texts if text), 80)
+    match kind:
+        case "table":
+            return ", ".join(one_line(text.splitlines()[0], 60) for text in texts[:5] if text)
+        case "figure":
+            return f"{_count(len(texts), 'figure')}, to be drawn again"
+        case "answer":
+            return begins
+        case "value":
+            return f"value {begins}" if size <= 80 else f"value of {size:,} characters: {begins}"
+    name = "stderr" if kind == "stderr" else "printed"
+    return f"{name} {size:,} characters: {begins}" if size > 80 else f"{name}: {begins}"
 
 
 def _ending(result: CellResult) -> str:
@@ -138,14 +177,17 @@ def _parts(result: CellResult) -> Iterator[_Part]:
         if kind == "stream":
             text = cut_native(plain("".join(_text(o.get("text")) for o in group))).strip("\n")
             if text.strip():
-                yield _Part(text=f"[stderr]\n{text}" if name == "stderr" else text)
+                if name == "stderr":
+                    yield _Part(text=f"[stderr]\n{text}", kind="stderr")
+                else:
+                    yield _Part(text=text, kind="printed")
             continue
         for output in group:
             if kind in ("execute_result", "display_data"):
                 answered = answered or _is_answer(output)
                 yield _display(output)
     if result.answer and not answered:
-        yield _Part(text=f"Final answer: {plain(result.answer.text)}")
+        yield _Part(text=f"Final answer: {plain(result.answer.text)}", kind="answer")
 
 
 def _stream_key(output: OutputDict) -> tuple[Any, Any]:
@@ -160,9 +202,11 @@ def _is_answer(output: OutputDict) -> bool:
 
 def _display(output: OutputDict) -> _Part:
     data = _mapping(output.get("data"))
-    part = _figure(data) or _Part(text=_described(data.get(VALUE_MIME)) or _as_text(data))
+    described = _described(data.get(VALUE_MIME))
+    table = _Part(text=described, kind="table") if described else None
+    part = _figure(data) or table or _Part(text=_as_text(data))
     if _is_answer(output):
-        return _Part(text=f"Final answer: {part.text}", image=part.image)
+        return _Part(text=f"Final answer: {part.text}", kind="answer", image=part.image)
     return part
 
 
@@ -170,7 +214,7 @@ def _figure(data: Mapping[str, Any]) -> _Part | None:
     for media_type in FORMATS:
         if media_type in data:
             line, image = figure(media_type, _text(data[media_type]))
-            return _Part(text=line, image=image)
+            return _Part(text=line, kind="figure", image=image)
     return None
 
 
@@ -241,9 +285,25 @@ def _few_images(parts: list[_Part], max_images: int) -> list[_Part]:
         count += part.image is not None
         if part.image is not None and count > max_images:
             note = f", not shown: a cell shows at most {max_images} pictures]"
-            part = _Part(text=part.text.removesuffix("]") + note)  # noqa: PLW2901 - same part, told
+            text = part.text.removesuffix("]") + note
+            part = _Part(text=text, kind=part.kind)  # noqa: PLW2901 - same part, told
         kept.append(part)
     return kept
+
+
+def _within_shares(parts: list[_Part], room: int, where: str) -> list[str]:
+    """Shorten what takes more than the share of its kind, when all together is too much."""
+    texts = [part.text for part in parts]
+    if sum(map(len, texts)) + len(texts) <= room:
+        return texts
+    for kind, share in SHARES.items():
+        mine = [i for i, part in enumerate(parts) if part.kind == kind]
+        fitting = _fit([texts[i] for i in mine], int(room * share), where)
+        if len(fitting) < len(mine):  # so many that they were joined into one
+            fitting += [""] * (len(mine) - len(fitting))
+        for i, text in zip(mine, fitting, strict=True):
+            texts[i] = text
+    return [text for text in texts if text]
 
 
 def _fit(texts: list[str], room: int, where: str) -> list[str]:

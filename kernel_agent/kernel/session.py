@@ -356,6 +356,7 @@ class KernelSession:
             error=error,
             seconds=seconds,
             answer=cell.collector.answer,
+            changes=cell.changes,
         )
 
 

@@ -13,7 +13,11 @@ from kernel_agent.records import Event, Message, Reply, RequestOptions
 
 
 class Model(Protocol):
-    """The seam between the loop and whatever writes the actions."""
+    """The seam between the loop and whatever writes the actions.
+
+    A model that also writes plain text when asked for it says so with ``writes_prose = True``: it
+    is then asked for summaries of long conversations, which are made by rules otherwise.
+    """
 
     name: str
     accepts_images: bool

@@ -51,6 +51,11 @@ async def choose_model(config: Config, format: Format, tell: Callable[[Event], N
     if name in (None, "offline"):
         from kernel_agent.models.offline import OfflineAnalyst
 
+        if not format.writes_code:
+            raise UsageError(
+                f"the offline analyst writes code, which the format {format.name} does not have: "
+                "choose another --format"
+            )
         return OfflineAnalyst(format)
     assert name is not None
     prices = _prices(config, name)

@@ -212,6 +212,51 @@ def is_context_length(status: int | None, code: str, text: str) -> bool:
     return status == 413 or code in _TOO_LONG_CODES or bool(_TOO_LONG.search(text))
 
 
+_LIMIT = (
+    r"exceed context limit: N \+ N > N",  # Anthropic, with the reply counted in
+    r"(?:context|prompt|model) (?:length|window|size|limit)(?: (?:is|of|only))*\W{1,3}N",
+    r"N(?: tokens?)? maximum",  # Mistral; Anthropic: "210000 tokens > 200000 maximum"
+    r"tokens allowed \(N\)",  # Gemini
+    r"cannot exceed N",  # Cohere
+    r"must be <= N|must have less than N",  # TGI
+    r"\(context N\)",  # vLLM
+    r"\"n_ctx\": ?N",  # llama.cpp, in a field of its own
+    r"context window of N",  # llama-cpp-python
+)
+_USED = (
+    r"N in the (?:messages|prompt)",  # OpenAI and vLLM, where the reply is counted apart
+    r"(?:resulted in|passed|has|contains|requested|received|first|Given:) N",
+    r"N tokens >",  # Anthropic
+    r"exceed context limit: N",
+    r"(?:input|request|prompt|tokens|token count|length|Length)[ :]\(?(?:total length |length )?N",
+    r"\"n_prompt_tokens\": ?N",
+)
+"""Where servers name their limit and their count; ``N`` is a number, the last one in a match is
+meant. Each wording is a row in the tests. The first that matches counts."""
+
+
+def context_limit(text: str) -> tuple[int | None, int | None]:
+    """Return how many tokens an endpoint accepts and how many it counted, where it says so.
+
+    >>> context_limit("prompt is too long: 210000 tokens > 200000 maximum")
+    (200000, 210000)
+    """
+    text = text[:MAX_BODY_CHARS]
+    limit = _first_number(_LIMIT, text)
+    return limit, _first_number(_USED, text, other_than=limit)
+
+
+def _first_number(
+    patterns: Iterable[str], text: str, *, other_than: int | None = None
+) -> int | None:
+    for pattern in patterns:
+        for found in re.finditer(pattern.replace("N", r"(?:\d[\d,]{1,11})"), text):
+            number = int(re.findall(r"\d[\d,]*", found[0])[-1].replace(",", ""))
+            if number != other_than:
+                return number
+    return None
+
+
 def retry_after_s(headers: Mapping[str, str], *, now: float) -> float | None:
     """Return how long the server asks to wait, at most a minute; None when it does not say.
 

@@ -16,15 +16,16 @@ An option that the server turns out not to know is left out from then on, which 
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
-from kernel_agent.errors import ModelError, UsageError
+from kernel_agent.errors import ContextLengthError, ModelError, UsageError
 from kernel_agent.models.endpoint import Endpoint
-from kernel_agent.models.failures import EndpointError
+from kernel_agent.models.failures import EndpointError, context_limit
 from kernel_agent.models.replies import ReplyReader
 from kernel_agent.models.usage import Prices, usage_of
 from kernel_agent.models.wire import MessageCache, request_body, request_options
@@ -83,6 +84,9 @@ class OpenAIModel:
     >>> model.accepts_images
     False
     """
+
+    writes_prose = True
+    """It can be asked for a summary."""
 
     def __init__(
         self,
@@ -153,10 +157,19 @@ class OpenAIModel:
                     continue
                 failed += 1
                 if not error.retry or failed > self._max_retries:
-                    raise self._last(error, failed) from None
+                    raise self._last(error, failed, options) from None
                 pause_s = self._pause_s(error, failed)
                 on_event(self._retry_notice(error, failed, pause_s))
                 await asyncio.sleep(pause_s)
+
+    def once(self) -> OpenAIModel:
+        """Return this model without retries and with its own notes on what the server knows.
+
+        For requests that may fail; it shares the connections, which stay this object's to close.
+        """
+        model = copy.copy(self)
+        vars(model).update(_max_retries=0, _left_out=set())
+        return model
 
     async def close(self) -> None:
         """Close the connections."""
@@ -227,10 +240,22 @@ class OpenAIModel:
         told, tries = self.endpoint.tell(error.what), f"try {failed + 1} of {self._max_retries + 1}"
         return Notice(text=f"{told}: trying again in {pause_s:.2g} s ({tries})")
 
-    def _last(self, error: EndpointError, tries: int) -> ModelError:
+    def _last(self, error: EndpointError, tries: int, options: RequestOptions) -> ModelError:
         times = f", {tries} times" if tries > 1 else ""
         told = self.endpoint.tell(error.what)
-        return error.kind(f"{told}{times}: {error.advice}", status_code=error.status)
+        advice = error.advice
+        if options.tools and _NO_TOOLS.search(error.details):
+            advice = "use --format fenced, which needs no native calls"
+        message = f"{told}{times}: {advice}"
+        if error.kind is ContextLengthError:
+            limit_tokens, used_tokens = context_limit(error.details)
+            return ContextLengthError(
+                message,
+                status_code=error.status,
+                limit_tokens=limit_tokens,
+                used_tokens=used_tokens,
+            )
+        return error.kind(message, status_code=error.status)
 
 
 async def _read(chunks: AsyncGenerator[bytes, None], reader: ReplyReader) -> None:
@@ -252,10 +277,13 @@ _OPTIONAL = {
     "stream_options": re.compile(r"stream_options|include_usage"),
     "response_format": re.compile(r"response_format|json_schema|structured output", re.IGNORECASE),
     "tool_choice": re.compile(r"tool_choice"),
+    "parallel_tool_calls": re.compile(r"parallel_tool_calls"),
     "stop": re.compile(r"['\"`]stop['\"`]"),
     "stream": re.compile(r"to stream\b|['\"`]stream['\"`]|streaming.{0,20}not", re.IGNORECASE),
 }
 """What a request can do without, and how servers name it when they complain."""
+
+_NO_TOOLS = re.compile(r"\btools?\b|function.?call", re.IGNORECASE)
 
 _NO_IMAGES = re.compile(r"image|vision|multi-?modal|content.{0,30}(string|type)", re.IGNORECASE)
 

@@ -78,6 +78,8 @@ def request_options(options: RequestOptions) -> dict[str, Json]:
         fields["tools"] = [dict(tool) for tool in options.tools]
     if options.tool_choice is not None:
         fields["tool_choice"] = options.tool_choice
+    if options.parallel_tool_calls is not None:
+        fields["parallel_tool_calls"] = options.parallel_tool_calls
     if options.stop:
         fields["stop"] = list(options.stop)
     return fields

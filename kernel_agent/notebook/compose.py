@@ -20,14 +20,22 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import NotebookError
-from kernel_agent.notebook.environment import environment_source, tools_source
+from kernel_agent.formats.calls import written
+from kernel_agent.notebook.environment import (
+    call_cell,
+    environment_source,
+    is_name,
+    tools_source,
+)
 from kernel_agent.notebook.outputs import full_text, notebook_outputs
 from kernel_agent.notebook.safe import code_block, markdown, quoted, verbatim
 from kernel_agent.records import (
     Answer,
+    Calls,
     Code,
     DataFile,
     ExitStatus,
+    Final,
     HostCall,
     Record,
     RunStart,
@@ -147,9 +155,9 @@ def _runs(records: Sequence[Record]) -> list[_Run]:
 
 
 def _runs_again(step: Step) -> bool:
-    """Whether the step becomes a code cell."""
+    """Whether the step becomes code cells."""
     ran = step.result is not None and step.result.status in ("ok", "error")
-    return isinstance(step.action, Code) and ran
+    return isinstance(step.action, Code | Calls) and ran
 
 
 # --- the parts of the notebook, in its order -----------------------------------------------
@@ -239,14 +247,13 @@ def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
     tags: dict[str, Any] = {}
     if not step.result.ok:
         said.append(f"*{_failure(step)}*")
-        tags = {
-            "tags": ["raises-exception"],
-            "collapsed": True,
-            "jupyter": {"source_hidden": True, "outputs_hidden": True},
-        }
+        tags = _FAILED
     cells.markdown(
         f"{name}-thought", "\n\n".join(filter(None, said)), **_ours(run, "thought", step)
     )
+    if isinstance(step.action, Calls):
+        _add_calls(cells, run, step)
+        return
     cells.code(
         f"{name}-code",
         step.code,
@@ -254,6 +261,31 @@ def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
         tags=tags,
         **_ours(run, "code", step),
     )
+
+
+_FAILED: dict[str, Any] = {
+    "tags": ["raises-exception"],
+    "collapsed": True,
+    "jupyter": {"source_hidden": True, "outputs_hidden": True},
+}
+
+
+def _add_calls(cells: _Cells, run: _Run, step: Step) -> None:
+    """Add a cell for each call: it calls the replay of the tool and shows what that gives."""
+    assert step.result is not None
+    for n, call in enumerate(step.result.calls, start=1):
+        name = f"run-{run.number}-step-{step.number:02d}-call-{n}"
+        if not is_name(call.name):
+            cells.markdown(name, verbatim(one_line(f"{call.name}: {call.error}")))
+            continue
+        source, outputs = call_cell(call)
+        cells.code(
+            name,
+            source,
+            outputs=outputs,
+            tags={} if call.ok else _FAILED,
+            **_ours(run, "code", step),
+        )
 
 
 def _failure(step: Step) -> str:
@@ -291,6 +323,13 @@ def _not_run_again(step: Step) -> str:
         summary = f"Step {step.number} {ended}: its code is not run again"
         output = full_text(step.result.outputs) if step.result else ""
         return _folded(summary, step.code, output)
+    if isinstance(step.action, Calls):
+        ended = step.result.status if step.result else "dead"
+        summary = f"Step {step.number} was given up ({ended}): its calls are not made again"
+        made = [written(call) for call in step.action.calls]
+        return _folded(summary, "\n".join(made), step.observation.text)
+    if isinstance(step.action, Final):
+        return ""
     if step.action is None:
         reply = step.retries[-1].content if step.retries else ""
         why = f"Step {step.number} had no readable action: nothing was run"

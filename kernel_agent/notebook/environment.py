@@ -9,6 +9,7 @@ reads it, and host tools as replays of what they gave.
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import json
 import keyword
@@ -77,9 +78,9 @@ def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
     names
         Tools that their code names without having called them.
     """
-    by_name: dict[str, list[dict[str, Json]]] = {n: [] for n in names if _is_name(n)}
+    by_name: dict[str, list[dict[str, Json]]] = {n: [] for n in names if is_name(n)}
     for call in calls:
-        if _is_name(call.name):
+        if is_name(call.name):
             by_name.setdefault(call.name, []).append(_recorded(call))
     if not by_name:
         return ""
@@ -92,6 +93,46 @@ def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
         "\n".join(definitions),
     ]
     return "\n".join(parts[:2]) + "\n\n\n" + "\n\n\n".join(parts[2:])
+
+
+def call_cell(call: HostCall) -> tuple[str, list[dict[str, Any]]]:
+    """Return the cell that makes a host call again, and the output that it has then.
+
+    For actions that are calls: the cell reads as the call that the model made, of a tool whose
+    name is one (:func:`is_name`).
+    """
+    given = call.arguments if isinstance(call.arguments, Mapping) else {}
+    args, kwargs = given.get("args") or [], given.get("kwargs") or {}
+    if all(is_name(key) for key in kwargs):
+        asked = [*map(_literal, args), *(f"{key}={_literal(v)}" for key, v in kwargs.items())]
+    else:
+        asked = [*map(_literal, args), f"**{_literal(kwargs)}"]
+    line = f"{call.name}({', '.join(asked)})"
+    source = line if len(line) <= 88 else f"{call.name}(\n    " + ",\n    ".join(asked) + ",\n)"
+    if not call.ok:
+        return source, [_error_output(call.error)]
+    if call.result is None:
+        return source, []
+    from IPython.lib.pretty import pretty
+
+    data = {"text/plain": pretty(call.result)}  # type: ignore[no-untyped-call]  # IPython is untyped
+    return source, [{"output_type": "execute_result", "data": data, "metadata": {}}]
+
+
+def _error_output(error: str) -> dict[str, Any]:
+    """Return the output of a cell in which a replay raises what the tool raised."""
+    kind, _, message = error.partition(": ")
+    known = getattr(builtins, kind, None)
+    if isinstance(known, type) and issubclass(known, Exception):
+        try:
+            raised: Exception = known(message)
+        except TypeError as refused:  # UnicodeDecodeError takes five arguments: so in the replay
+            raised = refused
+    else:
+        raised = standalone.ToolError(message if kind == "ToolError" else error)
+    ename = type(raised).__name__
+    told = f"{ename}: {raised}"
+    return {"output_type": "error", "ename": ename, "evalue": str(raised), "traceback": [told]}
 
 
 def _script_block(sources: Sequence[str], versions: Mapping[str, str]) -> str:
@@ -158,7 +199,8 @@ def _literal(value: Any) -> str:
     return f"__import__('json').loads({json.dumps(value)!r})"  # NaN and infinity
 
 
-def _is_name(name: str) -> bool:
+def is_name(name: str) -> bool:
+    """Whether a cell can call a tool of this name."""
     return name.isidentifier() and not keyword.iskeyword(name)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernel_agent.errors import ToolError
-from kernel_agent.records import HostCall, Json
+from kernel_agent.records import Call, HostCall, Json
 from kernel_agent.tools.tool import Tool
 
 PREFIX = "kernel-agent/1 "
@@ -64,22 +64,34 @@ class Broker:
             reply = json.dumps({"id": number, "results": [too_long] * len(calls)})
         return reply
 
+    async def call(self, call: Call) -> HostCall:
+        """Make one call for an action that is calls; as the kernel's calls are made.
+
+        Never raises: whatever goes wrong is in the result. Cancelling it gives up waiting.
+        """
+        kwargs = dict(call.arguments)
+        _, made = await self._made(call.name, [], kwargs)
+        return made
+
     async def _one(self, call: Any) -> dict[str, Json]:
-        name, args, kwargs = _parts(call)
+        result, made = await self._made(*_parts(call))
+        self._calls.append(made)
+        return result
+
+    async def _made(
+        self, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Json], HostCall]:
         began = time.monotonic()
         async with self._places:
             result = await self._call(name, args, kwargs)
-        self._calls.append(
-            HostCall(
-                name=name[:200],
-                arguments={"args": args, "kwargs": kwargs},
-                ok=result["ok"],
-                result=result.get("value"),
-                error="" if result["ok"] else f"{result['type']}: {result['message']}",
-                seconds=time.monotonic() - began,
-            )
+        return result, HostCall(
+            name=name[:200],
+            arguments={"args": args, "kwargs": kwargs},
+            ok=result["ok"],
+            result=result.get("value"),
+            error="" if result["ok"] else f"{result['type']}: {result['message']}",
+            seconds=time.monotonic() - began,
         )
-        return result
 
     async def _call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Json]:
         try:

@@ -24,6 +24,9 @@ from types import ModuleType
 from typing import Any
 
 from kernel_agent.errors import UsageError
+from kernel_agent.records import ToolSchema
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Tool:
@@ -92,6 +95,25 @@ class Tool:
                 for p in self.signature.parameters.values()
             ],
         }
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The tool as an endpoint is told of it, for formats whose actions are calls."""
+        return {"name": self.name, "description": self.doc, "parameters": self._parameters()}
+
+    def _parameters(self) -> dict[str, Any]:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
+
+        try:
+            adapter: TypeAdapter[Any] = TypeAdapter(self.function)  # type: ignore[arg-type]  # a function is a type to it
+            schema = adapter.json_schema()
+        except (PydanticUserError, TypeError):  # a type that JSON does not know
+            schema = {}
+        if schema.get("type") != "object":  # positional-only parameters make it an array
+            names = [p.name for p in self.signature.parameters.values() if p.kind in _NAMED]
+            schema = {"type": "object", "properties": {name: {} for name in names}}
+        return schema
 
     @property
     def stub(self) -> str:

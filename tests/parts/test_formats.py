@@ -7,16 +7,35 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernel_agent import ScriptedModel, Session, formats
 from kernel_agent.errors import FormatError, UsageError
-from kernel_agent.formats import FORMATS, get_format, parse
-from kernel_agent.records import Code, Image, Observation, Reply, Retry, Step
+from kernel_agent.formats import format_names, get_format, parse, register
+from kernel_agent.formats.source import compile_error
+from kernel_agent.records import (
+    Call,
+    Calls,
+    Code,
+    Final,
+    Image,
+    Message,
+    Observation,
+    Reply,
+    RequestOptions,
+    Retry,
+    Step,
+    ToolCall,
+    to_json,
+)
+from kernel_agent.trace import read_trace
 
-BUILT = ("fenced", "envelope")
+BUILT = ("fenced", "envelope", "tool", "json")
+WRITES_CODE = ("fenced", "envelope", "tool")
 
 
 def outcome(reply, name):
@@ -35,18 +54,12 @@ def test_auto_is_the_fenced_format():
     """The default name leads to the format that every model can write."""
     assert get_format("auto").name == get_format().name == "fenced"
     assert [get_format(name).name for name in BUILT] == list(BUILT)
-
-
-@pytest.mark.parametrize("name", ["tool", "json"])
-def test_a_format_of_the_contract_that_is_not_built_says_so(name):
-    """The name is known; the message says that it is not there yet and what is."""
-    with pytest.raises(UsageError, match=r"not built yet.*fenced, envelope"):
-        get_format(name)
+    assert format_names() == ("auto", *BUILT)
 
 
 def test_an_unknown_format_lists_the_known_ones():
     """A typing error is answered with the names that exist."""
-    with pytest.raises(UsageError, match=", ".join(FORMATS)):
+    with pytest.raises(UsageError, match=", ".join(format_names())):
         parse("x", format="yaml")
 
 
@@ -64,19 +77,27 @@ def test_importing_the_formats_loads_nothing_heavy():
 # --- prompts -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", WRITES_CODE)
 def test_every_example_of_a_prompt_is_read_back_and_compiles(name):
     """A model is shown only what its format can read, and the code is valid Python."""
     prompt = get_format(name).system_prompt()
     examples = re.findall(r"^```\w+\n.*?^```$", prompt, re.MULTILINE | re.DOTALL)
     assert len(examples) == 2
     for example in examples:
-        source = parse(example, name).source
+        source = parse(as_asked(example, name), name).source
         compile(source, "<example>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     assert "final_answer(" in source
 
 
-@pytest.mark.parametrize("name", BUILT)
+def as_asked(example, name):
+    """Return an example as the reply that it stands for: a block, an object, or arguments."""
+    if name != "tool":
+        return Reply(content=example)
+    body = example.removeprefix("```json\n").removesuffix("```")
+    return Reply(content="", tool_calls=(ToolCall(id="a", name="python", arguments=body),))
+
+
+@pytest.mark.parametrize("name", WRITES_CODE)
 def test_a_prompt_is_stable_and_has_tools_only_when_there_are_any(name):
     """The same arguments give the same bytes; tool stubs come last."""
     plain = get_format(name).system_prompt()
@@ -88,7 +109,7 @@ def test_a_prompt_is_stable_and_has_tools_only_when_there_are_any(name):
     assert with_tools.endswith(stubs)
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", WRITES_CODE)
 def test_a_prompt_says_what_the_kernel_is(name):
     """The facts that a model cannot guess are in every prompt."""
     prompt = get_format(name).system_prompt()
@@ -96,9 +117,25 @@ def test_a_prompt_says_what_the_kernel_is(name):
         assert fact in prompt
 
 
-def test_only_the_envelope_asks_the_endpoint_for_something():
-    """Plain text needs no option; the envelope sends a strict schema with both fields."""
-    assert get_format("fenced").options().response_format is None
+def test_the_json_prompt_has_no_code_and_leaves_the_tools_to_their_schemas():
+    """There is no cell to write; every tool comes with the request, final_answer the last."""
+    made = get_format("json")
+    assert "```" not in made.system_prompt()
+    assert made.system_prompt(tools="def lookup(name: str) -> int: ...") == made.system_prompt()
+    lookup = {"name": "lookup", "description": "d", "parameters": {"type": "object"}}
+    asked = made.options(tools=[lookup])
+    assert [t["function"]["name"] for t in asked.tools] == ["lookup", "final_answer"]
+    assert asked.tools[0] == {"type": "function", "function": lookup}
+    assert asked.parallel_tool_calls is None
+
+
+def test_a_format_asks_the_endpoint_for_no_more_than_it_needs():
+    """Plain text needs no option; the envelope sends a strict schema, the tool one function."""
+    assert get_format("fenced").options(tools=[{"name": "x"}]) == RequestOptions()
+    function = get_format("tool").options(tools=[{"name": "x"}])
+    assert [t["function"]["name"] for t in function.tools] == ["python"]
+    assert function.parallel_tool_calls is False
+    assert function.stop == ()
     asked = get_format("envelope").options().response_format
     assert asked["json_schema"]["strict"] is True
     assert asked["json_schema"]["schema"]["required"] == ["thought", "code"]
@@ -108,7 +145,7 @@ def test_only_the_envelope_asks_the_endpoint_for_something():
 # --- history -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", ["fenced", "envelope"])
 def test_a_step_stands_in_the_history_once_with_its_observation(name):
     """Two messages: the action, which the format reads back, and the observation with pictures."""
     code = Code(source="print('héllo')\nx = {'a': 1}", thought="Look first.")
@@ -119,6 +156,74 @@ def test_a_step_stands_in_the_history_once_with_its_observation(name):
     assert said.content.count("héllo") == 1
     assert seen.content == "Observation (step 7):\nhéllo"
     assert seen.images == (picture,)
+
+
+def test_a_step_of_the_tool_format_stands_in_the_history_as_a_native_call():
+    """The call with its code, once, and a tool message with the call's id and the pictures."""
+    code = Code(source="print('héllo')", thought="Look first.")
+    picture = Image(media_type="image/png", data="AA==", width=1, height=1)
+    said, seen = get_format("tool").write(step(code, text="it ran", images=(picture,)))
+    [call] = said.tool_calls
+    assert (said.role, said.content, call.name) == ("assistant", "Look first.", "python")
+    assert json.loads(call.arguments) == {"code": "print('héllo')"}
+    assert re.fullmatch(r"[a-zA-Z0-9]{9}", call.id)
+    assert (seen.role, seen.tool_call_id, seen.images) == ("tool", call.id, (picture,))
+    assert seen.content == "Observation (step 7):\nit ran"
+    reply = Reply(content=said.content, tool_calls=said.tool_calls, finish_reason="tool_calls")
+    assert parse(reply, "tool") == code
+
+
+def test_calls_stand_in_the_history_with_an_answer_to_each():
+    """In their order, with ids of their own; what follows the answers goes with the last."""
+    calls = Calls(
+        calls=(Call(name="f", arguments={"x": "é"}), Call(name="g", arguments={})), thought="Both."
+    )
+    made = step(calls, text="1\n\n2\n(one step is left)")
+    made = replace(made, observation=replace(made.observation, parts=("1", "2")))
+    said, first, second = get_format("json").write(made)
+    assert [(c.name, json.loads(c.arguments)) for c in said.tool_calls] == [
+        ("f", {"x": "é"}),
+        ("g", {}),
+    ]
+    assert said.content == "Both."
+    assert len({c.id for c in said.tool_calls}) == 2
+    assert (first, second) == (
+        Message(role="tool", content="1", tool_call_id=said.tool_calls[0].id),
+        Message(role="tool", content="2\n(one step is left)", tool_call_id=said.tool_calls[1].id),
+    )
+
+
+def test_an_observation_that_was_shortened_since_stands_with_the_first_call():
+    """Every call still has its answer: endpoints refuse a history in which one is missing."""
+    calls = Calls(calls=(Call(name="f", arguments={}), Call(name="g", arguments={})))
+    masked = step(calls, text="two numbers [… 9,000 characters left out]")
+    masked = replace(masked, observation=replace(masked.observation, parts=("1" * 9000, "2")))
+    said, first, second = get_format("json").write(masked)
+    assert first.content == "two numbers [… 9,000 characters left out]"
+    assert second.content == "(see the answer to the first call)"
+    assert [first.tool_call_id, second.tool_call_id] == [c.id for c in said.tool_calls]
+
+
+def test_an_answer_of_an_earlier_run_stands_in_the_history_as_the_call_that_gave_it():
+    """The next run of the session reads it in the form in which it would give its own."""
+    said, seen = get_format("json").write(
+        step(Final(answer={"sum": 3}), text="The answer was given.")
+    )
+    assert parse(Reply(content="", tool_calls=said.tool_calls), "json").answer == {"sum": 3}
+    assert seen.role == "tool"
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_step_of_any_kind_can_stand_in_the_history_of_any_format(name):
+    """A session goes on in another format, and what was done before stays readable."""
+    for action in (
+        Code(source="f()"),
+        Calls(calls=(Call(name="g", arguments={}),)),
+        Final(answer=1),
+    ):
+        messages = get_format(name).write(step(action))
+        assert [m.role for m in messages] in (["assistant", "user"], ["assistant", "tool"])
+        assert "it ran" in messages[-1].content
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -156,7 +261,7 @@ CODE = st.lists(
 ).map("\n".join).filter(lambda code: code != "# <think>" * (code.count("\n") + 1))  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BUILT)
+@pytest.mark.parametrize("name", WRITES_CODE)
 @settings(max_examples=20, deadline=None)
 @given(code=CODE, thought=st.sampled_from(["", "Look.", "Two\n\nparts: a, b."]))
 def test_what_a_format_composes_it_reads_back_without_loss(name, code, thought):
@@ -171,27 +276,37 @@ PIECES = [
     "```python\n", "```\n", "```", "~~~\n", "<execute>", "</execute>", "<code>", "</code>",
     "<think>", "</think>", "<thought>", "</thought>", "<solution>", "</solution>", "Output:\n",
     "Observation: 1\n", "User: a\n", "x = 1\n", "print(x)\n", "if x:\n", "'", '"', '"""', "(", "\\",
+    "<tool_call>", "</tool_call>", '{"name": "python", "arguments": ', "<function=python>",
+    "<parameter=code>", "</parameter>", "</function>", "[", "]",
     "{", "}", '{"code": "', '"}', "{'code': '", ",", ":", "\0", "\ud800", "\r\n", "%x\n", "y?\n",
     "Some words of prose.\n", "  ", "9" * 5000, "[", "null", '"thought": "a", ',
 ]  # fmt: skip
 
 
+MIXED = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=20).map("".join)
+
+
 @pytest.mark.parametrize("name", BUILT)
 @settings(max_examples=40, deadline=None)
 @given(
-    pieces=st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=20),
-    reason=st.sampled_from([None, "stop", "length"]),
+    content=MIXED,
+    calls=st.lists(st.tuples(st.sampled_from(["python", "f", "final_answer", "", "\0"]), MIXED)),
+    reason=st.sampled_from([None, "stop", "length", "tool_calls"]),
 )
-def test_a_reply_of_any_kind_gives_code_that_compiles_or_a_format_error(name, pieces, reason):
+def test_a_reply_of_any_kind_gives_an_action_or_a_format_error(name, content, calls, reason):
     """Nothing else ever leaves the parser, and what is cut off never runs."""
-    action = outcome(Reply(content="".join(pieces), finish_reason=reason), name)
+    native = tuple(ToolCall(id="", name=called, arguments=text) for called, text in calls)
+    action = outcome(Reply(content=content, tool_calls=native, finish_reason=reason), name)
     if isinstance(action, FormatError):
         assert action.kind in {"missing", "truncated", "syntax", "malformed"}
         assert 20 < len(action.feedback) < 2000
     else:
         assert reason != "length"
-        assert action.source.strip()
-        action.source.encode()
+        json.dumps(to_json(action)).encode()
+        if isinstance(action, Code):
+            assert compile_error(action.source) is None
+            assert action.source.strip()
+            action.source.encode()
 
 
 FLOODS = [
@@ -207,5 +322,57 @@ def test_a_flood_of_delimiters_is_refused_without_running_anything(name, piece):
     action = outcome(piece * (30_000 // len(piece)), name)
     if isinstance(action, FormatError):
         assert len(action.feedback) < 2000
-    else:
+    elif isinstance(action, Code):
         assert action.source == "x"
+
+
+# --- a fifth format ------------------------------------------------------------------------
+
+
+class Shouted:
+    """The simplest format: every line that begins with ! is code."""
+
+    name = "shouted"
+    writes_code = True
+
+    def system_prompt(self, *, tools=""):
+        return "Begin every line of code with an exclamation mark."
+
+    def options(self, *, tools=()):
+        return RequestOptions()
+
+    def parse(self, reply):
+        lines = [line[1:] for line in reply.content.splitlines() if line.startswith("!")]
+        if not lines:
+            raise FormatError("no code", feedback="Shout!", kind="missing")
+        return Code(source="\n".join(lines))
+
+    def write(self, step):
+        said = self.compose(thought=step.thought, code=step.code)
+        return (
+            Message(role="assistant", content=said),
+            Message(role="user", content=step.observation.text),
+        )
+
+    def compose(self, *, thought, code):
+        return "\n".join([thought, *(f"!{line}" for line in code.splitlines())])
+
+
+@pytest.fixture
+def shouted():
+    register("shouted", Shouted)
+    yield
+    formats._FORMATS.pop("shouted")
+
+
+async def test_a_fifth_format_needs_nothing_but_its_registration(shouted, tmp_path):
+    """Session, loop, trace and notebook take it by its name."""
+    model = ScriptedModel(["Hm.", "!x = 6 * 7", "!final_answer(x)"], keep_requests=True)
+    async with Session(model=model, format="shouted", out=tmp_path / "out") as session:
+        run = await session.run("What is the answer?")
+    assert (run.status, run.answer, len(run.steps)) == ("answered", 42, 2)
+    assert "Shout!" in model.requests[1][-1].content
+    assert model.requests[2][-2].content == "\n!x = 6 * 7"
+    assert read_trace(run.trace)[0].format == "shouted"
+    with pytest.raises(UsageError, match="shouted"):
+        get_format("whispered")

@@ -38,7 +38,17 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "inputs",
         "background",
     ],
-    "pure": ["formats", "context", "budget", "notebook", "config", "kinds", "text"],
+    "pure": [
+        "formats",
+        "context",
+        "summary",
+        "variables",
+        "budget",
+        "notebook",
+        "config",
+        "kinds",
+        "text",
+    ],
     "words": ["records", "errors"],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.

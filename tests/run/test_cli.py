@@ -322,7 +322,7 @@ WRONG = {
     "an unknown option": (["run", "x", "--modle", "y"], "--model"),
     "an unknown command": (["rnu"], "Did you mean 'run'"),
     "an unknown format": (["run", "x", "--format", "yaml"], "fenced"),
-    "a format to come": (["run", "x", "--format", "tool"], "not built yet"),
+    "calls without a model": (["run", "x", "--model", "offline", "--format", "json"], "--format"),
     "an unknown sandbox": (["run", "x", "--sandbox", "strict"], "not available"),
     "a number that is none": (["run", "x", "--max-steps", "many"], "--max-steps"),
     "a limit of nothing": (["run", "x", "--max-steps", "0"], "greater than 0"),

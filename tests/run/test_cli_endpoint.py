@@ -28,7 +28,12 @@ def ask(
 ) -> subprocess.CompletedProcess[str]:
     """Ask something of an endpoint, and check that no traceback and no key is ever shown."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "KERNEL_AGENT_"))}
-    changes = {"OPENAI_API_KEY": "secret-value", "KERNEL_AGENT_MAX_RETRIES": "1", **changes}
+    changes = {
+        "KERNEL_AGENT_FORMAT": "fenced",
+        "OPENAI_API_KEY": "secret-value",
+        "KERNEL_AGENT_MAX_RETRIES": "1",
+        **changes,
+    }
     done = subprocess.run(
         [sys.executable, "-m", "kernel_agent.cli", "run", "x", "--base-url", url,
          "--model", "some-model", "--out", "out", *arguments],
@@ -62,6 +67,17 @@ BROKEN: dict[str, tuple[Behaviour, str]] = {
     "a stream cut in the middle": (text("x" * 2000, cut_after=300), ""),
     "a stream of nonsense": (events(b"data: {{{\n\n"), ""),
 }
+
+
+@pytest.mark.parametrize("name", ["tool", "json"])
+def test_an_endpoint_without_native_calls_says_which_format_needs_none(tmp_path, name):
+    """The user asked for a format that this endpoint cannot do: that is not silently changed."""
+    refused = error(400, "this model does not support tools")
+    with OpenAIServer([refused], repeat_last=True) as server:
+        done = ask(tmp_path, server.url, "--quiet", "--format", name)
+    assert done.returncode == 4
+    assert "does not support tools" in done.stderr
+    assert "use --format fenced" in done.stderr
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -17,7 +17,11 @@ As a program, for tests of the whole command line; it prints its URL and serves 
 With ``--record FILE`` it writes what it was sent to that file, one JSON object a request.
 Each line of the file is a reply (``{"content": "…"}``, ``"tool_calls"``, ``"reasoning"``,
 ``"usage"``, ``"finish_reason"``, ``"delay_s"``, ``"chunk_chars"``, ``"chunk_delay_s"``) or a
-fault: ``{"fault": "429", "retry_after": "1"}``, with one of the names in ``FAULTS``.
+fault: ``{"fault": "429", "retry_after": "1"}``, with one of the names in ``FAULTS``. In a reply,
+``"refuses"`` names request fields that get a 400 first.
+
+What an endpoint does with tools and schemas is tried out with a :class:`Writer` instead of a list:
+it writes each cell in the way that the request asks for, or fails to in the ways that servers do.
 """
 
 from __future__ import annotations
@@ -99,6 +103,49 @@ def events(body: bytes, **more: Any) -> Behaviour:
     return raw(body, "text/event-stream", **more)
 
 
+@dataclass(kw_only=True)
+class Writer:
+    """An endpoint and its model, which write cells in the way that a request asks for.
+
+    ``tools`` and ``schema`` say what becomes of a request with tools or a ``response_format``:
+    ``honoured``, ``refused`` (with ``status``), or ``ignored`` (answered in plain text).
+    ``breaks`` names the ways (``tool``, ``schema``, ``text``) in which the model writes nothing
+    that can be read. ``cells`` are the model's turns; a request that only tries out a format takes
+    none of them. ``kinds`` records the way of each request.
+    """
+
+    cells: list[str] = field(default_factory=list)
+    tools: str = "honoured"
+    schema: str = "honoured"
+    breaks: set[str] = field(default_factory=set)
+    status: int = 400
+    delay_s: float = 0.0
+    kinds: list[str] = field(default_factory=list)
+
+    def __call__(self, request: Request) -> Behaviour:
+        way = self._way(request.body)
+        tries_out = "only tries out" in json.dumps(request.body["messages"][-1])
+        self.kinds.append(f"try {way}" if tries_out else way)
+        for asked, done in (("tools", self.tools), ("response_format", self.schema)):
+            if asked in request.body and done == "refused":
+                return error(self.status, f"{asked} is not supported by this model")
+        if way in self.breaks:
+            return text("I would rather talk about it.", delay_s=self.delay_s)
+        code = "print(42)" if tries_out else self.cells.pop(0)
+        if way == "tool":
+            function = {"name": "python", "arguments": json.dumps({"code": code})}
+            calls = [{"id": "call_1", "type": "function", "function": function}]
+            return text(None, tool_calls=calls, delay_s=self.delay_s)
+        if way == "schema":
+            return text(json.dumps({"thought": "", "code": code}), delay_s=self.delay_s)
+        return text(f"Next.\n```python\n{code}\n```", delay_s=self.delay_s)
+
+    def _way(self, body: Any) -> str:
+        if "tools" in body and self.tools != "ignored":
+            return "tool"
+        return "schema" if "response_format" in body and self.schema != "ignored" else "text"
+
+
 FAULTS: dict[str, Callable[..., Behaviour]] = {
     "401": lambda: error(401, "Incorrect API key provided", code="invalid_api_key"),
     "403": lambda: error(403, "You may not use this model"),
@@ -133,7 +180,7 @@ class OpenAIServer:
 
     def __init__(
         self,
-        behaviours: Iterable[Behaviour],
+        behaviours: Iterable[Behaviour] | Writer,
         *,
         port: int = 0,
         repeat_last: bool = False,
@@ -143,7 +190,8 @@ class OpenAIServer:
         self._keep = keep or self.requests.append
         self.connections = 0
         self.served = 0
-        self._behaviours = iter(behaviours)
+        self._writer = behaviours if isinstance(behaviours, Writer) else None
+        self._behaviours = iter(() if isinstance(behaviours, Writer) else behaviours)
         self._repeat_last = repeat_last
         self._last: Behaviour | None = None
         self._lock = threading.Lock()
@@ -171,6 +219,8 @@ class OpenAIServer:
         with self._lock:
             self._keep(request)
             self.served += 1
+            if self._writer is not None:
+                return self._writer(request)
             behaviour = next(self._behaviours, self._last if self._repeat_last else None)
             self._last = behaviour
         if behaviour is None:
@@ -337,7 +387,7 @@ def _behaviour(line: dict[str, Any]) -> Behaviour:
     if "fault" in line:
         arguments = [line["retry_after"]] if "retry_after" in line else []
         return replace(FAULTS[line["fault"]](*arguments), **options)
-    for name in ("tool_calls", "reasoning", "usage", "finish_reason"):
+    for name in ("tool_calls", "reasoning", "usage", "finish_reason", "refuses"):
         if name in line:
             options[name] = line[name]
     return text(line.get("content"), **options)

@@ -17,7 +17,9 @@ from kernel_agent.records import (
     Answer,
     CellError,
     CellResult,
+    Changes,
     Code,
+    Condensation,
     Event,
     ExitStatus,
     Message,
@@ -28,6 +30,7 @@ from kernel_agent.records import (
     RunStop,
     Step,
     Usage,
+    Variable,
 )
 
 START = RunStart(
@@ -52,9 +55,13 @@ class Bench:
         replies: Iterable[Reply | Exception],
         results: Iterable[CellResult | Exception] = (),
         budget: Budget | None = None,
+        *,
+        max_tokens: int = 100_000,
+        summaries: Iterable[str | Exception] | None = None,
     ) -> None:
         self._replies, self._results = iter(replies), iter(results)
         self.asked: list[list[Message]] = []
+        self.asked_for_summary: list[list[Message]] = []
         self.ran: list[str] = []
         self.trace: list[Record] = []
         self.events: list[Event] = []
@@ -64,10 +71,12 @@ class Bench:
             execute=self.execute,
             record=self.trace.append,
             format=get_format("fenced"),
-            context=Context("system", get_format("fenced"), max_tokens=100_000),
+            context=Context("system", get_format("fenced"), max_tokens=max_tokens),
             meter=Meter(budget or Budget()),
             on_event=self.events.append,
+            summarise=None if summaries is None else self.summarise,
         )
+        self._summaries = iter(summaries or ())
 
     async def complete(self, messages: list[Message]) -> Reply:
         self.asked.append(messages)
@@ -75,6 +84,13 @@ class Bench:
         if isinstance(reply, Exception):
             raise reply
         return reply
+
+    async def summarise(self, messages: list[Message]) -> Reply:
+        self.asked_for_summary.append(messages)
+        text = next(self._summaries)
+        if isinstance(text, Exception):
+            raise text
+        return Reply(content=text, usage=Usage(prompt_tokens=3, calls=1))
 
     async def execute(self, action: Action, number: int) -> CellResult:
         assert isinstance(action, Code)
@@ -91,7 +107,7 @@ class Bench:
         stop = await self.agent.run(START)
         assert self.trace[0] is START
         assert self.trace[-1] is stop
-        assert [e for e in self.events if isinstance(e, RunStart | Step | RunStop)] == self.trace
+        assert [e for e in self.events if isinstance(e, Record)] == self.trace
         return stop
 
     @property
@@ -240,6 +256,78 @@ async def test_a_conversation_that_is_too_long_is_shortened_and_sent_again() -> 
     assert stop.status is ExitStatus.ANSWERED
     sizes = [sum(len(m.content) for m in messages) for messages in bench.asked]
     assert sizes[10] < sizes[9]
+
+
+async def test_each_refusal_shortens_further_and_the_last_one_ends_the_run() -> None:
+    long = CellResult(
+        status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
+    )
+    replies = [*[cell(f"print({n})") for n in range(9)], *[ContextLengthError("too long")] * 99]
+    bench = Bench(replies, [long] * 9)
+    stop = await bench.run()
+    assert (stop.status, stop.message) == (ExitStatus.MODEL_ERROR, "too long")
+    sizes = [sum(len(m.content) for m in messages) for messages in bench.asked[9:]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes) < 15
+
+
+LONG_CODE = "x = 1\n" + "# why\n" * 100
+
+
+async def test_a_summary_is_written_by_the_model_where_it_can() -> None:
+    """Once when it names what there is; it is metered, and its text reaches the next request."""
+    made = CellResult(status="ok", changes=Changes(added=(Variable(name="df", type="DataFrame"),)))
+    replies = [cell(f"{LONG_CODE}# {n}") for n in range(20)]
+    bench = Bench([*replies, cell("z")], [made] * 20 + [ANSWER], max_tokens=1500,
+                  summaries=["`df` has 3 rows."] * 20)  # fmt: skip
+    stop = await bench.run()
+    assert stop.status is ExitStatus.ANSWERED
+    shortened = [r for r in bench.trace if isinstance(r, Condensation)]
+    assert {(c.kind, c.by, c.text) for c in shortened} == {
+        ("summarised", "model", "`df` has 3 rows.")
+    }
+    assert "`df` has 3 rows." in bench.asked[-1][1].content
+    assert stop.usage.calls == 21 + len(bench.asked_for_summary)
+    assert all(c.time and c.run_id == "r" and c.usage.calls == 1 for c in shortened)
+
+
+async def test_a_model_that_fails_at_a_summary_does_not_end_the_run() -> None:
+    replies = [cell(f"{LONG_CODE}# {n}") for n in range(20)]
+    bench = Bench([*replies, cell("z")], [OK] * 20 + [ANSWER], max_tokens=1500,
+                  summaries=[ContextLengthError("too long"), ModelError("down")] * 20)  # fmt: skip
+    stop = await bench.run()
+    assert stop.status is ExitStatus.ANSWERED
+    assert {r.by for r in bench.trace if isinstance(r, Condensation)} == {"rules"}
+    assert any(isinstance(e, Notice) and "no summary" in e.text for e in bench.events)
+
+
+async def test_stopping_during_a_summary_ends_at_once() -> None:
+    replies = [cell(f"{LONG_CODE}# {n}") for n in range(20)]
+    bench = Bench(replies, [OK] * 20, max_tokens=1500, summaries=[])
+    thinking = asyncio.Event()
+
+    async def slow(_messages: list[Message]) -> Reply:
+        thinking.set()
+        await asyncio.sleep(60)
+        raise AssertionError("it was not cancelled")
+
+    bench.agent._summarise = slow
+    run = asyncio.create_task(bench.run())
+    await thinking.wait()
+    bench.agent.stop()
+    stop = await run
+    assert stop.status is ExitStatus.INTERRUPTED
+    assert stop.steps > 0
+
+
+async def test_a_small_window_has_small_observations() -> None:
+    """Several of them must fit, or each step would change what is cached."""
+    long = CellResult(
+        status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
+    )
+    bench = Bench([cell("1"), cell("2")], [long, ANSWER], max_tokens=6000)
+    await bench.run()
+    assert 1700 < len(bench.steps[0].observation.text) <= 1750
 
 
 @pytest.mark.parametrize(

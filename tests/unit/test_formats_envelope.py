@@ -41,6 +41,8 @@ READABLE = [
     ("escapes", '{"code": "print(\'\\u00e9\')",}', "print('é')"),
     ("reasoning", '<think>{"code": "bad()"}</think>{"code": "f()"}', "f()"),
     ("headless reasoning", '{"code": "bad()"}</think>{"code": "f()"}', "f()"),
+    ("a turn in reasoning", '{"code": "bad()"}\nOutput: 1\n</think>{"code": "f()"}', "f()"),
+    ("a block in reasoning", '```python\nbad()\n```\nno\n</think>{"code": "f()"}', "f()"),
     ("reasoning in code", '{"code": "g(\'<think>\')"}', "g('<think>')"),
     ("two objects", '{"code": "a()"}\n{"code": "f()"}', "f()"),
     ("a second without code", '{"code": "f()"}\n{"status": "ok"}', "f()"),

@@ -117,6 +117,7 @@ def test_exactly_one_block_is_chosen_by_rule(text, source):
         "Try\n```python\nbad(\n</think>\n```python\ngood()\n```",
         "[THINK]```python\nbad()\n```[/THINK]```python\ngood()\n```",
         "```python\ngood()\n```\n<think>\n```python\nbad()\n```",
+        "```python\nbad()\n```\nOutput:\n5\n\nUser: no\n</think>\n```python\ngood()\n```",
         "<thinking><think>bad()</think></thinking>\n```python\ngood()\n```",
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from kernel_agent.errors import ContextLengthError, ModelError
 from kernel_agent.models.failures import (
     complaint,
+    context_limit,
     from_error_object,
     from_status,
     is_context_length,
@@ -99,6 +100,67 @@ def test_a_conversation_that_is_too_long_is_recognised_in_every_dialect(text):
     error = answered(400, json.dumps({"error": {"message": text, "code": None}}))
     assert error.kind is ContextLengthError
     assert not error.retry
+
+
+NAMED = {
+    "OpenAI": (8192, 9000),
+    "OpenAI responses": (None, None),
+    "vLLM": (4096, 5000),
+    "vLLM input": (4096, 5000),
+    "vLLM fit": (4096, 5000),
+    "SGLang": (4096, 5000),
+    "TGI": (4096, 5000),
+    "TGI less": (4096, 5000),
+    "llama.cpp": (None, None),
+    "Ollama": (None, None),
+    "Ollama prompt": (None, None),
+    "LM Studio": (None, None),
+    "LM Studio overflow": (4096, 5000),
+    "Anthropic": (200_000, 210_000),
+    "Anthropic sum": (200_000, 190_000),
+    "Gemini": (None, 1_200_000),
+    "Mistral": (32_768, 40_000),
+    "Cohere": (4081, None),
+    "Groq": (None, None),
+    "xAI": (131_072, 537_812),
+    "OpenRouter": (65_536, None),
+    "Bedrock": (None, None),
+    "DeepSeek": (65_536, None),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LONG)
+def test_the_limit_is_read_where_it_is_named(name):
+    """And the server's own count: the next try then fits."""
+    assert context_limit(TOO_LONG[name]) == NAMED[name]
+
+
+OTHER_WORDS = {
+    "This model's maximum context length is 8192 tokens. However, you requested 9500 "
+    "tokens (5500 in the messages, 4000 in the completion). Please reduce the length.": (
+        8192,
+        5500,
+    ),
+    "This model's maximum context length is 4096 tokens. However, your request has 5012 "
+    "input tokens. Please reduce the length of the input messages.": (4096, 5012),
+    "You passed 4097 input tokens and requested 500 output tokens. However, the model's "
+    "context length is only 4096 tokens, resulting in a maximum input length of 3596 tokens.": (
+        4096,
+        4097,
+    ),
+    '{"error": {"code": 400, "n_prompt_tokens": 14429, "n_ctx": 8192}}': (8192, 14_429),
+    "request (5,000 tokens) exceeds the available context size (4,096 tokens)": (4096, 5000),
+    "Requested tokens (2285) exceed context window of 2048": (2048, 2285),
+    "maximum number of tokens allowed (1048576).": (1_048_576, None),
+    "": (None, None),
+    "context length is " + "9" * 100_000: (999_999_999_999, None),
+}
+
+
+@pytest.mark.parametrize(("text", "named"), OTHER_WORDS.items(), ids=range(len(OTHER_WORDS)))
+def test_limits_in_other_words(text, named):
+    """What servers of today say, and what none says."""
+    assert context_limit(text) == named
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from kernel_agent.records import (
     Calls,
     CellError,
     CellResult,
+    Changes,
     Code,
+    Condensation,
     DataFile,
     ExitStatus,
     Final,
@@ -24,6 +26,7 @@ from kernel_agent.records import (
     RunStop,
     Step,
     Usage,
+    Variable,
     from_json,
     to_json,
 )
@@ -51,6 +54,9 @@ STEP = Step(
         status="error",
         outputs=({"output_type": "stream", "name": "stdout", "text": "x", "$": "Step"},),
         error=CellError(ename="ZeroDivisionError", evalue="division by zero", traceback=("a",)),
+        changes=Changes(
+            added=(Variable(name="df", type="DataFrame", shape="2 x 3"),), removed=("old",), more=1
+        ),
         calls=(HostCall(name="f", arguments={"args": [[1]]}, ok=True, result=[1, [2]]),),
     ),
     retries=(Retry(content="?", feedback="write code"),),
@@ -61,7 +67,21 @@ STOP = RunStop(
 )
 
 
-@pytest.mark.parametrize("record", [START, STEP, STOP], ids=lambda r: type(r).__name__)
+CONDENSATION = Condensation(
+    run_id="r1",
+    kind="summarised",
+    first=1,
+    last=7,
+    text="`df` is clean.",
+    by="model",
+    dropped=("`gone` too.",),
+    usage=Usage(prompt_tokens=5, calls=1),
+)
+
+
+@pytest.mark.parametrize(
+    "record", [START, STEP, STOP, CONDENSATION], ids=lambda r: type(r).__name__
+)
 def test_a_record_comes_back_from_json_as_it_went_in(record: object) -> None:
     assert from_json(json.loads(json.dumps(to_json(record)))) == record
 

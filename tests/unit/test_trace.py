@@ -12,7 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel_agent.errors import TraceError
-from kernel_agent.records import ExitStatus, Observation, Record, RunStart, RunStop, Step
+from kernel_agent.records import (
+    Condensation,
+    ExitStatus,
+    Observation,
+    Record,
+    RunStart,
+    RunStop,
+    Step,
+)
 from kernel_agent.trace import TraceWriter, follow, load, read_trace
 
 
@@ -130,3 +138,13 @@ def test_following_yields_records_as_they_come_and_ends_with_the_run(tmp_path: P
     thread.start()
     assert list(follow(path, poll_s=0.005)) == written
     thread.join()
+
+
+def test_a_shortened_conversation_is_a_line_of_its_own(tmp_path: Path) -> None:
+    """It needs version 2; all other lines can still be read by what knew version 1 only."""
+    start, *rest = records(["a"])
+    shortened = Condensation(run_id="r", kind="masked", first=1, last=1)
+    write(tmp_path / "trace.jsonl", [start, shortened, *rest])
+    assert read_trace(tmp_path) == (start, shortened, *rest)
+    lines = (tmp_path / "trace.jsonl").read_text().splitlines()
+    assert [json.loads(line)["v"] for line in lines] == [1, 2, 1, 1]

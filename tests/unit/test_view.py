@@ -14,6 +14,7 @@ from kernel_agent.records import (
     Call,
     Calls,
     Code,
+    Condensation,
     DataFile,
     ExitStatus,
     Notice,
@@ -25,7 +26,7 @@ from kernel_agent.records import (
     Step,
     Usage,
 )
-from kernel_agent.view import PlainView, amount, progress
+from kernel_agent.view import PlainView, progress
 
 PNG = {"output_type": "display_data", "data": {"image/png": "iVBORw0"}, "metadata": {}}
 
@@ -96,6 +97,26 @@ def test_a_run_reads_as_a_story():
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("masked", "what steps 3 to 9 showed became one line each"),
+        ("summarised", "steps 3 to 9 became a summary"),
+        ("shortened", "what steps 3 to 9 showed was cut to 200 characters each"),
+    ],
+)
+def test_a_shortened_conversation_is_said(kind, text):
+    """With what it was and became, and where the whole is."""
+    event = Condensation(
+        run_id="r", kind=kind, first=3, last=9, max_chars=200, reason="it had outgrown its "
+        "allowance", tokens_before=31_900, tokens_after=15_200,
+    )  # fmt: skip
+    assert story(event) == (
+        f"! The conversation was shortened: {text} (about 31,900 to 15,200 tokens; it had "
+        "outgrown its allowance). The whole is in the trace.\n"
+    )
+
+
 def test_a_step_from_a_trace_shows_what_led_to_it():
     """Without the event that announced it, a step brings its own thought and code."""
     assert story(step()) == story(Acting(number=1, action=step().action), step())
@@ -141,15 +162,6 @@ def test_progress_names_each_cap():
     assert progress(budget, step=3, seconds=12, usage=usage) == (
         "step 3/30 · 12/900 s · 4,120/50,000 tokens · $0.0123/0.5 · Ctrl-C stops"
     )
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (13_400, "13.4 kB"), (2_000_000_000, "2 GB")],
-)
-def test_amounts_are_for_people(count, text):
-    """Three digits and a unit."""
-    assert amount(count) == text
 
 
 HOSTILE = "[red]not red[/red] \x1b]0;title\x07\x1b[2J\x1b[31mred\x1b[0m \x9b2J \ud800"

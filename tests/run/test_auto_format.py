@@ -1,0 +1,307 @@
+"""``--format auto`` against endpoints that take to formats in every way in which endpoints do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from servers.openai_server import OpenAIServer, Writer, error, refused_url, text
+
+from kernel_agent import Budget, ScriptedModel, Session
+from kernel_agent.models import probe
+from kernel_agent.models.openai import OpenAIModel
+from kernel_agent.models.probe import Choice, choose_format, memory_file, recall, remember
+from kernel_agent.records import FormatChange, Notice, RunStart
+from kernel_agent.trace import read_trace
+
+ROOT = Path(__file__).parents[2]
+CELLS = ["x = 6", "final_answer(x * 7)"]
+LARGE, SMALL = "big-model", "small-7b"
+
+
+async def run(server, out, *, name=LARGE, told=None, **options):
+    model = OpenAIModel(name, base_url=server.url, api_key="secret", max_retries=0)
+    tell = (lambda _: None) if told is None else told.append
+    async with Session(model=model, format="auto", out=out, on_event=tell, **options) as session:
+        return await session.run("What is the answer?")
+
+
+LADDER = [
+    ("native calls work", Writer(), LARGE, "tool", 2),
+    ("tools refused", Writer(tools="refused"), LARGE, "envelope", 3),
+    ("tools refused by llama.cpp", Writer(tools="refused", status=500), LARGE, "envelope", 3),
+    ("tools ignored", Writer(tools="ignored"), LARGE, "envelope", 3),
+    ("both refused", Writer(tools="refused", schema="refused"), LARGE, "fenced", 5),
+    ("both ignored", Writer(tools="ignored", schema="ignored"), LARGE, "fenced", 4),
+    ("schemas broken", Writer(tools="refused", breaks={"schema"}), LARGE, "fenced", 4),
+    ("a small model", Writer(), SMALL, "fenced", 2),
+    ("a small model that needs a schema", Writer(breaks={"text"}), SMALL, "envelope", 4),
+    ("all broken", Writer(tools="refused", schema="refused", breaks={"text"}), LARGE, "fenced", 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("writer", "name", "chosen", "requests"), [c[1:] for c in LADDER], ids=[c[0] for c in LADDER]
+)
+async def test_the_highest_rung_that_works_is_chosen_and_remembered(
+    tmp_path, writer, name, chosen, requests
+):
+    """With as few requests as can tell; the second time, with none."""
+    writer = Writer(**{k: v for k, v in vars(writer).items() if k != "kinds"}, kinds=[])
+    told = []
+    with OpenAIServer(writer) as server:
+        for _ in range(2):
+            model = OpenAIModel(name, base_url=server.url, max_retries=3)
+            choice = await choose_format(
+                model, max_tokens=None, tell=told.append, memory=tmp_path / "formats.json"
+            )
+            await model.close()
+            assert choice.format == chosen
+            assert choice.reason
+    assert len(writer.kinds) == requests
+    assert all(kind.startswith("try ") for kind in writer.kinds)
+    assert [event.text for event in told] == [f"The format is {chosen}: {choice.reason}."]
+
+
+async def test_a_run_says_which_format_it_uses_and_why_and_pays_for_finding_out(tmp_path):
+    """In the trace and in a notice; the tokens of measuring are the run's."""
+    told = []
+    writer = Writer(cells=[*CELLS])
+    with OpenAIServer(writer) as server:
+        made = await run(server, tmp_path / "out", told=told)
+        assert (made.status, made.answer) == ("answered", 42)
+        history = server.requests[-1].body["messages"]
+    start = read_trace(made.trace)[0]
+    assert isinstance(start, RunStart)
+    assert (start.format, start.format_reason) == (
+        "tool",
+        "native calls: 0 of 2 test replies unreadable",
+    )
+    assert [e.text for e in told if isinstance(e, Notice)] == [
+        "The format is tool: native calls: 0 of 2 test replies unreadable."
+    ]
+    assert writer.kinds == ["try tool", "try tool", "tool", "tool"]
+    assert made.usage.calls == 4
+    assert made.usage.total_tokens == 4 * 18
+    assert [m["role"] for m in history] == ["system", "user", "assistant", "tool"]
+    assert history[2]["tool_calls"][0]["id"] == history[3]["tool_call_id"]
+
+
+async def test_the_next_session_asks_nothing_and_says_nothing(tmp_path):
+    """What is remembered stands in its trace all the same."""
+    writer, told = Writer(cells=[*CELLS, *CELLS]), []
+    with OpenAIServer(writer) as server:
+        await run(server, tmp_path / "one")
+        made = await run(server, tmp_path / "two", told=told)
+    assert writer.kinds.count("try tool") == 2
+    assert not [e for e in told if isinstance(e, Notice)]
+    assert read_trace(made.trace)[0].format_reason
+
+
+class Turning(Writer):
+    """A model that can do it when it is tried out, and not in the run."""
+
+    def __call__(self, request):
+        if "only tries out" not in json.dumps(request.body["messages"][-1]) and (
+            self._way(request.body) == "tool"
+        ):
+            self.kinds.append("broken")
+            return text("I would rather talk about it.")
+        return super().__call__(request)
+
+
+async def test_a_model_that_keeps_breaking_its_format_goes_down_a_rung_in_the_run(tmp_path):
+    """The conversation is written again in the new format, and the next session begins there."""
+    writer, told = Turning(cells=[*CELLS, *CELLS]), []
+    with OpenAIServer(writer) as server:
+        made = await run(server, tmp_path / "one", told=told)
+        history = server.requests[-1].body["messages"]
+        asked_again = server.requests[5].body["messages"]
+        await run(server, tmp_path / "two")
+    assert (made.status, made.answer, len(made.steps)) == ("answered", 42, 2)
+    assert writer.kinds == ["try tool"] * 2 + ["broken"] * 3 + ["schema"] * 4
+    [change] = [r for r in read_trace(made.trace) if isinstance(r, FormatChange)]
+    assert (change.format, change.reason) == ("envelope", "3 of 3 replies in tool unreadable")
+    assert change in told
+    assert len(made.steps[0].retries) == 3
+    assert "exactly one JSON object" in history[0]["content"]
+    assert json.loads(history[2]["content"])["code"] == "x = 6"
+    assert [m["role"] for m in asked_again] == ["system", "user"]  # nothing of the old format
+
+
+async def test_a_format_that_the_user_chose_is_kept(tmp_path):
+    """It is asked for again, and then it is a failed step, however often."""
+    writer = Turning(cells=[])
+    with OpenAIServer(writer) as server:
+        model = OpenAIModel(LARGE, base_url=server.url)
+        out = tmp_path / "out"
+        async with Session(
+            model=model, format="tool", out=out, budget=Budget(max_steps=2)
+        ) as session:
+            made = await session.run("What is the answer?")
+    assert writer.kinds == ["broken"] * 6
+    assert made.status == "step_limit"
+
+
+async def test_a_model_that_is_not_behind_an_endpoint_is_not_tried_out(tmp_path):
+    """Every reply of a script is a turn of the run."""
+    model = ScriptedModel([f"```python\n{cell}\n```" for cell in CELLS])
+    async with Session(model=model, format="auto", out=tmp_path) as session:
+        made = await session.run("What is the answer?")
+    start = read_trace(made.trace)[0]
+    assert (made.answer, start.format) == (42, "fenced")
+    assert "not behind an endpoint" in start.format_reason
+
+
+async def test_a_small_budget_is_not_spent_on_trying_out(tmp_path):
+    """The run gets all of it."""
+    writer = Writer(cells=[*CELLS])
+    with OpenAIServer(writer) as server:
+        made = await run(server, tmp_path / "out", budget=Budget(max_tokens=1000))
+    assert writer.kinds == ["text", "text"]
+    assert made.answer == 42
+
+
+@pytest.mark.parametrize("fault", [error(401, "Incorrect API key"), error(503, "Overloaded")])
+async def test_an_endpoint_that_is_down_is_asked_once_and_then_by_the_run(tmp_path, fault):
+    """Nothing is remembered of it, and the error that is told is the run's."""
+    with OpenAIServer([fault], repeat_last=True) as server:
+        made = await run(server, tmp_path / "out")
+        assert len(server.requests) == 2
+    assert made.status == "model_error"
+    assert not memory_file().exists()
+
+
+async def test_an_endpoint_that_is_not_there_does_not_keep_the_session_from_starting(tmp_path):
+    """No retries while trying out."""
+    with refused_url() as url:
+        model = OpenAIModel(LARGE, base_url=url, max_retries=0)
+        async with Session(model=model, format="auto", out=tmp_path / "out") as session:
+            made = await session.run("What is the answer?")
+    assert made.status == "model_error"
+
+
+async def test_a_model_that_is_too_slow_gets_the_least_formatting(tmp_path):
+    """That is remembered: the next session must not wait again."""
+    told = []
+    with OpenAIServer(Writer(delay_s=30.0)) as server:
+        model = OpenAIModel(LARGE, base_url=server.url)
+        for _ in range(2):
+            choice = await choose_format(
+                model,
+                max_tokens=None,
+                tell=told.append,
+                memory=tmp_path / "formats.json",
+                limit_s=0.5,
+            )
+            assert choice.format == "fenced"
+        await model.close()
+    assert len(server.requests) == 1
+    assert "took longer" in choice.reason
+
+
+async def test_trying_out_can_be_cancelled(tmp_path):
+    """Nothing is remembered of half a measurement."""
+    memory = tmp_path / "formats.json"
+    with OpenAIServer(Writer(delay_s=30.0)) as server:
+        model = OpenAIModel(LARGE, base_url=server.url)
+        trying = asyncio.ensure_future(
+            choose_format(model, max_tokens=None, tell=lambda _: None, memory=memory)
+        )
+        while not server.requests:
+            await asyncio.sleep(0.01)
+        trying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await trying
+        await model.close()
+    assert not memory.exists()
+
+
+# --- what is remembered --------------------------------------------------------------------
+
+CHOICE = Choice(format="tool", reason="it works", measured=True)
+
+
+def kept(path):
+    return recall(path, endpoint="http://a/v1", model="m")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "", "{", "[]", "null", '{"version": 99, "models": {}}', '{"version": 1, "models": []}',
+        '{"version": 1, "models": {"http://a/v1 m": 5}}', "\0", "[" * 100_000,
+        '{"version": 1, "models": {"http://a/v1 m": {"format": "json", "reason": "", "time": 1}}}',
+        '{"version": 1, "models": {"http://a/v1 m": {"format": "tool", "reason": 1, "time": 1}}}',
+        '{"version": 1, "models": {"http://a/v1 m": {"format": [], "reason": "", "time": "x"}}}',
+    ],
+)  # fmt: skip
+def test_a_damaged_memory_is_as_good_as_none_and_is_replaced(tmp_path, damage):
+    """It is a cache: whatever is in it, nothing fails."""
+    path = tmp_path / "formats.json"
+    path.write_text(damage)
+    assert kept(path) is None
+    remember(path, CHOICE, endpoint="http://a/v1", model="m")
+    assert kept(path).format == "tool"
+    assert [p.name for p in tmp_path.iterdir()] == ["formats.json"]
+
+
+def test_a_choice_is_forgotten_after_a_month_and_when_the_clock_was_wrong(tmp_path):
+    """Endpoints change what they support."""
+    path = tmp_path / "formats.json"
+    remember(path, CHOICE, endpoint="http://a/v1", model="m")
+    for days, known in ((1, True), (29, True), (31, False), (-1, False)):
+        stored = json.loads(path.read_text())
+        stored["models"]["http://a/v1 m"]["time"] = time.time() - days * 86_400
+        path.write_text(json.dumps(stored))
+        assert (kept(path) is not None) is known
+
+
+def test_a_memory_that_cannot_be_written_is_done_without(tmp_path):
+    """A file where the folder should be; a folder where the file should be."""
+    (tmp_path / "file").write_text("")
+    remember(tmp_path / "file" / "formats.json", CHOICE, endpoint="http://a/v1", model="m")
+    (tmp_path / "folder").mkdir()
+    remember(tmp_path / "folder", CHOICE, endpoint="http://a/v1", model="m")
+    assert list((tmp_path / "folder").iterdir()) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_the_memory_does_not_grow_without_end(tmp_path):
+    """The oldest entries go first."""
+    path = tmp_path / "formats.json"
+    for n in range(probe.MAX_ENTRIES + 5):
+        remember(path, CHOICE, endpoint="http://a/v1", model=str(n))
+    assert len(json.loads(path.read_text())["models"]) == probe.MAX_ENTRIES
+    assert recall(path, endpoint="http://a/v1", model="0") is None
+    assert recall(path, endpoint="http://a/v1", model=str(probe.MAX_ENTRIES)) is not None
+
+
+def test_the_command_chooses_and_remembers_without_any_secret(tmp_path):
+    """The address stands in the memory without the password that was in it."""
+    writer = Writer(cells=[*CELLS], tools="refused")
+    with OpenAIServer(writer) as server:
+        url = server.url.replace("http://", "http://user:pass-word@")
+        dropped = ("OPENAI_", "KERNEL_AGENT_")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+        environment |= {
+            "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "secret-value",
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "kernel_agent.cli", "run", "x", "--base-url", url, "--model",
+             LARGE, "--out", "out", "--json", "--format", "auto"],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["answer"] == 42
+    memory = (tmp_path / "cache" / "kernel-agent" / "formats.json").read_text()
+    assert '"envelope"' in memory
+    assert "secret-value" not in memory
+    assert "pass-word" not in memory

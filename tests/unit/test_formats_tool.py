@@ -1,0 +1,167 @@
+"""The tool format against what real models and servers write where a native call was asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kernel_agent.errors import FormatError
+from kernel_agent.formats import parse
+from kernel_agent.records import Code, Reply, ToolCall
+
+
+def native(*arguments, name="python", content="", reason="tool_calls"):
+    calls = tuple(ToolCall(id=f"c{n}", name=name, arguments=a) for n, a in enumerate(arguments))
+    return Reply(content=content, tool_calls=calls, finish_reason=reason)
+
+
+def source(reply):
+    return parse(reply, "tool").source
+
+
+def kind(reply):
+    with pytest.raises(FormatError) as raised:
+        parse(reply, "tool")
+    return raised.value.kind
+
+
+ARGUMENTS = [
+    ("as asked", '{"code": "x = 1\\nf(x)"}', "x = 1\nf(x)"),
+    ("a bare string", "x = 1\nf(x)", "x = 1\nf(x)"),
+    ("a JSON string", '"x = 1\\nf(x)"', "x = 1\nf(x)"),
+    ("encoded twice", json.dumps('{"code": "x = 1\\nf(x)"}'), "x = 1\nf(x)"),
+    ("encoded three times", json.dumps(json.dumps('{"code": "f()"}')), "f()"),
+    ("fenced object", '```json\n{"code": "f()"}\n```', "f()"),
+    ("fenced code", "```python\nf()\n```", "f()"),
+    ("fence inside", '{"code": "```python\\nf()\\n```"}', "f()"),
+    ("another key", '{"source": "f()"}', "f()"),
+    ("upper case", '{"CODE": "f()"}', "f()"),
+    ("a list of lines", '{"code": ["x = 1", "f(x)"]}', "x = 1\nf(x)"),
+    ("with a thought", '{"thought": "Now.", "code": "f()"}', "f()"),
+    ("another key and a thought", '{"thought": "Now.", "script": "f()"}', "f()"),
+    ("raw line breaks", '{"code": "x = 1\nf(x)"}', "x = 1\nf(x)"),
+    ("trailing comma", '{"code": "f()",}', "f()"),
+    ("single quotes", "{'code': 'f(\"a\")'}", 'f("a")'),
+    ("text after it", '{"code": "f()"} and so on', "f()"),
+    ("line breaks escaped twice", '{"code": "import os\\\\nf()"}', "import os\nf()"),
+    ("a bare name", "df", "df"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [a[1:] for a in ARGUMENTS], ids=[a[0] for a in ARGUMENTS]
+)
+def test_the_arguments_of_a_native_call_are_read_in_any_notation(arguments, code):
+    """Each was seen in recorded calls of real models or in reports about servers."""
+    assert source(native(arguments)) == code
+
+
+@pytest.mark.parametrize(
+    "name", ["python", "execute", "code_interpreter", "Python", "functions.python", "", "run code"]
+)
+def test_the_function_may_be_called_what_the_model_likes(name):
+    """There is only one function: what matters is that there is code."""
+    assert source(native('{"code": "f()"}', name=name)) == "f()"
+    assert source(native("f()", name=name)) == "f()"
+
+
+TEXTS = {
+    "hermes": 'Go.\n<tool_call>\n{"name": "python", "arguments": {"code": "f()"}}\n</tool_call>',
+    "never closed": '<tool_call>\n{"name": "python", "arguments": {"code": "f()"}}',
+    "in a fence": '```json\n{"name": "python", "parameters": {"code": "f()"}}\n```',
+    "in a list": '[TOOL_CALLS] [{"name": "python", "arguments": {"code": "f()"}}]',
+    "arguments as text": '{"name": "python", "arguments": "{\\"code\\": \\"f()\\"}"}',
+    "the protocol's own": '{"tool_calls": [{"type": "function", "function": {"name": "python",'
+    ' "arguments": "{\\"code\\": \\"f()\\"}"}}]}',
+    "an action": '{"tool": "python", "tool_input": {"code": "f()"}}',
+    "a tag with an object": '<function=python>{"code": "f()"}</function>',
+    "tags": "<tool_call>\n<function=python>\n<parameter=code>\nf()\n</parameter>\n</function>\n"
+    "</tool_call>",
+    "after reasoning": '<think>{"name": "python", "arguments": {"code": "bad()"}}</think>\n'
+    '<tool_call>{"name": "python", "arguments": {"code": "f()"}}</tool_call>',
+    "tags after reasoning": "<think><function=python><parameter=code>bad()</parameter></function>"
+    "</think><function=python><parameter=code>f()</parameter></function>",
+    "an envelope": '{"thought": "Go.", "code": "f()"}',
+    "a block": "Go.\n```python\nf()\n```",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_a_call_that_stands_in_the_text_is_read_as_one(text):
+    """Servers without a parser for the model pass it on as text; some models write none else."""
+    action = parse(Reply(content=text, finish_reason="stop"), "tool")
+    assert action == Code(source="f()", thought="Go." if "Go." in text else "")
+
+
+def test_a_call_beside_text_takes_the_text_as_its_thought():
+    """A block in the text is a draft of the same code, and reasoning is not shown."""
+    text = "<think>hm</think>I look first.\n```python\nbad()\n```"
+    assert parse(native('{"code": "f()"}', content=text), "tool") == Code(
+        source="f()", thought="I look first."
+    )
+
+
+def test_several_calls_are_one_cell_in_their_order():
+    """A second call does not correct the first; the same call twice in a row is one."""
+    assert source(native('{"code": "x = 1"}', '{"code": "f(x)"}')) == "x = 1\n\nf(x)"
+    assert source(native('{"code": "f()"}', '{"code": "f()"}')) == "f()"
+    assert source(native('{"code": "f()"}', "")) == "f()"
+    assert kind(native('{"code": "f()"}', '{"code": "%%time\\ng()"}')) == "syntax"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "code"),
+    [
+        ("final_answer", '{"answer": "4 EUR"}', "final_answer('4 EUR')"),
+        ("final_answer", '{"a": 1, "b": null}', "final_answer({'a': 1, 'b': None})"),
+        ("final_answer", "4 EUR", "final_answer('4 EUR')"),
+        ("rate", '{"currency": "USD", "year": 2020}', "rate(currency='USD', year=2020)"),
+        ("rate", '{"to what": 1}', "rate(**{'to what': 1})"),
+        ("list_tables", "{}", "list_tables()"),
+    ],
+)
+def test_a_call_of_another_function_is_the_cell_that_calls_it(name, arguments, code):
+    """The model takes a stub in the kernel for a native function: what it wants is clear."""
+    assert source(native(arguments, name=name)) == code
+
+
+REFUSED = [
+    ("no arguments", "", "missing"),
+    ("null", "null", "missing"),
+    ("empty object", "{}", "missing"),
+    ("empty code", '{"code": ""}', "missing"),
+    ("null code", '{"code": null}', "missing"),
+    ("only a comment", '{"code": "# later"}', "missing"),
+    ("two texts", '{"a": "f()", "b": "g()"}', "missing"),
+    ("cut off", '{"code": "x = 1', "truncated"),
+    ("cut before the brace", '{"code": "x = 1"', "truncated"),
+    ("ambiguous quotes", '{"code": "x = "" + y"}', "malformed"),
+    ("a number", '{"code": 5}', "malformed"),
+    ("prose", "I would look at the table", "syntax"),
+    ("not Python", '{"code": "x = ("}', "syntax"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
+)
+def test_arguments_without_certain_code_run_nothing(arguments, expected):
+    """Also when the endpoint says that the call is whole."""
+    assert kind(native(arguments)) == expected
+
+
+def test_a_call_that_the_endpoint_cut_off_never_runs():
+    """Whatever is left of it may compile by accident."""
+    assert kind(native('{"code": "x = 1"}', reason="length")) == "truncated"
+    cut = '{"name": "python", "arguments": {"code": "f()"}} {"name": "python", "arguments": {"co'
+    assert kind(Reply(content=cut)) == "truncated"
+
+
+def test_what_is_told_about_a_missing_call_shows_the_call():
+    """A model that answered in prose learns how to answer."""
+    with pytest.raises(FormatError) as raised:
+        parse("The answer is 4.", "tool")
+    assert "python({" in raised.value.feedback
+    assert "final_answer(value)" in raised.value.feedback
+    assert "```" not in raised.value.feedback
