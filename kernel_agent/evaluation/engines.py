@@ -9,6 +9,7 @@ are the campaign's; restarting a run whose worker died is the scheduler's.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -171,7 +172,7 @@ class OnRay:
             where = {"address": self._address} if self._address else own
             try:
                 await asyncio.to_thread(
-                    ray.init, log_to_driver=False, logging_level="error", **where
+                    ray.init, log_to_driver=False, logging_level=logging.ERROR, **where
                 )
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise UsageError(f"no Ray cluster answers at {self._address}: {error}") from None
