@@ -11,6 +11,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any
 
 from kernel_agent.agent import now
@@ -84,10 +85,8 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Return what the folder keeps of the plan."""
-        from kernel_agent import __version__
-
         return {
-            "kernel_agent": __version__,
+            "kernel_agent": metadata.version("kernel-agent"),
             "python": platform.python_version(),
             "machine": platform.machine(),
             "written": now(),
