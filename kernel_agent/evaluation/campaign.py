@@ -86,7 +86,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return what the folder keeps of the plan."""
         return {
-            "kernel_agent": metadata.version("kernel-agent"),
+            "kernel_agent": _version(),
             "python": platform.python_version(),
             "machine": platform.machine(),
             "written": now(),
@@ -270,6 +270,13 @@ async def evaluate(
             return await campaign.run(at_once or engine.places)
     except BaseExceptionGroup as group:
         raise _first(group) from None
+
+
+def _version() -> str:
+    try:
+        return metadata.version("kernel-agent")
+    except metadata.PackageNotFoundError:  # run from its source, not installed
+        return "not installed"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
