@@ -6,7 +6,7 @@ READY = .venv/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help setup run test check bench attacks clean
+.PHONY: help setup run test check bench attacks eval-oracle eval-campaign clean
 
 help:
 	@echo "make setup   build the virtual environment .venv (the other goals do it when needed)"
@@ -15,6 +15,8 @@ help:
 	@echo "make check   lint, format and type checks"
 	@echo "make bench   measure speed and memory"
 	@echo "make attacks play all attacks at all sandbox levels; write the table in SECURITY.md"
+	@echo "make eval-oracle   turns that each protocol needs at best, on AgentDojo and BFCL"
+	@echo "make eval-campaign 10,000 simulated runs: what an evaluation costs beside the runs"
 	@echo "make clean   remove .venv and caches"
 
 setup: $(READY)
@@ -48,5 +50,23 @@ bench: $(READY)
 attacks: $(READY)
 	PYTHONPATH=.:tests $(PYTHON) -m attacks.collect
 
+# The suites' packages ask for versions that the project does not want: they have their own
+# environment. bfcl-eval comes without its dependencies, of which this needs mpmath only.
+SUITES = .venv-suites/bin/python
+
+.venv-suites/.ready: pyproject.toml
+	@python3 -m venv .venv-suites
+	@$(SUITES) -m pip install --quiet --editable '.[agentdojo]' pytest pytest-asyncio
+	@$(SUITES) -m pip install --quiet --no-deps bfcl-eval mpmath
+	@touch $@
+
+eval-oracle: .venv-suites/.ready
+	@$(SUITES) -m kernel_agent.cli eval agentdojo --oracle --out benchmarks/results
+	@$(SUITES) -m kernel_agent.cli eval bfcl --oracle --out benchmarks/results
+	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py
+
+eval-campaign: $(READY)
+	$(PYTHON) benchmarks/eval_campaign.py
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-suites .pytest_cache .mypy_cache .ruff_cache .hypothesis

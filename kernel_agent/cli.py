@@ -371,6 +371,115 @@ def remove(
     _print(remove_spec(name))
 
 
+@app.command(
+    name="eval",
+    epilog="Example:  kernel-agent eval tasks.yaml --model gpt-5-mini --format fenced --trials 3",
+)
+def evaluate(
+    tasks: Annotated[
+        str,
+        typer.Argument(
+            metavar="TASKS",
+            help="A .jsonl or .yaml file of tasks, or a suite: agentdojo[:SUITE], bfcl, "
+            "dabench:CHECKOUT, dseval:CHECKOUT, m3tooleval:CHECKOUT.",
+        ),
+    ],
+    *,
+    format: Annotated[  # noqa: A002 - the option's name is a contract
+        list[str] | None, typer.Option(metavar="FORMAT", help="Repeat it for more arms.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Repeat it for more arms.")
+    ] = None,
+    sandbox: Annotated[
+        list[str] | None, typer.Option(metavar="LEVEL", help="Repeat it for more arms.")
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Your OpenAI-compatible endpoint.")
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Runs of each task and arm.")
+    ] = 1,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Take the first N tasks only.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Results and report; an earlier evaluation goes on."),
+    ] = None,
+    at_once: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Runs (or own workers) at a time.")
+    ] = 2,
+    on: Annotated[
+        str,
+        typer.Option(metavar="ENGINE", help="local, dask[:ADDRESS] or ray[:ADDRESS]."),
+    ] = "local",
+    judge: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The model that judges rubrics.")
+    ] = None,
+    judge_base_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Its endpoint, if it is another one.")
+    ] = None,
+    max_steps: Annotated[int | None, typer.Option(metavar="N", help="Of one run.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(metavar="S", help="Of one run.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Of one run.")] = None,
+    max_cost: Annotated[float | None, typer.Option(metavar="USD", help="Of one run.")] = None,
+    max_total_cost: Annotated[
+        float | None, typer.Option(metavar="USD", help="Of everything; needs --max-cost, too.")
+    ] = None,
+    repeat: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STATUS", help="Run again what ended so, as in model_error."),
+    ] = None,
+    oracle: Annotated[
+        bool,
+        typer.Option("--oracle", help="What each protocol needs at best, from gold calls."),
+    ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="TASKS are recorded transcripts: parse and run them again."),
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="TASKS is an evaluation's folder: write its report.")
+    ] = False,
+) -> int:
+    """Compare formats, models and sandbox levels on your own tasks.
+
+    Exit code: 0 every run has a result, 3 some have none, 4 an arm could not take part.
+    """
+    from kernel_agent import evaluating
+
+    if oracle + replay + report > 1:
+        raise UsageError("--oracle, --replay and --report exclude each other")
+    options = evaluating.Options(
+        tasks=tasks,
+        formats=tuple(format or ()),
+        models=tuple(model or ()),
+        sandboxes=tuple(sandbox or ()),
+        base_url=base_url,
+        trials=trials,
+        limit=limit,
+        out=out,
+        at_once=at_once,
+        on=on,
+        judge=judge,
+        judge_base_url=judge_base_url,
+        max_total_cost=max_total_cost,
+        repeat=tuple(repeat or ()),
+        settings={
+            "max_steps": max_steps,
+            "max_seconds": max_seconds,
+            "max_tokens": max_tokens,
+            "max_cost": max_cost,
+        },
+    )
+    if report:
+        return evaluating.report(Path(tasks), _print)
+    if oracle:
+        return evaluating.oracle(options, _print)
+    return evaluating.replay(options, _print) if replay else evaluating.evaluate(options, _print)
+
+
 @app.command()
 def doctor() -> int:
     """Check that everything works on this machine.

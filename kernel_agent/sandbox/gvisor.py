@@ -31,7 +31,6 @@ from typing import Any
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox.cgroup import Cgroup
-from kernel_agent.sandbox.confinement import group_name
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.outer import CLEAN, ended, own_processes

@@ -21,6 +21,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "kernel_agent",
         "cli",
         "asking",
+        "evaluating",
         "doctor",
         "kernelspec",
         "live",
@@ -28,7 +29,14 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "extension",
         "adapters",
     ],
-    "wiring": ["session", "pipeline", "workspace", "notebook.export", "notebook.verify"],
+    "wiring": [
+        "evaluation",
+        "session",
+        "pipeline",
+        "workspace",
+        "notebook.export",
+        "notebook.verify",
+    ],
     "loop": ["agent"],
     "outside": [
         "models",

@@ -1,0 +1,20 @@
+"""Comparing formats, models and sandbox levels on the user's own tasks: ``kernel-agent eval``.
+
+::
+
+    tasks      what is asked and how an answer is judged: files, validated with line numbers
+    adapters   the same from published suites: a checkout or a package of the user's, never vendored
+    checks     an answer and an expectation -> right, wrong or not judged
+    specs      arms, runs and results as records; a run is known by the digest of what it is
+    runs       run_one(spec) -> result: session, loop and kernel together, wherever it is called
+    store      the folder: results as appended lines, one writer, nothing lost when killed
+    campaign   smoke test of each arm, then everything that is still missing, within the caps
+    engines    where the runs are carried out: here, on Dask, on Ray
+    statistics Wilson, exact McNemar, bootstrap over tasks
+    tables     results -> paired table, and in words what it can and cannot show
+    plots, report   pictures, and the notebook that a manager reads
+    oracle     turns and tokens that each protocol needs at best, from gold calls, without a model
+    replay     recorded transcripts through the formats and the kernel
+
+``from kernel_agent.evaluation.tables import …`` is what the report's own cells do.
+"""

@@ -1,0 +1,147 @@
+"""Published suites as tasks: from a checkout that the user names, or from an installed package.
+
+Nothing of a suite is copied into this project. An adapter is one module with
+
+``read(source) -> TaskSet``
+    the suite's tasks; known defects excluded or corrected, each with its reason;
+``open_bench(task) -> Bench``
+    for suites with tools or a judgement of their own: what one run needs, made anew for each run;
+``gold(source) -> Iterator[GoldTask]``
+    for suites with gold call sequences: what the oracle arm replays.
+
+``m3tooleval:PATH`` ``dseval:PATH`` ``dabench:PATH`` name a checkout; ``bfcl`` and
+``agentdojo[:SUITE]`` name a package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kernel_agent.errors import UsageError
+from kernel_agent.evaluation.checks import Verdict
+from kernel_agent.evaluation.tasks import Task, TaskSet
+from kernel_agent.records import Json
+from kernel_agent.session import Run
+from kernel_agent.tools.tool import Tool
+
+ADAPTERS = ("agentdojo", "bfcl", "dabench", "dseval", "m3tooleval")
+
+
+class Bench(Protocol):
+    """What one run of a suite's task works on: made for it, used once."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The functions that the model may call; they change the bench's own state."""
+        ...
+
+    def turn_begins(self, number: int) -> None:
+        """Be told that the question with this number is asked now."""
+        ...
+
+    def judge(self, runs: Sequence[Run]) -> Verdict:
+        """Judge the end state and the answers; called once, after the last question."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldCall:
+    """A call of a gold sequence, with what it returned when it was carried out."""
+
+    name: str
+    arguments: dict[str, Json]
+    result: Json
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldTurn:
+    """What is asked, and the calls that do it."""
+
+    request: str
+    calls: tuple[GoldCall, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GoldTask:
+    """A task with its gold calls; ``tools`` are the descriptions that the model would be shown."""
+
+    id: str
+    turns: tuple[GoldTurn, ...]
+    tools: tuple[Tool, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Code that a suite wants to have run in the kernel.
+
+    Parameters
+    ----------
+    setup
+        Before the question, in the session of the run.
+    reference
+        After ``setup`` in a kernel of its own; its answer is the expected one.
+    """
+
+    setup: str
+    reference: str
+
+
+def is_adapter(source: str) -> bool:
+    """Whether tasks are to come from a suite rather than a file."""
+    return source.partition(":")[0] in ADAPTERS
+
+
+def read_suite(source: str) -> TaskSet:
+    """Return the tasks of a suite named as ``NAME`` or ``NAME:WHERE``.
+
+    Raises
+    ------
+    UsageError
+        The user's: no checkout is named, it is not one, or the package is not installed.
+    """
+    name, _, where = source.partition(":")
+    found: TaskSet = _adapter(name).read(where)
+    return found
+
+
+def open_bench(task: Task) -> Bench | None:
+    """Return what a run of the task works on; None for tasks without tools of a suite's own."""
+    if task.origin is None:
+        return None
+    opens = getattr(_adapter(task.origin.suite), "open_bench", None)
+    bench: Bench | None = opens(task) if opens else None
+    return bench
+
+
+def cells_of(task: Task) -> Cells | None:
+    """Return the code that a suite wants to have run for a task; None for most."""
+    if task.origin is None or "reference" not in task.origin.ref:
+        return None
+    return Cells(setup=task.origin.ref["setup"], reference=task.origin.ref["reference"])
+
+
+def gold_of(source: str) -> Iterator[GoldTask]:
+    """Yield the gold call sequences of a suite.
+
+    Raises
+    ------
+    UsageError
+        The suite has none, or cannot be read.
+    """
+    name, _, where = source.partition(":")
+    gold = getattr(_adapter(name), "gold", None) if name in ADAPTERS else None
+    if gold is None:
+        raise UsageError(f"the oracle arm needs gold calls: agentdojo or bfcl, not {source!r}")
+    yield from gold(where)
+
+
+def needs_package(name: str, advice: str) -> UsageError:
+    """Return the error for a package that is not installed."""
+    return UsageError(f"the suite needs the package {name}: {advice}")
+
+
+def _adapter(name: str) -> Any:
+    return importlib.import_module(f"kernel_agent.evaluation.adapters.{name}")

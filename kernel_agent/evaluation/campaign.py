@@ -1,0 +1,319 @@
+"""An evaluation: a smoke test of each arm, then every run that is still missing, within the caps.
+
+A failing task never stops the rest. What stops the whole is Ctrl-C, the cap on money, and a disk
+that is full; whatever was finished by then is on disk, and the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from kernel_agent.agent import now
+from kernel_agent.errors import UsageError
+from kernel_agent.evaluation.engines import Engine, WorkerLost
+from kernel_agent.evaluation.runs import forget
+from kernel_agent.evaluation.specs import LOST, Arm, RunResult, RunSpec
+from kernel_agent.evaluation.store import Store
+from kernel_agent.evaluation.tasks import Number, Task, TaskSet
+from kernel_agent.records import ExitStatus
+
+GIVE_UP_AFTER = 5
+"""Endpoint errors in a row, without one reply, after which an arm is left alone."""
+
+SMOKE_TABLE = "fruit,price\napple,2\npear,3\nplum,7\n"
+SMOKE_ID = "smoke"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be compared.
+
+    Parameters
+    ----------
+    settings
+        Settings that hold for every run, the caps of one run among them.
+    max_total_cost
+        US dollars for everything, earlier evaluations in the same folder included.
+    judge
+        The model that judges rubrics.
+    repeat
+        Statuses of results that are not to stand.
+    """
+
+    tasks: TaskSet
+    arms: tuple[Arm, ...]
+    trials: int = 1
+    settings: dict[str, Any] = field(default_factory=dict)
+    max_total_cost: float | None = None
+    judge: Arm | None = None
+    repeat: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len({arm.name for arm in self.arms}) != len(self.arms):
+            raise UsageError("the same arm is named twice")
+        if not self.arms or not 1 <= self.trials <= 1000:
+            raise UsageError("an evaluation needs an arm, and from 1 to 1000 trials")
+        rubrics = [task.id for task in self.tasks.tasks if task.check.kind == "rubric"]
+        if rubrics and self.judge is None:
+            raise UsageError(
+                f"task {rubrics[0]!r} is judged by a rubric: name a judging model with --judge NAME"
+            )
+        if self.max_total_cost is not None and not self.settings.get("max_cost"):
+            raise UsageError(
+                "--max-total-cost needs --max-cost, too: what one run may cost is set aside "
+                "before it starts"
+            )
+
+    def specs(self, folder: str) -> list[RunSpec]:
+        """Return every run: tasks in the outer loop, so that a part is a fair comparison, too."""
+        return [
+            RunSpec.of(
+                task=task, arm=arm, trial=trial, folder=folder, settings=self.settings,
+                judge=self.judge,
+            )
+            for trial in range(1, self.trials + 1)
+            for task in self.tasks.tasks
+            if not task.excluded
+            for arm in self.arms
+        ]  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the folder keeps of the plan."""
+        return {
+            "kernel_agent": _version(),
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "written": now(),
+            "tasks": self.tasks.name,
+            "remarks": list(self.tasks.remarks),
+            "task_ids": [task.id for task in self.tasks.tasks if not task.excluded],
+            "excluded": {task.id: task.excluded for task in self.tasks.tasks if task.excluded},
+            "corrected": {task.id: task.corrected for task in self.tasks.tasks if task.corrected},
+            "arms": [arm.model_dump() | {"name": arm.name} for arm in self.arms],
+            "trials": self.trials,
+            "settings": self.settings,
+            "max_total_cost": self.max_total_cost,
+            "judge": self.judge.model_dump() if self.judge else None,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How an evaluation ended: runs there are results of, and why the others are missing."""
+
+    planned: int
+    done: int
+    failed_arms: dict[str, str]
+    out_of_money: bool = False
+    lost: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned run has a result."""
+        return self.done == self.planned
+
+
+Tell = Callable[[str], None]
+
+
+class Campaign:
+    """One evaluation under way; use :func:`evaluate`."""
+
+    def __init__(self, plan: Plan, store: Store, engine: Engine, tell: Tell) -> None:
+        self._plan, self._store, self._engine, self._tell = plan, store, engine, tell
+        self._specs = plan.specs(str(store.folder))
+        self._done: dict[str, RunResult] = {}
+        self._failed_arms: dict[str, str] = {}
+        self._errors_in_a_row: Counter[str] = Counter()
+        self._reserved = 0.0
+        self._out_of_money = False
+        self._lost = 0
+        self._smoked: list[RunResult] = []
+
+    async def run(self, at_once: int) -> Outcome:
+        """Smoke-test the arms that have something to do, then do it."""
+        self._done = self._store.done(self._specs, repeat=self._plan.repeat)
+        if self._done:
+            self._tell(f"{len(self._done)} of {len(self._specs)} runs are there already")
+        arms = {s.arm for s in self._specs if s.run_id not in self._done}
+        await asyncio.gather(*(self._smoke(arm) for arm in self._plan.arms if arm in arms))
+        waiting = iter([s for s in self._specs if s.run_id not in self._done])
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(self._work_off(waiting))
+        return Outcome(
+            planned=len(self._specs),
+            done=len(self._done),
+            failed_arms=self._failed_arms,
+            out_of_money=self._out_of_money,
+            lost=self._lost,
+        )
+
+    # --- smoke test ------------------------------------------------------------------------
+
+    async def _smoke(self, arm: Arm) -> None:
+        """Ask an arm something small; one that cannot answer takes no part."""
+        table = self._store.folder / "smoke.csv"
+        table.write_text(SMOKE_TABLE, encoding="utf-8")
+        task = Task(
+            id=SMOKE_ID,
+            task="How many rows does the table have?",
+            data=(str(table),),
+            answer=3,
+            check=Number(),
+        )
+        spec = RunSpec.of(
+            task=task, arm=arm, trial=1, folder=str(self._store.folder),
+            settings=self._plan.settings,
+        )  # fmt: skip
+        forget(self._store.folder, spec.run_id)  # what was up yesterday may be down today
+        try:
+            result = await self._engine.result(spec)
+        except WorkerLost as error:
+            self._failed_arms[arm.name] = str(error)
+        else:
+            self._smoked.append(result)
+            if result.status != ExitStatus.ANSWERED:
+                self._failed_arms[arm.name] = f"{result.status}: {result.reason}"
+        if arm.name in self._failed_arms:
+            self._tell(f"arm left out: {arm.name}: {self._failed_arms[arm.name]}")
+        else:
+            note = "" if result.success else f", though its answer was wrong ({result.reason})"
+            self._tell(f"arm works: {arm.name}{note}")
+
+    # --- the runs --------------------------------------------------------------------------
+
+    async def _work_off(self, waiting: Iterator[RunSpec]) -> None:
+        for spec in waiting:
+            if spec.arm.name in self._failed_arms:
+                continue
+            if not self._reserve():
+                return
+            try:
+                result = await self._engine.result(spec)
+            except WorkerLost as error:
+                result = _lost(spec, str(error))
+                self._lost += 1
+            finally:
+                self._reserved -= self._plan.settings.get("max_cost") or 0.0
+            self._take(spec, result)
+
+    def _take(self, spec: RunSpec, result: RunResult) -> None:
+        if result.finished:
+            self._done[spec.run_id] = result
+        self._store.append(result)
+        self._tell(_line(result, len(self._done), len(self._specs)))
+        unreachable = result.status == ExitStatus.MODEL_ERROR and not result.model_calls
+        name = spec.arm.name
+        self._errors_in_a_row[name] = self._errors_in_a_row[name] + 1 if unreachable else 0
+        from_endpoint = spec.arm.model != "offline" and not spec.arm.model.startswith("scripted:")
+        if from_endpoint and self._errors_in_a_row[name] >= GIVE_UP_AFTER:
+            self._failed_arms.setdefault(name, f"{GIVE_UP_AFTER} endpoint errors in a row")
+            self._tell(f"arm given up: {name}: {self._failed_arms[name]}")
+
+    def _reserve(self) -> bool:
+        """Set aside what one run may cost; False when the money for that is not there."""
+        cap, one = self._plan.max_total_cost, self._plan.settings.get("max_cost") or 0.0
+        if cap is not None and self._spent() + self._reserved + one > cap + 1e-9:
+            if not self._out_of_money:
+                self._tell(f"no more runs are started: {self._spent():.4f} of {cap:g} USD spent")
+            self._out_of_money = True
+            return False
+        self._reserved += one
+        return True
+
+    def _spent(self) -> float:
+        costs = [*self._done.values(), *self._smoked]
+        return sum((r.cost_usd or 0.0) + (r.judge_cost_usd or 0.0) for r in costs)
+
+
+async def evaluate(
+    plan: Plan,
+    store: Store,
+    engine: Engine,
+    *,
+    at_once: int | None = None,
+    tell: Tell = lambda _line: None,
+) -> Outcome:
+    """Carry out what is missing of a plan.
+
+    Parameters
+    ----------
+    plan
+        What is to be compared.
+    store
+        The folder, locked.
+    engine
+        Where; entered here.
+    at_once
+        Runs at a time; as many as the engine has places by default.
+    tell
+        Given one line for each run and each thing to know.
+
+    Raises
+    ------
+    UsageError
+        The engine cannot be reached, or needs a package.
+    TraceError
+        The disk is full.
+    """
+    store.plan(plan.to_json(), plan.specs(str(store.folder)))
+    try:
+        async with engine:
+            campaign = Campaign(plan, store, engine, tell)
+            return await campaign.run(at_once or engine.places)
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+
+
+def _version() -> str:
+    try:
+        return metadata.version("kernel-agent")
+    except metadata.PackageNotFoundError:  # run from its source, not installed
+        return "not installed"
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _lost(spec: RunSpec, reason: str) -> RunResult:
+    return RunResult(
+        run_id=spec.run_id, task_id=spec.task.id, arm=spec.arm.name, trial=spec.trial,
+        status=LOST, success=None, reason=reason,
+    )  # fmt: skip
+
+
+def _line(result: RunResult, done: int, planned: int) -> str:
+    mark = {True: "right", False: "wrong", None: "not judged"}[result.success]
+    why = f": {result.reason}" if result.reason else ""
+    return (
+        f"[{done}/{planned}] {result.arm}  {result.task_id}  {result.status}, {mark}, "
+        f"{result.steps} steps, {result.seconds:.1f} s{why}"
+    )
+
+
+def arms_of(
+    formats: Sequence[str],
+    models: Sequence[str],
+    sandboxes: Sequence[str],
+    base_url: str | None = None,
+) -> tuple[Arm, ...]:
+    """Return formats times models times sandbox levels, each once."""
+    return tuple(dict.fromkeys(
+        Arm(format=f, model=m, sandbox=s, base_url=_at_endpoint(m, base_url))
+        for m in models for f in formats for s in sandboxes
+    ))  # fmt: skip
+
+
+def _at_endpoint(model: str, base_url: str | None) -> str | None:
+    return None if model == "offline" or model.startswith("scripted:") else base_url

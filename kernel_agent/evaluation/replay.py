@@ -1,0 +1,233 @@
+"""The replay arm: recorded transcripts through the formats and the kernel.
+
+A transcript is one JSON object a line with ``turns`` (``role``, ``content``); user turns that begin
+with ``Observation:`` hold what the recorded kernel showed. Counted are, for each format, the turns
+that it reads as an action and why it does not read the others; and for the first of them how often
+our kernel shows what the recorded one did. The code is untrusted: it runs at a sandbox level, or
+with ``--sandbox none`` not at all.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.config import Config
+from kernel_agent.errors import FormatError, InputError
+from kernel_agent.formats import parse
+from kernel_agent.notebook.compare import normal
+from kernel_agent.records import CellResult, Code
+from kernel_agent.text import plain
+
+OBSERVATION = "Observation:"
+BUDGET_LINE = re.compile(r"\n?You have \d+ steps? left.*\Z", re.DOTALL)
+"""What the recording harness added below each observation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parsed:
+    """What one format makes of the recorded turns: actions, and the kinds of errors."""
+
+    format: str
+    turns: int
+    actions: int
+    errors: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replayed:
+    """The whole of a replay; ``ran`` cells, of which ``agreed`` showed what was recorded."""
+
+    file: str
+    episodes: int
+    parsed: tuple[Parsed, ...]
+    ran: int
+    agreed: int
+    differences: tuple[str, ...]
+    level: str
+
+
+async def replay_file(
+    path: Path,
+    *,
+    formats: Sequence[str],
+    sandbox: str,
+    config: Config,
+    limit: int | None = None,
+    tell: Callable[[str], None] = lambda _line: None,
+) -> Replayed:
+    """Replay a file of transcripts.
+
+    Parameters
+    ----------
+    path
+        JSON lines, or those compressed by gzip.
+    formats
+        Which read the turns; the first one's actions are run.
+    sandbox
+        The level at which they run; ``none``: they are only read.
+    limit
+        The first so many episodes.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or holds no transcript.
+    SandboxError
+        The level does not hold here.
+    """
+    episodes = list(islice(read_episodes(path), limit))
+    if not episodes:
+        raise InputError(f"{path} holds no transcript")
+    counts = tuple(_parse_all(name, episodes) for name in formats)
+    ran = agreed = 0
+    differences: list[str] = []
+    if sandbox == "none":
+        tell("replayed code is untrusted and no sandbox level was named: it is read, not run")
+    else:
+        for number, episode in enumerate(episodes, start=1):
+            compared = await _run_episode(episode, formats[0], sandbox, config)
+            ran += len(compared)
+            agreed += sum(difference == "" for difference in compared)
+            differences += [f"episode {number}: {d}" for d in compared if d]
+            tell(f"[{number}/{len(episodes)}] {agreed} of {ran} observations agree")
+    return Replayed(
+        file=path.name,
+        episodes=len(episodes),
+        parsed=counts,
+        ran=ran,
+        agreed=agreed,
+        differences=tuple(differences),
+        level=sandbox,
+    )
+
+
+def read_episodes(path: Path) -> Iterator[list[dict[str, str]]]:
+    """Yield the turns of each transcript.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read; the message names the line.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rt", encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _turns(line, f"{path}, line {number}")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise InputError(f"the transcripts {path} cannot be read: {error}") from None
+
+
+def _turns(line: str, where: str) -> list[dict[str, str]]:
+    try:
+        turns = json.loads(line)["turns"]
+        return [{"role": str(t["role"]), "content": str(t["content"])} for t in turns]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(f'{where}: no transcript: {{"turns": [{{"role", "content"}}]}}') from None
+
+
+def _parse_all(name: str, episodes: Sequence[list[dict[str, str]]]) -> Parsed:
+    turns = [t["content"] for e in episodes for t in e if t["role"] == "assistant"]
+    errors: Counter[str] = Counter()
+    for content in turns:
+        try:
+            parse(content, format=name)
+        except FormatError as error:
+            errors[error.kind] += 1
+    return Parsed(
+        format=name, turns=len(turns), actions=len(turns) - errors.total(), errors=dict(errors)
+    )
+
+
+async def _run_episode(
+    turns: Sequence[dict[str, str]], name: str, sandbox: str, config: Config
+) -> list[str]:
+    """Run an episode's cells in one kernel; return for each "" or how its observation differs."""
+    from kernel_agent.models.scripted import ScriptedModel
+    from kernel_agent.session import Session
+
+    compared: list[str] = []
+    pairs = list(_cells_with_observations(turns, name))
+    if not pairs:
+        return compared
+    with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+        async with Session(
+            model=ScriptedModel([]), config=config, sandbox=sandbox, out=Path(folder) / "session"
+        ) as session:
+            for source, recorded in pairs:
+                result = await session.execute(source)
+                compared.append(_difference(result, recorded))
+                if result.status == "dead":
+                    break
+    return compared
+
+
+def _cells_with_observations(
+    turns: Sequence[dict[str, str]], name: str
+) -> Iterator[tuple[str, str]]:
+    for turn, following in pairwise(turns):
+        if turn["role"] != "assistant" or not following["content"].startswith(OBSERVATION):
+            continue
+        try:
+            action = parse(turn["content"], format=name)
+        except FormatError:
+            continue
+        if isinstance(action, Code):
+            shown = following["content"].removeprefix(OBSERVATION)
+            yield action.source, BUDGET_LINE.sub("", shown).strip()
+
+
+def _difference(result: CellResult, recorded: str) -> str:
+    now = _shown(result)
+    if result.error is not None:  # tracebacks are drawn differently: the last line is what counts
+        last = recorded.splitlines()[-1].strip() if recorded else ""
+        same = last.startswith(result.error.ename)
+        return "" if same else f"raised {result.error.ename}; recorded: {last[:100]!r}"
+    if normal(now) == normal(recorded):
+        return ""
+    return f"shows {now[:100]!r}; recorded: {recorded[:100]!r}"
+
+
+def _shown(result: CellResult) -> str:
+    parts = []
+    for output in result.outputs:
+        data: Mapping[str, Any] = output.get("data") or {}
+        text = (
+            output.get("text") if output.get("output_type") == "stream" else data.get("text/plain")
+        )
+        parts.append("".join(text) if isinstance(text, list) else str(text or ""))
+    return plain("".join(parts)).strip()
+
+
+def to_text(found: Replayed) -> str:
+    """Return what was found as Markdown."""
+    lines = [f"{found.file}, {found.episodes} episodes", ""]
+    lines += ["| format | turns | actions | errors |", "| --- | --- | --- | --- |"]
+    for one in found.parsed:
+        errors = ", ".join(f"{kind} {count}" for kind, count in sorted(one.errors.items())) or "-"
+        lines.append(
+            f"| {one.format} | {one.turns} | {one.actions} "
+            f"({one.actions / max(1, one.turns):.1%}) | {errors} |"
+        )
+    if found.ran:
+        lines += ["", (f"At level {found.level}, {found.agreed} of {found.ran} observations agree "
+                  f"({found.agreed / found.ran:.2%}).")]  # fmt: skip
+    return "\n".join(lines)
+
+
+def write(found: Replayed, folder: Path) -> Path:
+    """Keep the numbers as JSON; returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"replay-{found.file.partition('.')[0]}.json"
+    path.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,283 @@
+"""One run, loop and kernel together: ``run_one(spec) -> result``, the same on every machine.
+
+A result is kept on disk beside the run's trace and notebook before it is returned, and the first
+one stays: a run that a scheduler repeats returns what is there already. Whatever goes wrong in a
+run becomes its result; nothing but a stop is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.agent import now
+from kernel_agent.budget import Budget
+from kernel_agent.config import Config, load_config
+from kernel_agent.errors import InputError, KernelAgentError, KernelError, ModelError
+from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
+from kernel_agent.evaluation.checks import Verdict, judge, not_judged, same_value, wrong
+from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
+from kernel_agent.records import CellResult, ExitStatus, Message, Reply, RequestOptions, Usage
+from kernel_agent.session import Run, Session
+from kernel_agent.text import one_line
+from kernel_agent.tools.tool import load_tools
+
+RESULT_NAME = "result.json"
+MAX_ANSWER = 20_000  # characters of an answer in a result; the trace has all of it
+
+
+def run_one(spec: RunSpec) -> RunResult:
+    """Carry out a run and wait for it; what engines call on their workers.
+
+    Examples
+    --------
+    >>> result = run_one(spec)
+    >>> result.success, result.steps
+    (True, 3)
+    """
+    return asyncio.run(carry_out(spec))
+
+
+async def carry_out(spec: RunSpec) -> RunResult:
+    """Carry out a run, or return the result that is there already.
+
+    Raises
+    ------
+    asyncio.CancelledError
+        It was stopped; nothing is kept as its result.
+    """
+    kept = kept_result(Path(spec.folder), spec.run_id)
+    if kept is not None:
+        return kept
+    folder = _attempt_folder(spec)
+    started = now()
+    try:
+        runs, verdict = await _session(spec, folder)
+        result = _result(spec, runs, verdict, started)
+    except KernelAgentError as error:
+        result = _failed(spec, _status(error), str(error), started)
+    except Exception as error:  # tools and checks are the user's: a task never stops the rest
+        result = _failed(spec, REFUSED, f"{type(error).__name__}: {error}", started)
+    return _keep(spec, result) if result.finished else result
+
+
+def kept_result(folder: Path, run_id: str) -> RunResult | None:
+    """Return the result of a run that has ended, if it has; damaged files count as none."""
+    try:
+        return RunResult.model_validate_json((folder / "runs" / run_id / RESULT_NAME).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def forget(folder: Path, run_id: str) -> None:
+    """Set a kept result aside, so that the run is carried out again."""
+    path = folder / "runs" / run_id / RESULT_NAME
+    if path.exists():
+        path.rename(path.with_name(f"set-aside-{os.urandom(4).hex()}.json"))
+
+
+# --- the session ---------------------------------------------------------------------------------
+
+
+async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
+    task, bench = spec.task, open_bench(spec.task)
+    config = _config(spec)
+    tools = [tool for module in task.tools for tool in load_tools(module)]
+    runs: list[Run] = []
+    async with Session(
+        config=config,
+        tools=[*tools, *(bench.tools if bench else ())],
+        data=task.data,
+        budget=_budget(config),
+        out=folder,
+    ) as session:
+        cells = cells_of(task)
+        if cells is not None:
+            prepared = await session.execute(cells.setup)
+            if not prepared.ok:
+                raise InputError(f"the task's own setup failed: {_raised(prepared)}")
+        for number, turn in enumerate(task.turns, start=1):
+            if bench:
+                bench.turn_begins(number)
+            runs.append(await session.run(turn))
+            if runs[-1].status not in (ExitStatus.ANSWERED, ExitStatus.STEP_LIMIT):
+                break
+    if cells is not None and runs[-1].status is ExitStatus.ANSWERED:
+        return runs, await _by_reference(cells, runs[-1], config, task.data, folder / "reference")
+    return runs, await _verdict(spec, runs, bench)
+
+
+async def _by_reference(
+    cells: Cells, run: Run, config: Config, data: Sequence[str], folder: Path
+) -> Verdict:
+    """Compare the answer with the one that reference code gives in a kernel of its own."""
+    from kernel_agent.models.scripted import ScriptedModel
+
+    async with Session(
+        model=ScriptedModel([]), config=config, data=data, budget=_budget(config), out=folder
+    ) as session:
+        results = [await session.execute(code) for code in (cells.setup, cells.reference)]
+    failed = next((result for result in results if not result.ok), None)
+    if failed is not None:
+        return not_judged(f"the suite's reference code fails here: {_raised(failed)}")
+    expected = results[-1].answer
+    if expected is None:
+        return not_judged("the suite's reference code gives no answer")
+    return same_value(expected.value, expected.text, run.answer, run.text)
+
+
+def _raised(result: CellResult) -> str:
+    error = result.error
+    return f"{error.ename}: {error.evalue}" if error else str(result.status)
+
+
+async def _verdict(spec: RunSpec, runs: Sequence[Run], bench: Bench | None) -> Verdict:
+    last = runs[-1]
+    if bench is not None:
+        if len(runs) < len(spec.task.turns):
+            return wrong(f"ended at question {len(runs)} of {len(spec.task.turns)}: {last.message}")
+        return await asyncio.to_thread(bench.judge, runs)
+    if last.status is not ExitStatus.ANSWERED:
+        return wrong(last.message or str(last.status))
+    if spec.judge is None or spec.task.check.kind != "rubric":
+        return await judge(spec.task, last.answer, last.text)
+    return await _judged_by_model(spec, spec.judge, last)
+
+
+async def _judged_by_model(spec: RunSpec, by: Arm, run: Run) -> Verdict:
+    from kernel_agent.formats import get_format
+    from kernel_agent.models.choose import choose_model
+
+    config = _config(spec).merged(model=_named(by.model, spec), base_url=by.base_url)
+    model = await choose_model(
+        dataclasses.replace(config, max_cost=None), get_format(), lambda _event: None
+    )
+
+    async def ask(messages: list[Message]) -> Reply:
+        return await model.complete(messages, RequestOptions(), lambda _event: None)
+
+    try:
+        return await judge(spec.task, run.answer, run.text, ask=ask)
+    finally:
+        await model.close()
+
+
+def _config(spec: RunSpec) -> Config:
+    """Return this machine's settings with those of the evaluation over them."""
+    return dataclasses.replace(
+        load_config(),
+        **spec.settings,
+        model=_named(spec.arm.model, spec),
+        base_url=spec.arm.base_url or load_config().base_url,
+        format=spec.arm.format,
+        sandbox=spec.arm.sandbox,
+    )
+
+
+def _named(model: str, spec: RunSpec) -> str:
+    """Return the model's name; a script may be one for each task, format and trial."""
+    if not model.startswith("scripted:"):
+        return model
+    names = {"{task}": spec.task.id, "{format}": spec.arm.format, "{trial}": str(spec.trial)}
+    for sign, name in names.items():
+        model = model.replace(sign, name)
+    return model
+
+
+def _budget(config: Config) -> Budget:
+    return Budget(
+        max_steps=config.max_steps,
+        max_seconds=config.max_seconds,
+        max_tokens=config.max_tokens,
+        max_cost=config.max_cost,
+    )
+
+
+# --- the result ----------------------------------------------------------------------------------
+
+
+def _result(spec: RunSpec, runs: Sequence[Run], verdict: Verdict, started: str) -> RunResult:
+    last = runs[-1]
+    usage = sum((run.usage for run in runs), Usage())
+    steps = [step for run in runs for step in run.steps]
+    calls = [len(step.result.calls) for step in steps if step.result]
+    return RunResult(
+        run_id=spec.run_id,
+        task_id=spec.task.id,
+        arm=spec.arm.name,
+        trial=spec.trial,
+        status=str(last.status),
+        success=verdict.success,
+        reason=verdict.reason,
+        answer=_short(last.answer),
+        steps=len(steps),
+        model_calls=usage.calls,
+        tool_calls=sum(calls),
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        completion_tokens=usage.completion_tokens,
+        tokens_estimated=usage.estimated,
+        cost_usd=usage.cost_usd,
+        judge_cost_usd=verdict.usage.cost_usd,
+        parse_failures=sum(len(step.retries) for step in steps),
+        failed_cells=sum(step.result is not None and not step.result.ok for step in steps),
+        seconds=round(sum(run.seconds for run in runs), 3),
+        started=started,
+        notebook=_relative(last.notebook, spec),
+    )
+
+
+def _failed(spec: RunSpec, status: str, reason: str, started: str) -> RunResult:
+    return RunResult(
+        run_id=spec.run_id, task_id=spec.task.id, arm=spec.arm.name, trial=spec.trial,
+        status=status, success=False, reason=one_line(reason, 300), started=started,
+    )  # fmt: skip
+
+
+def _status(error: KernelAgentError) -> str:
+    if isinstance(error, ModelError):
+        return str(ExitStatus.MODEL_ERROR)
+    return str(ExitStatus.KERNEL_LOST) if isinstance(error, KernelError) else REFUSED
+
+
+def _short(answer: Any) -> Any:
+    from pydantic_core import to_json
+
+    text = to_json(answer, inf_nan_mode="constants").decode("utf-8", "replace")
+    return answer if len(text) <= MAX_ANSWER else text[:MAX_ANSWER] + "…"
+
+
+def _relative(path: Path | None, spec: RunSpec) -> str | None:
+    return None if path is None else os.path.relpath(path, spec.folder)
+
+
+def _attempt_folder(spec: RunSpec) -> Path:
+    """Return a new folder for this attempt: an earlier one, killed on the way, keeps its trace."""
+    run = Path(spec.folder) / "runs" / spec.run_id
+    run.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        try:
+            (run / str(number)).mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return run / str(number)
+
+
+def _keep(spec: RunSpec, result: RunResult) -> RunResult:
+    """Write the result whole or not at all; when another attempt was first, return that one's."""
+    path = Path(spec.folder) / "runs" / spec.run_id / RESULT_NAME
+    draft = path.with_name(f".{RESULT_NAME}.{os.urandom(4).hex()}")
+    draft.write_text(result.model_dump_json(), encoding="utf-8", errors="backslashreplace")
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return kept_result(Path(spec.folder), spec.run_id) or result
+    finally:
+        draft.unlink()
+    return result

@@ -1,0 +1,117 @@
+"""The statistics of a comparison: few, exact where they can be, and paired by task. Pure.
+
+The unit is the *task*: several trials of one task are averaged first, because they are not
+independent of each other. So an interval never gets narrow by repeating the same few tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+RESAMPLES = 10_000
+SEED = 20_240_501  # fixed: the same results give the same table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """An estimate with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether zero lies outside."""
+        return self.low > 0 or self.high < 0
+
+
+def wilson(successes: float, n: int, *, level: float = 0.95) -> Interval:
+    """Return a share with Wilson's score interval.
+
+    Parameters
+    ----------
+    successes
+        How many of ``n``; a mean over trials may be a fraction.
+    n
+        Independent units (tasks).
+    level
+        Of confidence.
+
+    Notes
+    -----
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22
+    (1927), equation 4; without continuity correction.
+    """
+    if n <= 0:
+        return Interval(value=math.nan, low=0.0, high=1.0)
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    share = successes / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == n else min(1.0, centre + half)
+    return Interval(value=share, low=low, high=high)
+
+
+def mcnemar_exact(only_first: int, only_second: int) -> float:
+    """Return the two-sided p-value of McNemar's exact test.
+
+    Parameters
+    ----------
+    only_first, only_second
+        Tasks on which one arm did better than the other. Ties say nothing about the difference.
+
+    Notes
+    -----
+    Q. McNemar, Psychometrika 12 (1947); exact by the binomial distribution with one half. With
+    one trial a task this is McNemar's test; with several it is the sign test over tasks.
+    """
+    n, smaller = only_first + only_second, min(only_first, only_second)
+    if n == 0:
+        return 1.0
+    tail = sum(math.comb(n, k) for k in range(smaller + 1))
+    return float(min(1.0, 2 * tail / 2**n))
+
+
+def smallest_p(discordant: int) -> float:
+    """Return the p-value if every task that tells the arms apart spoke for the same one."""
+    return mcnemar_exact(discordant, 0)
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Return p-values adjusted for being several (S. Holm, Scand. J. Statist. 6, 1979)."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted, so_far = [1.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        so_far = max(so_far, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = so_far
+    return tuple(adjusted)
+
+
+def bootstrap_difference(
+    first: Sequence[float], second: Sequence[float], *, level: float = 0.95
+) -> Interval:
+    """Return the mean of ``second - first`` with its bootstrap interval, by percentiles.
+
+    Parameters
+    ----------
+    first, second
+        One value a task, in the same order of tasks; tasks are drawn, pairs stay together.
+    """
+    import numpy as np
+
+    differences = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
+    if differences.size == 0:
+        return Interval(value=math.nan, low=-math.inf, high=math.inf)
+    draw = np.random.default_rng(SEED)
+    means = np.empty(RESAMPLES)
+    chunk = max(1, 2_000_000 // differences.size)  # bounded memory, whatever the number of tasks
+    for start in range(0, RESAMPLES, chunk):
+        size = (min(chunk, RESAMPLES - start), differences.size)
+        means[start : start + size[0]] = differences[draw.integers(0, size[1], size)].mean(axis=1)
+    low, high = np.quantile(means, [0.5 - level / 2, 0.5 + level / 2])
+    return Interval(value=float(differences.mean()), low=float(low), high=float(high))

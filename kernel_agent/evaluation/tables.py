@@ -1,0 +1,358 @@
+"""Results -> a paired table, and in words what it can and cannot show. Pure but for reading.
+
+Everything is paired by task: a task counts in a comparison when both arms have a judged result of
+it. Trials of one task are averaged first (see :mod:`kernel_agent.evaluation.statistics`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.evaluation.specs import RunResult
+from kernel_agent.evaluation.statistics import (
+    Interval,
+    bootstrap_difference,
+    holm,
+    mcnemar_exact,
+    smallest_p,
+    wilson,
+)
+from kernel_agent.evaluation.store import read_plan, read_results
+
+LEVEL = 0.05  # below this a difference is called shown
+MEASURES: Mapping[str, tuple[str, Callable[[RunResult], float | None]]] = {
+    "steps": ("steps", lambda r: float(r.steps)),
+    "tokens": ("tokens", lambda r: float(r.tokens)),
+    "cost": ("cost (USD)", lambda r: r.cost_usd),
+    "seconds": ("seconds", lambda r: r.seconds),
+    "parse_failures": ("unreadable replies", lambda r: float(r.parse_failures)),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmRow:
+    """One arm: success over its judged tasks, and the mean of each measure over its tasks."""
+
+    arm: str
+    tasks: int
+    runs: int
+    success: Interval
+    means: Mapping[str, float | None]
+    statuses: Mapping[str, int]
+    not_judged: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two arms on the tasks that both have: ``second`` compared with ``first``.
+
+    ``differences`` are second minus first, for each measure.
+    """
+
+    first: str
+    second: str
+    tasks: int
+    only_first: int
+    only_second: int
+    p: float
+    p_adjusted: float
+    success: Interval
+    differences: Mapping[str, Interval | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The whole of what the results say; ``words`` is what a reader is told."""
+
+    plan: Mapping[str, Any]
+    arms: tuple[ArmRow, ...]
+    pairs: tuple[Pair, ...]
+    words: tuple[str, ...]
+    results: tuple[RunResult, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as JSON types."""
+        from dataclasses import asdict
+
+        return {
+            "arms": [asdict(row) for row in self.arms],
+            "pairs": [asdict(pair) for pair in self.pairs],
+            "words": list(self.words),
+        }
+
+
+def compare_folder(folder: str | Path) -> Comparison:
+    """Return the comparison of an evaluation's folder.
+
+    Raises
+    ------
+    InputError
+        The folder holds no evaluation.
+    """
+    plan = read_plan(folder)
+    return compare_results(plan, read_results(folder).values())
+
+
+def compare_results(plan: Mapping[str, Any], results: Iterable[RunResult]) -> Comparison:
+    """Compare the arms of a plan by their results; others, and unfinished ones, do not count."""
+    names = [arm["name"] for arm in plan["arms"]]
+    ids, trials = set(plan["task_ids"]), plan["trials"]
+    kept = tuple(
+        r for r in results
+        if r.finished and r.arm in names and r.task_id in ids and r.trial <= trials
+    )  # fmt: skip
+    by_arm: dict[str, list[RunResult]] = {name: [] for name in names}
+    for result in kept:
+        by_arm[result.arm].append(result)
+    rows = tuple(_row(name, by_arm[name]) for name in names)
+    pairs = _pairs({name: by_arm[name] for name in names if by_arm[name]})
+    words = tuple(_words(plan, rows, pairs))
+    return Comparison(plan=plan, arms=rows, pairs=pairs, words=words, results=kept)
+
+
+# --- numbers -----------------------------------------------------------------------------------
+
+
+def _by_task(
+    results: Iterable[RunResult], value: Callable[[RunResult], float | None]
+) -> dict[str, float]:
+    """Return the mean over trials for each task, of the runs that have the value."""
+    values: dict[str, list[float]] = defaultdict(list)
+    for result in results:
+        if (one := value(result)) is not None:
+            values[result.task_id].append(one)
+    return {task: sum(several) / len(several) for task, several in values.items()}
+
+
+def _success(result: RunResult) -> float | None:
+    return None if result.success is None else float(result.success)
+
+
+def _row(name: str, results: Sequence[RunResult]) -> ArmRow:
+    successes = _by_task(results, _success)
+    means: dict[str, float | None] = {}
+    for measure, (_, value) in MEASURES.items():
+        values = _by_task(results, value)
+        means[measure] = sum(values.values()) / len(values) if values else None
+    return ArmRow(
+        arm=name,
+        tasks=len(successes),
+        runs=len(results),
+        success=wilson(sum(successes.values()), len(successes)),
+        means=means,
+        statuses=dict(Counter(r.status for r in results)),
+        not_judged=sum(r.success is None for r in results),
+    )
+
+
+def _pairs(by_arm: Mapping[str, Sequence[RunResult]]) -> tuple[Pair, ...]:
+    pairs = [
+        _pair(first, second, by_arm[first], by_arm[second])
+        for first, second in combinations(by_arm, 2)
+    ]
+    adjusted = holm([pair.p for pair in pairs])
+    return tuple(
+        Pair(**{**vars(pair), "p_adjusted": p}) for pair, p in zip(pairs, adjusted, strict=True)
+    )
+
+
+def _pair(
+    first: str, second: str, of_first: Sequence[RunResult], of_second: Sequence[RunResult]
+) -> Pair:
+    one, other = _by_task(of_first, _success), _by_task(of_second, _success)
+    both = sorted(one.keys() & other.keys())
+    only_first = sum(one[t] > other[t] for t in both)
+    only_second = sum(other[t] > one[t] for t in both)
+    p = mcnemar_exact(only_first, only_second)
+    differences: dict[str, Interval | None] = {}
+    for measure, (_, value) in MEASURES.items():
+        a, b = _by_task(of_first, value), _by_task(of_second, value)
+        shared = sorted(a.keys() & b.keys())
+        differences[measure] = (
+            bootstrap_difference([a[t] for t in shared], [b[t] for t in shared]) if shared else None
+        )
+    return Pair(
+        first=first,
+        second=second,
+        tasks=len(both),
+        only_first=only_first,
+        only_second=only_second,
+        p=p,
+        p_adjusted=p,
+        success=bootstrap_difference([one[t] for t in both], [other[t] for t in both]),
+        differences=differences,
+    )
+
+
+# --- words -------------------------------------------------------------------------------------
+
+
+def _words(plan: Mapping[str, Any], rows: Sequence[ArmRow], pairs: Sequence[Pair]) -> Iterable[str]:
+    planned = len(plan["task_ids"]) * plan["trials"]
+    for row in rows:
+        if row.runs < planned:
+            yield (
+                f"**{row.arm}** has {row.runs} of {planned} runs: what is said about it holds for "
+                "those only."
+            )
+        if row.not_judged:
+            yield (
+                f"{row.not_judged} answers of **{row.arm}** could not be judged and count neither "
+                "way."
+            )
+        down = row.statuses.get("model_error", 0)
+        if down:
+            yield (
+                f"{down} runs of **{row.arm}** ended because the model gave no usable reply; they "
+                "count as failures. Run them again with `--repeat model_error`."
+            )
+    for pair in pairs:
+        yield _success_in_words(pair)
+        yield from _measures_in_words(pair)
+    if len([row for row in rows if row.runs]) < 2:
+        yield "There is only one arm with results: nothing can be compared."
+    elif len(pairs) > 1:
+        yield (
+            f"{len(pairs)} pairs were compared; the p-values are adjusted for that (Holm), the "
+            "intervals are not."
+        )
+    if plan["trials"] == 1:
+        yield (
+            "Each task was tried once: how much an arm changes its mind from one time to the next "
+            "is not measured."
+        )
+
+
+def _success_in_words(pair: Pair) -> str:
+    discordant = pair.only_first + pair.only_second
+    head = f"**{pair.first}** against **{pair.second}**, success on {_tasks(pair.tasks)}: "
+    if pair.tasks == 0:
+        return head + "no task was done by both, so they cannot be compared."
+    if discordant == 0:
+        upper = 1 - LEVEL ** (1 / pair.tasks)
+        return head + (
+            "no task tells them apart. That is not proof that they are equally good: a difference "
+            f"on up to {upper:.0%} of such tasks could have stayed unseen."
+        )
+    split = f"{pair.only_first} for the first, {pair.only_second} for the second"
+    if smallest_p(discordant) > LEVEL:
+        return head + (
+            f"too few tasks to tell. Only {discordant} tell them apart ({split}); even if all "
+            f"spoke for one arm, chance could explain it (p = {smallest_p(discordant):.2f})."
+        )
+    better = pair.second if pair.only_second > pair.only_first else pair.first
+    interval = f"{_points(pair.success)}, p = {pair.p_adjusted:.3g}"
+    if pair.p_adjusted <= LEVEL:
+        return head + f"**{better}** is better ({split}; second minus first {interval})."
+    return head + (
+        f"no difference is shown ({split}; second minus first {interval}). The interval says how "
+        "large one could still be."
+    )
+
+
+def _measures_in_words(pair: Pair) -> Iterable[str]:
+    for measure, (name, _) in MEASURES.items():
+        difference = pair.differences[measure]
+        if difference is None or not difference.excludes_zero or pair.tasks < 6:
+            continue  # below six tasks the bootstrap's intervals are too short to be believed
+        word = "fewer" if difference.value < 0 else "more"
+        yield (
+            f"**{pair.second}** needs {word} {name} than **{pair.first}**: {difference.value:+.3g} "
+            f"a task on average (95 % interval {difference.low:+.3g} to {difference.high:+.3g})."
+        )
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"
+
+
+def _points(share: Interval) -> str:
+    value, low, high = (100 * part for part in (share.value, share.low, share.high))
+    return f"{value:+.0f} points, 95 % interval {low:+.0f} to {high:+.0f}"
+
+
+# --- as text -----------------------------------------------------------------------------------
+
+
+def arms_markdown(comparison: Comparison) -> str:
+    """Return the arms as a Markdown table."""
+    head = ["arm", "tasks", "success (95 % Wilson)", *(name for name, _ in MEASURES.values())]
+    rows = [
+        [row.arm, str(row.tasks), _share(row.success), *map(_number, row.means.values())]
+        for row in comparison.arms
+    ]
+    return _markdown(head, rows)
+
+
+def pairs_markdown(comparison: Comparison) -> str:
+    """Return the pairs as a Markdown table: second minus first, with 95 % intervals."""
+    head = ["first", "second", "tasks", "only first", "only second", "McNemar p", "adjusted",
+            "success", *(name for name, _ in MEASURES.values())]  # fmt: skip
+    rows = [
+        [
+            pair.first, pair.second, str(pair.tasks), str(pair.only_first), str(pair.only_second),
+            f"{pair.p:.3g}", f"{pair.p_adjusted:.3g}", _between(pair.success),
+            *(_between(difference) for difference in pair.differences.values()),
+        ]
+        for pair in comparison.pairs
+    ]  # fmt: skip
+    return _markdown(head, rows)
+
+
+def endings_markdown(comparison: Comparison) -> str:
+    """Return how the runs of each arm ended, as a Markdown table."""
+    statuses = sorted({status for row in comparison.arms for status in row.statuses})
+    rows = [
+        [row.arm, *(str(row.statuses.get(s, 0)) for s in statuses), str(row.not_judged)]
+        for row in comparison.arms
+    ]
+    return _markdown(["arm", *statuses, "not judged"], rows)
+
+
+def tasks_markdown(comparison: Comparison, *, most: int = 200) -> str:
+    """Return which arm got which task right, as a Markdown table of successes over trials."""
+    arms = [row.arm for row in comparison.arms]
+    cells: dict[tuple[str, str], list[bool | None]] = defaultdict(list)
+    for result in comparison.results:
+        cells[result.task_id, result.arm].append(result.success)
+    ids = list(comparison.plan["task_ids"])
+    rows = [[task, *(_right_of(cells[task, arm]) for arm in arms)] for task in ids[:most]]
+    more = f"\n\n{len(ids) - most} more tasks are in results.jsonl." if len(ids) > most else ""
+    return _markdown(["task", *arms], rows) + more
+
+
+def _right_of(successes: Sequence[bool | None]) -> str:
+    judged = [s for s in successes if s is not None]
+    if not successes:
+        return "-"
+    return f"{sum(judged)}/{len(judged)}" if judged else "?"
+
+
+def _share(interval: Interval) -> str:
+    if math.isnan(interval.value):
+        return "-"
+    return f"{interval.value:.0%} ({interval.low:.0%} to {interval.high:.0%})"
+
+
+def _between(interval: Interval | None) -> str:
+    if interval is None or math.isnan(interval.value):
+        return "-"
+    return f"{interval.value:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
+        for line in lines
+    )

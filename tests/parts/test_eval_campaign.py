@@ -1,0 +1,282 @@
+"""A campaign: resumed, bounded, capped; one writer; nothing lost; a report that says no more."""
+
+import asyncio
+import dataclasses
+import json
+
+import nbformat
+import pytest
+
+from kernel_agent.errors import InputError, UsageError
+from kernel_agent.evaluation.campaign import Plan, arms_of, evaluate
+from kernel_agent.evaluation.engines import Here, WorkerLost, engine_of
+from kernel_agent.evaluation.report import write_report
+from kernel_agent.evaluation.specs import Arm, RunResult
+from kernel_agent.evaluation.store import RESULTS_NAME, Store, read_results
+from kernel_agent.evaluation.tables import compare_folder
+from kernel_agent.evaluation.tasks import Task, TaskSet
+
+
+def plan(count=3, formats=("fenced", "envelope"), models=("offline",), **more):
+    tasks = tuple(Task(id=f"t{n}", task="?", answer=1) for n in range(count))
+    arms = arms_of(formats, models, ("none",))
+    return Plan(tasks=TaskSet(name="test", tasks=tasks), arms=arms, **more)
+
+
+class Scripted:
+    """Carries out runs by a function of the spec, and counts them."""
+
+    def __init__(self, say=lambda spec: {}):
+        self.say, self.ran, self.now, self.most = say, [], 0, 0
+
+    async def __call__(self, spec):
+        self.ran.append(spec)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        self.now -= 1
+        said = self.say(spec)
+        if isinstance(said, BaseException):
+            raise said
+        return RunResult(**{
+            "run_id": spec.run_id, "task_id": spec.task.id, "arm": spec.arm.name,
+            "trial": spec.trial, "status": "answered", "success": True, "steps": 2, **said,
+        })  # fmt: skip
+
+    @property
+    def tasks(self):
+        return [spec.task.id for spec in self.ran if spec.task.id != "smoke"]
+
+
+async def go(folder, what, work, at_once=2, tell=None):
+    with Store(folder) as store:
+        return await evaluate(
+            what, store, Here(work=work), at_once=at_once, tell=tell or (lambda _line: None)
+        )
+
+
+async def test_every_arm_does_every_task_and_no_more_at_a_time_than_was_said(tmp_path):
+    """And the second time there is nothing left to do."""
+    work = Scripted()
+    outcome = await go(tmp_path, plan(trials=2), work, at_once=3)
+    assert outcome.complete
+    assert (outcome.planned, len(work.tasks), work.most) == (12, 12, 3)
+    again = Scripted()
+    outcome = await go(tmp_path, plan(trials=2), again)
+    assert (outcome.done, again.ran) == (12, [])
+    assert len(read_results(tmp_path)) == 12
+
+
+async def test_what_was_stopped_goes_on_where_it_was(tmp_path):
+    """Also when the last line is half written, and a worker's result never reached the lines."""
+    work = Scripted()
+    work.say = lambda spec: (
+        going.cancel() and asyncio.CancelledError() if len(work.tasks) == 4 else {}
+    )
+    going = asyncio.ensure_future(go(tmp_path, plan(), work, at_once=1))
+    with pytest.raises(asyncio.CancelledError):
+        await going
+    results = tmp_path / RESULTS_NAME
+    with results.open("ab") as file:
+        file.write(b'{"run_id": "abc')
+    assert len(read_results(tmp_path)) == 3
+    kept = work.ran[-1]
+    place = tmp_path / "runs" / kept.run_id
+    place.mkdir()
+    (place / "result.json").write_text(
+        RunResult(
+            run_id=kept.run_id,
+            task_id=kept.task.id,
+            arm=kept.arm.name,
+            trial=1,
+            status="answered",
+            success=True,
+        ).model_dump_json()
+    )
+    again = Scripted()
+    outcome = await go(tmp_path, plan(), again)
+    assert outcome.complete
+    assert len(again.tasks) == 2
+    assert len(results.read_text().splitlines()) == 6
+    assert all(json.loads(line) for line in results.read_text().splitlines())
+
+
+async def test_a_line_that_is_damaged_in_the_middle_is_told_with_its_number(tmp_path):
+    """It is not what a killed process leaves: somebody has to look."""
+    await go(tmp_path, plan(count=1), Scripted())
+    file = tmp_path / RESULTS_NAME
+    file.write_text("{nonsense}\n" + file.read_text())
+    with pytest.raises(InputError, match="line 1: not a result"):
+        read_results(tmp_path)
+
+
+def test_two_evaluations_never_write_to_one_folder(tmp_path):
+    """The second is told who holds it; when the first is done the folder is free."""
+    import os
+
+    first = rf"process {os.getpid()}\) is writing to"
+    with Store(tmp_path), pytest.raises(InputError, match=first):
+        Store(tmp_path).__enter__()
+    with Store(tmp_path):
+        pass
+
+
+async def test_an_arm_that_fails_its_smoke_test_takes_no_part(tmp_path):
+    """The others do; it is tried again the next time, and then does what it missed."""
+    down = Scripted(
+        lambda s: (
+            {"status": "model_error", "success": False, "reason": "refused"}
+            if s.arm.format == "envelope"
+            else {}
+        )
+    )
+    lines = []
+    outcome = await go(tmp_path, plan(), down, tell=lines.append)
+    assert list(outcome.failed_arms.values()) == ["model_error: refused"]
+    assert (outcome.done, len(down.tasks)) == (3, 3)
+    assert any("arm left out: envelope / offline / none: model_error" in line for line in lines)
+    words = " ".join(compare_folder(tmp_path).words)
+    assert "**envelope / offline / none** has 0 of 3 runs" in words
+    assert "nothing can be compared" in words
+    up = Scripted()
+    assert (await go(tmp_path, plan(), up)).complete
+    assert len(up.tasks) == 3
+
+
+async def test_a_smoke_test_that_passed_yesterday_is_no_pass_today(tmp_path):
+    """An arm with work left is tried again, with a result kept from before set aside."""
+    await go(tmp_path, plan(count=1), Scripted())
+    work = Scripted()
+    await go(tmp_path, plan(count=2), work)
+    assert [spec.task.id for spec in work.ran].count("smoke") == 2
+
+
+async def test_an_endpoint_that_goes_down_ends_its_arm_after_five_errors(tmp_path):
+    """Not the offline analyst, whose errors are about the question."""
+    error = {"status": "model_error", "success": False, "reason": "refused"}
+    work = Scripted(lambda s: {} if s.task.id == "smoke" else error)
+    outcome = await go(tmp_path, plan(count=20, formats=("fenced",), models=("m",)), work, 1)
+    assert (len(work.tasks), outcome.complete) == (5, False)
+    work = Scripted(lambda s: {} if s.task.id == "smoke" else error)
+    await go(tmp_path / "2", plan(count=20, formats=("fenced",)), work, 1)
+    assert len(work.tasks) == 20
+
+
+async def test_the_cap_on_money_is_never_passed_by_what_is_started(tmp_path):
+    """Each run's own cap is set aside before it starts; what it did not spend is free again."""
+    work = Scripted(lambda s: {"cost_usd": 0.25, "judge_cost_usd": 0.05})
+    what = plan(count=50, formats=("fenced",), settings={"max_cost": 0.5}, max_total_cost=3.0)
+    outcome = await go(tmp_path, what, work, at_once=4)
+    assert outcome.out_of_money
+    spent = 0.30 * len(work.ran)
+    assert 2.0 < spent <= 3.0
+    again = Scripted(lambda s: {"cost_usd": 0.25})
+    assert (await go(tmp_path, dataclasses.replace(what, max_total_cost=2.0), again)).out_of_money
+    assert again.tasks == []
+    with pytest.raises(UsageError, match="needs --max-cost"):
+        plan(max_total_cost=1.0)
+
+
+async def test_a_lost_worker_loses_its_run_only_and_that_is_run_again(tmp_path):
+    """Lost is no result."""
+    work = Scripted(lambda s: WorkerLost("gone") if s.task.id == "t1" else {})
+    outcome = await go(tmp_path, plan(), work)
+    assert (outcome.done, outcome.lost) == (4, 2)
+    again = Scripted()
+    assert (await go(tmp_path, plan(), again)).complete
+    assert sorted(again.tasks) == ["t1", "t1"]
+
+
+async def test_results_of_a_status_are_repeated_on_request(tmp_path):
+    """After the endpoint is mended."""
+    work = Scripted(lambda s: {"status": "model_error"} if s.task.id == "t1" else {})
+    await go(tmp_path, plan(), work)
+    again = Scripted()
+    await go(tmp_path, plan(repeat=("model_error",)), again)
+    assert sorted(again.tasks) == ["t1", "t1"]
+
+
+def test_a_plan_that_makes_no_sense_is_refused():
+    """A rubric without a judge, the same arm twice."""
+    task = Task(id="r", task="?", check={"kind": "rubric", "rubric": "nice"})
+    with pytest.raises(UsageError, match="'r' is judged by a rubric: name a judging model"):
+        Plan(tasks=TaskSet(name="x", tasks=(task,)), arms=(Arm(),))
+    with pytest.raises(UsageError, match="twice"):
+        Plan(tasks=plan().tasks, arms=(Arm(), Arm()))
+    with pytest.raises(UsageError, match="unknown engine 'slurm'"):
+        engine_of("slurm", places=2)
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def outcome_of(right_of_first, right_of_second):
+    """Successes by task number, for each of two arms."""
+
+    def say(spec):
+        right = right_of_first if spec.arm.format == "fenced" else right_of_second
+        number = int(spec.task.id.removeprefix("t")) if spec.task.id != "smoke" else 0
+        return {
+            "success": number in right,
+            "steps": 3 if spec.arm.format == "fenced" else 2,
+            "reason": "" if number in right else "``` | <script>alert(1)</script>",
+        }
+
+    return say
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "second", "said", "unsaid"),
+    [
+        (4, range(4), range(4), "no task tells them apart", "is better"),
+        (5, range(5), [], "too few tasks to tell. Only 5", "is better ("),
+        (12, range(12), range(3), "**fenced / offline / none** is better (9", "too few"),
+        (12, range(7), range(5, 12), "no difference is shown", "is better ("),
+    ],
+)
+async def test_the_words_say_what_the_numbers_can_show_and_no_more(
+    tmp_path, count, first, second, said, unsaid
+):
+    """Five tasks show nothing, whatever they say; twelve can."""
+    await go(tmp_path, plan(count=count), Scripted(outcome_of(set(first), set(second))))
+    words = "\n".join(compare_folder(tmp_path).words)
+    assert said in words
+    assert unsaid not in words
+    assert ("needs fewer steps" in words) == (count >= 6)
+
+
+async def test_the_report_is_a_notebook_whose_cells_give_what_it_shows(tmp_path):
+    """It is valid, holds both pictures, and nothing that a model wrote is live in it."""
+    work = Scripted(outcome_of({0, 1}, {1}))
+    await go(tmp_path, plan(), work)
+    path = write_report(tmp_path)
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    shown = [o["data"] for c in notebook.cells for o in c.get("outputs", ())]
+    assert sum("image/png" in data for data in shown) == 2
+    failures = next(c for c in notebook.cells if c["id"] == "failures")
+    listed = failures.outputs[0]["data"]["text/markdown"]
+    assert listed.count("`''' | <script>alert(1)</script>`") == 3
+    assert (tmp_path / "table.md").read_text().startswith("# Comparison on 3 tasks of test")
+    table = json.loads((tmp_path / "table.json").read_text())
+    assert [row["success"]["value"] for row in table["arms"]] == pytest.approx([2 / 3, 1 / 3])
+
+
+async def test_the_report_runs_again_and_shows_the_same(tmp_path):
+    """A colleague runs all cells."""
+    import nbclient
+
+    await go(tmp_path, plan(), Scripted(outcome_of({0, 1}, {1})))
+    path = write_report(tmp_path)
+    notebook = nbformat.read(path, as_version=4)
+    before = [list(c.get("outputs", ())) for c in notebook.cells]
+    client = nbclient.NotebookClient(
+        notebook, resources={"metadata": {"path": str(tmp_path)}}, timeout=60
+    )
+    await client.async_execute()
+    after = [list(c.get("outputs", ())) for c in notebook.cells]
+    for old, new in zip(before, after, strict=True):
+        assert [o["data"].get("text/markdown") for o in old] == [
+            o["data"].get("text/markdown") for o in new
+        ]
+        assert ["image/png" in o["data"] for o in old] == ["image/png" in o["data"] for o in new]

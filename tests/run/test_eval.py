@@ -1,0 +1,247 @@
+"""``kernel-agent eval`` as a user's shell starts it: real kernels, real endpoints, bad inputs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from servers.openai_server import OpenAIServer, refused_url, text
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "example_tasks" / "penguins.yaml"
+ANSWER = "```python\nfinal_answer({})\n```"
+
+
+def environment():
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "KERNEL_AGENT_"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "OPENAI_API_KEY": "none"}
+
+
+def evaluate(folder, *arguments, code=0):
+    """Run the command; return what it printed. Never a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "kernel_agent.cli", "eval", *map(str, arguments)],
+        cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code in (0, 3, 4) and not done.stderr else done.stderr
+
+
+def complaint(folder, *arguments):
+    said = evaluate(folder, *arguments, code=2)
+    assert said.startswith("kernel-agent: ")
+    assert len(said.splitlines()) == 1
+    return said
+
+
+def script(folder, name, *replies):
+    lines = [json.dumps({"content": reply}) for reply in replies]
+    (folder / name).write_text("\n".join(lines) + "\n")
+
+
+def tasks(folder, *entries):
+    path = folder / "tasks.jsonl"
+    path.write_text("\n".join(json.dumps(entry) for entry in entries))
+    return path
+
+
+def results(folder):
+    lines = (folder / "out" / "results.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_two_formats_are_compared_on_real_tables_and_the_second_time_nothing_is_run(tmp_path):
+    """The example of the documentation: offline analyst, two formats, report and table."""
+    arms = ("--format", "fenced", "--format", "envelope", "--sandbox", "none", "--limit", "3")
+    said = evaluate(tmp_path, EXAMPLE, "--model", "offline", *arms, "--out", "out")
+    assert "6 of 6 runs have a result." in said
+    assert "no task tells them apart" in said
+    assert {r["success"] for r in results(tmp_path)} == {True}
+    assert all((tmp_path / "out" / r["notebook"]).is_file() for r in results(tmp_path))
+    for name in ("report.ipynb", "table.md", "table.json", "success.png", "measures.png"):
+        assert (tmp_path / "out" / name).stat().st_size > 200
+    again = evaluate(tmp_path, EXAMPLE, "--model", "offline", *arms, "--out", "out")
+    assert "6 of 6 runs are there already" in again
+    assert len(results(tmp_path)) == 6
+
+
+def test_parse_failures_steps_and_wrong_answers_are_counted_for_each_arm(tmp_path):
+    """Scripts may be one for each task and format; tools are the user's."""
+    (tmp_path / "tool.py").write_text(
+        "from kernel_agent import tool\n\n@tool\ndef twice(n: int) -> int:\n"
+        "    'Return n two times.'\n    return 2 * n\n"
+    )
+    path = tasks(
+        tmp_path,
+        {"id": "a", "task": "Twice 21?", "tools": "tool.py", "answer": 42},
+        {"id": "b", "task": "Two?", "answer": 2},
+    )
+    script(tmp_path, "smoke.jsonl", ANSWER.format(3))
+    script(tmp_path, "a.jsonl", "I think so.", "```python\nn = twice(21)\n```", ANSWER.format("n"))
+    script(tmp_path, "b.jsonl", ANSWER.format(3))
+    evaluate(
+        tmp_path, path, "--model", "scripted:{task}.jsonl", "--format", "fenced", "--sandbox",
+        "none", "--out", "out",
+    )  # fmt: skip
+    a, b = sorted(results(tmp_path), key=lambda r: r["task_id"])
+    assert (a["success"], a["steps"], a["parse_failures"], a["tool_calls"]) == (True, 2, 1, 1)
+    assert a["model_calls"] == 3
+    assert (b["success"], b["reason"]) == (False, "expected '2', got 3") or not b["success"]
+
+
+def test_an_arm_whose_model_is_down_is_left_out_with_one_line_and_its_exit_code(tmp_path):
+    """The other arm is measured all the same."""
+    path = tasks(tmp_path, {"id": "a", "task": "How many rows does the table have?", "answer": 1,
+                            "check": "number", "data": "t.csv"})  # fmt: skip
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    (tmp_path / "kernel-agent.toml").write_text("max_retries = 0\n")
+    with refused_url() as url:
+        said = evaluate(
+            tmp_path, path, "--model", "gone", "--model", "offline", "--base-url", url,
+            "--format", "fenced", "--sandbox", "none", "--out", "out", code=4,
+        )  # fmt: skip
+    left_out = [line for line in said.splitlines() if line.startswith("arm left out: ")]
+    assert len(left_out) == 1
+    assert "gone" in left_out[0]
+    assert "model_error" in left_out[0]
+    assert "1 of 2 runs have a result." in said
+    assert [r["success"] for r in results(tmp_path)] == [True]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "success"), [('{"pass": true, "reason": "ok"}', True), ("Lovely answer!", None)]
+)
+def test_a_judge_decides_by_the_rubric_and_its_nonsense_is_no_verdict(tmp_path, verdict, success):
+    """A real endpoint; nonsense is asked again twice and leaves the answer not judged."""
+    path = tasks(tmp_path, {"id": "r", "task": "Say hello", "check": {"kind": "rubric",
+                            "rubric": "Greets."}})  # fmt: skip
+    script(tmp_path, "s.jsonl", ANSWER.format("'hello'"))
+    with OpenAIServer([text(verdict)], repeat_last=True) as server:
+        said = evaluate(
+            tmp_path, path, "--model", "scripted:s.jsonl", "--format", "fenced", "--sandbox",
+            "none", "--judge", "strict", "--judge-base-url", server.url, "--out", "out",
+        )  # fmt: skip
+        assert len(server.requests) == (1 if success else 3)
+    assert results(tmp_path)[0]["success"] is success
+    if success is None:
+        assert "answered 3 times without a verdict" in results(tmp_path)[0]["reason"]
+        assert "1 answers of scripted" in said or "could not be judged" in said
+
+
+def test_an_evaluation_that_is_killed_goes_on_where_it_was(tmp_path):
+    """Killed without warning while a cell runs; then Ctrl-C; then to the end."""
+    path = tasks(
+        tmp_path,
+        {"id": "fast", "task": "One?", "answer": 1},
+        {"id": "slow", "task": "Two?", "answer": 2},
+    )
+    script(tmp_path, "smoke.jsonl", ANSWER.format(3))
+    script(tmp_path, "fast.jsonl", ANSWER.format(1))
+    slow = "```python\nimport os, time\nif not os.path.exists('{0}'):\n    open('{1}', 'w')\n"
+    slow += "    time.sleep(60)\nfinal_answer(2)\n```"
+    script(tmp_path, "slow.jsonl", slow.format(tmp_path / "go", tmp_path / "waits"))
+    arguments = [
+        str(path), "--model", "scripted:{task}.jsonl", "--format", "fenced", "--sandbox", "none",
+        "--out", "out",
+    ]  # fmt: skip
+    for how, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
+        (tmp_path / "waits").unlink(missing_ok=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kernel_agent.cli", "eval", *arguments],
+            cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        wait_for((tmp_path / "waits").exists)
+        wait_for(lambda: len(results(tmp_path)) >= 1)
+        if how == signal.SIGKILL:  # while one writes, another may not
+            assert f"another evaluation (process {process.pid}) is writing to" in complaint(
+                tmp_path, *arguments
+            )
+        process.send_signal(how)
+        said, _ = process.communicate(timeout=30)
+        assert process.returncode == code
+        if how == signal.SIGINT:
+            assert "goes on" in said.splitlines()[-1]
+            assert (tmp_path / "out" / "report.ipynb").exists()
+    (tmp_path / "go").touch()
+    evaluate(tmp_path, *arguments)
+    assert [r["task_id"] for r in results(tmp_path)] == ["fast", "slow"]
+    slow_run = tmp_path / "out" / "runs" / results(tmp_path)[1]["run_id"]
+    assert sorted(p.name for p in slow_run.iterdir()) == ["1", "2", "3", "result.json"]
+
+
+def wait_for(what, seconds=30):
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_each_bad_input_is_one_line_and_nothing_is_run(tmp_path):
+    """Exit code 2, and no folder is left behind."""
+    good = {"id": "a", "task": "One?", "answer": 1}
+    cases = [
+        ([tasks(tmp_path, good, {"id": "b"})], "tasks.jsonl, line 2: task 'b': task is missing"),
+        (["gone.yaml"], "gone.yaml cannot be read: No such file"),
+        (["agentdojo:nowhere"], "agentdojo"),
+        (["dabench"], "name the checkout of InfiAgent"),
+        (["m3tooleval:."], "is no checkout of code-act"),
+        (["dseval:none"], "name a benchmark of a DSEval checkout"),
+    ]
+    for arguments, what in cases:
+        assert what in complaint(tmp_path, *arguments, "--out", "out")
+    bad_check = tasks(tmp_path, good, {**good, "id": "b", "check": "similar"})
+    assert "line 2: task 'b': unknown check 'similar'" in complaint(tmp_path, bad_check)
+    no_data = tasks(tmp_path, {**good, "data": "gone.csv"})
+    assert "line 1: task 'a': there is no file gone.csv" in complaint(tmp_path, no_data)
+    rubric = tasks(tmp_path, {"id": "r", "task": "x", "check": {"kind": "rubric", "rubric": "y"}})
+    assert "--judge NAME" in complaint(tmp_path, rubric)
+    fine = tasks(tmp_path, good)
+    assert "unknown format 'yaml'" in complaint(tmp_path, fine, "--format", "yaml")
+    assert "unknown engine 'slurm'" in complaint(tmp_path, fine, "--on", "slurm", "--out", "o2")
+    assert "needs --max-cost" in complaint(tmp_path, fine, "--max-total-cost", "3")
+    assert "exclude each other" in complaint(tmp_path, fine, "--oracle", "--replay")
+    assert "gold calls" in complaint(tmp_path, fine, "--oracle")
+    assert "holds no evaluation" in complaint(tmp_path, tmp_path, "--report")
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_transcripts_are_read_and_where_they_are_run_what_they_show_is_compared(tmp_path):
+    """Without a sandbox level replayed code is read only."""
+    turns = [
+        {"role": "user", "content": "Add"},
+        {"role": "assistant", "content": "<execute>\nprint(1 + 1)\n</execute>"},
+        {"role": "user", "content": "Observation:\n2\nYou have 4 steps left and 2 chances left.\n"},
+        {"role": "assistant", "content": "The answer is two."},
+    ]
+    path = tmp_path / "turns.jsonl"
+    path.write_text(json.dumps({"turns": turns}) + "\n")
+    said = evaluate(tmp_path, path, "--replay", "--sandbox", "none", "--out", "out")
+    assert "| fenced | 2 | 1 (50.0%) | missing 1 |" in said
+    assert "it is read, not run" in said
+    path.write_text('{"turns": 3}\n')
+    assert "turns.jsonl, line 1: no transcript" in complaint(tmp_path, path, "--replay")
+
+
+async def test_replayed_cells_are_compared_with_what_was_recorded(tmp_path):
+    """Here with cells of our own, which need no confinement; the command refuses `none`."""
+    from kernel_agent.config import Config
+    from kernel_agent.evaluation.replay import _run_episode
+
+    turns = []
+    for source, shown in (
+        ("n = 2\nprint(n)", "2"),
+        ("n + 1", "3"),
+        ("1 / 0", "Traceback:\nZeroDivisionError: division by zero"),
+        ("print('now')", "then"),
+    ):
+        turns.append({"role": "assistant", "content": f"<execute>\n{source}\n</execute>"})
+        turns.append({"role": "user", "content": f"Observation:\n{shown}\nYou have 4 steps left."})
+    compared = await _run_episode(turns, "fenced", "none", Config())
+    assert compared[:3] == ["", "", ""]
+    assert compared[3] == "shows 'now'; recorded: 'then'"

@@ -1,0 +1,83 @@
+"""The statistics of a comparison, against published and independently computed values."""
+
+import math
+import random
+
+import pytest
+
+from kernel_agent.evaluation.statistics import (
+    bootstrap_difference,
+    holm,
+    mcnemar_exact,
+    smallest_p,
+    wilson,
+)
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [  # R. G. Newcombe, Statist. Med. 17 (1998), table I, method 3
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0000, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_wilsons_interval_is_the_published_one(successes, n, low, high):
+    """To the four digits that are printed."""
+    interval = wilson(successes, n)
+    assert (round(interval.low, 4), round(interval.high, 4)) == (low, high)
+    assert interval.value == successes / n
+
+
+def test_wilsons_interval_reaches_its_ends_and_says_nothing_about_nothing():
+    """All right ends at one, all wrong begins at zero, no task is the whole range."""
+    assert wilson(7, 7).high == 1.0
+    assert wilson(0, 7).low == 0.0
+    nothing = wilson(0, 0)
+    assert math.isnan(nothing.value)
+    assert (nothing.low, nothing.high) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("only_first", "only_second", "p"),
+    [(0, 0, 1.0), (5, 0, 0.0625), (0, 6, 0.03125), (2, 10, 0.03857421875), (4, 4, 1.0)],
+)
+def test_mcnemars_exact_test_gives_the_binomial_values(only_first, only_second, p):
+    """The third is scipy.stats.binomtest(2, 12).pvalue."""
+    assert mcnemar_exact(only_first, only_second) == pytest.approx(p, abs=1e-12)
+    assert mcnemar_exact(only_second, only_first) == mcnemar_exact(only_first, only_second)
+
+
+def test_five_tasks_can_never_show_a_difference_and_six_can():
+    """That is what "too few tasks to tell" rests on."""
+    assert smallest_p(5) > 0.05 >= smallest_p(6)
+
+
+def test_holms_adjustment_keeps_the_order_and_the_textbook_values():
+    """Each p-value times the number of hypotheses that are left, never falling."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
+    assert holm([]) == ()
+
+
+def test_the_bootstrap_agrees_with_the_normal_interval_where_that_holds():
+    """Two hundred tasks with normal differences: the ends agree within a tenth of the width."""
+    draw = random.Random(1)
+    first = [draw.gauss(10, 3) for _ in range(200)]
+    second = [value + draw.gauss(0.5, 2) for value in first]
+    differences = [b - a for a, b in zip(first, second, strict=True)]
+    mean = sum(differences) / 200
+    half = 1.96 * math.sqrt(sum((d - mean) ** 2 for d in differences) / 199 / 200)
+    interval = bootstrap_difference(first, second)
+    assert interval.value == pytest.approx(mean)
+    assert interval.low == pytest.approx(mean - half, abs=0.2 * half)
+    assert interval.high == pytest.approx(mean + half, abs=0.2 * half)
+
+
+def test_the_bootstrap_is_paired_and_gives_the_same_twice():
+    """A constant difference has no spread, however far the tasks lie apart."""
+    first = [1.0, 100.0, 10_000.0]
+    interval = bootstrap_difference(first, [value + 2 for value in first])
+    assert (interval.low, interval.value, interval.high) == pytest.approx((2.0, 2.0, 2.0))
+    assert bootstrap_difference([1, 2, 3], [3, 1, 9]) == bootstrap_difference([1, 2, 3], [3, 1, 9])
+    assert bootstrap_difference([], []).low == -math.inf
