@@ -52,12 +52,15 @@ from kernel_agent.records import (
 )
 from kernel_agent.sandbox.choose import choose, mechanism
 from kernel_agent.sandbox.levels import Level
+from kernel_agent.telemetry import Telemetry, telemetry_for
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME, files_made, new_folder
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
     from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
@@ -138,6 +141,9 @@ class Session:
         Settings; read from file and environment by default.
     on_event
         Told everything that happens, as it happens.
+    tracer
+        An OpenTelemetry tracer that makes spans of the runs. Without one: our own, if the
+        environment names a collector (see ``docs/telemetry.md``).
 
     Examples
     --------
@@ -161,6 +167,7 @@ class Session:
         title: str = "session",
         config: Config | None = None,
         on_event: Callable[[Event], None] | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         named = model if isinstance(model, str) else None
         self.config = (config or load_config()).merged(
@@ -187,7 +194,9 @@ class Session:
         self._trace: TraceWriter | None = None
         self._context: Context | None = None
         self._files: tuple[DataFile, ...] = ()
-        self._broker = Broker(self.tools)
+        self._tracer = tracer
+        self._telemetry = Telemetry()
+        self._broker = Broker(self.tools, calling=self._call)
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._steps = 0
@@ -264,6 +273,7 @@ class Session:
         from kernel_agent.formats import get_format
         from kernel_agent.models.choose import choose_model
 
+        self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
         self._format = get_format(self.config.format)
         if self._model is None:
             self._model = await choose_model(self.config, self._format, self._tell)
@@ -350,6 +360,7 @@ class Session:
             self._trace.close()
         if self._model is not None:
             await self._model.close()
+        await self._telemetry.close(self._tell)
 
     # --- runs ------------------------------------------------------------------------------
 
@@ -421,7 +432,8 @@ class Session:
             raise UsageError("the session is busy with another run")
         self._busy, self._stopping = True, False
         try:
-            return await self._run_now(task, make, budget, on_event or self._on_event)
+            tell = self._telemetry.listener(on_event or self._on_event, self._model)
+            return await self._run_now(task, make, budget, tell)
         finally:
             self._busy = False
 
@@ -494,7 +506,7 @@ class Session:
         options = fmt.options()
 
         async def complete(messages: list[Message]) -> Reply:
-            return await model.complete(messages, options, tell)
+            return await self._telemetry.complete(model, messages, options, tell)
 
         execute = self._executing(meter, tell)
 
@@ -634,6 +646,9 @@ class Session:
 
     def _tell(self, event: Event) -> None:
         self._on_event(event)
+
+    async def _call(self, tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return await self._telemetry.call(tool, args, kwargs)
 
     # --- the synchronous face --------------------------------------------------------------
 

@@ -28,7 +28,14 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "extension",
         "adapters",
     ],
-    "wiring": ["session", "pipeline", "workspace", "notebook.export", "notebook.verify"],
+    "wiring": [
+        "session",
+        "pipeline",
+        "workspace",
+        "telemetry",
+        "notebook.export",
+        "notebook.verify",
+    ],
     "loop": ["agent"],
     "outside": [
         "models",
@@ -43,7 +50,10 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
     "words": ["records", "errors", "private"],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.
-HEAVY = {"openai", "pandas", "numpy", "IPython", "matplotlib", "nbformat", "jupyter_client", "zmq"}
+HEAVY = {
+    "openai", "pandas", "numpy", "IPython", "matplotlib", "nbformat", "jupyter_client", "zmq",
+    "opentelemetry",
+}  # fmt: skip
 
 
 def modules() -> dict[str, Path]:
