@@ -38,9 +38,9 @@ class Broker:
         Calls a tool; for whoever watches the calls.
     """
 
-    def __init__(self, tools: Sequence[Tool], *, calling: Calling = Tool.call) -> None:
+    def __init__(self, tools: Sequence[Tool], *, calling: Calling | None = None) -> None:
         self._tools = {tool.name: tool for tool in tools}
-        self._calling = calling
+        self._calling = calling or _call
         self._calls: list[HostCall] = []
         self._places = asyncio.Semaphore(SIDE_BY_SIDE)
         self.refused = 0
@@ -100,6 +100,10 @@ class Broker:
         if name not in self._tools:
             raise ToolError(f"there is no tool {name!r}", kind="NameError")
         return self._tools[name]
+
+
+async def _call(tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return await tool.call(args, kwargs)
 
 
 def _read(prompt: str) -> tuple[int, list[Any]]:
