@@ -62,6 +62,7 @@ from kernel_agent.sandbox.choose import choose, mechanism
 from kernel_agent.sandbox.guard import check_guard, guard_prompt, refusal, refused
 from kernel_agent.sandbox.interpreter import InterpreterSession
 from kernel_agent.sandbox.levels import Level
+from kernel_agent.telemetry import Telemetry, telemetry_for
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
@@ -70,6 +71,8 @@ from kernel_agent.variables import merge
 from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME, files_made, new_folder
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
     from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
@@ -160,6 +163,9 @@ class Session:
         Settings; read from file and environment by default.
     on_event
         Told everything that happens, as it happens.
+    tracer
+        An OpenTelemetry tracer that makes spans of the runs. Without one: our own, if the
+        environment names a collector (see ``docs/telemetry.md``).
 
     Examples
     --------
@@ -186,6 +192,7 @@ class Session:
         resume: str | Path | None = None,
         config: Config | None = None,
         on_event: Callable[[Event], None] | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         named = model if isinstance(model, str) else None
         self.config = (config or load_config()).merged(
@@ -220,7 +227,9 @@ class Session:
         self._trace: TraceWriter | None = None
         self._context: Context | None = None
         self._files: tuple[DataFile, ...] = ()
-        self._broker = Broker(self.tools)
+        self._tracer = tracer
+        self._telemetry = Telemetry()
+        self._broker = Broker(self.tools, calling=self._call)
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._format_reason = ""
@@ -306,6 +315,7 @@ class Session:
     async def _start(self) -> None:
         from kernel_agent.models.choose import choose_model
 
+        self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
         self._format = get_format(self.config.format)
         if self._model is None:
             self._model = await choose_model(self.config, self._format, self._tell)
@@ -451,6 +461,7 @@ class Session:
             self._trace.close()
         if self._model is not None:
             await self._model.close()
+        await self._telemetry.close(self._tell)
 
     # --- runs ------------------------------------------------------------------------------
 
@@ -522,7 +533,8 @@ class Session:
             raise UsageError("the session is busy with another run")
         self._busy, self._stopping = True, False
         try:
-            return await self._run_now(task, make, budget, on_event or self._on_event)
+            tell = self._telemetry.listener(on_event or self._on_event, self._model)
+            return await self._run_now(task, make, budget, tell)
         finally:
             self._busy = False
 
@@ -606,10 +618,12 @@ class Session:
         schemas = tuple(tool.schema for tool in self.tools) if not fmt.writes_code else ()
 
         async def complete(messages: list[Message]) -> Reply:
-            return await model.complete(messages, agent.format.options(tools=schemas), tell)
+            options = agent.format.options(tools=schemas)
+            return await self._telemetry.complete(model, messages, options, tell)
 
         async def summarise(messages: list[Message]) -> Reply:
-            return await model.complete(messages, RequestOptions(), tell_notices)
+            options = RequestOptions()
+            return await self._telemetry.complete(model, messages, options, tell_notices)
 
         def tell_notices(event: Event) -> None:
             if not isinstance(event, ReplyText):  # a summary is no part of the run's story
@@ -796,6 +810,9 @@ class Session:
 
     def _tell(self, event: Event) -> None:
         self._on_event(event)
+
+    async def _call(self, tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return await self._telemetry.call(tool, args, kwargs)
 
     # --- the synchronous face --------------------------------------------------------------
 

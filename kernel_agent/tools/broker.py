@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kernel_agent.errors import ToolError
@@ -24,6 +24,9 @@ MAX_CALLS = 10_000  # calls in one request
 SIDE_BY_SIDE = 16  # calls of one request that run at the same time
 
 
+Calling = Callable[[Tool, list[Any], dict[str, Any]], Awaitable[Any]]
+
+
 class Broker:
     """Answers requests from one kernel.
 
@@ -31,10 +34,13 @@ class Broker:
     ----------
     tools
         What may be called.
+    calling
+        Calls a tool; for whoever watches the calls.
     """
 
-    def __init__(self, tools: Sequence[Tool]) -> None:
+    def __init__(self, tools: Sequence[Tool], *, calling: Calling | None = None) -> None:
         self._tools = {tool.name: tool for tool in tools}
+        self._calling = calling or _call
         self._calls: list[HostCall] = []
         self._places = asyncio.Semaphore(SIDE_BY_SIDE)
         self.refused = 0
@@ -95,7 +101,8 @@ class Broker:
 
     async def _call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Json]:
         try:
-            return {"ok": True, "value": _plain(await self._tool(name).call(args, kwargs))}
+            result = await self._calling(self._tool(name), args, kwargs)
+            return {"ok": True, "value": _plain(result)}
         except ToolError as error:
             return {"ok": False, "type": error.kind, "message": str(error)}
         except Exception as error:  # a tool may raise anything; the kernel is told
@@ -105,6 +112,10 @@ class Broker:
         if name not in self._tools:
             raise ToolError(f"there is no tool {name!r}", kind="NameError")
         return self._tools[name]
+
+
+async def _call(tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return await tool.call(args, kwargs)
 
 
 def _read(prompt: str) -> tuple[int, list[Any]]:

@@ -34,6 +34,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "session",
         "pipeline",
         "workspace",
+        "telemetry",
         "notebook.export",
         "notebook.verify",
     ],
@@ -62,7 +63,10 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
     "words": ["records", "errors", "private", "beneath"],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.
-HEAVY = {"openai", "pandas", "numpy", "IPython", "matplotlib", "nbformat", "jupyter_client", "zmq"}
+HEAVY = {
+    "openai", "pandas", "numpy", "IPython", "matplotlib", "nbformat", "jupyter_client", "zmq",
+    "opentelemetry",
+}  # fmt: skip
 
 
 def modules() -> dict[str, Path]:
