@@ -52,6 +52,7 @@ NEWEST = 456
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS … CLONE_NEWNET
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 1, 5, 0xF
 _AF_INET, _AF_INET6 = 2, 10
+_PRIO_PROCESS = 0
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)  # ioctls TIOCSTI, TIOCLINUX, TIOCSETD
 
 _SET_IDS = 0o6000  # S_ISUID, S_ISGID
@@ -94,7 +95,7 @@ _SHARED_IPC: dict[str, tuple[int, int]] = {
 
 _WITH_ARGUMENTS = {
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "clone": (56, 220),
-    "ioctl": (16, 29), "prlimit64": (302, 261),
+    "ioctl": (16, 29), "prlimit64": (302, 261), "setpriority": (141, 140),
 }  # fmt: skip
 
 _ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
@@ -123,6 +124,8 @@ class Filter:
         The file tree is the host's: unix sockets are not to be reached by path.
     shared_ipc
         System V memory and message queues are the host's: they are refused.
+    shared_processes
+        Processes of the same user outside can be named: their priority is not to be changed.
     internet
         The network namespace is empty but for a forwarder to the host's proxy: internet stream
         sockets are let through.
@@ -130,6 +133,7 @@ class Filter:
 
     shared_files: bool = False
     shared_ipc: bool = False
+    shared_processes: bool = False
     internet: bool = False
 
 
@@ -201,6 +205,15 @@ def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
         (_RETURN, 0, 0, _ERRNO | EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ])  # fmt: skip
+    if rules.shared_processes:
+        yield _when(number["setpriority"], [
+            (_LOAD, 0, 0, _ARGUMENT_0),
+            (_IF_EQUAL, 0, 2, _PRIO_PROCESS),
+            (_LOAD, 0, 0, _ARGUMENT_1),
+            (_IF_EQUAL, 1, 0, 0),
+            (_RETURN, 0, 0, _ERRNO | EPERM),
+            (_RETURN, 0, 0, _ALLOW),
+        ])  # fmt: skip
     yield _when(number["ioctl"], [
         (_LOAD, 0, 0, _ARGUMENT_1),
         *((_IF_EQUAL, len(_TERMINAL_TRICKS) - i, 0, code)

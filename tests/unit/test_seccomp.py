@@ -143,6 +143,14 @@ def test_limits_are_set_for_oneself_only():
     assert answer(302, 1234, 7) == ERRNO | EPERM
 
 
+def test_where_processes_are_shared_a_cell_slows_down_only_itself():
+    rules = Filter(shared_processes=True)
+    assert answer(141, 0, 0, 10, rules=rules) == ALLOW
+    for which, who in ((0, 1234), (1, 0), (2, 0), (2, 1000)):
+        assert answer(141, which, who, 19, rules=rules) == ERRNO | EPERM
+        assert answer(141, which, who, 19) == ALLOW
+
+
 def test_a_terminal_is_not_fed_with_input():
     assert answer(16, 0, 0x5413) == ALLOW
     for code in (0x5412, 0x541C, 0x5423):
