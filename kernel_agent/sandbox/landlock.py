@@ -26,16 +26,13 @@ LEVEL = Level(
     ),
     not_covered=(
         "errors in the Linux kernel, which is shared with the host",
-        "what the run's folder holds: cells may read and change it, the trace, the notebook and "
-        "the inputs among it",
+        "what the run's folder holds, the trace, the notebook and the inputs among it",
         "names, sizes and times of the host's files, which can be seen by who knows their path",
-        "modes, times and attributes of your own files anywhere: they can be changed, their "
-        "content cannot (started by root, they are out of reach)",
-        "signals to your other processes, with a Linux kernel before 6.12, and on which "
-        "processors they run",
-        "a name on the host among its abstract unix sockets, on which a cell may listen",
-        "memory of all processes together, but for a watchdog that looks several times a second, "
-        "where no control group can be made",
+        "modes, times and attributes of your own files anywhere (unless root started it)",
+        "signals to your other processes, with a Linux kernel before 6.12",
+        "the processors on which your other processes run, which can be chosen",
+        "names of abstract unix sockets of the host, on which a cell may listen",
+        "memory of all processes together, where no control group can be made",
         "multiprocessing with locks: shared memory is the host's, so it is closed",
         "CPU time beyond the limit of a cell",
     ),

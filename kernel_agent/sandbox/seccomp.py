@@ -5,10 +5,10 @@ What it refuses, and how it answers:
 * another architecture's calls, and x32 on x86-64: the process is killed;
 * what reaches other processes, the kernel's own settings, new namespaces, or the newest and
   largest attack surfaces (``io_uring``, ``bpf``, ``userfaultfd`` …): ``EPERM``;
-* file modes with the set-user-id or the set-group-id bit: ``EPERM``. Who owns on the disk what cells
-  write may be somebody else, even root;
-* ``clone3`` and ``openat2``, whose flags lie in memory that a filter cannot read, and every call that
-  is newer than this table: ``ENOSYS``, on which C libraries fall back to older calls;
+* file modes with the set-user-id or the set-group-id bit: ``EPERM``. Who owns on the disk what
+  cells write may be somebody else, even root;
+* ``clone3`` and ``openat2``, whose flags lie in memory that a filter cannot read, and every call
+  that is newer than this table: ``ENOSYS``, on which C libraries fall back to older calls;
 * ``socket`` of any family but unix: ``EOPNOTSUPP``. Not ``EPERM``: libzmq aborts on that when it
   asks for a loopback socket that it can do without (measured).
 

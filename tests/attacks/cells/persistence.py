@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from attacks.cells.prelude import call
 from attacks.score import appeared, changed, either, runs_as_its_owner
 from attacks.stage import Stage
 from attacks.words import Report, attack
