@@ -275,7 +275,6 @@ def lend(path: str, uid: str, mine: str) -> None:
         attributes = struct.pack("<QQQQ", MOUNT_ATTR_IDMAP, 0, 0, users)
         check(libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, len(attributes)))
         attach(tree, path)
-        os.close(users)
     except OSError:
         if mine == "1":
             give(path, uid)
@@ -322,8 +321,13 @@ def give(path: str, uid: str) -> None:
             os.chown(entry.path, int(uid), int(uid), follow_symlinks=False)
 
 
+user_namespaces: dict[tuple[str, str], int] = {}
+
+
 def user_namespace(uids: str, gids: str) -> int:
     """Return a descriptor of a user namespace with these maps."""
+    if (uids, gids) in user_namespaces:
+        return user_namespaces[uids, gids]
     ready, report = os.pipe()
     child = os.fork()
     if not child:
@@ -334,7 +338,9 @@ def user_namespace(uids: str, gids: str) -> int:
         for name, text in (("uid_map", uids), ("gid_map", gids)):
             with open(f"/proc/{child}/{name}", "w") as file:
                 file.write(text)
-        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        made = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        user_namespaces[uids, gids] = made
+        return made
     finally:
         os.kill(child, _signal.SIGKILL)
         os.waitpid(child, 0)
