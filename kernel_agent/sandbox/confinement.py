@@ -223,6 +223,11 @@ def uncovered(grant: Grant) -> list[str]:
     return steps + [word for top in outer for word in ("cover", str(top))]
 
 
+def unchanging(*changeable: Path) -> list[str]:
+    """Make everything read-only but these trees, in a mount namespace of one's own."""
+    return [*(word for path in changeable for word in ("changeable", str(path))), "still"]
+
+
 def _closed_above(path: Path) -> Path | None:
     """Return the first directory above a path that others may not enter."""
     for parent in reversed(path.parents):

@@ -131,7 +131,12 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         ),
         environment=CLEAN,
         ended_by=own.ended_by,
-        undo=(*own.undo(grant.sockets.parent), *confine.undo(grant, uid, cgroup)),
+        undo=(
+            *own.undo(grant.sockets.parent),
+            # No filter stands before gVisor's own chmod.
+            ("unset-ids", str(grant.workspace)),
+            *confine.undo(grant, uid, cgroup),
+        ),
     )
 
 

@@ -26,15 +26,22 @@ LEVEL = Level(
     ),
     not_covered=(
         "errors in the Linux kernel, which is shared with the host",
-        "what the run's folder holds, the trace and the notebook among it",
+        "what the run's folder holds, the trace, the notebook and the inputs among it",
         "names, sizes and times of the host's files, which can be seen by who knows their path",
+        "modes, times and attributes of your own files anywhere (unless root started it)",
         "signals to your other processes, with a Linux kernel before 6.12",
+        "the processors on which your other processes run, which can be chosen",
+        "names of abstract unix sockets of the host, on which a cell may listen",
+        "memory of all processes together, where no control group can be made",
         "multiprocessing with locks: shared memory is the host's, so it is closed",
         "CPU time beyond the limit of a cell",
     ),
     claims=("files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "writes"),
     automatic=True,
 )  # fmt: skip
+
+
+_SYSTEM_CALLS = seccomp.Filter(shared_files=True, shared_ipc=True, shared_processes=True)
 
 
 def probe() -> Probe:
@@ -71,7 +78,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "powerless",
         *confine.limits(grant.limits, others=others),
         *confine.shared_tree(grant, processes=False),
-        *confine.system_calls(seccomp.Filter(shared_files=True, shared_ipc=True)),
+        *confine.system_calls(_SYSTEM_CALLS),
     ]  # fmt: skip
     return Launch(
         command=confine.through(Path(confine.host_python()), steps, command),
@@ -89,4 +96,5 @@ def _reachable(grant: Grant, uid: int) -> list[str]:
         "private",
         *confine.lent(grant, uid),
         *confine.uncovered(grant),
+        *confine.unchanging(grant.workspace, grant.sockets, grant.scratch),
     ]

@@ -1,6 +1,7 @@
 """Level ``namespaces``: bubblewrap's namespaces without bubblewrap, over the host's file tree.
 
-The launcher makes them itself. Landlock decides which paths of the host's tree exist; temporary
+The launcher makes them itself. Landlock decides which paths of the host's tree may be read, and all
+but the kernel's own folders is mounted read-only, modes, times and attributes included; temporary
 files, shared memory and terminals are the kernel's own, and where the mount of a fresh ``/proc`` is
 allowed (it is not in most containers) so are the processes that it shows.
 """
@@ -84,6 +85,9 @@ def _try_once(more: tuple[str, ...]) -> str:
         "/dev/shm",
         "4096",
         "1777",
+        "changeable",
+        "/dev/shm",
+        "still",
     ]
     command = confine.through(confine.host_python(), steps, ["/usr/bin/true"])
     try:
@@ -126,6 +130,9 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "tmpfs", str(grant.scratch), str(grant.limits.disk_mb << 20), "1777",
         "tmpfs", "/dev/shm", str(SHARED_MEMORY_MB << 20), "1777",
         "terminals",
+        *confine.unchanging(
+            grant.workspace, grant.sockets, grant.scratch, Path("/dev/shm"), Path("/dev/pts")
+        ),
         *(["loopback"] if way_out else []),
         *(word for path in confine.protected_paths(grant) for word in ("readonly", str(path))),
         *(word for path in grant.hidden if path.exists() for word in ("hide", str(path))),

@@ -43,7 +43,7 @@ def own_processes() -> Own:
             rest=("unshare", str(_NEW_MOUNTS | _NEW_PROCESSES), "private", "fork", "proc", "fork"),
             ended_by=signal.SIGKILL,
         )
-    return Own(begin=("adopt",), rest=("fork",), ended_by=signal.SIGTERM)
+    return Own(begin=("adopt", str(os.getpid())), rest=("fork",), ended_by=signal.SIGTERM)
 
 
 def ended(

@@ -5,8 +5,10 @@ What it refuses, and how it answers:
 * another architecture's calls, and x32 on x86-64: the process is killed;
 * what reaches other processes, the kernel's own settings, new namespaces, or the newest and
   largest attack surfaces (``io_uring``, ``bpf``, ``userfaultfd`` …): ``EPERM``;
-* ``clone3``, whose flags lie in memory that a filter cannot read, and every call that is newer
-  than this table: ``ENOSYS``, on which C libraries fall back to older calls;
+* file modes with the set-user-id or the set-group-id bit: ``EPERM``. Who owns on the disk what
+  cells write may be somebody else, even root;
+* ``clone3`` and ``openat2``, whose flags lie in memory that a filter cannot read, and every call
+  that is newer than this table: ``ENOSYS``, on which C libraries fall back to older calls;
 * ``socket`` of any family but unix: ``EOPNOTSUPP``. Not ``EPERM``: libzmq aborts on that when it
   asks for a loopback socket that it can do without (measured).
 
@@ -41,7 +43,7 @@ _ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 
 # Offsets in struct seccomp_data; of the arguments only the low halves, which the calls use.
-_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1 = 0, 4, 16, 24
+_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1, _ARGUMENT_2, _ARGUMENT_3 = 0, 4, 16, 24, 32, 40
 
 NEWEST = 456
 """The highest number that is let through: ``futex_requeue`` (Linux 6.7). ``statmount``,
@@ -50,7 +52,11 @@ NEWEST = 456
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS … CLONE_NEWNET
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 1, 5, 0xF
 _AF_INET, _AF_INET6 = 2, 10
+_PRIO_PROCESS = 0
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)  # ioctls TIOCSTI, TIOCLINUX, TIOCSETD
+
+_SET_IDS = 0o6000  # S_ISUID, S_ISGID
+_MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
 
 # name: (x86-64, generic table used by aarch64 and riscv64); None where there is none
 _REFUSED: dict[str, tuple[int | None, int | None]] = {
@@ -89,7 +95,22 @@ _SHARED_IPC: dict[str, tuple[int, int]] = {
 
 _WITH_ARGUMENTS = {
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "clone": (56, 220),
-    "clone3": (435, 435), "ioctl": (16, 29), "prlimit64": (302, 261),
+    "ioctl": (16, 29), "prlimit64": (302, 261), "setpriority": (141, 140),
+}  # fmt: skip
+
+_ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
+
+# Numbers as above, then where the mode is. Not mkdir: Linux ignores these bits there.
+_MODES: dict[str, tuple[int | None, int | None, int]] = {
+    "chmod": (90, None, _ARGUMENT_1), "fchmod": (91, 52, _ARGUMENT_1),
+    "fchmodat": (268, 53, _ARGUMENT_2), "fchmodat2": (452, 452, _ARGUMENT_2),
+    "mknod": (133, None, _ARGUMENT_1), "mknodat": (259, 33, _ARGUMENT_2),
+    "creat": (85, None, _ARGUMENT_1),
+}  # fmt: skip
+
+# The same, with where the flags are: without O_CREAT the mode is left to chance.
+_OPENS: dict[str, tuple[int | None, int | None, int, int]] = {
+    "open": (2, None, _ARGUMENT_1, _ARGUMENT_2), "openat": (257, 56, _ARGUMENT_2, _ARGUMENT_3),
 }  # fmt: skip
 
 
@@ -103,6 +124,8 @@ class Filter:
         The file tree is the host's: unix sockets are not to be reached by path.
     shared_ipc
         System V memory and message queues are the host's: they are refused.
+    shared_processes
+        Processes of the same user outside can be named: their priority is not to be changed.
     internet
         The network namespace is empty but for a forwarder to the host's proxy: internet stream
         sockets are let through.
@@ -110,6 +133,7 @@ class Filter:
 
     shared_files: bool = False
     shared_ipc: bool = False
+    shared_processes: bool = False
     internet: bool = False
 
 
@@ -165,7 +189,9 @@ def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
     if rules.shared_files and not rules.internet:
         refused.append(number["connect"])
     yield from (_when(n, [(_RETURN, 0, 0, _ERRNO | EPERM)]) for n in refused if n is not None)
-    yield _when(number["clone3"], [(_RETURN, 0, 0, _ERRNO | ENOSYS)])
+    for absent in _ABSENT.values():
+        yield _when(absent[column], [(_RETURN, 0, 0, _ERRNO | ENOSYS)])
+    yield from _set_ids(column)
     yield _when(number["clone"], [
         (_LOAD, 0, 0, _ARGUMENT_0),
         (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES),
@@ -179,6 +205,15 @@ def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
         (_RETURN, 0, 0, _ERRNO | EPERM),
         (_RETURN, 0, 0, _ALLOW),
     ])  # fmt: skip
+    if rules.shared_processes:
+        yield _when(number["setpriority"], [
+            (_LOAD, 0, 0, _ARGUMENT_0),
+            (_IF_EQUAL, 0, 2, _PRIO_PROCESS),
+            (_LOAD, 0, 0, _ARGUMENT_1),
+            (_IF_EQUAL, 1, 0, 0),
+            (_RETURN, 0, 0, _ERRNO | EPERM),
+            (_RETURN, 0, 0, _ALLOW),
+        ])  # fmt: skip
     yield _when(number["ioctl"], [
         (_LOAD, 0, 0, _ARGUMENT_1),
         *((_IF_EQUAL, len(_TERMINAL_TRICKS) - i, 0, code)
@@ -188,6 +223,27 @@ def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
     ])  # fmt: skip
     yield _when(number["socket"], _sockets(rules, internet=rules.internet))
     yield _when(number["socketpair"], _sockets(rules, internet=False))
+
+
+def _set_ids(column: int) -> Iterator[list[_Line]]:
+    """Modes without the bits that let a file be run as its owner."""
+    for *numbers, mode in _MODES.values():
+        if (number := numbers[column]) is not None:
+            yield _when(number, _plain(mode))
+    for x86_64, generic, flags, mode in _OPENS.values():
+        if (number := (x86_64, generic)[column]) is not None:
+            plain = _plain(mode)
+            makes: list[_Line] = [(_LOAD, 0, 0, flags), (_IF_ANY_BIT, 1, 0, _MAKES_A_FILE)]
+            yield _when(number, [*makes, (_RETURN, 0, 0, _ALLOW), *plain])
+
+
+def _plain(mode: int) -> list[_Line]:
+    return [
+        (_LOAD, 0, 0, mode),
+        (_IF_ANY_BIT, 0, 1, _SET_IDS),
+        (_RETURN, 0, 0, _ERRNO | EPERM),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
 
 
 def _sockets(rules: Filter, *, internet: bool) -> list[_Line]:

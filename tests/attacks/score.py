@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,6 +71,16 @@ def appeared(*places: str) -> Effect:
         return f"appeared on the host: {', '.join(where)}" if seen else ""
 
     return effect
+
+
+def runs_as_its_owner(stage: Stage, report: Report) -> str:
+    """Tell that a file in the workspace has a mode by which it is run as its owner."""
+    seen = [
+        f"{path.name}: {mode & 0o7777:o}"
+        for path in stage.workspace.rglob("*")
+        if stat.S_ISREG(mode := path.lstat().st_mode) and mode & 0o6000
+    ]
+    return f"left in the workspace: {', '.join(seen)}" if seen else ""
 
 
 def victim_ended(stage: Stage, report: Report) -> str:

@@ -110,9 +110,45 @@ def test_towards_a_proxy_internet_streams_pass_and_nothing_else():
     assert answer(53, 2, 1, rules=rules) == ERRNO | EOPNOTSUPP
 
 
+@pytest.mark.parametrize("rules", [PRIVATE, SHARED])
+@pytest.mark.parametrize(
+    ("machine", "number", "before"),
+    [("x86_64", 90, (1,)), ("x86_64", 91, (1,)), ("x86_64", 268, (1, 2)), ("x86_64", 452, (1, 2)),
+     ("x86_64", 133, (1,)), ("x86_64", 259, (1, 2)), ("x86_64", 85, (1,)),
+     ("x86_64", 2, (1, 0o101)), ("x86_64", 257, (1, 2, 0o102)), ("x86_64", 257, (1, 2, 0o20200002)),
+     ("aarch64", 52, (1,)), ("aarch64", 53, (1, 2)), ("aarch64", 452, (1, 2)),
+     ("aarch64", 33, (1, 2)), ("aarch64", 56, (1, 2, 0o102))],
+)  # fmt: skip
+def test_no_file_is_run_as_its_owner(rules, machine, number, before):
+    """Neither by chmod nor by making it so."""
+    for mode in (0o644, 0o1777, 0o100755, 0):
+        assert answer(number, *before, mode, rules=rules, machine=machine) == ALLOW
+    for mode in (0o4755, 0o2755, 0o6000, 0o106755):
+        assert answer(number, *before, mode, rules=rules, machine=machine) == ERRNO | EPERM
+
+
+def test_the_mode_counts_only_where_a_file_is_made():
+    """Programs leave there what was there when they open a file that exists."""
+    assert answer(257, 1, 2, 0o2, 0o6777) == ALLOW
+    assert answer(2, 1, 0, 0xFFFF) == ALLOW
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_an_open_whose_mode_cannot_be_seen_does_not_exist(machine):
+    assert answer(437, machine=machine) == ERRNO | ENOSYS
+
+
 def test_limits_are_set_for_oneself_only():
     assert answer(302, 0, 7) == ALLOW
     assert answer(302, 1234, 7) == ERRNO | EPERM
+
+
+def test_where_processes_are_shared_a_cell_slows_down_only_itself():
+    rules = Filter(shared_processes=True)
+    assert answer(141, 0, 0, 10, rules=rules) == ALLOW
+    for which, who in ((0, 1234), (1, 0), (2, 0), (2, 1000)):
+        assert answer(141, which, who, 19, rules=rules) == ERRNO | EPERM
+        assert answer(141, which, who, 19) == ALLOW
 
 
 def test_a_terminal_is_not_fed_with_input():

@@ -43,7 +43,9 @@ MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE, MS_RELATIME = 32, 4096, 16384, 1 << 18,
 # Numbers that are the same on every architecture (Linux 5.13).
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
-AT_FDCWD, AT_EMPTY_PATH, OPEN_TREE_CLONE, MOUNT_ATTR_IDMAP = -100, 0x1000, 1, 0x00100000
+AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE, OPEN_TREE_CLONE = -100, 0x1000, 0x8000, 1
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_IDMAP = 1, 0x00100000
+MOVE_MOUNT_F_EMPTY_PATH = 4
 CLONE_NEWUSER = 0x10000000
 # linux/landlock.h, by ABI: which rights exist
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
@@ -269,15 +271,44 @@ def lend(path: str, uid: str, mine: str) -> None:
     owner = os.stat(path)
     try:
         users = user_namespace(f"{owner.st_uid} {uid} 1", f"{owner.st_gid} {uid} 1")
-        tree = check(libc.syscall(OPEN_TREE, AT_FDCWD, os.fsencode(path), OPEN_TREE_CLONE))
+        tree = clone(path, 0)
         attributes = struct.pack("<QQQQ", MOUNT_ATTR_IDMAP, 0, 0, users)
         check(libc.syscall(MOUNT_SETATTR, tree, b"", AT_EMPTY_PATH, attributes, len(attributes)))
-        check(libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, os.fsencode(path), 4))
-        os.close(tree)
-        os.close(users)
+        attach(tree, path)
     except OSError:
         if mine == "1":
             give(path, uid)
+
+
+def clone(path: str, flags: int) -> int:
+    """Return a descriptor of a copy of the mount there, which lies nowhere yet."""
+    return check(libc.syscall(OPEN_TREE, AT_FDCWD, os.fsencode(path), OPEN_TREE_CLONE | flags))
+
+
+def attach(tree: int, path: str) -> None:
+    """Put such a copy somewhere."""
+    place = os.fsencode(path)
+    check(libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH))
+    os.close(tree)
+
+
+changing: list[tuple[str, int]] = []
+
+
+def changeable(path: str) -> None:
+    """Leave a tree out of :func:`still`, as it is now."""
+    changing.append((path, clone(path, AT_RECURSIVE | os.O_CLOEXEC)))
+
+
+def still() -> None:
+    """Make every file system read-only, but for the trees that are :func:`changeable`.
+
+    Landlock does not watch modes, times, owners and attributes (landlock(7), Limitations).
+    """
+    attributes = struct.pack("<QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
+    check(libc.syscall(MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attributes, len(attributes)))
+    for path, tree in changing:
+        attach(tree, path)
 
 
 def give(path: str, uid: str) -> None:
@@ -290,8 +321,13 @@ def give(path: str, uid: str) -> None:
             os.chown(entry.path, int(uid), int(uid), follow_symlinks=False)
 
 
+user_namespaces: dict[tuple[str, str], int] = {}
+
+
 def user_namespace(uids: str, gids: str) -> int:
     """Return a descriptor of a user namespace with these maps."""
+    if (uids, gids) in user_namespaces:
+        return user_namespaces[uids, gids]
     ready, report = os.pipe()
     child = os.fork()
     if not child:
@@ -302,7 +338,9 @@ def user_namespace(uids: str, gids: str) -> int:
         for name, text in (("uid_map", uids), ("gid_map", gids)):
             with open(f"/proc/{child}/{name}", "w") as file:
                 file.write(text)
-        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        made = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        user_namespaces[uids, gids] = made
+        return made
     finally:
         os.kill(child, _signal.SIGKILL)
         os.waitpid(child, 0)
@@ -429,6 +467,7 @@ STEPS: dict[str, Callable[..., None]] = {
     "fork": fork, "user": user, "powerless": powerless, "limit": limit, "private": private,
     "tmpfs": tmpfs, "proc": proc, "terminals": terminals, "hide": hide, "readonly": readonly,
     "give": give,
+    "changeable": changeable, "still": still,
     "lend": lend, "keep": keep, "cover": cover, "read": read, "write": write,
     "device": device, "loopback": loopback, "forward": forward,
     "landlock": landlock, "seccomp": seccomp, "folder": folder,

@@ -133,12 +133,26 @@ def give_back(folder: str, uid: str, owner: str, group: str) -> None:
             found = os.stat(name, dir_fd=at, follow_symlinks=False)
             # A hard link cannot lead outside: the kernel's user owns nothing there.
             if found.st_uid == int(uid):
+                _unset_ids(name, at, found.st_mode)
                 os.chown(name, int(owner), int(group), dir_fd=at, follow_symlinks=False)
     os.chown(folder, int(owner), int(group))
 
 
+def unset_ids(folder: str) -> None:
+    """Take the bits from files by which they would be run as their owner."""
+    for _, _, files, at in os.fwalk(folder, follow_symlinks=False):
+        for name in files:
+            _unset_ids(name, at, os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+
+
+def _unset_ids(name: str, at: int, mode: int) -> None:
+    if stat.S_ISREG(mode) and mode & (stat.S_ISUID | stat.S_ISGID):
+        os.chmod(name, stat.S_IMODE(mode) & 0o1777, dir_fd=at)
+
+
 ACTIONS: dict[str, Callable[..., None]] = {
     "end": end, "empty": empty, "end-naming": end_naming, "give-back": give_back,
+    "unset-ids": unset_ids,
 }  # fmt: skip
 
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from attacks.score import appeared, changed, either
+from attacks.cells.prelude import call
+from attacks.score import appeared, changed, either, runs_as_its_owner
 from attacks.stage import Stage
 from attacks.words import Report, attack
 
@@ -50,6 +51,33 @@ def autostart(c):
 def _next_session(stage: Stage, report: Report) -> str:
     """Start another kernel in the same workspace, and see whether what was planted runs there."""
     return "planted code ran in the next kernel" if stage.token in stage.next_kernel() else ""  # type: ignore[attr-defined]
+
+
+@attack("persistence", runs_as_its_owner)
+def program_run_as_its_owner(c):
+    """A program in the workspace with the set-user-id bit: whoever starts it acts as its owner"""
+    Path("program").write_bytes(b"#!/bin/true")
+    os.chmod("program", 0o4755)
+
+
+@attack("persistence", runs_as_its_owner)
+def program_run_as_its_owner_by_other_calls(c):
+    """The same by fchmod, fchmodat2, open and mknod, and by cp, which keeps modes"""
+    refused = None
+    for make in (
+        lambda: os.fchmod(os.open("first", os.O_CREAT | os.O_WRONLY, 0o755), 0o6755),
+        lambda: call("fchmodat2", -100, b"first", 0o4755, 0),
+        lambda: os.open("second", os.O_CREAT | os.O_WRONLY, 0o4755),
+        lambda: os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o4755),
+        lambda: os.mknod("third", 0o104755),
+        lambda: subprocess.run(["cp", "--preserve=mode", "/usr/bin/su", "fourth"], check=True),
+    ):
+        try:
+            make()
+        except OSError as error:
+            refused = error
+    if refused:
+        raise refused
 
 
 @attack("persistence", _next_session, own_kernel=True)
