@@ -54,9 +54,9 @@ attacks: $(READY)
 # environment. bfcl-eval comes without its dependencies, of which this needs mpmath only.
 SUITES = .venv-suites/bin/python
 
-.venv-suites/.ready: pyproject.toml
+.venv-suites/.ready: pyproject.toml Makefile
 	@python3 -m venv .venv-suites
-	@$(SUITES) -m pip install --quiet --editable '.[agentdojo]' pytest pytest-asyncio
+	@$(SUITES) -m pip install --quiet --editable '.[agentdojo]' pytest pytest-asyncio hypothesis
 	@$(SUITES) -m pip install --quiet --no-deps bfcl-eval mpmath
 	@touch $@
 
