@@ -3,12 +3,16 @@
 A transcript is one JSON object a line with ``turns`` (``role``, ``content``); user turns that begin
 with ``Observation:`` hold what the recorded kernel showed. Counted are, for each format, the turns
 that it reads as an action and why it does not read the others; and for the first of them how often
-our kernel shows what the recorded one did. The code is untrusted: it runs at a sandbox level, or
-with ``--sandbox none`` not at all.
+our kernel shows what the recorded one did. An error agrees when its type does: messages differ
+between versions of Python. What the harness said itself, without running anything, is no
+observation; such a cell runs, because later ones may need it, and is not compared.
+
+The code is untrusted: it runs at a sandbox level, or with ``--sandbox none`` not at all.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import re
@@ -30,6 +34,11 @@ from kernel_agent.text import plain
 OBSERVATION = "Observation:"
 BUDGET_LINE = re.compile(r"\n?You have \d+ steps? left.*\Z", re.DOTALL)
 """What the recording harness added below each observation."""
+RESULT_LABEL = re.compile(r"^Out\[\d+\]: ", re.MULTILINE)
+"""What it wrote before the value of a cell's last line."""
+NO_OUTPUT = "[Executed Successfully with No Output]"
+HARNESS_WORDS = ("Your answer is wrong.", "I don't understand your input.")
+"""How its own answers begin: nothing was run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +53,13 @@ class Parsed:
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """The whole of a replay; ``ran`` cells, of which ``agreed`` showed what was recorded."""
+    """The whole of a replay; of ``compared`` cells ``agreed`` showed what was recorded."""
 
     file: str
     episodes: int
     parsed: tuple[Parsed, ...]
     ran: int
+    compared: int
     agreed: int
     differences: tuple[str, ...]
     level: str
@@ -62,6 +72,7 @@ async def replay_file(
     sandbox: str,
     config: Config,
     limit: int | None = None,
+    at_once: int = 2,
     tell: Callable[[str], None] = lambda _line: None,
 ) -> Replayed:
     """Replay a file of transcripts.
@@ -76,6 +87,8 @@ async def replay_file(
         The level at which they run; ``none``: they are only read.
     limit
         The first so many episodes.
+    at_once
+        Episodes at a time, each in a kernel of its own.
 
     Raises
     ------
@@ -88,24 +101,21 @@ async def replay_file(
     if not episodes:
         raise InputError(f"{path} holds no transcript")
     counts = tuple(_parse_all(name, episodes) for name in formats)
-    ran = agreed = 0
-    differences: list[str] = []
+    found: list[list[str | None]] = []
     if sandbox == "none":
         tell("replayed code is untrusted and no sandbox level was named: it is read, not run")
     else:
-        for number, episode in enumerate(episodes, start=1):
-            compared = await _run_episode(episode, formats[0], sandbox, config)
-            ran += len(compared)
-            agreed += sum(difference == "" for difference in compared)
-            differences += [f"episode {number}: {d}" for d in compared if d]
-            tell(f"[{number}/{len(episodes)}] {agreed} of {ran} observations agree")
+        found = await _run_all(episodes, formats[0], sandbox, config, at_once=at_once, tell=tell)
+    numbered = [(number, d) for number, each in enumerate(found, start=1) for d in each]
+    compared = [(number, d) for number, d in numbered if d is not None]
     return Replayed(
         file=path.name,
         episodes=len(episodes),
         parsed=counts,
-        ran=ran,
-        agreed=agreed,
-        differences=tuple(differences),
+        ran=len(numbered),
+        compared=len(compared),
+        agreed=sum(d == "" for _, d in compared),
+        differences=tuple(f"episode {number}: {d}" for number, d in compared if d),
         level=sandbox,
     )
 
@@ -149,14 +159,49 @@ def _parse_all(name: str, episodes: Sequence[list[dict[str, str]]]) -> Parsed:
     )
 
 
+async def _run_all(
+    episodes: Sequence[list[dict[str, str]]],
+    name: str,
+    sandbox: str,
+    config: Config,
+    *,
+    at_once: int,
+    tell: Callable[[str], None],
+) -> list[list[str | None]]:
+    """Run every episode; return what :func:`_run_episode` says of each, in their order."""
+    found: list[list[str | None]] = [[] for _ in episodes]
+    waiting = iter(range(len(episodes)))
+    done = 0
+
+    async def work_off() -> None:
+        nonlocal done
+        for number in waiting:
+            found[number] = await _run_episode(episodes[number], name, sandbox, config)
+            done += 1
+            compared = [d for each in found for d in each if d is not None]
+            agreed = compared.count("")
+            tell(f"[{done}/{len(episodes)}] {agreed} of {len(compared)} observations agree")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work_off())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return found
+
+
 async def _run_episode(
     turns: Sequence[dict[str, str]], name: str, sandbox: str, config: Config
-) -> list[str]:
-    """Run an episode's cells in one kernel; return for each "" or how its observation differs."""
+) -> list[str | None]:
+    """Run an episode's cells in one kernel.
+
+    Returns for each "" or how its observation differs; None when there is none to compare.
+    """
     from kernel_agent.models.scripted import ScriptedModel
     from kernel_agent.session import Session
 
-    compared: list[str] = []
+    compared: list[str | None] = []
     pairs = list(_cells_with_observations(turns, name))
     if not pairs:
         return compared
@@ -166,7 +211,7 @@ async def _run_episode(
         ) as session:
             for source, recorded in pairs:
                 result = await session.execute(source)
-                compared.append(_difference(result, recorded))
+                compared.append(None if recorded is None else _difference(result, recorded))
                 if result.status == "dead":
                     break
     return compared
@@ -174,7 +219,7 @@ async def _run_episode(
 
 def _cells_with_observations(
     turns: Sequence[dict[str, str]], name: str
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, str | None]]:
     for turn, following in pairwise(turns):
         if turn["role"] != "assistant" or not following["content"].startswith(OBSERVATION):
             continue
@@ -183,16 +228,26 @@ def _cells_with_observations(
         except FormatError:
             continue
         if isinstance(action, Code):
-            shown = following["content"].removeprefix(OBSERVATION)
-            yield action.source, BUDGET_LINE.sub("", shown).strip()
+            yield action.source, _recorded(following["content"])
+
+
+def _recorded(content: str) -> str | None:
+    """Return what the recorded kernel showed; None when the harness ran nothing."""
+    shown = content.removeprefix(OBSERVATION).strip()
+    if shown.startswith(HARNESS_WORDS):
+        return None
+    shown = RESULT_LABEL.sub("", BUDGET_LINE.sub("", shown).strip())
+    return "" if shown == NO_OUTPUT else shown
 
 
 def _difference(result: CellResult, recorded: str) -> str:
     now = _shown(result)
-    if result.error is not None:  # tracebacks are drawn differently: the last line is what counts
+    if result.error is not None:  # tracebacks are drawn differently: the type is what counts
+        name = result.error.ename
+        same = any(line.startswith(name) for line in recorded.splitlines())
         last = recorded.splitlines()[-1].strip() if recorded else ""
-        same = last.startswith(result.error.ename)
-        return "" if same else f"raised {result.error.ename}; recorded: {last[:100]!r}"
+        said = f"{name}: {result.error.evalue[:60]}"
+        return "" if same else f"raised {said!r}; recorded: {last[:100]!r}"
     if normal(now) == normal(recorded):
         return ""
     return f"shows {now[:100]!r}; recorded: {recorded[:100]!r}"
@@ -220,8 +275,9 @@ def to_text(found: Replayed) -> str:
             f"({one.actions / max(1, one.turns):.1%}) | {errors} |"
         )
     if found.ran:
-        lines += ["", (f"At level {found.level}, {found.agreed} of {found.ran} observations agree "
-                  f"({found.agreed / found.ran:.2%}).")]  # fmt: skip
+        share = found.agreed / max(1, found.compared)
+        lines += ["", (f"{found.ran} cells ran at level {found.level}; {found.agreed} of "
+                  f"{found.compared} recorded observations agree ({share:.2%}).")]  # fmt: skip
     return "\n".join(lines)
 
 
