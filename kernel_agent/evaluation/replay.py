@@ -1,6 +1,7 @@
 """The replay arm: recorded transcripts through the formats and the kernel.
 
-A transcript is one JSON object a line with ``turns`` (``role``, ``content``); user turns that begin
+A transcript is one JSON object a line with ``turns`` (``role``, ``content``) and perhaps the
+``suite`` that it is of, by which agreement is counted; user turns that begin
 with ``Observation:`` hold what the recorded kernel showed. Counted are, for each format, the turns
 that it reads as an action and why it does not read the others; and for the first of them how often
 our kernel shows what the recorded one did. An error agrees when its type does: messages differ
@@ -29,9 +30,10 @@ from kernel_agent.errors import FormatError, InputError
 from kernel_agent.formats import parse
 from kernel_agent.notebook.compare import normal
 from kernel_agent.records import CellResult, Code
-from kernel_agent.text import plain
+from kernel_agent.text import one_line, plain
 
 OBSERVATION = "Observation:"
+_RAISED = re.compile(r"raised (.*?); recorded:")
 BUDGET_LINE = re.compile(r"\n?You have \d+ steps? left.*\Z", re.DOTALL)
 """What the recording harness added below each observation."""
 RESULT_LABEL = re.compile(r"^Out\[\d+\]: ", re.MULTILINE)
@@ -39,6 +41,29 @@ RESULT_LABEL = re.compile(r"^Out\[\d+\]: ", re.MULTILINE)
 NO_OUTPUT = "[Executed Successfully with No Output]"
 HARNESS_WORDS = ("Your answer is wrong.", "I don't understand your input.")
 """How its own answers begin: nothing was run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One transcript."""
+
+    suite: str
+    turns: tuple[Mapping[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Of ``compared`` observations of a suite ``agreed`` are the same.
+
+    ``ours_raised`` counts the errors of ours where the recording has none or another: a package or
+    a tool that is not here shows there.
+    """
+
+    suite: str
+    ran: int
+    compared: int
+    agreed: int
+    ours_raised: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +78,12 @@ class Parsed:
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """The whole of a replay; of ``compared`` cells ``agreed`` showed what was recorded."""
+    """The whole of a replay."""
 
     file: str
     episodes: int
     parsed: tuple[Parsed, ...]
-    ran: int
-    compared: int
-    agreed: int
+    suites: tuple[Agreement, ...]
     differences: tuple[str, ...]
     level: str
 
@@ -106,22 +129,42 @@ async def replay_file(
         tell("replayed code is untrusted and no sandbox level was named: it is read, not run")
     else:
         found = await _run_all(episodes, formats[0], sandbox, config, at_once=at_once, tell=tell)
-    numbered = [(number, d) for number, each in enumerate(found, start=1) for d in each]
-    compared = [(number, d) for number, d in numbered if d is not None]
     return Replayed(
         file=path.name,
         episodes=len(episodes),
         parsed=counts,
-        ran=len(numbered),
-        compared=len(compared),
-        agreed=sum(d == "" for _, d in compared),
-        differences=tuple(f"episode {number}: {d}" for number, d in compared if d),
+        suites=_by_suite(episodes, found),
+        differences=tuple(
+            f"episode {number}: {d}"
+            for number, each in enumerate(found, start=1)
+            for d in each
+            if d
+        ),
         level=sandbox,
     )
 
 
-def read_episodes(path: Path) -> Iterator[list[dict[str, str]]]:
-    """Yield the turns of each transcript.
+def _by_suite(
+    episodes: Sequence[Episode], found: Sequence[Sequence[str | None]]
+) -> tuple[Agreement, ...]:
+    suites: dict[str, list[str | None]] = {}
+    for episode, each in zip(episodes, found, strict=False):
+        suites.setdefault(episode.suite, []).extend(each)
+    return tuple(
+        Agreement(
+            suite=suite,
+            ran=len(each),
+            compared=sum(d is not None for d in each),
+            agreed=each.count(""),
+            ours_raised=Counter(raised[1] for d in each if d and (raised := _RAISED.match(d))),
+        )
+        for suite, each in sorted(suites.items())
+        if each
+    )
+
+
+def read_episodes(path: Path) -> Iterator[Episode]:
+    """Yield each transcript.
 
     Raises
     ------
@@ -133,21 +176,22 @@ def read_episodes(path: Path) -> Iterator[list[dict[str, str]]]:
         with opener(path, "rt", encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    yield _turns(line, f"{path}, line {number}")
+                    yield _episode(line, f"{path}, line {number}")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise InputError(f"the transcripts {path} cannot be read: {error}") from None
 
 
-def _turns(line: str, where: str) -> list[dict[str, str]]:
+def _episode(line: str, where: str) -> Episode:
     try:
-        turns = json.loads(line)["turns"]
-        return [{"role": str(t["role"]), "content": str(t["content"])} for t in turns]
+        read = json.loads(line)
+        turns = [{"role": str(t["role"]), "content": str(t["content"])} for t in read["turns"]]
+        return Episode(suite=str(read.get("suite") or ""), turns=tuple(turns))
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f'{where}: no transcript: {{"turns": [{{"role", "content"}}]}}') from None
 
 
-def _parse_all(name: str, episodes: Sequence[list[dict[str, str]]]) -> Parsed:
-    turns = [t["content"] for e in episodes for t in e if t["role"] == "assistant"]
+def _parse_all(name: str, episodes: Sequence[Episode]) -> Parsed:
+    turns = [t["content"] for e in episodes for t in e.turns if t["role"] == "assistant"]
     errors: Counter[str] = Counter()
     for content in turns:
         try:
@@ -160,7 +204,7 @@ def _parse_all(name: str, episodes: Sequence[list[dict[str, str]]]) -> Parsed:
 
 
 async def _run_all(
-    episodes: Sequence[list[dict[str, str]]],
+    episodes: Sequence[Episode],
     name: str,
     sandbox: str,
     config: Config,
@@ -176,7 +220,7 @@ async def _run_all(
     async def work_off() -> None:
         nonlocal done
         for number in waiting:
-            found[number] = await _run_episode(episodes[number], name, sandbox, config)
+            found[number] = await _run_episode(episodes[number].turns, name, sandbox, config)
             done += 1
             compared = [d for each in found for d in each if d is not None]
             agreed = compared.count("")
@@ -192,7 +236,7 @@ async def _run_all(
 
 
 async def _run_episode(
-    turns: Sequence[dict[str, str]], name: str, sandbox: str, config: Config
+    turns: Sequence[Mapping[str, str]], name: str, sandbox: str, config: Config
 ) -> list[str | None]:
     """Run an episode's cells in one kernel.
 
@@ -218,7 +262,7 @@ async def _run_episode(
 
 
 def _cells_with_observations(
-    turns: Sequence[dict[str, str]], name: str
+    turns: Sequence[Mapping[str, str]], name: str
 ) -> Iterator[tuple[str, str | None]]:
     for turn, following in pairwise(turns):
         if turn["role"] != "assistant" or not following["content"].startswith(OBSERVATION):
@@ -246,8 +290,8 @@ def _difference(result: CellResult, recorded: str) -> str:
         name = result.error.ename
         same = any(line.startswith(name) for line in recorded.splitlines())
         last = recorded.splitlines()[-1].strip() if recorded else ""
-        said = f"{name}: {result.error.evalue[:60]}"
-        return "" if same else f"raised {said!r}; recorded: {last[:100]!r}"
+        said = f"{name}: {one_line(result.error.evalue, 60)}"
+        return "" if same else f"raised {said}; recorded: {last[:100]!r}"
     if normal(now) == normal(recorded):
         return ""
     return f"shows {now[:100]!r}; recorded: {recorded[:100]!r}"
@@ -274,11 +318,19 @@ def to_text(found: Replayed) -> str:
             f"| {one.format} | {one.turns} | {one.actions} "
             f"({one.actions / max(1, one.turns):.1%}) | {errors} |"
         )
-    if found.ran:
-        share = found.agreed / max(1, found.compared)
-        lines += ["", (f"{found.ran} cells ran at level {found.level}; {found.agreed} of "
-                  f"{found.compared} recorded observations agree ({share:.2%}).")]  # fmt: skip
+    if found.suites:
+        lines += ["", f"Cells run at level {found.level}:", ""]
+        lines += ["| suite | ran | compared | agree | ours raised instead |",
+                  "| --- | --- | --- | --- | --- |"]  # fmt: skip
+        lines += [_row(suite) for suite in found.suites]
     return "\n".join(lines)
+
+
+def _row(one: Agreement) -> str:
+    most = Counter(one.ours_raised).most_common(3)
+    raised = ", ".join(f"{error} ({count})" for error, count in most) or "-"
+    agree = f"{one.agreed} ({one.agreed / max(1, one.compared):.1%})"
+    return f"| {one.suite or '-'} | {one.ran} | {one.compared} | {agree} | {raised} |"
 
 
 def write(found: Replayed, folder: Path) -> Path:
