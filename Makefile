@@ -63,7 +63,7 @@ SUITES = .venv-suites/bin/python
 eval-oracle: .venv-suites/.ready
 	@$(SUITES) -m kernel_agent.cli eval agentdojo --oracle --out benchmarks/results
 	@$(SUITES) -m kernel_agent.cli eval bfcl --oracle --out benchmarks/results
-	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py
+	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py tests/run/test_eval_suites.py
 
 eval-campaign: $(READY)
 	$(PYTHON) benchmarks/eval_campaign.py
