@@ -54,16 +54,16 @@ attacks: $(READY)
 # environment. bfcl-eval comes without its dependencies, of which this needs mpmath only.
 SUITES = .venv-suites/bin/python
 
-.venv-suites/.ready: pyproject.toml
+.venv-suites/.ready: pyproject.toml Makefile
 	@python3 -m venv .venv-suites
-	@$(SUITES) -m pip install --quiet --editable '.[agentdojo]' pytest pytest-asyncio
+	@$(SUITES) -m pip install --quiet --editable '.[agentdojo]' pytest pytest-asyncio hypothesis
 	@$(SUITES) -m pip install --quiet --no-deps bfcl-eval mpmath
 	@touch $@
 
 eval-oracle: .venv-suites/.ready
 	@$(SUITES) -m kernel_agent.cli eval agentdojo --oracle --out benchmarks/results
 	@$(SUITES) -m kernel_agent.cli eval bfcl --oracle --out benchmarks/results
-	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py
+	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py tests/run/test_eval_suites.py
 
 eval-campaign: $(READY)
 	$(PYTHON) benchmarks/eval_campaign.py

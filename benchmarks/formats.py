@@ -121,8 +121,9 @@ def corpus(folder: Path, peer: str | None) -> dict[str, Any]:
         row_counts = counts[f"{row(text)}{', cut off' if is_cut_off(text) else ''}"]
         row_counts["turns"] += 1
         for said, reason in (("", None), (" if whole", "stop")):
-            kind = outcome(Reply(content=text, finish_reason=reason))
+            kind, source = found(Reply(content=text, finish_reason=reason))
             row_counts[f"extracted{said}"] += kind != "missing"
+            row_counts[f"valid{said}"] += bool(source) and is_python(source)
             row_counts[f"run{said}"] += kind == "code"
         row_counts["peer extracts"] += their is not None
         row_counts["peer valid"] += their is not None and is_python(their)
@@ -130,11 +131,17 @@ def corpus(folder: Path, peer: str | None) -> dict[str, Any]:
 
 
 def outcome(reply: Reply, name: str = "fenced") -> str:
-    """Return "code", or the kind of the error: of "syntax" and "truncated" code was found."""
+    """Return "code", or the kind of the error."""
+    return found(reply, name)[0]
+
+
+def found(reply: Reply, name: str = "fenced") -> tuple[str, str]:
+    """Return the same and the code that was found, whether it is run or not."""
     try:
-        return "code" if isinstance(parse(reply, name), Code) else "calls"
+        action = parse(reply, name)
     except FormatError as error:
-        return error.kind
+        return error.kind, error.code
+    return ("code", action.source) if isinstance(action, Code) else ("calls", "")
 
 
 # --- how fast ------------------------------------------------------------------------------

@@ -100,12 +100,17 @@ class FormatError(KernelAgentError):
     kind
         ``missing`` (no action), ``truncated`` (cut off), ``syntax`` (code that does not
         compile), ``malformed`` (an envelope or arguments that cannot be read).
+    code
+        The code that was found and must not run, for those who count; empty when there is none.
     """
 
-    def __init__(self, message: str, *, feedback: str, kind: str = "malformed") -> None:
+    def __init__(
+        self, message: str, *, feedback: str, kind: str = "malformed", code: str = ""
+    ) -> None:
         super().__init__(message)
         self.feedback = feedback
         self.kind = kind
+        self.code = code
 
 
 class BudgetExceeded(KernelAgentError):

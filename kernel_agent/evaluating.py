@@ -112,6 +112,7 @@ def replay(options: Options, tell: Callable[[str], None]) -> int:
             sandbox=(options.sandboxes or ("auto",))[0],
             config=config,
             limit=options.limit,
+            at_once=options.at_once,
             tell=tell,
         )
     )

@@ -1,14 +1,19 @@
 """The replay arm: recorded transcripts through the formats and the kernel.
 
-A transcript is one JSON object a line with ``turns`` (``role``, ``content``); user turns that begin
+A transcript is one JSON object a line with ``turns`` (``role``, ``content``) and perhaps the
+``suite`` that it is of, by which agreement is counted; user turns that begin
 with ``Observation:`` hold what the recorded kernel showed. Counted are, for each format, the turns
 that it reads as an action and why it does not read the others; and for the first of them how often
-our kernel shows what the recorded one did. The code is untrusted: it runs at a sandbox level, or
-with ``--sandbox none`` not at all.
+our kernel shows what the recorded one did. An error agrees when its type does: messages differ
+between versions of Python. What the harness said itself, without running anything, is no
+observation; such a cell runs, because later ones may need it, and is not compared.
+
+The code is untrusted: it runs at a sandbox level, or with ``--sandbox none`` not at all.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import re
@@ -25,11 +30,40 @@ from kernel_agent.errors import FormatError, InputError
 from kernel_agent.formats import parse
 from kernel_agent.notebook.compare import normal
 from kernel_agent.records import CellResult, Code
-from kernel_agent.text import plain
+from kernel_agent.text import one_line, plain
 
 OBSERVATION = "Observation:"
+_RAISED = re.compile(r"raised (.*?); recorded:")
 BUDGET_LINE = re.compile(r"\n?You have \d+ steps? left.*\Z", re.DOTALL)
 """What the recording harness added below each observation."""
+RESULT_LABEL = re.compile(r"^Out\[\d+\]: ", re.MULTILINE)
+"""What it wrote before the value of a cell's last line."""
+NO_OUTPUT = "[Executed Successfully with No Output]"
+HARNESS_WORDS = ("Your answer is wrong.", "I don't understand your input.")
+"""How its own answers begin: nothing was run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Episode:
+    """One transcript."""
+
+    suite: str
+    turns: tuple[Mapping[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Of ``compared`` observations of a suite ``agreed`` are the same.
+
+    ``ours_raised`` counts the errors of ours where the recording has none or another: a package or
+    a tool that is not here shows there.
+    """
+
+    suite: str
+    ran: int
+    compared: int
+    agreed: int
+    ours_raised: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +78,12 @@ class Parsed:
 
 @dataclass(frozen=True, kw_only=True)
 class Replayed:
-    """The whole of a replay; ``ran`` cells, of which ``agreed`` showed what was recorded."""
+    """The whole of a replay."""
 
     file: str
     episodes: int
     parsed: tuple[Parsed, ...]
-    ran: int
-    agreed: int
+    suites: tuple[Agreement, ...]
     differences: tuple[str, ...]
     level: str
 
@@ -62,6 +95,7 @@ async def replay_file(
     sandbox: str,
     config: Config,
     limit: int | None = None,
+    at_once: int = 2,
     tell: Callable[[str], None] = lambda _line: None,
 ) -> Replayed:
     """Replay a file of transcripts.
@@ -76,6 +110,8 @@ async def replay_file(
         The level at which they run; ``none``: they are only read.
     limit
         The first so many episodes.
+    at_once
+        Episodes at a time, each in a kernel of its own.
 
     Raises
     ------
@@ -88,30 +124,47 @@ async def replay_file(
     if not episodes:
         raise InputError(f"{path} holds no transcript")
     counts = tuple(_parse_all(name, episodes) for name in formats)
-    ran = agreed = 0
-    differences: list[str] = []
+    found: list[list[str | None]] = []
     if sandbox == "none":
         tell("replayed code is untrusted and no sandbox level was named: it is read, not run")
     else:
-        for number, episode in enumerate(episodes, start=1):
-            compared = await _run_episode(episode, formats[0], sandbox, config)
-            ran += len(compared)
-            agreed += sum(difference == "" for difference in compared)
-            differences += [f"episode {number}: {d}" for d in compared if d]
-            tell(f"[{number}/{len(episodes)}] {agreed} of {ran} observations agree")
+        found = await _run_all(episodes, formats[0], sandbox, config, at_once=at_once, tell=tell)
     return Replayed(
         file=path.name,
         episodes=len(episodes),
         parsed=counts,
-        ran=ran,
-        agreed=agreed,
-        differences=tuple(differences),
+        suites=_by_suite(episodes, found),
+        differences=tuple(
+            f"episode {number}: {d}"
+            for number, each in enumerate(found, start=1)
+            for d in each
+            if d
+        ),
         level=sandbox,
     )
 
 
-def read_episodes(path: Path) -> Iterator[list[dict[str, str]]]:
-    """Yield the turns of each transcript.
+def _by_suite(
+    episodes: Sequence[Episode], found: Sequence[Sequence[str | None]]
+) -> tuple[Agreement, ...]:
+    suites: dict[str, list[str | None]] = {}
+    for episode, each in zip(episodes, found, strict=False):
+        suites.setdefault(episode.suite, []).extend(each)
+    return tuple(
+        Agreement(
+            suite=suite,
+            ran=len(each),
+            compared=sum(d is not None for d in each),
+            agreed=each.count(""),
+            ours_raised=Counter(raised[1] for d in each if d and (raised := _RAISED.match(d))),
+        )
+        for suite, each in sorted(suites.items())
+        if each
+    )
+
+
+def read_episodes(path: Path) -> Iterator[Episode]:
+    """Yield each transcript.
 
     Raises
     ------
@@ -123,21 +176,22 @@ def read_episodes(path: Path) -> Iterator[list[dict[str, str]]]:
         with opener(path, "rt", encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    yield _turns(line, f"{path}, line {number}")
+                    yield _episode(line, f"{path}, line {number}")
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise InputError(f"the transcripts {path} cannot be read: {error}") from None
 
 
-def _turns(line: str, where: str) -> list[dict[str, str]]:
+def _episode(line: str, where: str) -> Episode:
     try:
-        turns = json.loads(line)["turns"]
-        return [{"role": str(t["role"]), "content": str(t["content"])} for t in turns]
+        read = json.loads(line)
+        turns = [{"role": str(t["role"]), "content": str(t["content"])} for t in read["turns"]]
+        return Episode(suite=str(read.get("suite") or ""), turns=tuple(turns))
     except (ValueError, KeyError, TypeError, RecursionError):
         raise InputError(f'{where}: no transcript: {{"turns": [{{"role", "content"}}]}}') from None
 
 
-def _parse_all(name: str, episodes: Sequence[list[dict[str, str]]]) -> Parsed:
-    turns = [t["content"] for e in episodes for t in e if t["role"] == "assistant"]
+def _parse_all(name: str, episodes: Sequence[Episode]) -> Parsed:
+    turns = [t["content"] for e in episodes for t in e.turns if t["role"] == "assistant"]
     errors: Counter[str] = Counter()
     for content in turns:
         try:
@@ -149,14 +203,49 @@ def _parse_all(name: str, episodes: Sequence[list[dict[str, str]]]) -> Parsed:
     )
 
 
+async def _run_all(
+    episodes: Sequence[Episode],
+    name: str,
+    sandbox: str,
+    config: Config,
+    *,
+    at_once: int,
+    tell: Callable[[str], None],
+) -> list[list[str | None]]:
+    """Run every episode; return what :func:`_run_episode` says of each, in their order."""
+    found: list[list[str | None]] = [[] for _ in episodes]
+    waiting = iter(range(len(episodes)))
+    done = 0
+
+    async def work_off() -> None:
+        nonlocal done
+        for number in waiting:
+            found[number] = await _run_episode(episodes[number].turns, name, sandbox, config)
+            done += 1
+            compared = [d for each in found for d in each if d is not None]
+            agreed = compared.count("")
+            tell(f"[{done}/{len(episodes)}] {agreed} of {len(compared)} observations agree")
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(at_once):
+                group.create_task(work_off())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return found
+
+
 async def _run_episode(
-    turns: Sequence[dict[str, str]], name: str, sandbox: str, config: Config
-) -> list[str]:
-    """Run an episode's cells in one kernel; return for each "" or how its observation differs."""
+    turns: Sequence[Mapping[str, str]], name: str, sandbox: str, config: Config
+) -> list[str | None]:
+    """Run an episode's cells in one kernel.
+
+    Returns for each "" or how its observation differs; None when there is none to compare.
+    """
     from kernel_agent.models.scripted import ScriptedModel
     from kernel_agent.session import Session
 
-    compared: list[str] = []
+    compared: list[str | None] = []
     pairs = list(_cells_with_observations(turns, name))
     if not pairs:
         return compared
@@ -166,15 +255,15 @@ async def _run_episode(
         ) as session:
             for source, recorded in pairs:
                 result = await session.execute(source)
-                compared.append(_difference(result, recorded))
+                compared.append(None if recorded is None else _difference(result, recorded))
                 if result.status == "dead":
                     break
     return compared
 
 
 def _cells_with_observations(
-    turns: Sequence[dict[str, str]], name: str
-) -> Iterator[tuple[str, str]]:
+    turns: Sequence[Mapping[str, str]], name: str
+) -> Iterator[tuple[str, str | None]]:
     for turn, following in pairwise(turns):
         if turn["role"] != "assistant" or not following["content"].startswith(OBSERVATION):
             continue
@@ -183,16 +272,26 @@ def _cells_with_observations(
         except FormatError:
             continue
         if isinstance(action, Code):
-            shown = following["content"].removeprefix(OBSERVATION)
-            yield action.source, BUDGET_LINE.sub("", shown).strip()
+            yield action.source, _recorded(following["content"])
+
+
+def _recorded(content: str) -> str | None:
+    """Return what the recorded kernel showed; None when the harness ran nothing."""
+    shown = content.removeprefix(OBSERVATION).strip()
+    if shown.startswith(HARNESS_WORDS):
+        return None
+    shown = RESULT_LABEL.sub("", BUDGET_LINE.sub("", shown).strip())
+    return "" if shown == NO_OUTPUT else shown
 
 
 def _difference(result: CellResult, recorded: str) -> str:
     now = _shown(result)
-    if result.error is not None:  # tracebacks are drawn differently: the last line is what counts
+    if result.error is not None:  # tracebacks are drawn differently: the type is what counts
+        name = result.error.ename
+        same = any(line.startswith(name) for line in recorded.splitlines())
         last = recorded.splitlines()[-1].strip() if recorded else ""
-        same = last.startswith(result.error.ename)
-        return "" if same else f"raised {result.error.ename}; recorded: {last[:100]!r}"
+        said = f"{name}: {one_line(result.error.evalue, 60)}"
+        return "" if same else f"raised {said}; recorded: {last[:100]!r}"
     if normal(now) == normal(recorded):
         return ""
     return f"shows {now[:100]!r}; recorded: {recorded[:100]!r}"
@@ -219,10 +318,19 @@ def to_text(found: Replayed) -> str:
             f"| {one.format} | {one.turns} | {one.actions} "
             f"({one.actions / max(1, one.turns):.1%}) | {errors} |"
         )
-    if found.ran:
-        lines += ["", (f"At level {found.level}, {found.agreed} of {found.ran} observations agree "
-                  f"({found.agreed / found.ran:.2%}).")]  # fmt: skip
+    if found.suites:
+        lines += ["", f"Cells run at level {found.level}:", ""]
+        lines += ["| suite | ran | compared | agree | ours raised instead |",
+                  "| --- | --- | --- | --- | --- |"]  # fmt: skip
+        lines += [_row(suite) for suite in found.suites]
     return "\n".join(lines)
+
+
+def _row(one: Agreement) -> str:
+    most = Counter(one.ours_raised).most_common(3)
+    raised = ", ".join(f"{error} ({count})" for error, count in most) or "-"
+    agree = f"{one.agreed} ({one.agreed / max(1, one.compared):.1%})"
+    return f"| {one.suite or '-'} | {one.ran} | {one.compared} | {agree} | {raised} |"
 
 
 def write(found: Replayed, folder: Path) -> Path:

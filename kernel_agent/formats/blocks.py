@@ -16,7 +16,7 @@ A block that never closes is **open**, unless something shows that its code was 
 mark or a sentence of prose follows, and the code before it compiles; or its closer was begun
 (``</execute`` at the very end). What is left of an open block often compiles although it was cut
 off (``total += g``, ``return``, ``plt``): of the recorded turns, every one that ends in an open
-block had run into a token limit, and more than half of them compile.
+block had run into a token limit, and half of them compile.
 
 Guesses are paid from an allowance and marks are counted, so that the work is linear in the length
 of the reply.
@@ -83,6 +83,12 @@ class Blocks:
     def chosen(self) -> Block | None:
         """The block to run: the last one of the highest rank."""
         return max(self.blocks, key=lambda b: (b.rank, b.start), default=None)
+
+    @property
+    def complete(self) -> Block | None:
+        """The last block that is marked as code and was written to its end."""
+        marked = (b for b in self.blocks if b.rank == RANK_MARKED and not b.open)
+        return max(marked, key=lambda b: b.start, default=None)
 
     def prose(self, end: int) -> str:
         """Return the visible text before ``end``, without blocks, reasoning and role labels."""

@@ -8,10 +8,12 @@ Asked for is a fence tagged ``python``; read is whatever real models write inste
    says Python counts before an untagged fence that looks like code, and that before code inside
    ``<solution>`` or ``<answer>``, which holds an answer and is read only when it is fenced as
    Python and nothing else is there. Fences of other languages are never code.
-3. **Truncated code never runs**: neither a reply with ``finish_reason == "length"`` nor a block
-   that is open at the end, not even to fall back to an earlier block, which the cut one was to
-   replace. Only the endpoint's word that the model stopped by itself (``"stop"``) makes an open
-   block that compiles readable; a plain string has no such word.
+3. **Truncated code never runs**: neither anything of a reply with ``finish_reason == "length"``
+   nor a block that is open at the end. Only the endpoint's word that the model stopped by itself
+   (``"stop"``) makes an open block that compiles readable; a plain string has no such word. When
+   the last block is open, the last **complete** one that is marked as code is the action: in
+   recorded turns the open one repeats it or goes on from it, and no one corrects it. A complete
+   block that would end the run is not, since nothing could correct it afterwards.
 4. A block that does not compile is a syntax error, not a reason to run an earlier one.
 5. Without any block, the whole visible text is the code when it compiles and is evidently code
    (an import, an assignment, a call…); ``Done`` and ``42`` are not.
@@ -68,7 +70,7 @@ class Fenced:
         if block is None:
             return _bare(found)
         if block.open and not _stopped_by_itself(reply, block):
-            raise FormatError("a block never closes", feedback=_TRUNCATED, kind="truncated")
+            block = _complete_instead(found, block)
         return Code(source=checked(block.source), thought=found.prose(block.start))
 
     def write(self, step: Step) -> tuple[Message, ...]:
@@ -101,6 +103,22 @@ def refuse_truncated(reply: Reply) -> None:
     """
     if reply.finish_reason == "length":
         raise FormatError("reply cut off", feedback=_TRUNCATED, kind="truncated")
+
+
+def _complete_instead(found: Blocks, cut: Block) -> Block:
+    """Return the complete block that runs when the last one was cut off.
+
+    Raises
+    ------
+    FormatError
+        ``truncated``: there is none, or it would end the run. The model's fault.
+    """
+    block = found.complete
+    if block is None or "final_answer" in block.source:
+        raise FormatError(
+            "a block never closes", feedback=_TRUNCATED, kind="truncated", code=cut.source
+        )
+    return block
 
 
 def _stopped_by_itself(reply: Reply, block: Block) -> bool:

@@ -103,6 +103,7 @@ def checked(source: str) -> str:
             feedback="The code was not run, because it is not valid Python:\n\n"
             f"{shown}\n\nReply again with the whole corrected code in one block.",
             kind="syntax",
+            code=source,
         )
     if is_blank(source):
         raise FormatError(

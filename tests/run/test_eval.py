@@ -239,9 +239,13 @@ async def test_replayed_cells_are_compared_with_what_was_recorded(tmp_path):
         ("n + 1", "3"),
         ("1 / 0", "Traceback:\nZeroDivisionError: division by zero"),
         ("print('now')", "then"),
+        ("m = n", "[Executed Successfully with No Output]"),
+        ("m, n", "Out[3]: (2, 2)"),
+        ("print('not asked for')", "Your answer is wrong."),
     ):
         turns.append({"role": "assistant", "content": f"<execute>\n{source}\n</execute>"})
         turns.append({"role": "user", "content": f"Observation:\n{shown}\nYou have 4 steps left."})
     compared = await _run_episode(turns, "fenced", "none", Config())
     assert compared[:3] == ["", "", ""]
     assert compared[3] == "shows 'now'; recorded: 'then'"
+    assert compared[4:] == ["", "", None]  # the last ran, but nothing was recorded of it

@@ -164,7 +164,10 @@ CUT = [
     "```python\nx = (",
     "<execute>\ntotal += g",
     "```python",
-    "```python\ngood()\n```\nBetter:\n```python\nbetter()",
+    "```python\nfinal_answer(good())\n```\nBetter:\n```python\nfinal_answer(better())",
+    "<solution>\n```python\na()\n```\n</solution>\n```python\nb()",
+    "```\na()\n```\n```python\nb()",
+    "<think>\n```python\na()\n```\n</think>\n```python\nb()",
     "<execute>\nx = f(1)\n\na and b o",
     "<execute>\nfrom typing impor",
     '<execute>\ns = """\n```python\nbad()\n```\n',
@@ -173,8 +176,26 @@ CUT = [
 
 @pytest.mark.parametrize("text", CUT)
 def test_a_block_that_never_closes_is_not_run(text):
-    """Nor is an earlier block in its place. A string has no word on how it ended."""
+    """Nor an answer, a draft or a guess in its place. A string has no word on how it ended."""
     assert kind(text) == "truncated"
+
+
+@pytest.mark.parametrize("cut", ["```python\na()\nb", "<execute>\nc(1,", "```python\n"])
+@pytest.mark.parametrize("reason", [None, "content_filter"])
+def test_the_complete_block_before_one_that_never_closes_is_the_action(cut, reason):
+    """What was cut repeats it or goes on from it; the model sees its output and writes on."""
+    text = f"First.\n```python\na()\n```\nThen.\n<execute>\nb()\n</execute>\nAgain.\n{cut}"
+    action = parse(Reply(content=text, finish_reason=reason))
+    assert action.source == "b()"
+    assert action.thought == "First.\n\nThen."
+
+
+def test_code_that_was_found_and_not_run_is_told_with_the_error():
+    """Extracted and run are different things."""
+    for text in ("<execute>\ntotal += g", "```python\ntotal += g +\n```"):
+        with pytest.raises(FormatError) as raised:
+            parse(text)
+        assert raised.value.code.startswith("total += g")
 
 
 @pytest.mark.parametrize(
