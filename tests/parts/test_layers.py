@@ -60,7 +60,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "pictures",
         "text",
     ],
-    "words": ["records", "errors", "private", "beneath"],
+    "words": ["records", "errors", "private", "beneath", "inside.values"],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.
 HEAVY = {
