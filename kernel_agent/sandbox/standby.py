@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import subprocess
 import sys
@@ -10,6 +12,8 @@ import threading
 from pathlib import Path
 
 from kernel_agent.sandbox.launcher import warden
+
+PATIENCE_S = 1.0
 
 
 class Standby:
@@ -55,7 +59,16 @@ class Standby:
                 cwd="/",
                 start_new_session=True,
             )
+            atexit.register(_dismiss, self._process, self._host)
         return self._process
+
+
+def _dismiss(process: subprocess.Popen[bytes], host: int) -> None:
+    """Let the warden end together with this process, which has nothing to undo any more."""
+    if os.getpid() == host and process.stdin is not None:
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE_S)
 
 
 standby = Standby()
