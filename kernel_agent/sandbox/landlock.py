@@ -32,7 +32,7 @@ LEVEL = Level(
         "signals to your other processes, with a Linux kernel before 6.12",
         "the processors on which your other processes run, which can be chosen",
         "names of abstract unix sockets of the host, on which a cell may listen",
-        "memory of all processes together, where no control group can be made",
+        "memory for the moment that it takes to notice, where no control group can be made",
         "multiprocessing with locks: shared memory is the host's, so it is closed",
         "CPU time beyond the limit of a cell",
     ),

@@ -32,6 +32,7 @@ LEVEL = Level(
         "what the run's folder holds: cells may read and change it",
         "names, sizes and times of the host's files, which can be seen by who knows their path",
         "CPU time beyond the limit of a cell",
+        "memory for the moment that it takes to notice, where no control group can be made",
     ),
     claims=(
         "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",
