@@ -58,7 +58,11 @@ def probe() -> Probe:
     except SandboxError as error:
         return Probe(works=False, reason=str(error))
     if os.geteuid() == 0 and not confine.may(confine.CAP_SETUID):
-        return Probe(works=False, reason="root without the capability to become another user")
+        return Probe(
+            works=False,
+            reason="this is root without the capability to become another user (CAP_SETUID)",
+            advice="Landlock leaves root what root may do: start it as an ordinary user.",
+        )
     return Probe(works=True, reason=f"Landlock ABI {version}")
 
 

@@ -57,7 +57,7 @@ def probe() -> Probe:
     if failed:
         return Probe(
             works=False,
-            reason=failed,
+            reason=f"namespaces cannot be made ({failed})",
             advice="User namespaces are needed: see sysctl user.max_user_namespaces and "
             "kernel.unprivileged_userns_clone, AppArmor's kernel.apparmor_restrict_unprivileged_"
             "userns, or the security options of the container that this runs in.",
@@ -97,7 +97,7 @@ def _try_once(more: tuple[str, ...]) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"it does not run: {error}"
-    lines = done.stderr.strip().splitlines()
+    lines = done.stderr.strip().removeprefix("sandbox: ").splitlines()
     return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
 
 
