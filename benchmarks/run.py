@@ -127,7 +127,7 @@ async def levels(*, quick: bool) -> Figures:
     """Each sandbox level that works here: start to first result, round trip, memory."""
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.sandbox.choose import MODULES, probe
-    from kernel_agent.sandbox.watchdog import memory_mb
+    from kernel_agent.sandbox.memory import memory_mb
 
     working = [name for name in MODULES if probe(name).works]
     starts: dict[str, list[float]] = {name: [] for name in working}

@@ -48,7 +48,7 @@ def examine(say: Callable[[str], None]) -> int:
     usable = True
     for finding in findings():
         mark = "ok  " if finding.ok else "BAD " if finding.needed else "-   "
-        say(f"{mark} {finding.name:<16} {one_line(finding.text, 600)}")
+        say(f"{mark} {finding.name:<16} {one_line(finding.text, 2000)}")
         usable = usable and (finding.ok or not finding.needed)
     say(
         "\nEverything that is needed works." if usable else "\nSomething that is needed is missing."

@@ -31,6 +31,7 @@ LEVEL = Level(
         "errors in the Linux kernel, which is shared with the host",
         "what the run's folder holds: cells may read and change it",
         "CPU time beyond the limit of a cell",
+        "memory for the moment that it takes to notice, where no control group can be made",
     ),
     claims=(
         "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",

@@ -86,7 +86,8 @@ def choose(asked: str) -> Level:
     reasons = "; ".join(
         f"{name}: {probe(name).reason}" for name in MODULES if mechanism(name).LEVEL.automatic
     )
+    best = next(name for name in MODULES if mechanism(name).LEVEL.automatic)
     raise SandboxError(
-        f"no sandbox works on this machine ({reasons}). Install bubblewrap (apt install "
-        "bubblewrap, dnf install bubblewrap), or go on without protection with --sandbox none"
+        f"no sandbox works on this machine ({reasons}). {probe(best).advice} "
+        "Or go on without protection with --sandbox none"
     )

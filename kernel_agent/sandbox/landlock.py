@@ -32,7 +32,7 @@ LEVEL = Level(
         "signals to your other processes, with a Linux kernel before 6.12",
         "the processors on which your other processes run, which can be chosen",
         "names of abstract unix sockets of the host, on which a cell may listen",
-        "memory of all processes together, where no control group can be made",
+        "memory for the moment that it takes to notice, where no control group can be made",
         "multiprocessing with locks: shared memory is the host's, so it is closed",
         "CPU time beyond the limit of a cell",
     ),
@@ -58,7 +58,11 @@ def probe() -> Probe:
     except SandboxError as error:
         return Probe(works=False, reason=str(error))
     if os.geteuid() == 0 and not confine.may(confine.CAP_SETUID):
-        return Probe(works=False, reason="root without the capability to become another user")
+        return Probe(
+            works=False,
+            reason="this is root without the capability to become another user (CAP_SETUID)",
+            advice="Landlock leaves root what root may do: start it as an ordinary user.",
+        )
     return Probe(works=True, reason=f"Landlock ABI {version}")
 
 

@@ -32,6 +32,7 @@ LEVEL = Level(
         "what the run's folder holds: cells may read and change it",
         "names, sizes and times of the host's files, which can be seen by who knows their path",
         "CPU time beyond the limit of a cell",
+        "memory for the moment that it takes to notice, where no control group can be made",
     ),
     claims=(
         "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",
@@ -56,7 +57,7 @@ def probe() -> Probe:
     if failed:
         return Probe(
             works=False,
-            reason=failed,
+            reason=f"namespaces cannot be made ({failed})",
             advice="User namespaces are needed: see sysctl user.max_user_namespaces and "
             "kernel.unprivileged_userns_clone, AppArmor's kernel.apparmor_restrict_unprivileged_"
             "userns, or the security options of the container that this runs in.",
@@ -96,7 +97,7 @@ def _try_once(more: tuple[str, ...]) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"it does not run: {error}"
-    lines = done.stderr.strip().splitlines()
+    lines = done.stderr.strip().removeprefix("sandbox: ").splitlines()
     return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
 
 

@@ -64,6 +64,8 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "kcmp": (312, 272), "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
     "process_mrelease": (448, 448), "move_pages": (279, 239), "migrate_pages": (256, 238),
+    # memory that stays without a process that shows it
+    "shmget": (29, 194),
     # keys, which are shared beyond any namespace
     "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
     # file trees and namespaces
@@ -90,7 +92,7 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 
 _SHARED_IPC: dict[str, tuple[int, int]] = {
-    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
+    "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
 }  # fmt: skip
 
 _WITH_ARGUMENTS = {

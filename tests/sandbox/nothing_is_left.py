@@ -91,7 +91,7 @@ def main(level: str, count: int, seed: int) -> int:
         for number in range(count):
             # The last one ends by itself: its warden also finds what nobody was told of.
             by_itself = number % 3 == 2 or number == count - 1
-            seconds = None if by_itself else chance.uniform(0.05, 1.6)
+            seconds = None if by_itself else chance.uniform(0.05, 4.0)
             hosts.add(str(one(folders / str(number), level, marker, seconds=seconds)))
         deadline = time.monotonic() + GONE_S
         while (found := left(temporary, marker, folders, hosts)) and time.monotonic() < deadline:

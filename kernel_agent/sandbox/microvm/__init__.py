@@ -79,10 +79,10 @@ def probe() -> Probe:
         python = manifest.made_from.get("python", "").rpartition(" ")[0]
         changed = image.changes(manifest.made_from, _made_from(python))
     except SandboxError as error:
-        return Probe(works=False, reason=str(error), advice=f"build it again: {BUILD}")
+        return Probe(works=False, reason=str(error), advice=f"Build it again: {BUILD}")
     if changed:
         reason = f"the machine image is stale: {'; '.join(changed)}"
-        return Probe(works=False, reason=reason, advice=f"build it again: {BUILD}")
+        return Probe(works=False, reason=reason, advice=f"Build it again: {BUILD}")
     return _wakes(manifest.built)
 
 

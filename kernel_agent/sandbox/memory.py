@@ -1,0 +1,93 @@
+"""What a kernel holds of the machine's memory, seen from outside.
+
+Counted is what is its own: pages of its processes, shared memory (each page once), files in memory
+without a name (``memfd_create``), and the file systems in memory that only it has. A control group
+counts the same and more; this is for those who may not make one. Linux:
+Documentation/filesystems/proc.rst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_IN_MEMORY = ("/tmp", "/dev/shm")
+
+
+def memory_mb(process: int) -> float:
+    """Return the megabytes that a process and all below it hold; shared pages may count twice."""
+    found = _resident(process)
+    shared = max(sum(pages for _, pages in found.values()), _unnamed(found))
+    return (sum(own for own, _ in found.values()) + shared + _file_systems(found)) / 1024
+
+
+def exact_memory_mb(process: int) -> float:
+    """Return the same, with shared pages counted once; takes longer."""
+    found = _resident(process)
+    shared = max(sum(map(_portion, found)), _unnamed(found))
+    return (sum(own for own, _ in found.values()) + shared + _file_systems(found)) / 1024
+
+
+def large(process: int, share: float = 0.1) -> list[int]:
+    """Return those below a process that hold more than a share of what all hold; largest first."""
+    held = {pid: sum(pages) for pid, pages in _resident(process).items() if pid != process}
+    enough = share * sum(held.values())
+    return sorted((p for p in held if held[p] >= enough), key=lambda p: held[p], reverse=True)
+
+
+def _resident(process: int) -> dict[int, tuple[int, int]]:
+    """Return the kilobytes of own and of shared memory of a process and all below it."""
+    found = {}
+    waiting = [process]
+    while waiting:
+        pid = waiting.pop()
+        with contextlib.suppress(OSError):  # it has ended
+            fields = dict(_fields(f"/proc/{pid}/status"))
+            found[pid] = (fields.get("RssAnon", 0), fields.get("RssShmem", 0))
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+    return found
+
+
+def _fields(path: str) -> Iterator[tuple[str, int]]:
+    with Path(path).open() as lines:
+        for line in lines:
+            name, _, value = line.partition(":")
+            if value.endswith(" kB\n"):
+                yield name, int(value.split()[0])
+
+
+def _portion(pid: int) -> int:
+    """Return a process's part of shared memory: each page divided by those who have it."""
+    with contextlib.suppress(OSError):
+        return dict(_fields(f"/proc/{pid}/smaps_rollup")).get("Pss_Shmem", 0)
+    return 0
+
+
+def _unnamed(pids: dict[int, tuple[int, int]]) -> int:
+    """Return the kilobytes of files in memory that only descriptors lead to."""
+    sizes: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    if str(Path(entry).readlink()).startswith("/memfd:"):
+                        about = entry.stat()
+                        sizes[about.st_dev, about.st_ino] = about.st_blocks // 2
+    return sum(sizes.values())
+
+
+def _file_systems(pids: dict[int, tuple[int, int]]) -> int:
+    """Return the kilobytes in the file systems for temporary files that the host does not have."""
+    used: dict[int, int] = {}
+    for pid in pids:
+        for place in _IN_MEMORY:
+            with contextlib.suppress(OSError):
+                inside = Path(f"/proc/{pid}/root{place}")
+                device = inside.stat().st_dev
+                if device not in used and device != Path(place).stat().st_dev:
+                    about = os.statvfs(inside)
+                    used[device] = (about.f_blocks - about.f_bfree) * about.f_frsize // 1024
+    return sum(used.values())

@@ -1,0 +1,95 @@
+"""What processes hold of memory, measured on real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel_agent.sandbox.levels import Grant, Limits
+from kernel_agent.sandbox.memory import exact_memory_mb, large, memory_mb
+from kernel_agent.sandbox.watchdog import Watchdog
+
+Start = Callable[[str], int]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a Python program and wait until it has said something."""
+    started = []
+
+    def begin(code: str) -> int:
+        program = f"import mmap, os, sys, time\n{code}\nprint('ready', flush=True)\ntime.sleep(60)"
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", program],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process.pid
+
+    yield begin
+    for process in started:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_memory_of_children_counts(start: Start) -> None:
+    alone = memory_mb(start("x = bytearray(b'x' * (30 << 20))"))
+    parent = start("x = bytearray(b'x' * (30 << 20))\nif os.fork() == 0:\n    y = bytes(30 << 20)")
+    assert alone > 30
+    assert memory_mb(parent) > alone + 20
+
+
+def test_a_file_in_memory_that_is_not_mapped_counts(start: Start) -> None:
+    pid = start("f = os.memfd_create('m')\nos.write(f, bytes(40 << 20))")
+    assert memory_mb(pid) > 40
+    assert exact_memory_mb(pid) > 40
+
+
+def test_shared_memory_counts_once_when_it_matters(start: Start) -> None:
+    pid = start(
+        "m = mmap.mmap(-1, 40 << 20)\nm.write(bytes(40 << 20))\nr, w = os.pipe()\n"
+        "if os.fork() == 0:\n    bytes(m); os.write(w, b'x'); time.sleep(60)\nos.read(r, 1)"
+    )
+    assert memory_mb(pid) > 80
+    assert 40 < exact_memory_mb(pid) < 75
+
+
+def test_those_that_hold_most_are_named_but_not_the_first(start: Start) -> None:
+    pid = start("child = os.fork()\nif child == 0:\n    x = bytearray(b'x' * (60 << 20))")
+    assert len(large(pid)) == 1
+    assert pid not in large(pid)
+
+
+async def test_too_much_memory_ends_those_that_hold_it(tmp_path: Path, start: Start) -> None:
+    pid = start(
+        "for _ in range(4):\n    if os.fork() == 0:\n        x = bytearray(b'x' * (40 << 20))\n"
+        "        time.sleep(60)"
+    )
+    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def exceeded(reason: str) -> None:
+        told.set_result(reason)
+
+    grant = Grant(
+        python=tmp_path, code=tmp_path, workspace=tmp_path, sockets=tmp_path, scratch=tmp_path,
+        limits=Limits(memory_mb=100),
+    )  # fmt: skip
+    watchdog = Watchdog(grant)
+    watchdog.start(pid, exceeded)
+    assert "memory limit of 100 MB" in await asyncio.wait_for(told, 20)
+    watchdog.stop()
+    deadline = time.monotonic() + 10
+    while memory_mb(pid) > 100 and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+    assert memory_mb(pid) < 100
