@@ -46,7 +46,7 @@ def main() -> None:
         numbers = asdict(found)
         del numbers["differences"]  # they quote the recording
         who = "root" if os.geteuid() == 0 else "ordinary user"
-        kept[f"{path.name.partition('.')[0]}, {options.sandbox}, {who}"] = numbers | {
+        kept[f"{path.name.partition('.jsonl')[0]}, {options.sandbox}, {who}"] = numbers | {
             "every": options.every,
             "seconds": round(time.perf_counter() - began, 1),
             "time": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -353,6 +353,6 @@ def _row(one: Agreement) -> str:
 def write(found: Replayed, folder: Path) -> Path:
     """Keep the numbers as JSON; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"replay-{found.file.partition('.')[0]}.json"
+    path = folder / f"replay-{found.file.partition('.jsonl')[0]}.json"
     path.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
     return path
