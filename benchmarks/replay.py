@@ -1,6 +1,6 @@
 """Recorded transcripts through the formats and the kernel: what is read, and what agrees.
 
-    python benchmarks/replay.py FILE… --sandbox LEVEL [--at-once N] [--limit N]
+    python benchmarks/replay.py FILE… --sandbox LEVEL [--at-once N] [--every N]
 
 Counts what ``kernel-agent eval FILE --replay`` counts and keeps the numbers, without a word of what
 was recorded, in ``benchmarks/results/replay.json``. The recorded code is untrusted: it is run at a
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--sandbox", required=True)
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--limit", type=int)
+    parser.add_argument("--every", type=int, default=1, help="one episode in so many")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     kept = json.loads(options.out.read_text()) if options.out.exists() else {}
@@ -39,14 +39,15 @@ def main() -> None:
         found = asyncio.run(
             replay_file(
                 path, formats=FORMATS, sandbox=options.sandbox, config=load_config(),
-                limit=options.limit, at_once=options.at_once,
+                every=options.every, at_once=options.at_once,
             )
         )  # fmt: skip
         print(to_text(found), end="\n\n", flush=True)
         numbers = asdict(found)
         del numbers["differences"]  # they quote the recording
         who = "root" if os.geteuid() == 0 else "ordinary user"
-        kept[f"{path.name.partition('.')[0]}, {options.sandbox}, {who}"] = numbers | {
+        kept[f"{path.name.partition('.jsonl')[0]}, {options.sandbox}, {who}"] = numbers | {
+            "every": options.every,
             "seconds": round(time.perf_counter() - began, 1),
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "python": platform.python_version(),

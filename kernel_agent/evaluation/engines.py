@@ -91,6 +91,7 @@ class OnDask:
         self._timeout_s = timeout_s
         self._own: Any = None
         self._client: Any = None
+        self._again = asyncio.Lock()
         self.places = workers
 
     async def __aenter__(self) -> Self:
@@ -126,14 +127,24 @@ class OnDask:
         """Carry out one run on a worker; the scheduler moves it when the worker dies."""
         from distributed.scheduler import KilledWorker
 
+        # Dask counts a worker's death against every run that was assigned to it, so that those
+        # beside the run that kills workers are given up, too: each is tried again, one at a time.
+        try:
+            return await self._once(spec, attempt=1)
+        except KilledWorker:
+            async with self._again:
+                try:
+                    return await self._once(spec, attempt=2)
+                except KilledWorker as lost:
+                    raise WorkerLost(f"the workers of this run died: {lost}") from None
+
+    async def _once(self, spec: RunSpec, *, attempt: int) -> RunResult:
         future = self._client.submit(
-            _over_there, self._work, spec.model_dump(mode="json"), key=f"run-{spec.run_id}",
-            pure=False,
+            _over_there, self._work, spec.model_dump(mode="json"),
+            key=f"run-{spec.run_id}-{attempt}", pure=False,
         )  # fmt: skip
         try:
             return RunResult.model_validate(await future)
-        except KilledWorker as lost:
-            raise WorkerLost(f"the workers of this run died: {lost}") from None
         except asyncio.CancelledError:
             await future.cancel()
             raise

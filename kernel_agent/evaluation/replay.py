@@ -28,11 +28,14 @@ from typing import Any
 from kernel_agent.config import Config
 from kernel_agent.errors import FormatError, InputError
 from kernel_agent.formats import parse
+from kernel_agent.formats.blocks import find_blocks
+from kernel_agent.formats.fenced import readable
 from kernel_agent.notebook.compare import normal
 from kernel_agent.records import CellResult, Code
 from kernel_agent.text import one_line, plain
 
 OBSERVATION = "Observation:"
+_SEVERAL = "; one block of several"
 _RAISED = re.compile(r"raised (.*?); recorded:")
 BUDGET_LINE = re.compile(r"\n?You have \d+ steps? left.*\Z", re.DOTALL)
 """What the recording harness added below each observation."""
@@ -56,7 +59,8 @@ class Agreement:
     """Of ``compared`` observations of a suite ``agreed`` are the same.
 
     ``ours_raised`` counts the errors of ours where the recording has none or another: a package or
-    a tool that is not here shows there.
+    a tool that is not here shows there. ``several_blocks`` counts differences in turns that hold
+    more than one block of code: the recorded harness may have run another one, or all of them.
     """
 
     suite: str
@@ -64,6 +68,7 @@ class Agreement:
     compared: int
     agreed: int
     ours_raised: Mapping[str, int]
+    several_blocks: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +100,7 @@ async def replay_file(
     sandbox: str,
     config: Config,
     limit: int | None = None,
+    every: int = 1,
     at_once: int = 2,
     tell: Callable[[str], None] = lambda _line: None,
 ) -> Replayed:
@@ -109,7 +115,9 @@ async def replay_file(
     sandbox
         The level at which they run; ``none``: they are only read.
     limit
-        The first so many episodes.
+        Of the first so many episodes.
+    every
+        One in so many of them.
     at_once
         Episodes at a time, each in a kernel of its own.
 
@@ -120,7 +128,7 @@ async def replay_file(
     SandboxError
         The level does not hold here.
     """
-    episodes = list(islice(read_episodes(path), limit))
+    episodes = list(islice(read_episodes(path), 0, limit, every))
     if not episodes:
         raise InputError(f"{path} holds no transcript")
     counts = tuple(_parse_all(name, episodes) for name in formats)
@@ -156,7 +164,10 @@ def _by_suite(
             ran=len(each),
             compared=sum(d is not None for d in each),
             agreed=each.count(""),
-            ours_raised=Counter(raised[1] for d in each if d and (raised := _RAISED.match(d))),
+            ours_raised=dict(
+                Counter(raised[1] for d in each if d and (raised := _RAISED.match(d)))
+            ),
+            several_blocks=sum(d is not None and d.endswith(_SEVERAL) for d in each),
         )
         for suite, each in sorted(suites.items())
         if each
@@ -253,9 +264,10 @@ async def _run_episode(
         async with Session(
             model=ScriptedModel([]), config=config, sandbox=sandbox, out=Path(folder) / "session"
         ) as session:
-            for source, recorded in pairs:
+            for source, recorded, several in pairs:
                 result = await session.execute(source)
-                compared.append(None if recorded is None else _difference(result, recorded))
+                difference = None if recorded is None else _difference(result, recorded)
+                compared.append(difference + _SEVERAL if difference and several else difference)
                 if result.status == "dead":
                     break
     return compared
@@ -263,7 +275,8 @@ async def _run_episode(
 
 def _cells_with_observations(
     turns: Sequence[Mapping[str, str]], name: str
-) -> Iterator[tuple[str, str | None]]:
+) -> Iterator[tuple[str, str | None, bool]]:
+    """Yield each cell, what was recorded of it, and whether its turn holds other blocks."""
     for turn, following in pairwise(turns):
         if turn["role"] != "assistant" or not following["content"].startswith(OBSERVATION):
             continue
@@ -272,7 +285,8 @@ def _cells_with_observations(
         except FormatError:
             continue
         if isinstance(action, Code):
-            yield action.source, _recorded(following["content"])
+            sources = {block.source for block in find_blocks(readable(turn["content"])).blocks}
+            yield action.source, _recorded(following["content"]), len(sources) > 1
 
 
 def _recorded(content: str) -> str | None:
@@ -301,6 +315,8 @@ def _shown(result: CellResult) -> str:
     parts = []
     for output in result.outputs:
         data: Mapping[str, Any] = output.get("data") or {}
+        if any(kind.startswith("image/") for kind in data):
+            continue  # the recording holds text only
         text = (
             output.get("text") if output.get("output_type") == "stream" else data.get("text/plain")
         )
@@ -320,8 +336,8 @@ def to_text(found: Replayed) -> str:
         )
     if found.suites:
         lines += ["", f"Cells run at level {found.level}:", ""]
-        lines += ["| suite | ran | compared | agree | ours raised instead |",
-                  "| --- | --- | --- | --- | --- |"]  # fmt: skip
+        lines += ["| suite | ran | compared | agree | differ, of several blocks | ours raised |",
+                  "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
         lines += [_row(suite) for suite in found.suites]
     return "\n".join(lines)
 
@@ -330,12 +346,13 @@ def _row(one: Agreement) -> str:
     most = Counter(one.ours_raised).most_common(3)
     raised = ", ".join(f"{error} ({count})" for error, count in most) or "-"
     agree = f"{one.agreed} ({one.agreed / max(1, one.compared):.1%})"
-    return f"| {one.suite or '-'} | {one.ran} | {one.compared} | {agree} | {raised} |"
+    counts = f"{one.ran} | {one.compared} | {agree} | {one.several_blocks}"
+    return f"| {one.suite or '-'} | {counts} | {raised} |"
 
 
 def write(found: Replayed, folder: Path) -> Path:
     """Keep the numbers as JSON; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"replay-{found.file.partition('.')[0]}.json"
+    path = folder / f"replay-{found.file.partition('.jsonl')[0]}.json"
     path.write_text(json.dumps(asdict(found), indent=1) + "\n", encoding="utf-8")
     return path
