@@ -144,7 +144,8 @@ def test_data_files_and_the_folder_are_where_they_should_be(tmp_path):
 def test_nothing_is_left_when_it_ends(executor):
     folder = Path(executor("import os; os.getcwd()").output.strip("'"))
     kernel = executor._session._kernel
-    assert kernel is not None and kernel.pid is not None  # the host's number, not the sandbox's
+    assert kernel is not None
+    assert kernel.pid is not None  # the host's number, not the sandbox's
     pid = kernel.pid
     executor.cleanup()
     assert not folder.exists()
