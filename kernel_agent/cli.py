@@ -96,8 +96,9 @@ def run(
         str | None,
         typer.Option(
             metavar="LEVEL",
-            help="How the kernel is confined: auto (the best that works here), bubblewrap, "
-            "namespaces, landlock, or none. See kernel-agent doctor.",
+            help="How the kernel is confined: auto (the best of bubblewrap, namespaces and "
+            "landlock that works here), or by name one of these, container, gvisor, microvm, "
+            "interpreter, remote or none. See kernel-agent doctor.",
         ),
     ] = None,
     memory_mb: Annotated[
@@ -212,7 +213,7 @@ def pipeline(
     ] = None,
     sandbox: Annotated[
         str | None,
-        typer.Option(metavar="LEVEL", help="How the kernel is confined: auto, or a level."),
+        typer.Option(metavar="LEVEL", help="How the kernel is confined; as of kernel-agent run."),
     ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(metavar="S", help="Stop after so many seconds.")
@@ -386,13 +387,19 @@ def evaluate(
     ],
     *,
     format: Annotated[  # noqa: A002 - the option's name is a contract
-        list[str] | None, typer.Option(metavar="FORMAT", help="Repeat it for more arms.")
+        list[str] | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="auto, fenced, envelope, tool or json. Repeat it for more arms.",
+        ),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Repeat it for more arms.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A model's name, or offline. Repeat it for more arms."),
     ] = None,
     sandbox: Annotated[
-        list[str] | None, typer.Option(metavar="LEVEL", help="Repeat it for more arms.")
+        list[str] | None,
+        typer.Option(metavar="LEVEL", help="As of kernel-agent run. Repeat it for more arms."),
     ] = None,
     base_url: Annotated[
         str | None, typer.Option(metavar="URL", help="Your OpenAI-compatible endpoint.")

@@ -35,20 +35,24 @@ _READERS = {"pyarrow": "Parquet", "openpyxl": "Excel"}
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at; ``needed`` says that nothing works without it."""
+    """One thing that was looked at; ``needed`` says that nothing works without it.
+
+    ``detail`` marks what explains the finding before it and is neither good nor bad.
+    """
 
     name: str
     text: str
     ok: bool = True
     needed: bool = True
+    detail: bool = False
 
 
 def examine(say: Callable[[str], None]) -> int:
     """Look at everything, say each finding as a line, and return the exit code."""
     usable = True
     for finding in findings():
-        mark = "ok  " if finding.ok else "BAD " if finding.needed else "-   "
-        say(f"{mark} {finding.name:<16} {one_line(finding.text, 2000)}")
+        mark = "ok" if finding.ok else "BAD" if finding.needed else "-"
+        say(f"{'' if finding.detail else mark:<4} {finding.name:<16} {one_line(finding.text, 2000)}")
         usable = usable and (finding.ok or not finding.needed)
     say(
         "\nEverything that is needed works." if usable else "\nSomething that is needed is missing."
@@ -118,8 +122,8 @@ def _levels() -> Iterator[Finding]:
         works = "works" if tried.works else "does not work"
         text = f"{works} for {who}: {tried.reason}. {'' if tried.works else tried.advice}"
         yield Finding(name=f"level {name}", text=text, ok=tried.works, needed=False)
-        yield Finding(name="  covered", text=", ".join(level.covered), needed=False)
-        yield Finding(name="  not covered", text="; ".join(level.not_covered), needed=False)
+        yield Finding(name="  covered", text="; ".join(level.covered), detail=True)
+        yield Finding(name="  not covered", text="; ".join(level.not_covered), detail=True)
 
 
 def _self_test(report: Mapping[str, Any]) -> str:
@@ -141,7 +145,9 @@ def _kernel() -> Iterator[Finding]:
                 result = session.execute_sync("1 + 1")
                 seconds = time.monotonic() - began
                 yield Finding(name="sandbox", text=session.sandbox_line)
-                yield Finding(name="  self-test", text=_self_test(session.sandbox_report))
+                yield Finding(
+                    name="  self-test", text=_self_test(session.sandbox_report), detail=True
+                )
         except KernelAgentError as error:
             yield Finding(name="kernel", text=str(error), ok=False)
             return

@@ -369,14 +369,14 @@ class Session:
     def _make_folder(self) -> None:
         from kernel_agent.inputs import place
 
-        if self.trace_path.exists():
-            raise InputError(
-                f"{self.out} holds an earlier session already: name another folder with --out"
-            )
-        self._made_folder = not self.out.exists()
         try:
+            if self.trace_path.exists():
+                raise InputError(
+                    f"{self.out} holds an earlier session already: name another folder with --out"
+                )
+            self._made_folder = not self.out.exists()
             self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
+        except OSError as error:  # looking is refused, too, in a folder of somebody else
             raise InputError(
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
             ) from None

@@ -96,7 +96,9 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         cell_seconds: float | None = None,
         max_logs: int = 50_000,
     ) -> None:
-        self._temporary = None if out is not None else tempfile.mkdtemp(prefix="ka-smolagents-")
+        self._temporary = (
+            None if out is not None else tempfile.mkdtemp(prefix="kernel-agent-smolagents-")
+        )
         self._session = Session(
             model="offline",
             sandbox=sandbox,

@@ -15,6 +15,9 @@ from typing import Self
 import nbformat
 import pytest
 
+from kernel_agent.sandbox.choose import MODULES
+
+FORMATS = ("fenced", "envelope", "tool", "json")
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "kernel_agent.cli"]
 TABLE = "month,sold\nMay,3\nJune,5\n"
@@ -415,6 +418,33 @@ def test_verify_gives_a_verdict_a_cell_and_an_exit_code(finished, tmp_path):
     assert json.loads(done.stdout)["counts"]["different"] >= 1
 
 
+def test_an_output_folder_that_cannot_even_be_looked_at_is_one_line(folder):
+    """As with a folder that belongs to somebody else."""
+    line = complaint(run(folder, "run", "x", "--model=offline", "--out", "x" * 300), 2)
+    assert "cannot write to" in line
+    assert "--out" in line
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--sandbox=interpreter", "another sandbox level than interpreter"),
+        ("--guard-imports=json", "the import of pandas is not allowed"),
+        ("--max-operations=1", "more than 1 operations"),
+    ],
+)
+def test_the_offline_analyst_says_what_keeps_it_from_working(folder, option, said):
+    """The table is not blamed for what the sandbox lacks or the guard refuses."""
+    if "interpreter" in option:
+        pytest.importorskip("pydantic_monty")
+    done = run(folder, "run", "how many rows", "--data=sales.csv", "--model=offline",
+               "--quiet", option)  # fmt: skip
+    line = complaint(done, 4)
+    assert said in line
+    assert "cannot be read as a table" not in line
+    assert "offline analyst" in line
+
+
 # --- doctor, help --------------------------------------------------------------------------------
 
 
@@ -434,7 +464,11 @@ def test_doctor_starts_a_kernel_and_never_tells_a_key(folder):
     assert list(folder.iterdir()) == [folder / "sales.csv"]
 
 
-@pytest.mark.parametrize("command", ["", "run", "show", "export", "verify", "doctor"])
+COMMANDS = ["", "run", "show", "export", "verify", "doctor", "pipeline", "eval", "microvm",
+            "kernelspec", "kernelspec install", "kernelspec remove"]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_there_for_every_command(folder, command):
     """Plain text with an example or what the exit code means."""
     done = run(folder, *command.split(), "--help")
@@ -442,6 +476,13 @@ def test_help_is_there_for_every_command(folder, command):
     assert "Usage: kernel-agent" in done.stdout.replace(
         "python -m kernel_agent.cli", "kernel-agent"
     )
+
+
+def test_the_help_names_every_level_and_format(folder):
+    """Whoever asks what may be chosen is told all of it, in the words that are accepted."""
+    said = run(folder, "run", "--help", COLUMNS="200").stdout
+    for choice in (*MODULES, "auto", *FORMATS):
+        assert re.search(rf"\b{choice}\b", said), choice
 
 
 def test_a_fault_of_ours_is_one_line_and_a_traceback_on_request(folder):

@@ -26,6 +26,7 @@ _READERS = {
     "xls": "read_excel", "ods": "read_excel",
 }  # fmt: skip
 _NEEDS = {"read_parquet": "pyarrow", "read_feather": "pyarrow", "read_excel": "openpyxl"}
+OWN_NEEDS = "which imports pandas, numpy and matplotlib"
 _PACKED = {"gz", "bz2", "xz", "zip"}
 # What the cells use themselves: a table of such a name would be overwritten.
 _RESERVED = set(
@@ -218,6 +219,14 @@ def _why(reading: Reading, path: str) -> str:
 
 def _unreadable(path: str, reading: Reading, failed: tuple[str, str] | None) -> str:
     kind, message = failed or ("no rows", "nothing came back")
+    if kind == "GuardError":
+        line = " ".join(message.split())[:200]
+        return f"The guard stopped a cell of the offline analyst, {OWN_NEEDS}: {line}"
+    if "pandas" in message and kind in ("ImportError", "ModuleNotFoundError"):
+        return (
+            f"The offline analyst, {OWN_NEEDS}, cannot work in this kernel ({message}): take"
+            " another sandbox level than interpreter, or configure a model (--model NAME)."
+        )
     if kind in ("ImportError", "ModuleNotFoundError"):
         package = re.search(r"pyarrow|fastparquet|openpyxl|xlrd|odfpy", message)
         name = package[0] if package else _NEEDS.get(reading.reader, "the reader's package")
