@@ -52,7 +52,9 @@ def examine(say: Callable[[str], None]) -> int:
     usable = True
     for finding in findings():
         mark = "ok" if finding.ok else "BAD" if finding.needed else "-"
-        say(f"{'' if finding.detail else mark:<4} {finding.name:<16} {one_line(finding.text, 2000)}")
+        say(
+            f"{'' if finding.detail else mark:<4} {finding.name:<16} {one_line(finding.text, 2000)}"
+        )
         usable = usable and (finding.ok or not finding.needed)
     say(
         "\nEverything that is needed works." if usable else "\nSomething that is needed is missing."
