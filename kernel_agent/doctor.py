@@ -51,10 +51,8 @@ def examine(say: Callable[[str], None]) -> int:
     """Look at everything, say each finding as a line, and return the exit code."""
     usable = True
     for finding in findings():
-        mark = "ok" if finding.ok else "BAD" if finding.needed else "-"
-        say(
-            f"{'' if finding.detail else mark:<4} {finding.name:<16} {one_line(finding.text, 2000)}"
-        )
+        mark = "" if finding.detail else "ok" if finding.ok else "BAD" if finding.needed else "-"
+        say(f"{mark:<4} {finding.name:<16} {one_line(finding.text, 2000)}")
         usable = usable and (finding.ok or not finding.needed)
     say(
         "\nEverything that is needed works." if usable else "\nSomething that is needed is missing."
