@@ -77,6 +77,9 @@ def probe() -> Probe:
         return Probe(works=False, reason="there is no machine image", advice=f"build it: {BUILD}")
     try:
         python = manifest.made_from.get("python", "").rpartition(" ")[0]
+        if python != sys.executable:
+            reason = f"the machine image has another interpreter, {python}"
+            return Probe(works=False, reason=reason, advice=f"Build it again: {BUILD}")
         changed = image.changes(manifest.made_from, _made_from(python))
     except SandboxError as error:
         return Probe(works=False, reason=str(error), advice=f"Build it again: {BUILD}")
