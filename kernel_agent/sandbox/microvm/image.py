@@ -27,6 +27,7 @@ from typing import Any
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox.microvm import machine
+from kernel_agent.text import one_line
 
 FORMAT = 1
 GUEST = Path(__file__).resolve().parent / "guest"
@@ -293,7 +294,7 @@ def _first_boot(
         try:
             return "kvm", "a guest boots with it", boot(work, "kvm", memory_mb)
         except SandboxError as error:
-            why = f"/dev/kvm is there, but no guest boots with it: {str(error)[-120:]}"
+            why = f"/dev/kvm is there, but no guest boots with it: {one_line(str(error))}"
     say(f"the processor is emulated in software: {why}")
     return "tcg", why, boot(work, "tcg", memory_mb)
 
