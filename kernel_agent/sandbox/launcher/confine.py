@@ -397,7 +397,7 @@ def forward(proxy: str, port: str) -> None:
         return
     check(libc.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0))
     os.set_inheritable(listener.fileno(), True)  # noqa: FBT003 - it takes no names
-    script = f"{sys.argv[0].rpartition('/')[0]}/forward.py"
+    script = f"{__file__.rpartition('/')[0]}/forward.py"
     arguments = [sys.executable, "-I", "-S", script, str(listener.fileno()), proxy]
     os.execve(sys.executable, arguments, {"PATH": "/usr/bin:/bin"})
 
