@@ -28,6 +28,11 @@ from kernel_agent.sandbox.choose import probe
 from kernel_agent.session import Session
 
 
+@pytest.fixture(autouse=True)
+def _cache_of_its_own() -> None:
+    """Leave the user's cache folder where it is: the machine image lies in it."""
+
+
 @pytest.fixture(scope="module", autouse=True)
 def works() -> None:
     """Skip, or fail where the level is required."""
