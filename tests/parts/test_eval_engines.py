@@ -49,6 +49,14 @@ async def begun(folder, count):
             await asyncio.sleep(0.05)
 
 
+async def one_gone(folder):
+    """Wait until a process that left a mark has ended: a worker outlives its node for a while."""
+    pids = {mark.name.split("-")[2] for mark in folder.glob("began-*")}
+    async with asyncio.timeout(60):
+        while all(Path(f"/proc/{pid}").exists() for pid in pids):
+            await asyncio.sleep(0.05)
+
+
 async def test_a_dask_worker_killed_in_mid_run_loses_nothing(tmp_path):
     """Its run is carried out on another; all results come."""
     pytest.importorskip("distributed")
@@ -57,6 +65,7 @@ async def test_a_dask_worker_killed_in_mid_run_loses_nothing(tmp_path):
         await begun(tmp_path, 2)
         victim = int(next(tmp_path.glob("began-*")).name.split("-")[2])
         os.kill(victim, signal.SIGKILL)
+        (tmp_path / "go").touch()
         came = await waiting
     assert [r.status for r in came] == ["answered"] * 5
     assert len(list(tmp_path.glob("began-*"))) > 5
@@ -98,6 +107,8 @@ async def test_a_ray_node_killed_in_mid_run_loses_nothing(tmp_path):
             waiting = asyncio.create_task(results(engine, specs(tmp_path)))
             await begun(tmp_path, 2)
             cluster.remove_node(nodes[0], allow_graceful=False)
+            await one_gone(tmp_path)
+            (tmp_path / "go").touch()
             came = await waiting
         assert [getattr(r, "status", r) for r in came] == ["answered"] * 5
         assert len(list(tmp_path.glob("began-*"))) > 5
