@@ -24,7 +24,8 @@ TABLE = "month,sold\nMay,3\nJune,5\n"
 LOAD = "Read it.\n```python\nimport pandas as pd\ndf = pd.read_csv('data/sales.csv')\ndf\n```"
 PLOT = "```python\nimport matplotlib.pyplot as plt\ndf.plot.bar()\nplt.savefig('sold.png')\n```"
 ANSWER = "```python\nfinal_answer({'best': 'June', 'share': float('nan')})\n```"
-WAIT = "```python\nkept = 1\nimport time\nprint('waiting', flush=True)\ntime.sleep(60)\n```"
+# What it prints stands nowhere in its source, which is shown before it runs.
+WAIT = "```python\nkept = 1\nimport time\nprint('wait' + 'ing', flush=True)\ntime.sleep(60)\n```"
 
 
 def environment(**changes: str) -> dict[str, str]:
