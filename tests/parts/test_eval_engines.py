@@ -44,7 +44,7 @@ async def results(engine, what):
 
 async def begun(folder, count):
     """Wait until so many runs have left their mark."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while len(list(folder.glob("began-*"))) < count:
             await asyncio.sleep(0.05)
 
@@ -52,7 +52,7 @@ async def begun(folder, count):
 async def one_gone(folder):
     """Wait until a process that left a mark has ended: a worker outlives its node for a while."""
     pids = {mark.name.split("-")[2] for mark in folder.glob("began-*")}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while all(Path(f"/proc/{pid}").exists() for pid in pids):
             await asyncio.sleep(0.05)
 
