@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kernel_agent.notebook.export import export
     from kernel_agent.notebook.verify import verify
     from kernel_agent.records import ExitStatus
-    from kernel_agent.session import Run, Session
+    from kernel_agent.run import Run
+    from kernel_agent.session import Session
     from kernel_agent.tools.tool import tool
 
 __version__ = "0.1.0"
@@ -41,7 +42,7 @@ _HOMES = {
     "Budget": "budget",
     "Config": "config",
     "ExitStatus": "records",
-    "Run": "session",
+    "Run": "run",
     "ScriptedModel": "models.scripted",
     "Session": "session",
     "export": "notebook.export",

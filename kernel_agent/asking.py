@@ -23,7 +23,8 @@ from kernel_agent.errors import KernelAgentError
 from kernel_agent.live import open_view
 from kernel_agent.pipeline import FixedCell
 from kernel_agent.records import Event, ExitStatus, Json
-from kernel_agent.session import Run, Session
+from kernel_agent.run import Run
+from kernel_agent.session import Session
 from kernel_agent.text import one_line, plain
 from kernel_agent.tools.tool import load_tools
 from kernel_agent.view import Outlet, View, paths, watch

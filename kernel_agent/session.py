@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import os
-import platform
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import metadata
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kernel_agent.agent import Agent, now
+from kernel_agent.assembly import budget_of, make_kernel, proxy_of, versions
 from kernel_agent.background import LoopThread
 from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
@@ -40,9 +37,7 @@ from kernel_agent.records import (
     Code,
     DataFile,
     Event,
-    ExitStatus,
     FormatChange,
-    Json,
     Message,
     Notice,
     Output,
@@ -52,11 +47,9 @@ from kernel_agent.records import (
     ReplyText,
     RequestOptions,
     RunStart,
-    RunStop,
-    Step,
     Usage,
-    Visit,
 )
+from kernel_agent.run import Run
 from kernel_agent.sandbox import interpreter
 from kernel_agent.sandbox.choose import choose, mechanism
 from kernel_agent.sandbox.guard import check_guard, guard_prompt, refusal, refused
@@ -68,7 +61,7 @@ from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.variables import merge
-from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME, files_made, new_folder
+from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -76,14 +69,6 @@ if TYPE_CHECKING:
     from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
-    from kernel_agent.sandbox.proxy import Proxy
-
-PACKAGES = (
-    "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
-    "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
-    "duckdb", "networkx", "sympy", "requests", "xarray",
-)  # fmt: skip
-"""Packages whose versions a run records, so that its notebook can name what it needs."""
 
 NOT_SANDBOXED = (
     "NOT SANDBOXED: code written by the model runs with your rights on this machine "
@@ -93,35 +78,6 @@ NOT_SANDBOXED = (
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Run:
-    """What came of a task.
-
-    ``answer`` is a plain value where there is one (number, text, list, dict, small table as a
-    list of rows) and the text otherwise; None when the run was not answered. ``text`` is what a
-    person reads. ``partial`` says what was achieved when there is no answer.
-    """
-
-    run_id: str
-    task: str
-    status: ExitStatus
-    answer: Json
-    text: str
-    partial: str
-    message: str
-    steps: tuple[Step, ...]
-    seconds: float
-    usage: Usage
-    trace: Path
-    notebook: Path | None
-    sandbox: str
-    sandbox_report: Mapping[str, Json]
-    files: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return f"<Run {self.run_id}: {self.status} in {len(self.steps)} steps, {self.notebook}>"
 
 
 class Session:
@@ -214,12 +170,12 @@ class Session:
         """The level; ``auto`` until the session is started."""
         if self.sandbox != "auto":
             mechanism(self.sandbox)
-        self.budget = budget or _budget(self.config)
+        self.budget = budget or budget_of(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
         self.tools = as_tools(tools)
         self.out = Path(out) if out is not None else new_folder(title)
         self._data = data
-        self._proxy = _proxy(self.config, self._tell)
+        self._proxy = proxy_of(self.config, self._tell)
         self._model: Model | None = None if isinstance(model, str) else model
         self._on_event = on_event or (lambda _event: None)
         self._format: Format | None = None
@@ -385,48 +341,21 @@ class Session:
             interpreter.check_data(self._files)
 
     async def _start_kernel(self) -> None:
-        from kernel_agent.kernel.session import KernelSession
-
         if self._kernel is not None:
             await self._kernel.close()
-        folder, tools = self.out.resolve(), [tool.spec for tool in self.tools]
-        cap = self.config.max_operations
-        if self._interpreted:
-            self._kernel = InterpreterSession(cwd=folder, tools=tools, max_operations=cap)
-        elif self.sandbox == "remote":
-            self._kernel = self._make_remote(folder)
-        else:
-            self._kernel = KernelSession(
-                cwd=folder,
-                sandbox=self.sandbox,
-                protected=[folder / DATA_NAME],
-                hidden=[folder / FILE_NAME, folder / NOTEBOOK_NAME],
-                readable=[Path(file.source) for file in self._files if file.linked],
-                limits=_limits(self.config),
-                proxy=self._proxy,
-                resume=self._resume,
-                tools=tools,
-                max_operations=cap,
-            )
+        self._kernel = make_kernel(
+            self.config,
+            level=self.sandbox,
+            folder=self.out.resolve(),
+            files=self._files,
+            tools=self.tools,
+            proxy=self._proxy,
+            resume=self._resume,
+        )
         await self._kernel.start()
         if self._resume is not None:
             self._resume = None  # a kernel that is lost is replaced by a fresh one
             self._steps = self._kernel.steps
-
-    def _make_remote(self, folder: Path) -> KernelSession:
-        from kernel_agent.kernel.remote import RemoteKernel
-        from kernel_agent.sandbox.remote import environment
-
-        if self._proxy is not None:
-            raise SandboxError("the sandbox level remote cannot open single hosts (--allow-host)")
-        assert self.config.remote_kernelspec is not None, "probed before"
-        return RemoteKernel(
-            kernelspec=self.config.remote_kernelspec,
-            environment=environment(os.environ),
-            inputs={file.path: folder / file.path for file in self._files},
-            cwd=folder,
-            tools=[tool.spec for tool in self.tools],
-        )
 
     async def hibernate(self, folder: str | Path) -> None:
         """Write the kernel with all its variables to a folder, and close the session.
@@ -563,7 +492,18 @@ class Session:
                 self._format = agent.format
             self._steps += len(agent.steps)
             notebook = self._export(tell)
-        return self._result(start, stop, agent, notebook, before)
+        return Run.of(
+            start,
+            stop,
+            steps=tuple(agent.steps),
+            trace=self.trace_path,
+            notebook=notebook,
+            files=tuple(
+                name
+                for name, changed in files_made(self.out).items()
+                if before.get(name) != changed
+            ),
+        )
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell without a model, in the same kernel.
@@ -747,7 +687,7 @@ class Session:
             tools=tuple(tool.name for tool in self.tools),
             system_prompt=self._system_prompt(self._format),
             format_reason=self._format_reason,
-            versions=_versions(),
+            versions=versions(),
             config=self.config.public,
             changes=self._changes,
         )
@@ -772,41 +712,6 @@ class Session:
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))
             return None
-
-    def _result(
-        self,
-        start: RunStart,
-        stop: RunStop,
-        agent: Agent | Pipeline,
-        notebook: Path | None,
-        before: dict[str, int],
-    ) -> Run:
-        answer = stop.answer
-        return Run(
-            run_id=start.run_id,
-            task=start.task,
-            status=stop.status,
-            answer=None
-            if answer is None
-            else answer.text
-            if answer.value is None
-            else answer.value,
-            text=answer.text if answer else "",
-            partial=stop.partial,
-            message=stop.message,
-            steps=tuple(agent.steps),
-            seconds=stop.seconds,
-            usage=stop.usage,
-            trace=self.trace_path,
-            notebook=notebook,
-            sandbox=self.sandbox,
-            sandbox_report=start.sandbox,
-            files=tuple(
-                name
-                for name, changed in files_made(self.out).items()
-                if before.get(name) != changed
-            ),
-        )
 
     def _tell(self, event: Event) -> None:
         self._on_event(event)
@@ -866,45 +771,3 @@ class Session:
                 self.close_sync()
                 raise
         return self._thread
-
-
-# --- from settings to parts ----------------------------------------------------------------------
-
-
-def _budget(config: Config) -> Budget:
-    return Budget(
-        max_steps=config.max_steps,
-        max_seconds=config.max_seconds,
-        max_tokens=config.max_tokens,
-        max_cost=config.max_cost,
-    )
-
-
-def _limits(config: Config) -> dict[str, int]:
-    given = {"memory_mb": config.memory_mb, "disk_mb": config.disk_mb}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _proxy(config: Config, tell: Callable[[Event], None]) -> Proxy | None:
-    """Return the way out for cells, when hosts were named."""
-    if not config.allow_hosts:
-        return None
-    from kernel_agent.sandbox.hosts import parse_hosts
-    from kernel_agent.sandbox.proxy import Proxy
-
-    def say(visit: Visit) -> None:
-        where = f"{visit.host}:{visit.port}"
-        text = f"reached {where}" if visit.allowed else f"was refused {where}: {visit.reason}"
-        tell(Notice(text=f"Network: the code {text}"))
-
-    return Proxy(parse_hosts(config.allow_hosts), on_visit=say)
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

@@ -40,7 +40,8 @@ from kernel_agent.records import (
 from kernel_agent.text import one_line, plain, size_text
 
 if TYPE_CHECKING:
-    from kernel_agent.session import Run, Session
+    from kernel_agent.run import Run
+    from kernel_agent.session import Session
 
 Kind: TypeAlias = Literal[
     "task",

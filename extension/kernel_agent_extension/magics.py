@@ -25,7 +25,8 @@ from kernel_agent.budget import Budget
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.pictures import FORMATS
 from kernel_agent.records import Event, Notice, OutputDict, Step
-from kernel_agent.session import Run, Session
+from kernel_agent.run import Run
+from kernel_agent.session import Session
 from kernel_agent.view import PlainView, is_figure, paths, watch
 
 HELP = """\

@@ -22,7 +22,8 @@ from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
 from kernel_agent.evaluation.checks import Verdict, judge, not_judged, same_value, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.records import CellResult, ExitStatus, Message, Reply, RequestOptions, Usage
-from kernel_agent.session import Run, Session
+from kernel_agent.run import Run
+from kernel_agent.session import Session
 from kernel_agent.text import one_line
 from kernel_agent.tools.tool import load_tools
 

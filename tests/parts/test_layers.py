@@ -32,6 +32,8 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
     "wiring": [
         "evaluation",
         "session",
+        "assembly",
+        "run",
         "pipeline",
         "workspace",
         "telemetry",

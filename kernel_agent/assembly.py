@@ -1,0 +1,153 @@
+"""From the settings to the parts that a session is made of: its kernel, budget, way out.
+
+Nothing is decided here: each function reads settings and calls what makes the part.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_agent.budget import Budget
+from kernel_agent.config import Config
+from kernel_agent.errors import SandboxError
+from kernel_agent.records import DataFile, Event, Notice, Visit
+from kernel_agent.sandbox import interpreter
+from kernel_agent.sandbox.interpreter import InterpreterSession
+from kernel_agent.tools.tool import Tool
+from kernel_agent.trace import FILE_NAME
+from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME
+
+if TYPE_CHECKING:
+    from kernel_agent.kernel.session import KernelSession
+    from kernel_agent.sandbox.proxy import Proxy
+
+PACKAGES = (
+    "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
+    "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
+    "duckdb", "networkx", "sympy", "requests", "xarray",
+)  # fmt: skip
+"""Packages whose versions a run records, so that its notebook can name what it needs."""
+
+
+def make_kernel(
+    config: Config,
+    *,
+    level: str,
+    folder: Path,
+    files: Sequence[DataFile],
+    tools: Sequence[Tool],
+    proxy: Proxy | None,
+    resume: Path | None,
+) -> KernelSession | InterpreterSession:
+    """Return the kernel of a session at a level, not started yet.
+
+    Parameters
+    ----------
+    config
+        The settings; limits and guards are read from it.
+    level
+        The level that was chosen, never ``auto``.
+    folder
+        The session's folder, resolved: the kernel's working directory.
+    files
+        The inputs; those that are linked are opened to the kernel for reading.
+    tools
+        What the kernel is given functions for.
+    proxy
+        The way out to named hosts.
+    resume
+        A hibernated kernel to go on with.
+
+    Raises
+    ------
+    SandboxError
+        The level cannot do what is asked.
+    """
+    from kernel_agent.kernel.session import KernelSession
+
+    described = [tool.spec for tool in tools]
+    cap = config.max_operations
+    if level == interpreter.LEVEL.name:
+        return InterpreterSession(cwd=folder, tools=described, max_operations=cap)
+    if level == "remote":
+        return _remote_kernel(config, folder, files, tools, proxy)
+    return KernelSession(
+        cwd=folder,
+        sandbox=level,
+        protected=[folder / DATA_NAME],
+        hidden=[folder / FILE_NAME, folder / NOTEBOOK_NAME],
+        readable=[Path(file.source) for file in files if file.linked],
+        limits=_limits_of(config),
+        proxy=proxy,
+        resume=resume,
+        tools=described,
+        max_operations=cap,
+    )
+
+
+def _remote_kernel(
+    config: Config,
+    folder: Path,
+    files: Sequence[DataFile],
+    tools: Sequence[Tool],
+    proxy: Proxy | None,
+) -> KernelSession:
+    from kernel_agent.kernel.remote import RemoteKernel
+    from kernel_agent.sandbox.remote import environment
+
+    if proxy is not None:
+        raise SandboxError("the sandbox level remote cannot open single hosts (--allow-host)")
+    assert config.remote_kernelspec is not None, "probed before"
+    return RemoteKernel(
+        kernelspec=config.remote_kernelspec,
+        environment=environment(os.environ),
+        inputs={file.path: folder / file.path for file in files},
+        cwd=folder,
+        tools=[tool.spec for tool in tools],
+    )
+
+
+def budget_of(config: Config) -> Budget:
+    """Return what the settings say that a run may cost."""
+    return Budget(
+        max_steps=config.max_steps,
+        max_seconds=config.max_seconds,
+        max_tokens=config.max_tokens,
+        max_cost=config.max_cost,
+    )
+
+
+def _limits_of(config: Config) -> dict[str, int]:
+    given = {"memory_mb": config.memory_mb, "disk_mb": config.disk_mb}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def proxy_of(config: Config, tell: Callable[[Event], None]) -> Proxy | None:
+    """Return the way out for cells, when hosts were named."""
+    if not config.allow_hosts:
+        return None
+    from kernel_agent.sandbox.hosts import parse_hosts
+    from kernel_agent.sandbox.proxy import Proxy
+
+    def say(visit: Visit) -> None:
+        where = f"{visit.host}:{visit.port}"
+        text = f"reached {where}" if visit.allowed else f"was refused {where}: {visit.reason}"
+        tell(Notice(text=f"Network: the code {text}"))
+
+    return Proxy(parse_hosts(config.allow_hosts), on_visit=say)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that a run may have used."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
