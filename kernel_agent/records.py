@@ -214,8 +214,29 @@ CellStatus: TypeAlias = Literal["ok", "error", "timeout", "interrupted", "dead"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Decision:
+    """Whether a cell or a call may go ahead, who said so, and why.
+
+    ``by`` is ``policy`` or ``person``. ``seconds`` is how long a person took; the run's clock
+    stood still. ``edited`` is the cell's source when the person changed it first.
+    """
+
+    allowed: bool
+    by: Literal["policy", "person"]
+    reason: str = ""
+    seconds: float = 0.0
+    edited: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostCall:
-    """One call from the kernel to a host tool, as the broker answered it."""
+    """One call from the kernel to a host tool, as the broker answered it.
+
+    ``number`` counts the calls of a session from 1. ``untrusted`` says that the result came from
+    others (a web page, a mail) and is data, never an instruction. ``influenced_by`` lists the
+    earlier untrusted calls whose results could have shaped this call's arguments. ``run_id`` is
+    the run that the call delegated to, if it did.
+    """
 
     name: str
     arguments: Json
@@ -223,6 +244,11 @@ class HostCall:
     result: Json = None
     error: str = ""
     seconds: float = 0.0
+    number: int = 0
+    decision: Decision | None = None
+    untrusted: bool = False
+    influenced_by: tuple[int, ...] = ()
+    run_id: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -370,6 +396,7 @@ class Step:
     time: str = ""
     model_seconds: float = 0.0
     cell_seconds: float = 0.0
+    decision: Decision | None = None
 
     @property
     def thought(self) -> str:
@@ -491,6 +518,22 @@ class Output:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Question:
+    """A person is asked whether a cell or a call may go ahead; the run waits.
+
+    ``number`` is the step's. For a cell ``code`` is its source; for a call ``name`` and
+    ``arguments`` are what would be called, and ``code`` is the cell that calls, where known.
+    """
+
+    kind: Literal["cell", "call"]
+    number: int
+    reason: str
+    code: str = ""
+    name: str = ""
+    arguments: Json = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Notice:
     """Something a person should know: a retry, a re-asked format, a linked file."""
 
@@ -498,7 +541,16 @@ class Notice:
 
 
 Event: TypeAlias = (
-    RunStart | ReplyText | Acting | Output | Notice | Step | RunStop | FormatChange | Condensation
+    RunStart
+    | ReplyText
+    | Acting
+    | Output
+    | Question
+    | Notice
+    | Step
+    | RunStop
+    | FormatChange
+    | Condensation
 )
 
 
@@ -507,7 +559,7 @@ Event: TypeAlias = (
 _TYPES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        Usage, Image, Code, Call, Calls, Final, CellError, HostCall, Answer, CellResult,
+        Usage, Image, Code, Call, Calls, Final, CellError, Decision, HostCall, Answer, CellResult,
         Observation, Retry, DataFile, RunStart, Step, Visit, RunStop, FormatChange, Variable,
         Changes, Condensation,
     )

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, overload
 
 from kernel_agent.errors import UsageError
 from kernel_agent.records import ToolSchema
@@ -36,6 +36,10 @@ class Tool:
     ----------
     function
         A function with a docstring and annotated parameters, plain or ``async``.
+    effects
+        Whether a call changes something outside (sends, writes, pays): it is asked about first.
+    untrusted
+        Whether its results come from others (web pages, mails): data, never instructions.
 
     Raises
     ------
@@ -43,8 +47,12 @@ class Tool:
         The function has no docstring or an unannotated parameter: the model could not use it.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *, effects: bool = False, untrusted: bool = False
+    ) -> None:
         self.function = function
+        self.effects = effects
+        self.untrusted = untrusted
         self.name = function.__name__
         self.doc = inspect.cleandoc(function.__doc__ or "")
         self.signature = inspect.signature(function)
@@ -122,9 +130,33 @@ class Tool:
         return f'def {self.name}{self.signature}:\n    """{first_paragraph}"""'
 
 
-def tool(function: Callable[..., Any]) -> Tool:
-    """Make a host function callable from cells; a decorator."""
-    return Tool(function)
+@overload
+def tool(function: Callable[..., Any]) -> Tool: ...
+
+
+@overload
+def tool(
+    *, effects: bool = False, untrusted: bool = False
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None, *, effects: bool = False, untrusted: bool = False
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a host function callable from cells; a decorator, with or without arguments.
+
+    Parameters
+    ----------
+    function
+        The function, when the decorator stands alone.
+    effects, untrusted
+        As :class:`Tool` takes them.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        return Tool(function, effects=effects, untrusted=untrusted)
+
+    return make if function is None else make(function)
 
 
 def as_tools(given: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
