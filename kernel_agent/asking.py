@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,18 +20,22 @@ from types import FrameType
 from typing import Any
 
 from kernel_agent.config import load_config
-from kernel_agent.errors import KernelAgentError
+from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.live import open_view
 from kernel_agent.pipeline import FixedCell
-from kernel_agent.records import Event, ExitStatus, Json
+from kernel_agent.records import Event, ExitStatus, Json, Notice
 from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent.text import one_line, plain
 from kernel_agent.tools.tool import load_tools
 from kernel_agent.view import Outlet, View, paths, watch
 
-WELCOME = "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves."
+WELCOME = (
+    "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves.\n"
+    "undo takes the last step back, `undo 3: the join was wrong` three of them, and says why."
+)
 PROMPT = "\nQuestion> "
+UNDO = re.compile(r"undo(?:\s+(?P<steps>\d{1,6}))?\s*(?::\s*(?P<reason>.*))?", re.IGNORECASE)
 
 Cells = Sequence[FixedCell]
 
@@ -82,11 +87,22 @@ def converse(options: Options) -> int:
     ):
         sys.stdout.write(f"{WELCOME}\n")
         while (question := _question()) is not None:
-            if question:
+            if asked := UNDO.fullmatch(question):
+                with stopping(session.stop):
+                    _undo(session, int(asked["steps"] or 1), asked["reason"] or "", view)
+            elif question:
                 with stopping(session.stop):
                     run = watch(session, question, view)
                 view.show(paths(run))
     return 0
+
+
+def _undo(session: Session, steps: int, reason: str, view: View) -> None:
+    """Take steps back; what cannot be undone is told, and the conversation goes on."""
+    try:
+        session.undo_sync(steps, reason=reason, on_event=view)
+    except (UndoError, UsageError) as error:
+        view(Notice(text=one_line(str(error), 1000).capitalize() + "."))
 
 
 def _answer(task: str, options: Options, view: View, cells: Cells) -> Run:

@@ -39,10 +39,12 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Undone,
     Usage,
 )
 from kernel_agent.summary import by_rules, ended, held, plan_in, request
 from kernel_agent.text import one_line, shorten, size_text
+from kernel_agent.undone import model_text, still_told
 from kernel_agent.variables import Variables, changes_line
 
 BYTES_PER_TOKEN = 3.5  # of UTF-8; on the careful side for English, code and Chinese alike
@@ -90,7 +92,15 @@ class Context:
     """
 
     def __init__(self, system_prompt: str, format: Format, *, max_tokens: int) -> None:  # noqa: A002 - the project's word
-        self._format = format
+        self._first = (system_prompt, format)
+        self._ratio = self._least_ratio = 1.0  # real tokens per estimated one
+        self.max_tokens = max_tokens
+        self._begin()
+
+    def _begin(self) -> None:
+        """Be as nothing was said yet."""
+        system_prompt, self._format = self._first
+        self._records: list[Record] = []  # all that was added, but for what was undone
         self._system = Message(role="system", content=system_prompt)
         self._head: Message | None = None  # what stands for the entries that are gone
         self._head_task: RunStart | None = None  # the task that stands in it
@@ -99,8 +109,6 @@ class Context:
         self._plan = ""
         self._last_step = 0
         self._estimate = _tokens([self._system])
-        self._ratio = self._least_ratio = 1.0  # real tokens per estimated one
-        self.max_tokens = max_tokens
         self.variables = Variables()
         """What is in the kernel, as far as it was reported."""
         self.summary = ""
@@ -123,6 +131,9 @@ class Context:
 
     def add(self, record: Record) -> None:
         """Append what happened, or shorten as it says; called once for each record, in order."""
+        if isinstance(record, Undone):
+            self._undo(record)
+        self._records.append(record)
         if isinstance(record, Condensation):
             self._apply(record)
             return
@@ -134,8 +145,24 @@ class Context:
             self.variables.apply(record.changes, self._last_step)
         elif isinstance(record, Step):
             self._note(record)
+        self._say(record)
+
+    def _say(self, record: Record) -> None:
         self._entries.append(self._entry(record))
         self._estimate += self._entries[-1].tokens
+
+    def _undo(self, undone: Undone) -> None:
+        """Go back: tell again, from the beginning, what still holds."""
+        kept = still_told(self._records, undone)
+        self._begin()
+        for record in kept:
+            if isinstance(record, Undone):  # what it took out is out already
+                self._records.append(record)
+                self._say(record)
+                self.variables.apply(record.changes, record.first - 1)
+            else:
+                self.add(record)
+        self.variables.apply(undone.changes, undone.first - 1)
 
     def _rewrite(self, change: FormatChange) -> None:
         """Write the whole conversation in another format; what was masked stays masked."""
@@ -167,6 +194,8 @@ class Context:
             messages = self._format.write(record)
         else:
             text = ended(record) if isinstance(record, RunStop) else ""
+            if isinstance(record, Undone):
+                text = model_text(record)
             messages = (Message(role="user", content=text),) if text else ()
         return _Entry(record=record, messages=messages, tokens=_tokens(messages))
 

@@ -13,6 +13,7 @@
     ├── KernelError           the kernel (exit code 5)
     │   ├── KernelStartError  it did not start
     │   └── KernelDied        it ended while it was needed
+    ├── UndoError             steps could not be taken back; all is as it was (exit code 5)
     ├── SandboxError          the level that was asked for does not hold here (exit code 2)
     ├── ToolError             a host tool: unknown, wrong arguments, or it raised
     ├── TraceError            a trace file that cannot be read
@@ -145,6 +146,12 @@ class KernelStartError(KernelError):
 
 class KernelDied(KernelError):
     """The kernel ended while it was needed; its namespace is gone."""
+
+
+class UndoError(KernelAgentError):
+    """Steps could not be taken back: kernel, conversation and files are as they were."""
+
+    exit_code = 5
 
 
 class SandboxError(KernelAgentError):

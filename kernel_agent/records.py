@@ -487,7 +487,30 @@ class Condensation:
     time: str = ""
 
 
-Record: TypeAlias = RunStart | Step | RunStop | FormatChange | Condensation
+@dataclass(frozen=True, kw_only=True)
+class Undone:
+    """The person took steps back: kernel, files and conversation are as they were before ``first``.
+
+    The steps ``first`` to ``last`` stay in the trace, and their numbers are not used again.
+    ``run_id`` is the run of the first of them. ``files`` lists what those steps had made or
+    changed, by its path in the folder; it lies in ``undone/`` now. ``cells`` counts the cells that
+    the person had run in between and that went with the steps. ``differences`` says which of the
+    remaining cells did not do the same when they were played again; ``changes`` is None when all
+    did, and else what is in the new kernel.
+    """
+
+    run_id: str
+    first: int
+    last: int
+    reason: str = ""
+    time: str = ""
+    files: tuple[str, ...] = ()
+    cells: int = 0
+    differences: tuple[str, ...] = ()
+    changes: Changes | None = None
+
+
+Record: TypeAlias = RunStart | Step | RunStop | FormatChange | Condensation | Undone
 
 
 # --- what a live view is told while a step is being made -----------------------------------
@@ -551,6 +574,7 @@ Event: TypeAlias = (
     | RunStop
     | FormatChange
     | Condensation
+    | Undone
 )
 
 
@@ -561,7 +585,7 @@ _TYPES: dict[str, type] = {
     for cls in (
         Usage, Image, Code, Call, Calls, Final, CellError, Decision, HostCall, Answer, CellResult,
         Observation, Retry, DataFile, RunStart, Step, Visit, RunStop, FormatChange, Variable,
-        Changes, Condensation,
+        Changes, Condensation, Undone,
     )
 }  # fmt: skip
 

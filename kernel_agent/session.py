@@ -26,7 +26,14 @@ from kernel_agent.background import LoopThread
 from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
-from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
+from kernel_agent.errors import (
+    InputError,
+    KernelAgentError,
+    KernelError,
+    SandboxError,
+    UndoError,
+    UsageError,
+)
 from kernel_agent.formats import AUTO, get_format, ladder
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
@@ -47,6 +54,7 @@ from kernel_agent.records import (
     ReplyText,
     RequestOptions,
     RunStart,
+    Undone,
     Usage,
 )
 from kernel_agent.run import Run
@@ -60,6 +68,7 @@ from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
+from kernel_agent.undo import Aside, History, Played, Replay, play_again, steps_to_undo
 from kernel_agent.variables import merge
 from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
 
@@ -69,11 +78,14 @@ if TYPE_CHECKING:
     from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
+    from kernel_agent.sandbox.proxy import Proxy
 
 NOT_SANDBOXED = (
     "NOT SANDBOXED: code written by the model runs with your rights on this machine "
     "(files, network, processes)."
 )
+
+STOPPED_UNDO = "nothing was undone: it was stopped"
 
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
@@ -192,6 +204,8 @@ class Session:
         self._unpaid = Usage()  # of measuring the format; the first run pays
         self._stop_calls = asyncio.Event()
         self._steps = 0
+        self._history = History()
+        self._playing: asyncio.Task[Replay] | None = None  # an undo's
         self._changes: Changes | None = None  # of variables, since the last run
         self._made_folder = False
         self._busy = False  # with a run
@@ -343,19 +357,25 @@ class Session:
     async def _start_kernel(self) -> None:
         if self._kernel is not None:
             await self._kernel.close()
-        self._kernel = make_kernel(
+        self._kernel = self._make_kernel(self._proxy, self._resume)
+        await self._kernel.start()
+        self._history.begin(self._resume)
+        if self._resume is not None:
+            self._resume = None  # a kernel that is lost is replaced by a fresh one
+            self._steps = self._kernel.steps
+
+    def _make_kernel(
+        self, proxy: Proxy | None, resume: Path | None
+    ) -> KernelSession | InterpreterSession:
+        return make_kernel(
             self.config,
             level=self.sandbox,
             folder=self.out.resolve(),
             files=self._files,
             tools=self.tools,
-            proxy=self._proxy,
-            resume=self._resume,
+            proxy=proxy,
+            resume=resume,
         )
-        await self._kernel.start()
-        if self._resume is not None:
-            self._resume = None  # a kernel that is lost is replaced by a fresh one
-            self._steps = self._kernel.steps
 
     async def hibernate(self, folder: str | Path) -> None:
         """Write the kernel with all its variables to a folder, and close the session.
@@ -518,7 +538,11 @@ class Session:
         await self._revive(self._on_event)
         self._steps += 1
         result = await self._run_cell(
-            code, self._steps, timeout_s=timeout_s or self.config.cell_seconds, on_output=None
+            code,
+            self._steps,
+            timeout_s=timeout_s or self.config.cell_seconds,
+            on_output=None,
+            is_step=False,
         )
         if not self._busy:  # in a run, the next step's report has it
             self._changes = merge(self._changes, result.changes)
@@ -531,6 +555,8 @@ class Session:
 
     def _stop_now(self) -> None:
         self._stopping = self._busy
+        if self._playing is not None:
+            self._playing.cancel()
         if self._agent is None:
             return
         self._agent.stop()
@@ -538,8 +564,114 @@ class Session:
         if self._kernel is not None:
             self._interrupting = asyncio.ensure_future(self._kernel.interrupt())
 
+    async def undo(
+        self,
+        steps: int = 1,
+        *,
+        reason: str = "",
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Undone:
+        """Take the last steps back: kernel, files and conversation are as before them.
+
+        The cells before them are played again in a new kernel; no tool is called a second time
+        (``docs/undo.md``). What cells of the person's own did since then goes, too.
+
+        Parameters
+        ----------
+        steps
+            How many of the steps that hold.
+        reason
+            Why, in a few words; the model is told, and the notebook says so.
+        on_event
+            Told what happens, instead of the session's.
+
+        Raises
+        ------
+        UsageError
+            The session is not started, or is busy; there are not so many steps.
+        UndoError
+            It could not be done, or was stopped: the session is as it was.
+        TraceError
+            The trace cannot be written.
+        """
+        if self._context is None or self._closed:
+            raise UsageError("the session is not started: use `async with Session(…)`")
+        if self._busy:
+            raise UsageError("the session is busy: stop the run first, then undo")
+        self._busy, self._stopping = True, False
+        try:
+            return await self._undo(steps, reason, on_event or self._on_event)
+        finally:
+            self._busy = False
+
+    async def _undo(self, steps: int, reason: str, tell: Callable[[Event], None]) -> Undone:
+        assert self._trace is not None
+        assert self._context is not None
+        gone = steps_to_undo(self._trace.records, steps)
+        first, last = gone[0].number, gone[-1].number
+        resumed, cells = self._history.before(first)
+        if cells:
+            told = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+            tell(Notice(text=f"Playing {told} again in a new kernel; no tool is called."))
+        aside = Aside(self.out, self._history, first=first, last=last, again=cells)
+        await asyncio.to_thread(aside.take)
+        proxy = proxy_of(self.config, self._tell)
+        kernel = self._make_kernel(proxy, resumed)
+        self._playing = asyncio.ensure_future(self._play_again(kernel, cells))
+        try:
+            replay = await self._playing
+            undone = Undone(
+                run_id=gone[0].run_id,
+                first=first,
+                last=last,
+                reason=reason,
+                time=now(),
+                files=aside.files,
+                cells=self._history.own_cells_from(first),
+                differences=replay.differences,
+                changes=replay.changes if replay.differences else None,
+            )
+            self._trace.append(undone)
+        except BaseException as error:
+            self._playing.cancel()
+            await kernel.close()
+            await asyncio.to_thread(aside.put_back)
+            if isinstance(error, asyncio.CancelledError) and self._stopping:
+                raise UndoError(STOPPED_UNDO) from None
+            if isinstance(error, KernelError | SandboxError):
+                raise UndoError(f"nothing was undone: {error}") from None
+            raise
+        finally:
+            self._playing = None
+        await asyncio.to_thread(aside.settle)
+        old, self._kernel, self._proxy = self._kernel, kernel, proxy
+        kernel.steps = self._steps  # numbers are not used again
+        self._history.go_back(first, replay.played, resumed)
+        self._changes = None
+        try:
+            self._context.add(undone)
+            self._export(tell)
+            tell(undone)
+        finally:
+            if old is not None:
+                await old.close()
+        self._telemetry.undone(undone)
+        return undone
+
+    async def _play_again(
+        self, kernel: KernelSession | InterpreterSession, cells: Sequence[Played]
+    ) -> Replay:
+        if self._stopping:
+            raise UndoError(STOPPED_UNDO)
+        await kernel.start()
+        return await play_again(
+            kernel, cells, timeout_s=self.config.cell_seconds, folder=str(self.out.resolve())
+        )
+
     async def _revive(self, tell: Callable[[Event], None]) -> None:
         """Start a new kernel when the last one was lost, and say what that means."""
+        if self._playing is not None:
+            raise UsageError("an undo is under way")
         if self._kernel is None or not self._kernel.alive:
             tell(Notice(text="The kernel was lost: a new one was started, all variables are gone."))
             await self._start_kernel()
@@ -652,20 +784,23 @@ class Session:
         timeout_s: float,
         on_output: Callable[[OutputDict], None] | None,
         waited: Callable[[], float] = lambda: 0.0,
+        is_step: bool = True,
     ) -> CellResult:
         assert self._kernel is not None
         if self.config.guard_imports is not None:
             reason = refusal(source, self.config.guard_imports)
             if reason:
                 return refused(reason)
+        recording = self._history.recording(number, source, is_step=is_step)
         result = await self._kernel.execute(
             source,
             step=number,
             timeout_s=timeout_s,
             waited=waited,
             on_output=on_output,
-            on_request=self._broker.answer,
+            on_request=recording.listening(self._broker.answer),
         )
+        recording.end(result)
         return dataclasses.replace(result, calls=self._broker.take_calls())
 
     def _run_start(self, task: str, budget: Budget) -> RunStart:
@@ -732,6 +867,10 @@ class Session:
     def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell and wait for it; see :meth:`execute`."""
         return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
+
+    def undo_sync(self, steps: int = 1, **options: Any) -> Undone:
+        """Take the last steps back and wait for it; see :meth:`undo`. Ctrl-C stops it."""
+        return self._wait_for(lambda: self.undo(steps, **options))
 
     def hibernate_sync(self, folder: str | Path) -> None:
         """Hibernate and wait for it; see :meth:`hibernate`."""

@@ -21,8 +21,10 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Undone,
 )
 from kernel_agent.text import one_line, plain, shorten
+from kernel_agent.undone import model_text
 
 LINE_CHARS = 160  # of one step in a summary by rules
 PLAN_CHARS = 1200
@@ -90,6 +92,8 @@ def _line(record: Record) -> str:
         if record.answer is not None:
             return f"Answer: {one_line(record.answer.text, 2 * LINE_CHARS)}"
         return f"That run ended without an answer: {one_line(record.message, LINE_CHARS)}"
+    if isinstance(record, Undone):
+        return one_line(model_text(record).strip("()"), 2 * LINE_CHARS)
     return ""
 
 

@@ -1,10 +1,10 @@
 """The trace: an append-only file of records, the one source from which everything else is made.
 
 One JSON object a line (JSONL, UTF-8). Each line is a record of :mod:`kernel_agent.records`
-(``RunStart``, ``Step``, ``FormatChange``, ``Condensation`` or ``RunStop``, named by ``"$"``) with
-``"v"``, the schema version. A line is flushed before the run goes on, so a killed process loses at
-most the step in flight, and a half-written last line is told apart from damage. It is described in
-``docs/trace.md``.
+(``RunStart``, ``Step``, ``FormatChange``, ``Condensation``, ``Undone`` or ``RunStop``, named by
+``"$"``) with ``"v"``, the schema version. A line is flushed before the run goes on, so a killed
+process loses at most the step in flight, and a half-written last line is told apart from damage. It
+is described in ``docs/trace.md``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from kernel_agent.records import (
     FormatChange,
     Record,
     RunStop,
+    Undone,
     from_json,
     to_json,
 )
 
-SCHEMA_VERSION = 2
-"""The newest version that is read. A line says which one it needs: 2 for a ``Condensation`` and a
-``FormatChange``, else 1, so that an older program still reads every run that has neither."""
+SCHEMA_VERSION = 3
+"""The newest version that is read. A line says which one it needs: 3 for an ``Undone``, 2 for a
+``Condensation`` and a ``FormatChange``, else 1, so that an older program still reads every run that
+has none of them."""
 
 FILE_NAME = "trace.jsonl"
 MAX_BYTES = 4 << 30  # of a trace that is read; a file may claim any size without taking the space
@@ -163,7 +165,11 @@ def locate(path: str | Path) -> Path:
 
 
 def _line_of(record: Record) -> bytes:
-    version = 2 if isinstance(record, Condensation | FormatChange) else 1
+    version = 1
+    if isinstance(record, Condensation | FormatChange):
+        version = 2
+    elif isinstance(record, Undone):
+        version = 3
     line = json.dumps({"v": version, **to_json(record)}, ensure_ascii=False)
     return line.encode("utf-8", "backslashreplace") + b"\n"
 

@@ -34,10 +34,12 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Undone,
     Usage,
     Visit,
 )
 from kernel_agent.text import one_line, plain, size_text
+from kernel_agent.undone import person_text
 
 if TYPE_CHECKING:
     from kernel_agent.run import Run
@@ -228,6 +230,8 @@ def _notice(event: Event) -> str:
             return _condensed(event)
         case FormatChange():
             return f"Going on in the format {event.format}: {event.reason}."
+        case Undone():
+            return person_text(event)
     return ""
 
 

@@ -16,6 +16,7 @@ from kernel_agent.trace import FILE_NAME
 
 NOTEBOOK_NAME = "run.ipynb"
 DATA_NAME = "data"
+UNDONE_NAME = "undone"  # where files of steps lie that were undone
 MAX_FILES = 1000  # files that are listed
 
 
@@ -42,7 +43,7 @@ def files_made(folder: Path) -> dict[str, int]:
 
     def theirs(path: str) -> bool:
         hidden = path.rsplit("/", maxsplit=1)[-1].startswith(".")
-        return not hidden and path not in (FILE_NAME, NOTEBOOK_NAME, DATA_NAME)
+        return not hidden and path not in (FILE_NAME, NOTEBOOK_NAME, DATA_NAME, UNDONE_NAME)
 
     try:
         with Folder(folder) as opened:

@@ -4,11 +4,11 @@ A notebook of this program is what a colleague reads and runs again: the task, o
 it run in plain Jupyter, each thought as Markdown over the code that it led to, with the outputs
 that the code really had, and the answer last.
 
-What must not run again does not: a step that was interrupted, that took the kernel with it, or
-that had no readable action is folded away as Markdown. A step that merely raised stays a code
-cell, because later steps may use what it had bound; it is folded, and tagged so that running all
-cells goes on past it. Cells are trusted by those who open them, so text of unknown origin goes
-through :mod:`kernel_agent.notebook.safe` and :mod:`kernel_agent.notebook.outputs`.
+What must not run again does not: a step that was interrupted, that took the kernel with it, that
+had no readable action, or that a person took back is folded away as Markdown. A step that merely
+raised stays a code cell, because later steps may use what it had bound; it is folded, and tagged so
+that running all cells goes on past it. Cells are trusted by those who open them, so text of unknown
+origin goes through :mod:`kernel_agent.notebook.safe` and :mod:`kernel_agent.notebook.outputs`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Undone,
     Usage,
 )
 from kernel_agent.text import encodable, one_line, plain, shorten
+from kernel_agent.undone import reason_text, steps_text, undone_steps
 
 if TYPE_CHECKING:
     import nbformat
@@ -60,12 +62,25 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """The records of one run; ``stop`` is None when the process was killed."""
+    """The records of one run; ``stop`` is None when the process was killed.
+
+    ``undone`` says by step number what took a step back. With the last step went the ending.
+    """
 
     number: int
     start: RunStart
     steps: tuple[Step, ...]
     stop: RunStop | None
+    undone: Mapping[int, Undone]
+
+    @property
+    def withdrawn(self) -> Undone | None:
+        """What took the run's ending back, if it was."""
+        return self.undone.get(self.steps[-1].number) if self.steps else None
+
+    def runs_again(self, step: Step) -> bool:
+        """Whether the step becomes code cells."""
+        return step.number not in self.undone and _runs_again(step)
 
 
 @dataclass
@@ -145,19 +160,21 @@ def _runs(records: Sequence[Record]) -> list[_Run]:
     known = {start.run_id for start in starts}
     stops = {record.run_id: record for record in records if isinstance(record, RunStop)}
     own = [start for start in starts if start.parent_id not in known]
+    gone = undone_steps(records)
     return [
         _Run(
             number=number,
             start=start,
             steps=tuple(r for r in records if isinstance(r, Step) and r.run_id == start.run_id),
             stop=stops.get(start.run_id),
+            undone={n: by for (run_id, n), by in gone.items() if run_id == start.run_id},
         )
         for number, start in enumerate(own, start=1)
     ]
 
 
 def _runs_again(step: Step) -> bool:
-    """Whether the step becomes code cells.
+    """Whether the step can become code cells.
 
     What a guard refused or ended would now be done, or never end.
     """
@@ -172,13 +189,13 @@ def _runs_again(step: Step) -> bool:
 
 
 def _task(run: _Run) -> str:
-    start, stop = run.start, run.stop
+    start = run.start
     task = plain(start.task)
     title = verbatim(one_line(task, 80)) or "Run"
     facts = [
         f"- **Model:** {verbatim(one_line(start.model))}",
         f"- **Date:** {verbatim(one_line(_minute(start.time)))}",
-        f"- **Status:** {_status(stop)}",
+        f"- **Status:** {_status(run)}",
         *(f"- **Data:** {_data(file)}" for file in start.data),
     ]
     whole = [] if title == verbatim(task) else [quoted(task)]
@@ -216,7 +233,7 @@ def _how(model: str) -> str:
 
 def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
     steps = [step for run in runs for step in run.steps]
-    again = [step for step in steps if _runs_again(step)]
+    again = [step for run in runs for step in run.steps if run.runs_again(step)]
     sources = [step.code for step in again]
     texts = {step.number: full_text(step.result.outputs) for step in steps if step.result}
     hidden = {"jupyter": {"source_hidden": True}}
@@ -248,9 +265,10 @@ def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
     name = f"run-{run.number}-step-{step.number:02d}"
     thought = markdown(shorten(plain(step.thought), MAX_THOUGHT))
     said = [f"### Step {step.number}", thought]
-    if not _runs_again(step):
-        said.append(_not_run_again(step))
-        role = "step" if step.ok else "folded"
+    if not run.runs_again(step):
+        undone = run.undone.get(step.number)
+        said.append(_undone(step, undone) if undone else _not_run_again(step))
+        role = "step" if step.ok and not undone else "folded"
         cells.markdown(name, "\n\n".join(filter(None, said)), **_ours(run, role, step))
         return
     assert step.result is not None
@@ -349,6 +367,18 @@ def _not_run_again(step: Step) -> str:
     return code_block(shorten(shown, MAX_FOLDED)) if shown else ""
 
 
+def _undone(step: Step, undone: Undone) -> str:
+    """Return a step that the person took back: folded, with what it was and what it had shown."""
+    why = verbatim(one_line(plain(reason_text(undone).removeprefix(": ")), 300))
+    summary = f"Step {step.number} was undone by the user: its code is not run again"
+    if isinstance(step.action, Calls):
+        code = "\n".join(written(call) for call in step.action.calls)
+    else:
+        code = step.code
+    folded = _folded(summary, code, step.observation.text)
+    return f"*Undone by the user:* {why}\n\n{folded}" if why else folded
+
+
 def _folded(summary: str, code: str, output: str, *, language: str = "python") -> str:
     parts = [f"<details>\n<summary>{summary}</summary>"]
     if code.strip():
@@ -359,21 +389,37 @@ def _folded(summary: str, code: str, output: str, *, language: str = "python") -
     return "\n\n".join([*parts, "</details>"])
 
 
-def _status(stop: RunStop | None) -> str:
-    return str(stop.status).replace("_", " ") if stop else "unfinished: the trace ends in mid-run"
+def _status(run: _Run) -> str:
+    if run.stop is None:
+        return "unfinished: the trace ends in mid-run"
+    ended = str(run.stop.status).replace("_", " ")
+    return f"{ended}, then undone" if run.withdrawn else ended
 
 
 def _answer(run: _Run) -> str:
-    stop = run.stop
+    stop, withdrawn = run.stop, run.withdrawn
     if stop is not None and stop.answer is not None:
-        return f"## Answer\n\n{_answer_text(stop.answer)}"
-    lines = [f"## No answer: {_status(stop)}"]
+        if withdrawn is None:
+            return f"## Answer\n\n{_answer_text(stop.answer)}"
+        return _withdrawn(stop.answer, withdrawn)
+    lines = [f"## No answer: {_status(run)}"]
     if stop is not None and stop.message:
         lines.append(verbatim(plain(stop.message)))
     if stop is not None and stop.partial.strip():
         partial = shorten(plain(stop.partial).strip("\n"), MAX_ANSWER)
         lines += ["What was achieved so far:", code_block(partial)]
     return "\n\n".join(lines)
+
+
+def _withdrawn(answer: Answer, undone: Undone) -> str:
+    was = "was" if undone.first == undone.last else "were"
+    why = f"{steps_text(undone)} {was} undone by the user, and the answer with "
+    why += "it." if undone.first == undone.last else "them."
+    text = shorten(plain(answer.text).strip("\n"), MAX_ANSWER)
+    folded = (
+        f"<details>\n<summary>The answer had been</summary>\n\n{code_block(text)}\n\n</details>"
+    )
+    return f"## Answer withdrawn\n\n{why}\n\n{folded}"
 
 
 def _answer_text(answer: Answer) -> str:
@@ -432,7 +478,10 @@ def _run_metadata(run: _Run) -> dict[str, Any]:
         "steps": len(run.steps),
         "seconds": stop.seconds if stop else None,
         "usage": _usage(stop.usage) if stop else None,
-        "answered": stop is not None and stop.status is ExitStatus.ANSWERED,
+        "answered": stop is not None
+        and stop.status is ExitStatus.ANSWERED
+        and run.withdrawn is None,
+        **({"undone": sorted(run.undone)} if run.undone else {}),
     }
 
 

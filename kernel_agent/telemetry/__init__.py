@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import UsageError
 from kernel_agent.models.base import Model
-from kernel_agent.records import Event, Message, Notice, Reply, RequestOptions
+from kernel_agent.records import Event, Message, Notice, Reply, RequestOptions, Undone
 from kernel_agent.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class Telemetry:
     async def call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a host tool; called by the broker for each."""
         return await tool.call(args, kwargs)
+
+    def undone(self, undone: Undone) -> None:
+        """Note that steps were taken back; called by the session when it is done."""
 
     async def close(self, tell: Tell) -> None:
         """Send what is left, within seconds; called once by the session."""

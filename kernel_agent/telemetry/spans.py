@@ -7,6 +7,7 @@
         ├── chat MODEL                 each call of the model, also those for asking again
         └── execute_tool python        the cell: Acting … Step
             └── execute_tool NAME      each call of a host tool
+    undo                               between runs: steps were taken back
 
 Names and attributes are those of
 https://github.com/open-telemetry/semantic-conventions-genai (spans, agent spans); what they do not
@@ -44,6 +45,7 @@ from kernel_agent.records import (
     RunStop,
     Step,
     ToolCall,
+    Undone,
     Usage,
 )
 from kernel_agent.telemetry import Telemetry, Tell, version
@@ -122,6 +124,19 @@ class Spans(Telemetry):
                 self._complain(tell)
 
         return hear
+
+    def undone(self, undone: Undone) -> None:
+        """Make the span of an undo: which steps, and how much did not come out as before."""
+        attributes: Attributes = {
+            "kernel_agent.undo.first": undone.first,
+            "kernel_agent.undo.last": undone.last,
+            "kernel_agent.undo.files": len(undone.files),
+            "kernel_agent.undo.differences": len(undone.differences),
+            **self._conversation,
+        }
+        if self._content and undone.reason:
+            attributes["kernel_agent.undo.reason"] = undone.reason[:CONTENT_CHARS]
+        self._tracer.start_span("undo", attributes=_plain(attributes)).end()
 
     async def complete(
         self, model: Model, messages: Sequence[Message], options: RequestOptions, tell: Tell
