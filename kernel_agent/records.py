@@ -494,7 +494,8 @@ class Undone:
     The steps ``first`` to ``last`` stay in the trace, and their numbers are not used again.
     ``run_id`` is the run of the first of them. ``files`` lists what those steps had made or
     changed, by its path in the folder; it lies in ``undone/`` now. ``cells`` counts the cells that
-    the person had run in between and that went with the steps. ``differences`` says which of the
+    the person had run in between and that went with the steps. ``withdrawn`` names the runs whose
+    answer went with them. ``differences`` says which of the
     remaining cells did not do the same when they were played again; ``changes`` is None when all
     did, and else what is in the new kernel.
     """
@@ -506,6 +507,7 @@ class Undone:
     time: str = ""
     files: tuple[str, ...] = ()
     cells: int = 0
+    withdrawn: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
     changes: Changes | None = None
 

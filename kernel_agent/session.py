@@ -628,6 +628,7 @@ class Session:
                 time=now(),
                 files=aside.files,
                 cells=self._history.own_cells_from(first),
+                withdrawn=tuple(s.run_id for s in gone if s.result and s.result.answer),
                 differences=replay.differences,
                 changes=replay.changes if replay.differences else None,
             )

@@ -110,6 +110,8 @@ def person_text(undone: Undone) -> str:
     """Return what a person is told of an undo, in lines."""
     before = f"Variables, files and conversation are as they were before step {undone.first}."
     lines = [f"{steps_text(undone)} {_were(undone)} undone{reason_text(undone)}. {before}"]
+    if undone.withdrawn:
+        lines.append("The answer that was given there does not hold any more.")
     if undone.cells:
         cells = "1 cell" if undone.cells == 1 else f"{undone.cells} cells"
         lines.append(f"{cells} of your own, run since then, went with it.")

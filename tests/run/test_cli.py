@@ -314,6 +314,27 @@ def test_questions_at_a_terminal_share_a_session(folder, monkeypatch):
     assert terminal.seen.count("Sandbox: ") == 1
 
 
+def test_undo_at_the_prompt_takes_steps_back_and_says_what_cannot_be(folder, monkeypatch):
+    """With a number and a reason; the next question finds what there was before."""
+    monkeypatch.setenv("TERM", "dumb")
+    model = script(
+        folder, "```python\nx = 41\n```", "```python\nx = 'no'\nfinal_answer(x)\n```",
+        "```python\nfinal_answer(x + 1)\n```",
+    )  # fmt: skip
+    lines = ("undo", "How many?", "undo 1: that is no number", "Again?", "exit")
+    with Terminal(folder, "run", model) as terminal:
+        for line in lines:
+            terminal.wait_for("Question> ")
+            terminal.type(f"{line}\n")
+        assert terminal.finish() == 0
+    said = terminal.seen
+    assert "undo takes the last step back" in said
+    assert "! There is no step to undo." in said
+    assert "! Step 2 was undone: that is no number." in said
+    assert "The answer that was given there does not hold any more." in said
+    assert "Final answer: 42" in said
+
+
 def test_ctrl_c_at_a_terminal_stops_the_run_and_returns_to_the_prompt(folder, monkeypatch):
     """What the cell had set is still there for the next question; Ctrl-D leaves."""
     monkeypatch.setenv("TERM", "xterm")

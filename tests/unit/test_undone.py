@@ -237,6 +237,7 @@ def test_what_cannot_be_undone_is_said_in_one_line(
 def test_a_person_is_told_what_went_where_files_are_and_what_did_not_come_out_as_before() -> None:
     undone = Undone(
         run_id="a", first=2, last=3, reason="too slow.", files=("a.png",), cells=1,
+        withdrawn=("a",),
         differences=("Step 1 shows something else than before: -0.1 +0.7",),
     )  # fmt: skip
     (block,) = Story().blocks(undone)
@@ -245,6 +246,7 @@ def test_a_person_is_told_what_went_where_files_are_and_what_did_not_come_out_as
     before = "Variables, files and conversation are as they were before step 2."
     assert block.text.splitlines() == [
         f"Steps 2 to 3 were undone: too slow. {before}",
+        "The answer that was given there does not hold any more.",
         "1 cell of your own, run since then, went with it.",
         "Moved to undone/: a.png",
         "What was played again did not all come out as before:",
