@@ -1,6 +1,7 @@
 #!/bin/sh
-# Make the example notebooks again: each is the export of a real run with the offline analyst.
-# Afterwards look at what changed (git diff) and run the tests, which verify them.
+# Make the example notebooks again: the first is the export of a real run with the offline analyst, the
+# others are written by hand and run from top to bottom.
+# Afterwards look at what changed (git diff) and run the tests, which do both again and compare.
 set -eu
 cd "$(dirname "$0")/../example_notebooks"
 agent=../.venv/bin/kernel-agent
@@ -14,5 +15,5 @@ make_example() { # NAME DATA QUESTION
 
 make_example 01_first_question penguins.csv \
   "Which species has the longest flippers on average?"
-make_example 02_over_time seattle-weather.csv \
-  "How did the average temp_max change over the years?"
+
+../.venv/bin/python ../scripts/play_examples.py

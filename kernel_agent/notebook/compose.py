@@ -369,14 +369,14 @@ def _not_run_again(step: Step) -> str:
 
 def _undone(step: Step, undone: Undone) -> str:
     """Return a step that the person took back: folded, with what it was and what it had shown."""
-    why = verbatim(one_line(plain(reason_text(undone).removeprefix(": ")), 300))
+    why = _reason(undone)
     summary = f"Step {step.number} was undone by the user: its code is not run again"
     if isinstance(step.action, Calls):
         code = "\n".join(written(call) for call in step.action.calls)
     else:
         code = step.code
     folded = _folded(summary, code, step.observation.text)
-    return f"*Undone by the user:* {why}\n\n{folded}" if why else folded
+    return f"*Undone by the user:* {why}.\n\n{folded}" if why else folded
 
 
 def _folded(summary: str, code: str, output: str, *, language: str = "python") -> str:
@@ -412,14 +412,18 @@ def _answer(run: _Run) -> str:
 
 
 def _withdrawn(answer: Answer, undone: Undone) -> str:
-    was = "was" if undone.first == undone.last else "were"
-    why = f"{steps_text(undone)} {was} undone by the user, and the answer with "
-    why += "it." if undone.first == undone.last else "them."
+    them = "was undone by the user, and the answer with it"
+    if undone.first != undone.last:
+        them = "were undone by the user, and the answer with them"
     text = shorten(plain(answer.text).strip("\n"), MAX_ANSWER)
-    folded = (
-        f"<details>\n<summary>The answer had been</summary>\n\n{code_block(text)}\n\n</details>"
-    )
-    return f"## Answer withdrawn\n\n{why}\n\n{folded}"
+    summary = "<details>\n<summary>The answer had been</summary>"
+    why = _reason(undone)
+    said = f"{steps_text(undone)} {them}{f': {why}' if why else ''}."
+    return "\n\n".join(["## Answer withdrawn", said, summary, code_block(text), "</details>"])
+
+
+def _reason(undone: Undone) -> str:
+    return verbatim(plain(reason_text(undone)).removeprefix(": "))
 
 
 def _answer_text(answer: Answer) -> str:
