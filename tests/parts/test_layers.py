@@ -60,6 +60,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "config",
         "kinds",
         "pictures",
+        "tracebacks",
         "text",
     ],
     "words": ["records", "errors", "private", "beneath", "inside.values"],
