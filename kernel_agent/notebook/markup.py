@@ -86,10 +86,11 @@ def prose(text: str, *, max_chars: int, style: str = "") -> str:
     """Return text as paragraphs: an empty line ends one, a line break stays."""
     text = shorten(plain(text).strip("\n"), max_chars)
     paragraphs = [p for p in re.split(r"\n\s*\n", text) if p.strip()]
+    look = f"white-space:pre-wrap;overflow-wrap:anywhere;{style}"
     return "".join(
-        element("p", "<br>".join(escaped(line) for line in p.strip("\n").split("\n")),
-                f"margin:0 0 0.6em 0;white-space:pre-wrap;overflow-wrap:anywhere;{style}")
-        for p in paragraphs
+        element("p", "<br>".join(escaped(line) for line in paragraph.strip("\n").split("\n")),
+                f"margin:{'0.6em' if number else '0'} 0 0 0;{look}")
+        for number, paragraph in enumerate(paragraphs)
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -350,11 +351,27 @@ def _answer_shown(run: _Run, answer: Answer, room: _Room) -> str:
                 shown = _display(output, room, rich_only=True)
                 if shown:
                     return shown
+    return _answer_text(answer, room) + _last_figure(run, room)
+
+
+def _answer_text(answer: Answer, room: _Room) -> str:
     text = plain(answer.text)
     limit = min(MAX_ANSWER, max(room.left // 6, 1_000))
     if answer.kind in ("text", "str"):
         return prose(text, max_chars=limit, style="font-size:1.08em")
     return block(text, max_chars=limit, where="the trace has all of it")
+
+
+def _last_figure(run: _Run, room: _Room) -> str:
+    """Return the figure that the run drew last, which most often belongs to what it says."""
+    for step in reversed(run.steps):
+        for output in reversed(step.result.outputs if step.result else ()):
+            data = output.get("data")
+            for mime in FORMATS:
+                if isinstance(data, Mapping) and mime in data:
+                    picture = _picture(mime, as_text(data[mime]), room.left // 2)
+                    return picture + _note(f"Figure of step {step.number}") if picture else ""
+    return ""
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -375,12 +392,12 @@ def _steps(run: _Run, room: _Room, depth: int) -> str:
             parts.append(element("p", _small(said)))
             continue
         share = _Room(room.left // (len(shown) - place))
-        part = _intact(record, lambda record=record, share=share: _told(run, record, share, depth))
+        part = _intact(record, partial(_told, run, record, share, depth))
         if not room.fits(part):
             part = element("p", _small(f"{_name(record)} is left out; the trace has it."))
             room.fits(part)
         parts.append(part)
-    failed = sum(not step.ok for step in run.steps if isinstance(step, Step))
+    failed = sum(not step.ok for step in run.steps)
     count = f"{len(run.steps):,} step{'' if len(run.steps) == 1 else 's'}"
     more = f", {failed} failed" if failed else ""
     title = element("strong", escaped(f"How it came about: {count}{more}"))
@@ -446,6 +463,18 @@ def _step_parts(run: _Run, step: Step, room: _Room, depth: int) -> Iterator[str]
         yield folded(_small("A reply that could not be read"), said + _note(retry.feedback))
     if step.decision is not None:
         yield _decided(step.decision)
+    yield from _acted(step, limit)
+    if step.result is None:
+        if not isinstance(step.action, Final):
+            yield block(step.observation.text, max_chars=min(MAX_OUTPUT, limit))
+        return
+    yield from _calls(run, step.result.calls, room, depth)
+    yield from _outputs(step.result, room)
+    yield from _ended(step.result)
+
+
+def _acted(step: Step, limit: int) -> Iterator[str]:
+    """Yield what was run or called, and what it was before a person changed it."""
     action = step.action
     if isinstance(action, Code):
         edited = step.decision.edited if step.decision else None
@@ -462,13 +491,6 @@ def _step_parts(run: _Run, step: Step, room: _Room, depth: int) -> Iterator[str]
         yield code(made, max_chars=min(MAX_CODE, limit))
     elif action is None:
         yield element("p", inked("No readable action: nothing was run.", "red"))
-    if step.result is None:
-        if not isinstance(action, Final):
-            yield block(step.observation.text, max_chars=min(MAX_OUTPUT, limit))
-        return
-    yield from _calls(run, step.result.calls, room, depth)
-    yield from _outputs(step.result, room)
-    yield from _ended(step.result)
 
 
 def _decided(decision: Decision) -> str:
@@ -588,6 +610,7 @@ def _ended(result: CellResult) -> Iterator[str]:
 
 def _facts(run: _Run) -> str:
     start, stop = run.start, run.stop
+    sandbox = str(start.sandbox.get("statement") or start.sandbox.get("level"))
     lines = [
         ("Model", one_line(start.model)),
         ("Format", one_line(f"{start.format} ({start.format_reason})" if start.format_reason
@@ -595,8 +618,7 @@ def _facts(run: _Run) -> str:
         ("Started", _minute(start.time)),
         *(("Data", one_line(f"{f.path} ({f.kind}, {size_text(f.bytes)}, SHA-256 {f.sha256[:12]}…)"))
           for f in start.data[:50]),
-        ("Sandbox", one_line(str(start.sandbox.get("statement") or start.sandbox.get("level")),
-                             400)),
+        ("Sandbox", one_line(sandbox.removeprefix("Sandbox: "), 400)),
         ("Tools", one_line(", ".join(start.tools), 400)),
         ("Versions", one_line(", ".join(f"{n} {v}" for n, v in start.versions.items()), 600)),
         *(("Network", _visit(visit)) for visit in (stop.network if stop else ())[:20]),
