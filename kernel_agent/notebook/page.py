@@ -577,15 +577,20 @@ def _display(output: OutputDict, room: _Room, *, rich_only: bool = False) -> str
 
 def _picture(mime: str, data: str, most: int) -> str:
     """Return a picture, scaled down until it fits; empty when it never does."""
+    expected, longest = len(data), 0  # characters, pixels
     for side in SIDES:
+        # What has fewer pixels takes about as many characters fewer: most sides need no trial.
+        if longest and expected * (side / longest) ** 2 > 1.3 * most:
+            continue
         try:
-            shown = reencoded(mime, data, max_side=side)[0]
+            shown, *pixels = reencoded(mime, data, max_side=side)
         except Unreadable:
             return ""
         if len(shown.data) <= most:
-            look = "max-width:100%;background-color:#ffffff;border-radius:4px;margin:0.4em 0"
+            look = "max-width:100%;background-color:#ffffff;border-radius:4px;margin:0"
             source = f"data:{shown.media_type};base64,{shown.data}"
-            return f'<p><img src="{source}" alt="Figure" style="{look}"></p>'
+            return f'<p style="margin:0.4em 0"><img src="{source}" alt="Figure" style="{look}"></p>'
+        expected, longest = len(shown.data), min(side, max(pixels))
     return ""
 
 
@@ -651,7 +656,8 @@ def _footer(notebook: str | None) -> str:
     link = ""
     if notebook is not None:
         # "./" and quoted: whatever the name is, it is a path and no other scheme.
-        address = quote(notebook if notebook.startswith("/") else f"./{notebook}")
+        slash = "/" if notebook.startswith("/") else "./"
+        address = quote(slash + notebook.lstrip("/"))
         link = f'Notebook: <a href="{address}">{escaped(notebook)}</a> · '
     made = "Made by kernel-agent. Check it before you rely on it."
     return element("p", f"<small>{link}{made}</small>", "margin:0.5em 0 0 0")
