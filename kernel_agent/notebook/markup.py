@@ -86,7 +86,7 @@ def prose(text: str, *, max_chars: int, style: str = "") -> str:
     """Return text as paragraphs: an empty line ends one, a line break stays."""
     text = shorten(plain(text).strip("\n"), max_chars)
     paragraphs = [p for p in re.split(r"\n\s*\n", text) if p.strip()]
-    look = f"white-space:pre-wrap;overflow-wrap:anywhere;{style}"
+    look = f"white-space:pre-wrap;overflow-wrap:break-word;{style}"
     return "".join(
         element("p", "<br>".join(escaped(line) for line in paragraph.strip("\n").split("\n")),
                 f"margin:{'0.6em' if number else '0'} 0 0 0;{look}")
@@ -110,7 +110,9 @@ def code(source: str, *, max_chars: int) -> str:
         f'<span style="color:{ink}">{escaped(text)}</span>' if ink else escaped(text)
         for ink, text in pieces
     )
-    return _pre(f"<code>{inner}</code>", f"background-color:{GROUND};border-radius:4px")
+    # JupyterLab paints code in a colour of its own.
+    words = element("code", inner, "background-color:transparent;padding:0")
+    return _pre(words, f"background-color:{GROUND};border-radius:4px")
 
 
 def element(tag: str, inner: str, style: str = "") -> str:
@@ -127,14 +129,14 @@ def inked(text: str, ink: str, *, bold: bool = False) -> str:
 def folded(summary: str, inner: str, *, style: str = "", opened: bool = False) -> str:
     """Return what opens when its first line is clicked."""
     opening = f'<details{" open" if opened else ""} style="{style or "margin:0.3em 0"}">'
-    title = element("summary", summary, "cursor:pointer;overflow-wrap:anywhere")
+    title = element("summary", summary, "cursor:pointer;overflow-wrap:break-word")
     return f"{opening}{title}{inner}</details>"
 
 
 def _pre(inner: str, style: str) -> str:
     look = (
         f"margin:0.4em 0;padding:0.5em 0.7em;font-family:{MONO};font-size:0.88em;line-height:1.45;"
-        "white-space:pre-wrap;overflow-wrap:anywhere;max-height:30em;overflow:auto"
+        "white-space:pre-wrap;overflow-wrap:break-word;max-height:30em;overflow:auto"
     )
     # The parser of HTML drops a newline that follows the tag; the text has none in front.
     return element("pre", inner, f"{look};{style}")

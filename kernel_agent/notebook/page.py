@@ -276,7 +276,7 @@ def _run(run: _Run, room: _Room, notebook: str | None, depth: int = 0) -> str:
     task = plain(str(run.start.task)).strip()
     title = one_line(task, 200) or "Run"
     head += element(
-        "h4" if depth else "h3", escaped(title), "margin:0 0 0.6em 0;overflow-wrap:anywhere"
+        "h4" if depth else "h3", escaped(title), "margin:0 0 0.6em 0;overflow-wrap:break-word"
     )
     if title != " ".join(task.split()) or "\n" in task:
         head += prose(task, max_chars=MAX_TASK)
@@ -515,7 +515,7 @@ def _calls(run: _Run, calls: Sequence[HostCall], room: _Room, depth: int) -> Ite
         if call.influenced_by:
             from_calls = ", ".join(str(number) for number in call.influenced_by[:20])
             said += _small(f" influenced by call {from_calls}")
-        yield element("p", said, "margin:0.4em 0;overflow-wrap:anywhere")
+        yield element("p", said, "margin:0.4em 0;overflow-wrap:break-word")
         if call.decision is not None:
             yield _decided(call.decision)
         child = children.get(call.run_id)
@@ -630,7 +630,7 @@ def _facts(run: _Run) -> str:
         ("Run", one_line(start.run_id)),
     ]  # fmt: skip
     items = (
-        element("li", f"<strong>{name}:</strong> {escaped(said)}", "overflow-wrap:anywhere")
+        element("li", f"<strong>{name}:</strong> {escaped(said)}", "overflow-wrap:break-word")
         for name, said in lines
         if said
     )

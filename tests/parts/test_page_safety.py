@@ -13,6 +13,7 @@ import nbformat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from parts.test_display import TEXTS, hostile_outputs
 
 from kernel_agent.notebook.page import page_html, summary_html
 from kernel_agent.records import (
@@ -35,7 +36,6 @@ from kernel_agent.records import (
     Visit,
 )
 from kernel_agent.text import plain
-from parts.test_display import TEXTS, hostile_outputs
 
 TAGS = {"html", "head", "body", "div", "p", "br", "span", "strong", "small", "h3", "h4", "ul", "li",
         "details", "summary", "pre", "code", "img", "a", "table", "thead", "tbody", "tr", "th",

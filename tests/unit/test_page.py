@@ -7,9 +7,9 @@ import re
 
 import html5lib
 import pytest
+from golden import records as golden
 from PIL import Image
 
-from golden import records as golden
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.markup import INK, belt, code
 from kernel_agent.notebook.page import page_html, summary_html
@@ -204,7 +204,7 @@ def test_the_summary_never_outgrows_its_bound(many, max_chars):
 
 def test_a_picture_is_scaled_down_until_it_fits():
     source = summary_html([start(), step(outputs=[figure((700, 700), noise=True)]), stop()],
-                          max_chars=250_000)  # fmt: skip
+                          max_chars=700_000)  # fmt: skip
     (data, *_) = re.findall(r"base64,([^\"]+)", source)
     with Image.open(io.BytesIO(base64.b64decode(data))) as picture:
         assert 300 <= picture.width < 700
