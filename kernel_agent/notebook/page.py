@@ -233,7 +233,7 @@ def _runs(records: Iterable[Record]) -> list[_Run]:
     """Return the runs that nobody delegated, each with those that it did."""
     runs: dict[str, _Run] = {}
     for record in records:
-        known = runs.get(record.run_id)
+        known = runs.get(getattr(record, "run_id", ""))
         if isinstance(record, RunStart):
             if known is None:
                 runs[record.run_id] = _Run(start=record)
@@ -241,7 +241,7 @@ def _runs(records: Iterable[Record]) -> list[_Run]:
             continue
         elif isinstance(record, RunStop):
             known.stop = record
-        else:
+        elif isinstance(record, Step | FormatChange | Condensation):
             known.told.append(record)
     top = []
     for run in runs.values():
