@@ -34,10 +34,10 @@ from smolagents.local_python_executor import CodeOutput, PythonExecutor
 
 from kernel_agent.errors import UsageError
 from kernel_agent.inside import values
-from kernel_agent.kernel.tracebacks import cut_traceback
 from kernel_agent.records import CellResult
 from kernel_agent.session import Session
 from kernel_agent.text import plain
+from kernel_agent.tracebacks import cut_traceback
 
 TOOL = "smolagents_tool"  # the one host function behind all tools of the agent
 
