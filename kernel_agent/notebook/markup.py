@@ -42,7 +42,7 @@ _MATHS = re.compile(r"[$\\]")
 
 _TAGS = {
     "div", "p", "br", "span", "strong", "small", "em", "h2", "h3", "h4", "ul", "li", "details",
-    "summary", "pre", "code", "img", "a", "table", "thead", "tbody", "tr", "th", "td",
+    "summary", "pre", "code", "del", "img", "a", "table", "thead", "tbody", "tr", "th", "td",
 }  # fmt: skip
 _ATTRIBUTES = {
     "*": {"style"},

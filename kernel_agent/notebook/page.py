@@ -17,7 +17,7 @@ does not fit is named in its place: the trace has all of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -57,11 +57,13 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Undone,
     Usage,
     Visit,
 )
 from kernel_agent.text import one_line, plain, size_text
 from kernel_agent.tracebacks import cut_traceback
+from kernel_agent.undone import reason_text, steps_text, undone_steps
 
 MAX_SUMMARY = 1_000_000  # characters; it is saved in a notebook, perhaps once for each cell
 MAX_PAGE = 20_000_000
@@ -102,6 +104,12 @@ class _Run:
     told: list[Step | FormatChange | Condensation] = field(default_factory=list)
     stop: RunStop | None = None
     children: list[_Run] = field(default_factory=list)
+    undone: dict[int, Undone] = field(default_factory=dict)
+
+    @property
+    def withdrawn(self) -> Undone | None:
+        """What took the answer back: the last step was undone."""
+        return self.undone.get(self.steps[-1].number) if self.steps else None
 
     @property
     def steps(self) -> list[Step]:
@@ -229,7 +237,7 @@ summary:hover { background: rgba(128, 128, 128, 0.1); }
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def _runs(records: Iterable[Record]) -> list[_Run]:
+def _runs(records: Sequence[Record]) -> list[_Run]:
     """Return the runs that nobody delegated, each with those that it did."""
     runs: dict[str, _Run] = {}
     for record in records:
@@ -243,6 +251,8 @@ def _runs(records: Iterable[Record]) -> list[_Run]:
             known.stop = record
         elif isinstance(record, Step | FormatChange | Condensation):
             known.told.append(record)
+    for (run_id, number), undone in undone_steps(records).items():
+        runs[run_id].undone[number] = undone
     top = []
     for run in runs.values():
         parent = runs.get(run.start.parent_id or "")
@@ -268,6 +278,8 @@ def _is_below(run: _Run, above: _Run, runs: Mapping[str, _Run]) -> bool:
 def _run(run: _Run, room: _Room, notebook: str | None, depth: int = 0) -> str:
     """Return one run: how it ended, the question, the answer, the steps, the facts."""
     ending, ink = _ENDINGS[run.stop.status] if run.stop else _UNFINISHED
+    if run.withdrawn is not None:
+        ending, ink = f"{ending}, then undone", "orange"
     head = element(
         "p",
         f"{inked(ending, ink, bold=True)}{_small(' · ' + ' · '.join(_spent(run)))}",
@@ -332,6 +344,11 @@ def _answer(run: _Run, room: _Room) -> str:
     if stop is None:
         said = "The run goes on, or its process was ended: the trace has no last record."
         return prose(said, max_chars=MAX_ANSWER, style="font-style:italic")
+    if stop.answer is not None and run.withdrawn is not None:
+        taken = f"{steps_text(run.withdrawn)} undone{reason_text(run.withdrawn)}"
+        was = _answer_text(stop.answer, room)
+        note = prose(f"The answer does not hold any more ({taken}).", max_chars=MAX_ANSWER)
+        return note + folded(_small("The answer that was withdrawn"), was)
     if stop.answer is not None:
         look = f"background-color:{GROUND};border-radius:4px;padding:0.7em 0.9em;margin:0 0 0.8em 0"
         return element("div", _answer_shown(run, stop.answer, room), look)
@@ -397,9 +414,10 @@ def _steps(run: _Run, room: _Room, depth: int) -> str:
             part = element("p", _small(f"{_name(record)} is left out; the trace has it."))
             room.fits(part)
         parts.append(part)
-    failed = sum(not step.ok for step in run.steps)
+    failed = sum(not step.ok for step in run.steps if step.number not in run.undone)
     count = f"{len(run.steps):,} step{'' if len(run.steps) == 1 else 's'}"
     more = f", {failed} failed" if failed else ""
+    more += f", {len(run.undone)} undone" if run.undone else ""
     title = element("strong", escaped(f"How it came about: {count}{more}"))
     return folded(title, "".join(parts), opened=run.stop is None)
 
@@ -435,7 +453,12 @@ def _note(text: str) -> str:
 def _step(run: _Run, step: Step, room: _Room, depth: int) -> str:
     mark = inked("✓", "green") if step.ok else inked("✗", "red", bold=True)
     gist = one_line(step.thought, 110) or one_line(step.code, 90) or "no words"
-    title = f"{mark} {element('strong', escaped(f'Step {step.number}'))} {escaped(gist)}"
+    undone = run.undone.get(step.number)
+    number = element("strong", escaped(f"Step {step.number}"))
+    title = f"{mark} {number} {escaped(gist)}"
+    if undone is not None:
+        taken = inked(f"undone{reason_text(undone)}", "orange")
+        title = f"{number} {taken} · {element('del', escaped(gist))}"
     room.left -= len(title) + 400
     parts = []
     for piece in _step_parts(run, step, room, depth):
@@ -446,7 +469,7 @@ def _step(run: _Run, step: Step, room: _Room, depth: int) -> str:
             break
     body = element("div", "".join(parts), f"border-left:{LINE};padding:0.1em 0 0.1em 1em;"
                    "margin:0.3em 0 0.8em 0.3em")  # fmt: skip
-    return folded(title, body, opened=not step.ok)
+    return folded(title, body, opened=not step.ok and undone is None)
 
 
 def _step_parts(run: _Run, step: Step, room: _Room, depth: int) -> Iterator[str]:

@@ -26,6 +26,7 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Undone,
     Usage,
     Visit,
 )
@@ -160,6 +161,16 @@ def test_a_delegated_run_stands_in_the_call_that_asked_for_it():
     ]  # fmt: skip
     said = text_of(summary_html(records))
     assert said.index("delegate(") < said.index("The smaller question") < said.index("some-model")
+
+
+def test_an_undone_step_is_marked_and_its_answer_withdrawn():
+    answer = Answer(text="It is 42.")
+    gone = Undone(run_id="r", first=2, last=2, reason="wrong column", withdrawn=("r",))
+    ended = RunStop(run_id="r", status=ExitStatus.ANSWERED, answer=answer, steps=2)
+    said = text_of(summary_html([start(), step(1), step(2), ended, gone]))
+    for told in ("Answered, then undone", "The answer does not hold any more", "wrong column",
+                 "The answer that was withdrawn", "It is 42.", "2 steps, 1 undone"):  # fmt: skip
+        assert told in said
 
 
 def test_runs_that_claim_to_be_each_others_parent_are_both_shown():
