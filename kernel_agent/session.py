@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -58,7 +59,8 @@ from kernel_agent.sandbox.levels import Level
 from kernel_agent.telemetry import Telemetry, telemetry_for
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
-from kernel_agent.tools.tool import Tool, as_tools
+from kernel_agent.tools.secrets import secrets_of
+from kernel_agent.tools.tool import Tool, as_tools, stubs
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.variables import merge
 from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
@@ -185,7 +187,9 @@ class Session:
         self._files: tuple[DataFile, ...] = ()
         self._tracer = tracer
         self._telemetry = Telemetry()
-        self._broker = Broker(self.tools, calling=self._call)
+        self._broker = Broker(
+            self.tools, calling=self._call, secrets=secrets_of(self.config, os.environ)
+        )
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._format_reason = ""
@@ -315,7 +319,7 @@ class Session:
             self._format_reason, self._unpaid = choice.reason, choice.usage
 
     def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
-        prompt = format.system_prompt(tools="\n\n".join(tool.stub for tool in self.tools))
+        prompt = format.system_prompt(tools=stubs(self.tools))
         if not format.writes_code:
             return prompt
         language = interpreter.prompt() if self._interpreted else ""
@@ -352,6 +356,7 @@ class Session:
             proxy=self._proxy,
             resume=self._resume,
         )
+        self._broker.fresh_kernel()
         await self._kernel.start()
         if self._resume is not None:
             self._resume = None  # a kernel that is lost is replaced by a fresh one
@@ -658,15 +663,19 @@ class Session:
             reason = refusal(source, self.config.guard_imports)
             if reason:
                 return refused(reason)
-        result = await self._kernel.execute(
-            source,
-            step=number,
-            timeout_s=timeout_s,
-            waited=waited,
-            on_output=on_output,
-            on_request=self._broker.answer,
-        )
-        return dataclasses.replace(result, calls=self._broker.take_calls())
+        try:
+            result = await self._kernel.execute(
+                source,
+                step=number,
+                timeout_s=timeout_s,
+                waited=waited,
+                on_output=on_output,
+                on_request=self._broker.answer,
+            )
+        finally:
+            await self._broker.end_cell()
+            calls, counted = self._broker.take_calls(), self._broker.take_counted()
+        return dataclasses.replace(result, calls=calls, counted=counted)
 
     def _run_start(self, task: str, budget: Budget) -> RunStart:
         assert self._format is not None
@@ -716,7 +725,7 @@ class Session:
     def _tell(self, event: Event) -> None:
         self._on_event(event)
 
-    async def _call(self, tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    async def _call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return await self._telemetry.call(tool, args, kwargs)
 
     # --- the synchronous face --------------------------------------------------------------

@@ -34,7 +34,9 @@ MAX_MESSAGE = 256 * 1024 * 1024  # bytes; larger ones are refused by libzmq: the
 RECONNECT_MS = 2  # until the kernel has bound its sockets; libzmq's default is 100
 BATCH = 200  # messages read before the event loop gets its turn
 MAX_METADATA = 1_000_000  # bytes of a reply's metadata that are read
-MAX_REQUESTS = 64  # requests of the kernel answered at a time; our own code has one under way
+MAX_REQUESTS = 256  # requests of the kernel answered at a time; our own code has 128 under way
+MAX_REQUEST = 80_000_000  # bytes of one; a kernel that sends more is disconnected
+QUEUED_REQUESTS = 16  # requests that wait to be read; then the kernel has to wait
 REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
 
 OnOutput = Callable[[OutputDict], None]
@@ -111,6 +113,8 @@ class KernelClient:
         socket.reconnect_ivl = RECONNECT_MS
         socket.maxmsgsize = MAX_MESSAGE
         socket.rcvhwm = 0  # keep everything: with a limit, output and the cell's end are dropped
+        if channel == "stdin":  # no end of a flood is kept in memory: the sender waits
+            socket.maxmsgsize, socket.rcvhwm = MAX_REQUEST, QUEUED_REQUESTS
         if kind == zmq.DEALER:
             # One identity on all channels: the kernel routes input requests by it.
             socket.identity = self._session.bsession
@@ -283,8 +287,12 @@ class KernelClient:
             cell.advance()
 
     def _on_stdin(self, msg: dict[str, Any]) -> None:
-        if msg["msg_type"] != "input_request" or len(self._requests) >= MAX_REQUESTS:
+        if msg["msg_type"] != "input_request":
             self.ignored += 1
+            return
+        if len(self._requests) >= MAX_REQUESTS:
+            self.ignored += 1
+            self._send(self._stdin, self._session.msg("input_reply", {"value": ""}, parent=msg))
             return
         task = asyncio.create_task(self._answer(msg))
         self._requests.add(task)
