@@ -298,8 +298,8 @@ class CellResult:
     ``changes`` is None when the kernel did not say which variables the cell had changed.
     ``counted`` has what the broker counted beside the calls, by kind: requests that it refused
     (``malformed``, ``replayed``, ``too large``, ``flood``, ``input``), calls of an ``unknown tool``
-    or with ``wrong arguments``, calls that were ``denied``, that were ``abandoned`` because they did
-    not end, or that are ``not listed`` because there were too many.
+    or with ``wrong arguments``, calls that were ``denied``, that were ``abandoned`` because they
+    did not end, or that are ``not listed`` because there were too many.
     """
 
     status: CellStatus

@@ -83,7 +83,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     for spec in settings.get("tools", []):
         names[spec["name"]] = make_function(spec, channel)
     shell.push(names, interactive=False)
-    cells = Cells(kernel, shell, memory, cap, final_answer, channel)
+    cells = Cells(kernel, shell, memory, cap, final_answer, channel=channel)
     shell.events.register("pre_run_cell", cells.begin)
     if settings.get("max_operations") is not None:
         counting = Counting(int(settings["max_operations"]))
@@ -103,6 +103,7 @@ class Cells:
         memory: Memory,
         cap: DisplayCap,
         final_answer: FinalAnswer,
+        *,
         channel: HostChannel,
     ) -> None:
         self._kernel = kernel

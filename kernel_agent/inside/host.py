@@ -303,7 +303,7 @@ def show_without_our_frames(shell: Any) -> None:
     tracebacks.structured_traceback = structured
 
 
-# --- the functions that cells call -----------------------------------------------------------------
+# --- the functions that cells call ----------------------------------------------------------------
 
 
 def make_function(spec: dict[str, Any], channel: HostChannel) -> Callable[..., Any]:

@@ -138,23 +138,22 @@ def _encode_library(value: Any, depth: int) -> Any:
     module = kind.__module__.partition(".")[0]
     if module == "numpy":
         return _encode_numpy(value)
-    if module == "pandas" and kind.__name__ in ("NaTType", "NAType"):
-        return None
-    if module == "pandas" and kind.__name__ == "DataFrame":
-        return {"$": "table", "arrow": _base64(_arrow(value))}
-    if module == "pandas" and kind.__name__ == "Series":
-        return {"$": "series", "arrow": _base64(_arrow(value.to_frame(value.name or "value")))}
-    if module == "pandas" and kind.__name__ == "Timestamp":
-        return encode(value.to_pydatetime(warn=False))
-    if module == "PIL":
+    if module == "pandas" and kind.__name__ in ("DataFrame", "Series", "Timestamp", "NaTType"):
+        return _encode_pandas(value)
+    if module == "PIL" or (module == "matplotlib" and hasattr(value, "savefig")):
         buffer = io.BytesIO()
-        value.save(buffer, format="PNG")
-        return {"$": "image", "png": _base64(buffer.getvalue())}
-    if module == "matplotlib" and hasattr(value, "savefig"):
-        buffer = io.BytesIO()
-        value.savefig(buffer, format="png")
+        (value.save if module == "PIL" else value.savefig)(buffer, format="png")
         return {"$": "image", "png": _base64(buffer.getvalue())}
     return _encode_record(value, depth)
+
+
+def _encode_pandas(value: Any) -> Any:
+    kind = type(value).__name__
+    if kind == "DataFrame":
+        return {"$": "table", "arrow": _base64(_arrow(value))}
+    if kind == "Series":
+        return {"$": "series", "arrow": _base64(_arrow(value.to_frame(value.name or "value")))}
+    return None if kind == "NaTType" else encode(value.to_pydatetime(warn=False))
 
 
 def _encode_record(value: Any, depth: int) -> Any:
@@ -162,16 +161,16 @@ def _encode_record(value: Any, depth: int) -> Any:
     kind = type(value)
     if isinstance(value, enum.Enum):
         return encode(value.value, depth)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in dataclasses.fields(value)]
-        return _encode_dict({name: getattr(value, name) for name in names}, depth)
-    if hasattr(kind, "model_dump") and hasattr(kind, "model_fields"):  # pydantic's
-        return encode(value.model_dump(), depth)
     if isinstance(value, (pathlib.PurePath, uuid.UUID)):
         return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif hasattr(kind, "model_dump") and hasattr(kind, "model_fields"):  # pydantic's
+        value = value.model_dump()
     if isinstance(value, Mapping):
         return _encode_dict(dict(value), depth)
-    for plain in (str, bool, int, float, bytes, tuple, list, set, frozenset):
+    kinds: tuple[Any, ...] = (str, bool, int, float, bytes, tuple, list, set, frozenset)
+    for plain in kinds:
         if isinstance(value, plain):
             return encode(plain(value), depth)
     raise TypeError(f"a {kind.__name__} cannot be sent; text, numbers, lists, dicts, tables can")
@@ -209,7 +208,9 @@ def _arrow(table: Any) -> bytes:
     try:
         import pyarrow as pa
     except ImportError:
-        raise TypeError("a table can be sent where pyarrow is installed: pip install pyarrow") from None
+        raise TypeError(
+            "a table can be sent where pyarrow is installed: pip install pyarrow"
+        ) from None
     try:
         arrow = pa.Table.from_pandas(table)
     except (pa.ArrowException, TypeError, ValueError) as error:
@@ -249,9 +250,7 @@ def _check_flat(kind: Any, *, top: bool = False) -> None:
     """
     from pyarrow import types
 
-    if top and types.is_dictionary(kind):
-        _check_flat(kind.value_type)
-    elif types.is_list(kind) or types.is_large_list(kind):
+    if (top and types.is_dictionary(kind)) or types.is_list(kind) or types.is_large_list(kind):
         _check_flat(kind.value_type)
     elif types.is_struct(kind) and kind.num_fields:
         for n in range(kind.num_fields):

@@ -25,7 +25,7 @@ from typing import Any
 from kernel_agent.errors import ToolError
 from kernel_agent.inside.values import decode, encode
 from kernel_agent.records import Call, Decision, HostCall, Json
-from kernel_agent.tools.kept import kept
+from kernel_agent.tools.kept import kept, kept_arguments
 from kernel_agent.tools.secrets import without_secrets
 from kernel_agent.tools.tool import Tool
 
@@ -44,7 +44,7 @@ SIDE_BY_SIDE = 128  # calls that run at the same time
 GRACE_S = 1.0  # for async tools to end once they are cancelled
 
 KEPT_CHARS = 20_000  # of the arguments, and of the result, that the trace keeps of one call
-KEPT_DIRECT = 1_000_000  # the same where the call is the action, and its result the observation
+KEPT_DIRECT = 4_000_000  # the same where the call is the action, and its result the observation
 KEPT_CELL_CHARS = 2_000_000  # of all calls of one cell
 LISTED = 10_000  # calls of one cell that are listed; more are counted
 MAX_MESSAGE = 2_000  # characters of an error
@@ -292,10 +292,8 @@ class Broker:
             if made.error is None:  # and nobody has given it up
                 made.value = value
 
-    async def _value(
-        self, made: _Made, args: list[Any], kwargs: dict[str, Any], room: int
-    ) -> Any:
-        made.arguments = self._kept_json({"args": args, "kwargs": kwargs}, room)
+    async def _value(self, made: _Made, args: list[Any], kwargs: dict[str, Any], room: int) -> Any:
+        made.arguments = self._without_secrets(kept_arguments(args, kwargs, room))
         tool = made.tool = self._tools.get(made.name)
         if tool is None:
             self._counted["unknown tool"] += 1
@@ -372,7 +370,7 @@ class Broker:
             name=made.name[:200],
             arguments=made.arguments,
             ok=not error,
-            result=None if error else self._kept_json(made.value, room),
+            result=None if error else self._without_secrets(kept(made.value, room)),
             error=f"{error['type']}: {error['message']}" if error else "",
             seconds=seconds,
             number=self._number,
@@ -380,9 +378,7 @@ class Broker:
             untrusted=made.tool is not None and made.tool.untrusted,
         )
 
-    def _kept_json(self, value: Any, room: int) -> Json:
-        """Return what the trace keeps of a value, without secrets."""
-        made = kept(value, room)
+    def _without_secrets(self, made: Json) -> Json:
         if not self._secrets:
             return made
         text = json.dumps(made)
@@ -433,9 +429,9 @@ def _parts(call: Any) -> tuple[str, list[Any], dict[str, Any]]:
     described = call if isinstance(call, dict) else {}
     name = described.get("name")
     args, kwargs = (decode(described.get(key, None)) for key in ("args", "kwargs"))
-    if isinstance(name, str) and isinstance(args, list) and isinstance(kwargs, dict):
-        if all(type(key) is str for key in kwargs):
-            return name, args, kwargs
+    named = isinstance(kwargs, dict) and all(type(key) is str for key in kwargs)
+    if isinstance(name, str) and isinstance(args, list) and named:
+        return name, args, kwargs
     raise ValueError("the call is not well-formed")
 
 
@@ -488,7 +484,7 @@ def _plain_args(error: BaseException) -> list[Json] | None:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody cancelled the running task, rather than the tool raising the error itself."""
+    """Whether somebody cancelled the running task; otherwise the tool raised it itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

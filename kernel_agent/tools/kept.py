@@ -12,10 +12,11 @@ from typing import Any
 
 from kernel_agent.inside.values import DEPTH_MAX, encode
 from kernel_agent.records import Json
-from kernel_agent.text import plain
+from kernel_agent.text import plain, shorten
 
 LEFT_OUT = "left out"
 PREVIEW_CHARS = 400
+TEXT_CHARS = 4_000  # of the two ends of a text that is too long
 DATA_CHARS = 12_000  # base64 of one table, array or picture
 DATA_VALUES = 2_000  # values of a table or an array: more are not even written down to be measured
 
@@ -48,13 +49,20 @@ def kept(value: Any, max_chars: int) -> Json:
     return _kept(value, _Room(max_chars), 0)
 
 
+def kept_arguments(args: list[Any], kwargs: dict[str, Any], max_chars: int) -> dict[str, Json]:
+    """Return the arguments of a call likewise: ``args`` and ``kwargs`` are always there."""
+    room = _Room(max_chars)
+    return {"args": _items(args, room, 0), "kwargs": _dict(kwargs, room, 0)}
+
+
 def _kept(value: Any, room: _Room, depth: int) -> Json:
     if depth > DEPTH_MAX:
         return _left_out(value, "nested too deeply")
     if isinstance(value, str):
         if len(value) <= room.left and room.take(value):
             return value
-        return _left_out(value, f"{len(value):,} characters")
+        form = _left_out(value, f"{len(value):,} characters")
+        return {**form, "preview": shorten(value, max(min(room.left, TEXT_CHARS), PREVIEW_CHARS))}
     if isinstance(value, (list, tuple, set, frozenset)):
         items = _items(list(value), room, depth)
         kind = type(value).__name__
@@ -69,7 +77,8 @@ def _items(values: list[Any], room: _Room, depth: int) -> list[Json]:
     for n, item in enumerate(values):
         room.left -= 2
         if room.left <= 0:
-            made.append({"$": LEFT_OUT, "type": "list", "size": f"{len(values) - n:,} more items"})
+            left = len(values) - n
+            made.append({"$": LEFT_OUT, "type": "items", "size": f"{left:,} more items"})
             break
         made.append(_kept(item, room, depth + 1))
     return made

@@ -86,7 +86,8 @@ class Tool:
         def given(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return args, kwargs
 
-        return validate_call(given)
+        # A table is checked to be one, and nothing more.
+        return validate_call(given, config={"arbitrary_types_allowed": True})
 
     def check(
         self, args: Sequence[Any], kwargs: dict[str, Any]
@@ -141,7 +142,8 @@ class Tool:
     @property
     def schema(self) -> ToolSchema:
         """The tool as an endpoint is told of it, for formats whose actions are calls."""
-        return {"name": self.name, "description": plain(self.doc)[:MAX_DOC], "parameters": self._parameters()}
+        doc = plain(self.doc)[:MAX_DOC]
+        return {"name": self.name, "description": doc, "parameters": self._parameters()}
 
     def _parameters(self) -> dict[str, Any]:
         from pydantic import TypeAdapter
@@ -171,16 +173,16 @@ class Tool:
     @property
     def _shown(self) -> str:
         """The signature as source text in one line, whatever defaults and annotations hold."""
+        empty = inspect.Parameter.empty
         parameters = [
             p.replace(
-                default=p.empty if p.default is p.empty else _Source(_source(repr(p.default))),
-                annotation=p.empty if p.annotation is p.empty else _Source(_annotation(p.annotation)),
+                default=empty if p.default is empty else _Source(_source(repr(p.default))),
+                annotation=empty if p.annotation is empty else _Source(_annotation(p.annotation)),
             )
             for p in self.signature.parameters.values()
         ]
         returns = self.signature.return_annotation
-        if returns is not inspect.Signature.empty:
-            returns = _Source(_annotation(returns))
+        returns = empty if returns is empty else _Source(_annotation(returns))
         return str(inspect.Signature(parameters, return_annotation=returns))
 
 
