@@ -102,7 +102,8 @@ def junk(depth=0):
 
 def damaged(text):
     at = rng.randrange(len(text))
-    return text[:at] + rng.choice(string.printable) * rng.randrange(3) + text[at + rng.randrange(3):]
+    noise = rng.choice(string.printable) * rng.randrange(3)
+    return text[:at] + noise + text[at + rng.randrange(3):]
 
 def hostile(n):
     kind, fresh = n % 10, 10**6 + n

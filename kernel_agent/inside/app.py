@@ -60,6 +60,18 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     return app
 
 
+def print_page(_shell: Any, page: Any, *_: Any, **__: Any) -> None:
+    """Print what IPython would hand to a pager; a front end shows it, an agent reads it.
+
+    Parameters
+    ----------
+    page
+        Text, or a dict of representations with ``text/plain`` among them.
+    """
+    shown = page.get("text/plain", "") if isinstance(page, dict) else page
+    print(ANSI.sub("", str(shown)))
+
+
 def _has_terminals() -> bool:
     try:
         for handle in os.openpty():
@@ -79,6 +91,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     kernel.raw_input = kernel.getpass = refuse_input
     channel = HostChannel(kernel)
     show_without_our_frames(shell)
+    shell.set_hook("show_in_pager", print_page, 0)  # `name?`: there is no pager, and no payload
     names = {"final_answer": final_answer, "outputs": memory}
     for spec in settings.get("tools", []):
         names[spec["name"]] = make_function(spec, channel)

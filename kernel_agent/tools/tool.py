@@ -80,14 +80,15 @@ class Tool:
     @cached_property
     def _checked(self) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
         """The function's signature, as one that gives its arguments back when they are right."""
-        from pydantic import validate_call
+        from pydantic import ConfigDict, validate_call
 
         @wraps(self.function)
         def given(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return args, kwargs
 
         # A table is checked to be one, and nothing more.
-        return validate_call(given, config={"arbitrary_types_allowed": True})
+        checking = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
+        return checking(given)
 
     def check(
         self, args: Sequence[Any], kwargs: dict[str, Any]

@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import sys
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -312,7 +311,7 @@ async def test_whatever_a_kernel_sends_gets_one_answer_and_the_next_call_works(
     assert (await one(broker, call("echo", 1), 1000))["value"] == 1
 
 
-# --- side by side, and given up --------------------------------------------------------------------
+# --- side by side, and given up ------------------------------------------------------------------
 
 
 async def test_a_hundred_slow_calls_take_as_long_as_the_slowest() -> None:
@@ -359,18 +358,19 @@ async def test_when_the_cell_ends_async_tools_are_cancelled_and_threads_abandone
 
     broker = Broker([never, later, stubborn, echo])
     names = ["never", "later", "stubborn"]
-    answer = asyncio.create_task(broker.answer(request(*map(call, names))))
-    await asyncio.sleep(0.1)
-    began = time.monotonic()
-    await broker.end_cell()
-    assert time.monotonic() - began < bounds.GRACE_S + 1
-    reply = json.loads(await answer)
-    assert {r["message"] for r in reply["results"]} == {"the cell was over before the call was"}
-    assert [(c.name, c.ok) for c in broker.take_calls()] == [(name, False) for name in names]
-    assert broker.take_counted() == {"abandoned": 2}
-    assert cancelled == [True]
-    assert (await one(broker, call("echo", 1), 2))["ok"]
-    release.set()
+    try:
+        answer = asyncio.create_task(broker.answer(request(*map(call, names))))
+        await asyncio.sleep(0.3)
+        await broker.end_cell()
+        reply = json.loads(await answer)
+        told = {result["message"] for result in reply["results"]}
+        assert told == {"the cell was over before the call was"}
+        assert [(c.name, c.ok) for c in broker.take_calls()] == [(name, False) for name in names]
+        assert broker.take_counted() == {"abandoned": 2}
+        assert cancelled == [True]
+        assert (await one(broker, call("echo", 1), 2))["ok"]
+    finally:
+        release.set()
     await asyncio.sleep(0.2)
     assert [c.name for c in broker.take_calls()] == ["echo"]  # and nothing comes after
 
@@ -409,7 +409,7 @@ async def test_cancelling_an_answer_leaves_no_task_behind() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-# --- admission and the trace -----------------------------------------------------------------------
+# --- admission and the trace ---------------------------------------------------------------------
 
 
 async def test_a_call_is_asked_about_once_its_arguments_are_right() -> None:
