@@ -60,6 +60,10 @@ TOOLS: tuple[Tool, ...] = (echo, nothing, size, slow, slow_plain)
 
 _TIMED = """
 import time
+def processor(work, rounds):
+    began = time.process_time()
+    for _ in range(rounds): work()
+    return (time.process_time() - began) * 1000 / rounds
 def timed(work, rounds):
     figures = []
     for _ in range(rounds):
@@ -160,6 +164,12 @@ async def host_calls(*, quick: bool) -> Figures:
         figures["async_call_ms"] = _spread(await ask(f"timed(nothing, {rounds})"))
         few = rounds // 10
         figures["text_1_mb_ms"] = _spread(await ask(f"timed(lambda: size('x' * 10**6), {few})"))
+        began = time.process_time()
+        inside = await ask(f"processor(lambda: size('x' * 10**6), {few})")
+        figures["text_1_mb_processor_ms"] = {
+            "in_the_kernel": round(inside, 1),
+            "on_the_host": round((time.process_time() - began) * 1000 / few, 1),
+        }
         figures["quotes_1_mb_ms"] = _spread(await ask(f"timed(lambda: size('\"' * 10**6), {few})"))
         figures["table_1_mb_there_and_back_ms"] = _spread(
             await ask(f"timed(lambda: echo(table), {few})")

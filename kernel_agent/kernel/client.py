@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -31,6 +32,7 @@ from kernel_agent.records import CellError, Changes, OutputDict
 from kernel_agent.variables import read_changes
 
 MAX_MESSAGE = 256 * 1024 * 1024  # bytes; larger ones are refused by libzmq: the last defence
+MAX_HEADERS = 100_000  # bytes of a message's header and its parent's
 RECONNECT_MS = 2  # until the kernel has bound its sockets; libzmq's default is 100
 BATCH = 200  # messages read before the event loop gets its turn
 MAX_METADATA = 1_000_000  # bytes of a reply's metadata that are read
@@ -38,6 +40,11 @@ MAX_REQUESTS = 256  # requests of the kernel answered at a time; our own code ha
 MAX_REQUEST = 80_000_000  # bytes of one; a kernel that sends more is disconnected
 QUEUED_REQUESTS = 16  # requests that wait to be read; then the kernel has to wait
 REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
+
+_PROMPT = re.compile(
+    rb'\s*\{\s*"prompt"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")'
+    rb'(?:\s*,\s*"password"\s*:\s*(?:true|false))?\s*\}\s*\Z'
+)
 
 OnOutput = Callable[[OutputDict], None]
 OnRequest = Callable[[str], Awaitable[str]]
@@ -242,6 +249,8 @@ class KernelClient:
         expected = self._session.sign([header, parent, metadata, content])
         if not hmac.compare_digest(signature, expected):
             raise ValueError("wrong signature")
+        if len(header) + len(parent) > MAX_HEADERS:
+            raise ValueError("headers that are too long")
         head = json.loads(header)
         kind = head["msg_type"]
         read_metadata = kind == "execute_reply" and len(metadata) <= MAX_METADATA
@@ -250,7 +259,7 @@ class KernelClient:
             "msg_type": kind,
             "metadata": json.loads(metadata) if read_metadata else {},
             "parent_header": json.loads(parent),
-            "content": json.loads(content),
+            "content": (_question if kind == "input_request" else json.loads)(content),
         }
 
     def _cell_of(self, msg: dict[str, Any]) -> Cell | None:
@@ -306,6 +315,17 @@ class KernelClient:
             value = await cell.on_request(str(msg["content"].get("prompt", "")))
         reply = self._session.msg("input_reply", {"value": value}, parent=msg)
         self._send(self._stdin, reply)
+
+
+def _question(content: bytes) -> dict[str, Any]:
+    """Read the content of an input request, which may be large: one text, and no lists in it.
+
+    Lists and objects cost the host many times their length before anybody can refuse them.
+    """
+    match = _PROMPT.match(content)
+    if match is None:
+        raise ValueError("not an input request")
+    return {"prompt": json.loads(match[1])}
 
 
 def _ours(metadata: Any) -> dict[str, Any]:
