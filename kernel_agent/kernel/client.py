@@ -41,10 +41,8 @@ MAX_REQUEST = 80_000_000  # bytes of one; a kernel that sends more is disconnect
 QUEUED_REQUESTS = 16  # requests that wait to be read; then the kernel has to wait
 REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
 
-_PROMPT = re.compile(
-    rb'\s*\{\s*"prompt"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")'
-    rb'(?:\s*,\s*"password"\s*:\s*(?:true|false))?\s*\}\s*\Z'
-)
+_BEFORE_PROMPT = re.compile(rb'\s*\{\s*"prompt"\s*:\s*(?=")')
+_AFTER_PROMPT = re.compile(rb'\s*(?:,\s*"password"\s*:\s*(?:true|false)\s*)?\}\s*\Z')
 
 OnOutput = Callable[[OutputDict], None]
 OnRequest = Callable[[str], Awaitable[str]]
@@ -322,10 +320,12 @@ def _question(content: bytes) -> dict[str, Any]:
 
     Lists and objects cost the host many times their length before anybody can refuse them.
     """
-    match = _PROMPT.match(content)
-    if match is None:
+    before = _BEFORE_PROMPT.match(content)
+    after = _AFTER_PROMPT.search(content, max(len(content) - 60, 0))
+    if before is None or after is None:
         raise ValueError("not an input request")
-    return {"prompt": json.loads(match[1])}
+    # What begins with a quote is read as one text, or not at all.
+    return {"prompt": json.loads(content[before.end() : after.start()])}
 
 
 def _ours(metadata: Any) -> dict[str, Any]:
