@@ -302,6 +302,10 @@ async def test_a_thousand_hostile_requests_cost_the_host_nothing(kernel: KernelS
         gc.collect()
         memory.append(module._resident_mb())
     assert memory[-1] - memory[0] < 60
+    for _ in range(100):  # what was still on its way when the cell ended is answered at once
+        if len(asyncio.all_tasks()) < 10:
+            break
+        await asyncio.sleep(0.1)
     assert len(asyncio.all_tasks()) < 10
     async with KernelSession(cwd=kernel.cwd, tools=[echo.spec]) as fresh:
         assert text(await run(fresh, "echo.map(range(3))")) == "[0, 1, 2]"
