@@ -16,11 +16,11 @@ import pytest
 import pytest_asyncio
 
 from kernel_agent.kernel.session import KernelSession
-from kernel_agent.kernel.tracebacks import cut_traceback
 from kernel_agent.records import CellResult
 from kernel_agent.text import plain
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import tool
+from kernel_agent.tracebacks import cut_traceback
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 RELEASE = threading.Event()
