@@ -23,6 +23,7 @@ from kernel_agent.records import (
     Step,
 )
 from kernel_agent.text import one_line, plain, shorten
+from kernel_agent.untrusted import shortened
 
 LINE_CHARS = 160  # of one step in a summary by rules
 PLAN_CHARS = 1200
@@ -153,7 +154,7 @@ def _told(record: Record) -> str:
         code = shorten(action.source, CODE_CHARS)
     elif isinstance(action, Calls):
         code = ", ".join(call.name for call in action.calls)
-    seen = shorten(record.observation.text, SEEN_CHARS)
+    seen = shortened(record.observation.text, SEEN_CHARS)
     pieces = (f"Step {record.number}. {shorten(record.thought, CODE_CHARS)}", code, f"-> {seen}")
     return "\n".join(piece for piece in pieces if piece)
 

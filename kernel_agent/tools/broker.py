@@ -13,8 +13,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from kernel_agent.decisions import DENIED, denial
 from kernel_agent.errors import ToolError
-from kernel_agent.records import Call, HostCall, Json
+from kernel_agent.records import Call, Decision, HostCall, Json
 from kernel_agent.tools.tool import Tool
 
 PREFIX = "kernel-agent/1 "
@@ -25,6 +26,8 @@ SIDE_BY_SIDE = 16  # calls of one request that run at the same time
 
 
 Calling = Callable[[Tool, list[Any], dict[str, Any]], Awaitable[Any]]
+Admit = Callable[[Tool, dict[str, Any]], Awaitable[Decision]]
+Mark = Callable[[HostCall, Any], HostCall]
 
 
 class Broker:
@@ -36,11 +39,24 @@ class Broker:
         What may be called.
     calling
         Calls a tool; for whoever watches the calls.
+    admit
+        Decides on each call, with its checked arguments by name, before it is made.
+    mark
+        Completes the record of each call as soon as it is over, given what the tool returned.
     """
 
-    def __init__(self, tools: Sequence[Tool], *, calling: Calling | None = None) -> None:
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        *,
+        calling: Calling | None = None,
+        admit: Admit | None = None,
+        mark: Mark | None = None,
+    ) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._calling = calling or _call
+        self._admit = admit
+        self._mark = mark or _unmarked
         self._calls: list[HostCall] = []
         self._places = asyncio.Semaphore(SIDE_BY_SIDE)
         self.refused = 0
@@ -88,20 +104,33 @@ class Broker:
         self, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> tuple[dict[str, Json], HostCall]:
         began = time.monotonic()
+        said: list[Any] = [None, None]  # the decision, and what the tool returned
         async with self._places:
-            result = await self._call(name, args, kwargs)
-        return result, HostCall(
+            result = await self._call(name, args, kwargs, said)
+        decision, returned = said
+        tool = self._tools.get(name)
+        waited = decision.seconds if decision else 0.0
+        made = HostCall(
             name=name[:200],
             arguments={"args": args, "kwargs": kwargs},
             ok=result["ok"],
             result=result.get("value"),
             error="" if result["ok"] else f"{result['type']}: {result['message']}",
-            seconds=time.monotonic() - began,
+            seconds=max(time.monotonic() - began - waited, 0.0),
+            decision=decision,
+            untrusted=tool is not None and tool.untrusted,
         )
+        return result, self._mark(made, returned)
 
-    async def _call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Json]:
+    async def _call(
+        self, name: str, args: list[Any], kwargs: dict[str, Any], said: list[Any]
+    ) -> dict[str, Json]:
         try:
-            result = await self._calling(self._tool(name), args, kwargs)
+            tool = self._tool(name)
+            if self._admit is not None:
+                said[0] = decision = await self._admit(tool, tool.checked(args, kwargs))
+                _check_allowed(name, decision)
+            said[1] = result = await self._calling(tool, args, kwargs)
             return {"ok": True, "value": _plain(result)}
         except ToolError as error:
             return {"ok": False, "type": error.kind, "message": str(error)}
@@ -112,6 +141,15 @@ class Broker:
         if name not in self._tools:
             raise ToolError(f"there is no tool {name!r}", kind="NameError")
         return self._tools[name]
+
+
+def _check_allowed(name: str, decision: Decision) -> None:
+    if not decision.allowed:
+        raise ToolError(denial(f"the call of {name}", decision), kind=DENIED)
+
+
+def _unmarked(call: HostCall, _result: Any) -> HostCall:
+    return call
 
 
 async def _call(tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -18,7 +18,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, update_wrapper
+from functools import cached_property, update_wrapper, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
@@ -74,6 +74,26 @@ class Tool:
         from pydantic import validate_call
 
         return validate_call(self.function)
+
+    def checked(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Check the arguments against the annotations, and return them by parameter.
+
+        Raises
+        ------
+        Exception
+            ``pydantic.ValidationError`` for wrong arguments.
+        """
+        return dict(self._binding(*args, **kwargs))
+
+    @cached_property
+    def _binding(self) -> Callable[..., dict[str, Any]]:
+        from pydantic import validate_call
+
+        @wraps(self.function)
+        def bound(*args: Any, **kwargs: Any) -> dict[str, Any]:
+            return self.signature.bind(*args, **kwargs).arguments
+
+        return validate_call(bound)
 
     async def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Check the arguments against the annotations and call; plain functions in a thread.
