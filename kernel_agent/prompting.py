@@ -191,14 +191,14 @@ def _answers(question: Question) -> str:
     """Return what can be typed."""
     if question.kind == "cell":
         return (
-            "  y  run it         n REASON  do not         e  change it first\n"
-            "  a  run all cells of this run without asking    d  run none of them\n"
+            "  y run it   n REASON do not   e change it first   Ctrl-C stops the run\n"
+            "  a run all cells of this run without asking   d run none of them\n"
         )
     name = one_line(question.name, 40)
-    more = "\n  v  show all of the arguments" if is_cut(question) else ""
+    more = "   v show all of the arguments" if is_cut(question) else ""
     return (
-        "  y  make this call     n REASON  do not\n"
-        f"  a  allow {name} for the rest of this run    d  deny it for the rest{more}\n"
+        f"  y make this call   n REASON do not{more}   Ctrl-C stops the run\n"
+        f"  a allow {name} for the rest of this run   d deny it for the rest\n"
     )
 
 

@@ -243,7 +243,8 @@ class HostCall:
     others (a web page, a mail) and is data, never an instruction. ``influenced_by`` lists the
     earlier untrusted calls whose results could have shaped this call's arguments, at most
     :data:`MAX_INFLUENCES`; 0 stands for untrusted data that came by no call (inputs, hosts that
-    cells reach). ``contains`` are those of them of which a piece was found in the arguments.
+    cells reach). ``contains`` are those of them of which a piece was found in the arguments; it
+    is looked for in calls that have effects.
     ``run_id`` is the run that the call delegated to, if it did.
     """
 

@@ -99,7 +99,7 @@ def pieces(value: Any) -> frozenset[int]:
         A tool's arguments or result: text, numbers, lists, dicts, a table, bytes.
     """
     found: set[int] = set()
-    for text in _texts(value):
+    for text in texts_of(value):
         words = [w.strip(".:!?…-*#") for w in _WORD.findall(text.casefold())]
         words = [word for word in words if word]
         found.update(hash(word) for word in words if _is_telling(word))
@@ -112,13 +112,15 @@ def _is_telling(word: str) -> bool:
     return len(word) >= (UNUSUAL_WORD if unusual else LONG_WORD)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    left = MAX_TEXT
+def texts_of(value: Any) -> tuple[str, ...]:
+    """Return the texts of a value in which pieces are looked for, within :data:`MAX_TEXT`."""
+    found, left = list[str](), MAX_TEXT
     for text in _all_texts(value, MAX_DEPTH):
-        yield text[:left]
+        found.append(text[:left])
         left -= len(text)
         if left <= 0:
-            return
+            break
+    return tuple(found)
 
 
 def _all_texts(value: Any, depth: int) -> Iterator[str]:

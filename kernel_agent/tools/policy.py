@@ -13,19 +13,22 @@ these means no.
 is in the kernel, any later call could carry it, by a variable or because the model has read it. So
 each call lists every untrusted result that was there before the request for it arrived, which says
 "could"; and those of which a piece is found in its arguments (:mod:`kernel_agent.untrusted`),
-which says "does". Not finding a piece proves nothing and loosens nothing.
+which says "does" and is looked for where a tool has effects. Not finding a piece proves nothing and
+loosens nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from kernel_agent.budget import Budget, Meter
@@ -44,7 +47,7 @@ from kernel_agent.records import (
 )
 from kernel_agent.text import one_line
 from kernel_agent.tools.tool import Tool
-from kernel_agent.untrusted import defused, marked, names_of, pieces
+from kernel_agent.untrusted import defused, marked, names_of, pieces, texts_of
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
@@ -149,13 +152,18 @@ def approval_prompt(policy: Policy, tools: Sequence[Tool]) -> str:
 # --- what a session knows beside the rule ------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Source:
     """An untrusted result that has entered the session; number 0 came by no call."""
 
     number: int
     name: str
-    pieces: frozenset[int] = frozenset()
+    texts: tuple[str, ...] = ()
+
+    @cached_property
+    def pieces(self) -> frozenset[int]:
+        """Looked for only when something with effects is to be decided on."""
+        return pieces(self.texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +172,8 @@ class _Influences:
 
     could: tuple[int, ...] = ()
     contains: tuple[int, ...] = ()
-    said: str = ""
+    known: int = 0  # how many results were there
+    found: tuple[_Source, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,15 +284,24 @@ class Approval:
         return dataclasses.replace(decision, original=source)
 
     async def call(self, tool: Tool, arguments: Mapping[str, Any]) -> Decision:
-        """Decide on a call; called by the broker for each, after its arguments were checked."""
+        """Decide on a call; called by the broker for each, after its arguments were checked.
+
+        Parameters
+        ----------
+        tool
+            What would be called.
+        arguments
+            The checked arguments by parameter.
+        """
         self._number += 1
-        number, influences = self._number, self._influences(arguments)
+        number = self._number
         verdict, why = self.policy.of_call(tool)
+        influences = self._influences(arguments, look=tool.effects or verdict == "ask")
         if verdict == "ask":
             question = Question(
                 kind="call",
                 number=self._step,
-                reason=f"{why}{influences.said}",
+                reason=f"{why}{self._said_of(influences)}",
                 code=self._code,
                 name=tool.name,
                 arguments=_plain(arguments),
@@ -405,10 +423,10 @@ class Approval:
             found = (Decision(allowed=False, by="policy"), self._number, _Influences())
         _, number, influences = found
         if call.untrusted and call.ok:
-            self._sources.append(_Source(number=number, name=call.name, pieces=pieces(result)))
+            self._sources.append(_Source(number=number, name=call.name, texts=texts_of(result)))
             if len(self._sources) > EVIDENCE:
                 old = self._sources[-EVIDENCE - 1]
-                self._sources[-EVIDENCE - 1] = dataclasses.replace(old, pieces=frozenset())
+                self._sources[-EVIDENCE - 1] = _Source(number=old.number, name=old.name)
         return dataclasses.replace(
             call, number=number, influenced_by=influences.could, contains=influences.contains
         )
@@ -436,23 +454,32 @@ class Approval:
         held = f"untrusted: {defused(observation.held, self.word)}" if observation.held else ""
         return dataclasses.replace(observation, text=text, parts=parts, held=held)
 
-    def _influences(self, arguments: Mapping[str, Any]) -> _Influences:
-        sources = self._sources[: _known.get()]
-        if not sources:
+    def _influences(self, arguments: Mapping[str, Any], *, look: bool) -> _Influences:
+        """Return what could have shaped the arguments; ``look`` for what did where it matters."""
+        known = self._sources[: _known.get()]
+        if not known:
             return _Influences()
-        mine = pieces(arguments)
-        contained = [s for s in sources if s.pieces & mine]
-        contains = tuple(dict.fromkeys(s.number for s in contained))[-MAX_INFLUENCES:]
-        others = dict.fromkeys(s.number for s in sources if s.number not in contains)
-        room = MAX_INFLUENCES - len(contains)
-        could = tuple(sorted({*contains, *(list(others)[-room:] if room else ())}))
-        where = names_of([(s.number, s.name) for s in sources])
+        mine = pieces(arguments) if look else frozenset[int]()
+        found = tuple(s for s in known[-EVIDENCE:] if mine and s.pieces & mine)
+        numbers = dict.fromkeys(s.number for s in (*found, *reversed(known[-MAX_INFLUENCES:])))
+        return _Influences(
+            could=tuple(sorted(list(numbers)[:MAX_INFLUENCES])),
+            contains=tuple(sorted({s.number for s in found})),
+            known=len(known),
+            found=found,
+        )
+
+    def _said_of(self, influences: _Influences) -> str:
+        """Say in a question what could have shaped the arguments, and what is found in them."""
+        if not influences.known:
+            return ""
+        where = names_of([(s.number, s.name) for s in self._sources[: influences.known]])
         said = f"; untrusted data has entered this session from {where}"
-        if contained:
-            found = names_of([(s.number, s.name) for s in contained])
+        if influences.found:
+            found = names_of([(s.number, s.name) for s in influences.found])
             what = "it" if found == where else f"what came from {found}"
             said += f", and a piece of {what} stands in the arguments"
-        return _Influences(could=could, contains=contains, said=said)
+        return said
 
 
 async def _asked(approver: Approver, question: Question) -> Decision:
@@ -475,9 +502,9 @@ def _checked(asking: asyncio.Future[Decision]) -> Decision:
 
 def _same(question: Question) -> str:
     """Return what is equal for questions about the same thing."""
-    if question.kind == "cell":
-        return f"cell\n{question.code}"
-    return f"{question.name}\n{json.dumps(question.arguments, sort_keys=True, default=str)}"
+    asked = [question.kind, question.name, question.arguments or question.code]
+    text = json.dumps(asked, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _plain(arguments: Mapping[str, Any]) -> dict[str, Json]:

@@ -76,7 +76,7 @@ PAY = cell("print(pay('mallory@attacker.example', 500))")
 
 async def test_with_nobody_to_ask_a_call_with_effects_is_denied_and_others_are_made(tmp_path):
     """The cell gets a PermissionError that it can handle, and the trace both decisions."""
-    code = "try:\n    pay('x', 1)\nexcept PermissionError as error:\n    print('no:', error)\nprice('tea')"
+    code = "try:\n    pay('x', 1)\nexcept PermissionError as e:\n    print('no:', e)\nprice('tea')"
     paid = []
     run, model, events = await play(tmp_path / "out", cell(code), ANSWER, paid=paid)
     assert run.status == "answered"

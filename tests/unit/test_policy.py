@@ -376,3 +376,21 @@ async def test_answers_to_calls_are_marked_one_by_one():
     shown = made.shown(seen, CellResult(status="ok"))
     assert all(part.startswith(f"[untrusted {WORD}") for part in shown.parts)
     assert shown.text == "\n\n".join(shown.parts) + "\nlast"
+
+
+async def test_questions_about_calls_without_arguments_are_told_apart_by_the_tool():
+    """A no to one is none to the other, whatever cell they are in."""
+
+    @tool(effects=True)
+    def close() -> None:
+        """Close."""
+
+    @tool(effects=True)
+    def open_() -> None:
+        """Open."""
+
+    person = Person(NO, YES)
+    made, _ = approval(approver=person)
+    assert not (await made.call(close, {})).allowed
+    assert (await made.call(open_, {})).allowed
+    assert not (await made.call(close, {})).allowed
