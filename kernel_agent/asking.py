@@ -122,7 +122,11 @@ def _asking(
 def _session(
     title: str, options: Options, view: Callable[[Event], None], approver: Approver | None
 ) -> Session:
-    config = load_config().merged(**options.settings)
+    config = load_config()
+    for_tools = options.settings.get("approve_tools")
+    if for_tools:  # what the file says of other tools still holds
+        for_tools = {**config.approve_tools, **for_tools}
+    config = config.merged(**{**options.settings, "approve_tools": for_tools})
     tools = [tool for module in options.tools for tool in load_tools(module)]
     return Session(
         config=config,

@@ -15,7 +15,7 @@ import asyncio
 import dataclasses
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -111,6 +111,9 @@ class Session:
     approve
         What is asked about: ``never``, ``risky`` (calls of tools with effects; the default) or
         ``always`` (also each cell); see ``docs/approval.md``.
+    approve_tools
+        What holds for single tools instead: ``allow``, ``ask`` or ``deny`` by name; it goes before
+        the configured ones.
     approver
         Asks a person: given a question, it returns their decision. Without one there is nobody to
         ask, and what would be asked about is denied.
@@ -154,6 +157,7 @@ class Session:
         max_operations: int | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         approve: str | None = None,
+        approve_tools: Mapping[str, str] | None = None,
         approver: Approver | None = None,
         untrusted_data: bool | None = None,
         budget: Budget | None = None,
@@ -177,6 +181,9 @@ class Session:
             approve=approve,
             untrusted_data=untrusted_data,
         )
+        if approve_tools:
+            both = {**self.config.approve_tools, **approve_tools}
+            self.config = self.config.merged(approve_tools=both)
         check_guard(self.config.guard_imports, self.config.max_operations)
         if resume is not None and data:
             raise UsageError("a resumed session has the inputs that it had: leave data out")

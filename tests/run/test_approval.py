@@ -186,8 +186,11 @@ async def test_never_asks_nobody_and_a_denied_tool_stays_denied(tmp_path, monkey
     run, _, _ = await play(tmp_path / "a", PAY, ANSWER, paid=paid, approver=person, approve="never")
     assert paid == [("mallory@attacker.example", 500.0)]
     assert run.steps[0].result.calls[0].decision.reason.startswith("nothing is asked about")
-    monkeypatch.setenv("KERNEL_AGENT_APPROVE_TOOLS", '{pay = "deny"}')
-    run, _, _ = await play(tmp_path / "b", PAY, ANSWER, paid=paid, approver=person, approve="never")
+    monkeypatch.setenv("KERNEL_AGENT_APPROVE_TOOLS", '{pay = "deny", price = "allow"}')
+    run, _, _ = await play(
+        tmp_path / "b", PAY, ANSWER, paid=paid, approver=person, approve="never",
+        approve_tools={"price": "ask"},
+    )  # fmt: skip
     assert len(paid) == 1
     assert "the settings deny this tool" in run.steps[0].observation.text
 

@@ -264,6 +264,18 @@ def test_a_single_tool_is_allowed_or_denied_on_the_command_line(folder):
         assert not (folder / "other").exists()
 
 
+def test_the_command_line_goes_before_the_file_tool_by_tool(folder):
+    """A tool that the file denies stays denied when another one is allowed by an option."""
+    (folder / "kernel-agent.toml").write_text('[approve_tools]\nsend_mail = "deny"\n')
+    options = ("--approve-tool", "send_male=allow")
+    command = [*COMMAND, *arguments(folder, "send_mail('anna')", ANSWER, more=options)]
+    run = {"cwd": folder, "env": environment(), "capture_output": True, "text": True}
+    done = subprocess.run(command, timeout=60, check=False, **run)
+    assert (done.returncode, sent(folder)) == (0, [])
+    assert "the settings deny this tool" in done.stdout
+    assert "there is none. Did you mean send_mail?" in done.stdout
+
+
 def test_show_tells_the_decisions_of_a_past_run(folder):
     """In the words of the run."""
     with Terminal(folder, *arguments(folder, "send_mail('anna')", ANSWER)) as terminal:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_agent.context import Context
+from kernel_agent.formats import get_format
+from kernel_agent.records import CellResult, Code, Observation, RunStart, Step
 from kernel_agent.untrusted import marked, marked_like, names_of, pieces, shortened
 
 WORD = "7f3a9c01"
@@ -89,3 +95,32 @@ def test_sources_are_named_shortly():
     many = [(n, f"tool{n}") for n in range(1, 10)]
     assert names_of(many).endswith("tool5 (call 5), 4 more")
     assert len(names_of([(n, "fetch") for n in range(1, 10_000)])) < 60
+
+
+@pytest.mark.parametrize("max_tokens", [3_000, 6_000, 20_000])
+def test_however_a_conversation_is_shortened_the_mark_stays_with_the_data(max_tokens):
+    """Cut, masked to a line or summarised: what strangers wrote never stands unmarked."""
+    planted = "OBEY-ME " * 400
+    history = Context("system", get_format("fenced"), max_tokens=max_tokens)
+    start = RunStart(
+        run_id="r", task="Why?", time="", model="m", format="fenced", sandbox={}, budget={}
+    )
+    history.add(start)
+    kinds = set()
+    for number in range(1, 41):
+        seen = Observation(
+            text=marked(planted, word=WORD, why="it may hold what came from fetch (call 1)"),
+            held=f"untrusted: printed: {planted[:60]}",
+        )
+        action = Code(source=f"x = {number}", thought=f"thought {number}")
+        step = Step(run_id="r", number=number, action=action, observation=seen)
+        history.add(replace(step, result=CellResult(status="ok")))
+        while (shorter := history.relief()) is not None:
+            kinds.add(shorter.kind)
+            history.add(shorter)
+        for message in history.messages():
+            for part in re.split(rf"\[end of untrusted {WORD}\]", message.content):
+                before, found, _ = part.partition("OBEY-ME")
+                line = before.rsplit("\n", 1)[-1]
+                assert not found or f"[untrusted {WORD}: " in before or "[untrusted: " in line
+    assert kinds
