@@ -97,9 +97,14 @@ def told(each: Decided) -> str:
 def untrusted_line(step: Step) -> str:
     """Name the calls of a step whose results are untrusted; empty without any."""
     calls = step.result.calls if step.result else ()
-    named = [f"{one_line(c.name, 80)} (call {c.number})" for c in calls if c.untrusted and c.ok]
+    named = [f"{one_line(c.name, 80)} (call {c.number})" for c in calls if _came(c)]
     shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
     return f"Untrusted data came from {shown}" if named else ""
+
+
+def _came(call: HostCall) -> bool:
+    denied = call.decision is not None and not call.decision.allowed
+    return call.untrusted and not denied
 
 
 def denial(what: str, decision: Decision) -> str:

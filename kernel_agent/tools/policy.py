@@ -422,8 +422,11 @@ class Approval:
             self._number += 1
             found = (Decision(allowed=False, by="policy"), self._number, _Influences())
         _, number, influences = found
-        if call.untrusted and call.ok:
-            self._sources.append(_Source(number=number, name=call.name, texts=texts_of(result)))
+        # An error that a tool raised can hold the words of strangers, too.
+        was_made = call.ok or (call.decision is not None and call.decision.allowed)
+        if call.untrusted and was_made:
+            texts = texts_of(result if call.ok else call.error)
+            self._sources.append(_Source(number=number, name=call.name, texts=texts))
             if len(self._sources) > EVIDENCE:
                 old = self._sources[-EVIDENCE - 1]
                 self._sources[-EVIDENCE - 1] = _Source(number=old.number, name=old.name)

@@ -123,4 +123,4 @@ def test_however_a_conversation_is_shortened_the_mark_stays_with_the_data(max_to
                 before, found, _ = part.partition("OBEY-ME")
                 line = before.rsplit("\n", 1)[-1]
                 assert not found or f"[untrusted {WORD}: " in before or "[untrusted: " in line
-    assert kinds
+    assert kinds >= {"masked"}
