@@ -142,6 +142,26 @@ def run(
             help="A module or .py file with @tool functions that the code may call.",
         ),
     ] = None,
+    approve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="What you are asked about: never, risky (calls of tools that have effects "
+            "outside; the default) or always (also each cell). Without a terminal: denied.",
+        ),
+    ] = None,
+    approve_tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=allow|ask|deny", help="What holds for a single tool instead. Repeat it."
+        ),
+    ] = None,
+    untrusted_data: Annotated[
+        bool,
+        typer.Option(
+            "--untrusted-data", help="The data comes from others: mark it so for the model."
+        ),
+    ] = False,
     max_steps: Annotated[
         int | None, typer.Option(metavar="N", help="Stop after so many steps.")
     ] = None,
@@ -190,6 +210,9 @@ def run(
             if guard_imports is None
             else [name.strip() for name in guard_imports.split(",") if name.strip()],
             "max_operations": max_operations,
+            "approve": approve,
+            "approve_tools": asking.verdicts(approve_tool or ()),
+            "untrusted_data": untrusted_data or None,
             "max_steps": max_steps,
             "max_seconds": max_seconds,
             "max_tokens": max_tokens,

@@ -65,6 +65,13 @@ class Config:
         (:mod:`kernel_agent.sandbox.guard`, against mistakes); None for no guard.
     max_operations
         Turns of loops and calls of functions that a cell may do; None for no cap.
+    approve
+        Who is asked before something is done: ``never`` (nobody is asked), ``risky`` (before calls
+        of tools with effects) or ``always`` (also before cells); see ``docs/approval.md``.
+    approve_tools
+        What holds for single tools instead: ``allow``, ``ask`` or ``deny`` by name.
+    untrusted_data
+        Whether the inputs come from others, and may hold instructions that are not the user's.
     max_steps, max_seconds, max_tokens, max_cost
         The budget of a run.
     cell_seconds
@@ -94,6 +101,9 @@ class Config:
     disk_mb: int | None = None
     guard_imports: Sequence[str] | None = None
     max_operations: int | None = None
+    approve: str = "risky"
+    approve_tools: Mapping[str, str] = field(default_factory=dict)
+    untrusted_data: bool = False
     max_steps: int | None = 30
     max_seconds: float | None = 900.0
     max_tokens: int | None = None
@@ -172,6 +182,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "format": (str,), "sandbox": (str,), "remote_kernelspec": (str,), "allow_hosts": (list,),
     "secret_env": (list,),
     "memory_mb": (int,), "disk_mb": (int,), "guard_imports": (list,), "max_operations": (int,),
+    "approve": (str,), "approve_tools": (dict,), "untrusted_data": (bool,),
     "max_steps": (int,), "max_seconds": (int, float),
     "max_tokens": (int,), "max_cost": (int, float), "cell_seconds": (int, float),
     "observation_chars": (int,), "context_tokens": (int,),

@@ -21,6 +21,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "kernel_agent",
         "cli",
         "asking",
+        "prompting",
         "evaluating",
         "doctor",
         "kernelspec",
@@ -64,6 +65,8 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "undone",
         "tracebacks",
         "text",
+        "decisions",
+        "untrusted",
     ],
     "words": ["records", "errors", "private", "beneath", "inside.values"],
 }
