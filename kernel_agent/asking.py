@@ -26,7 +26,6 @@ from kernel_agent.records import Event, ExitStatus, Json
 from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent.text import one_line, plain
-from kernel_agent.tools.tool import load_tools
 from kernel_agent.view import Outlet, View, paths, watch
 
 WELCOME = "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves."
@@ -41,6 +40,7 @@ class Options:
 
     data: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
     out: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -101,11 +101,11 @@ def _answer(task: str, options: Options, view: View, cells: Cells) -> Run:
 
 def _session(title: str, options: Options, view: View) -> Session:
     config = load_config().merged(**options.settings)
-    tools = [tool for module in options.tools for tool in load_tools(module)]
     return Session(
         config=config,
         data=options.data,
-        tools=tools,
+        tools=options.tools,
+        mcp=options.mcp,
         out=options.out,
         title=title,
         on_event=view,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -28,6 +29,7 @@ from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
 from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
 from kernel_agent.formats import AUTO, get_format, ladder
+from kernel_agent.named import Surroundings, ready_tools
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
@@ -58,6 +60,8 @@ from kernel_agent.sandbox.levels import Level
 from kernel_agent.telemetry import Telemetry, telemetry_for
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
+from kernel_agent.tools.mcp.connected import Servers
+from kernel_agent.tools.mcp.servers import named_servers
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.variables import merge
@@ -103,7 +107,10 @@ class Session:
     max_operations
         Turns of loops and calls of functions of its own after which a cell is ended; likewise.
     tools
-        Functions that cells may call on the host.
+        Functions that cells may call on the host; also modules and files that define some, and
+        ready-made ones by name (``docs/ready-made-tools.md``).
+    mcp
+        Model Context Protocol servers: commands, URLs, or names in the configuration.
     budget
         What each run may cost; the configured one by default.
     data
@@ -140,7 +147,8 @@ class Session:
         allow_hosts: Sequence[str] | None = None,
         guard_imports: Sequence[str] | None = None,
         max_operations: int | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Callable[..., Any] | str] = (),
+        mcp: Sequence[str] = (),
         budget: Budget | None = None,
         data: Sequence[str | Path] = (),
         out: str | Path | None = None,
@@ -172,7 +180,9 @@ class Session:
             mechanism(self.sandbox)
         self.budget = budget or budget_of(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
-        self.tools = as_tools(tools)
+        self.tools = as_tools(tool for tool in tools if not isinstance(tool, str))
+        self._named_tools = tuple(tool for tool in tools if isinstance(tool, str))
+        servers = named_servers(mcp, self.config.mcp, os.environ)
         self.out = Path(out) if out is not None else new_folder(title)
         self._data = data
         self._proxy = proxy_of(self.config, self._tell)
@@ -186,6 +196,7 @@ class Session:
         self._tracer = tracer
         self._telemetry = Telemetry()
         self._broker = Broker(self.tools, calling=self._call)
+        self._servers = Servers(servers, self._tell)
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._format_reason = ""
@@ -272,6 +283,7 @@ class Session:
         from kernel_agent.models.choose import choose_model
 
         self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
+        await self._find_tools()
         self._format = get_format(self.config.format)
         if self._model is None:
             self._model = await choose_model(self.config, self._format, self._tell)
@@ -299,6 +311,15 @@ class Session:
         )
         if not self._format.writes_code and not self.tools:
             self._tell(Notice(text=NO_TOOLS.format(self._format.name)))
+
+    async def _find_tools(self) -> None:
+        """Load the tools that were named, and connect the servers."""
+        around = Surroundings(config=self.config, proxy=self._proxy, tell=self._tell)
+        named = await asyncio.to_thread(ready_tools, self._named_tools, around)
+        self.tools = as_tools((*self.tools, *named))
+        names = {tool.name for tool in self.tools}
+        self.tools = as_tools((*self.tools, *await self._servers.open(names)))
+        self._broker.offer(self.tools)
 
     async def _prepare(self, model: Model) -> None:
         """Do what a model needs before its first call, while the kernel starts."""
@@ -386,6 +407,7 @@ class Session:
         self._closed = True
         if self._kernel is not None:
             await self._kernel.close()
+        await self._servers.close()
         if self._trace is not None:
             self._trace.close()
         if self._model is not None:
@@ -688,7 +710,7 @@ class Session:
             system_prompt=self._system_prompt(self._format),
             format_reason=self._format_reason,
             versions=versions(),
-            config=self.config.public,
+            config={**self.config.public, "mcp": self._servers.public},
             changes=self._changes,
         )
 

@@ -21,6 +21,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .values import decode
+
 PREFIX = "kernel-agent/1 "
 WAKE_MS = 50  # how often a waiting call looks whether it was interrupted
 
@@ -92,7 +94,7 @@ def _refuse(value: object) -> Any:
 def value_of(result: dict[str, Any]) -> Any:
     """Return a result's value, or raise what the tool raised, under the same name."""
     if result.get("ok"):
-        return result.get("value")
+        return decode(result.get("value"))
     kind, message = str(result.get("type")), str(result.get("message"))
     builtin = getattr(builtins, kind, None)
     if isinstance(builtin, type) and issubclass(builtin, Exception):

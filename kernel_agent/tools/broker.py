@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from kernel_agent.errors import ToolError
+from kernel_agent.inside.values import encode
 from kernel_agent.records import Call, HostCall, Json
 from kernel_agent.tools.tool import Tool
 
@@ -45,6 +46,10 @@ class Broker:
         self._places = asyncio.Semaphore(SIDE_BY_SIDE)
         self.refused = 0
         """Requests that were not well-formed."""
+
+    def offer(self, tools: Sequence[Tool]) -> None:
+        """Let these be called, too; for tools that are known when the session starts."""
+        self._tools.update((tool.name, tool) for tool in tools)
 
     def take_calls(self) -> tuple[HostCall, ...]:
         """Return the calls since the last time, in the order of their answers."""
@@ -146,8 +151,10 @@ def _parts(call: Any) -> tuple[str, list[Any], dict[str, Any]]:
 def _plain(value: Any) -> Json:
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-    if type(value).__name__ == "DataFrame" and hasattr(value, "to_json"):
-        return json.loads(value.to_json(orient="records", date_format="iso"))
+    try:
+        return encode(value)
+    except TypeError:
+        pass
     if hasattr(value, "tolist"):  # numpy scalars and arrays
         value = value.tolist()
     try:
