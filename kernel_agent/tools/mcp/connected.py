@@ -109,7 +109,7 @@ class Servers:
         wanted = wanted[:TOOLS_MAX]
         names = names_for(server.name, [tool.name for tool in wanted], taken)
         tools = [
-            ForeignTool(server.name, described, name, connection.call)
+            ForeignTool(server.name, described, name, connection.call, hide=server.without_secrets)
             for described, name in zip(wanted, names, strict=True)
         ]
         self._tools[server.name] = len(tools)

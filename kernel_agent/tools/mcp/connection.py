@@ -133,7 +133,8 @@ class Connection:
                 raise await self._lost() from None
             raise ToolError(self._says(str(error))) from None
         except (ValueError, RuntimeError) as error:  # an answer that is none, rounds of questions
-            raise ToolError(self._says(str(error))) from None
+            said = one_line(self.server.without_secrets(_said(error)), 500)
+            raise ToolError(f"the MCP server {self.server.name!r} failed: {said}") from None
 
     async def close(self) -> None:
         """End the server; never hangs, never raises. Safe to call twice."""
@@ -170,7 +171,12 @@ class Connection:
             else:
                 env = {**get_default_environment(), **self.server.env}
                 transport = pipes(self.server.command, env, self._note_end)
-            yield await stack.enter_async_context(Client(transport, cache=None))
+            client = await stack.enter_async_context(Client(transport, cache=None))
+            # It would check results by the server's own schema, whose regular expressions and
+            # references may take for ever, in this very thread. What a result is worth is not
+            # known from that.
+            client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
+            yield client
 
     def _note_end(self, reason: str) -> None:
         self._ended = self._ended or reason
@@ -248,7 +254,7 @@ class Connection:
             return f"it cannot be started: {error.strerror or type(error).__name__}"
         if type(error).__name__ in _GONE:
             return "nothing answers at its URL"
-        return one_line(str(error) or "it ended at once", 300)
+        return one_line(_said(error) or "it ended at once", 300)
 
 
 @contextlib.asynccontextmanager
@@ -285,6 +291,20 @@ async def _http(server: Server) -> AsyncIterator[Any]:
     client = httpx2.AsyncClient(headers=dict(server.headers), timeout=timeout, transport=Capped())
     async with client:
         yield streamable_http_client(server.url, http_client=client, max_sse_event_size=MESSAGE_MAX)
+
+
+def _said(error: BaseException | None) -> str:
+    """Return an error's text; of a message that is not what it should be, the first thing wrong."""
+    wrong = error.errors() if isinstance(error, ValueError) and hasattr(error, "errors") else []
+    if wrong:
+        return (
+            f"what it sent is malformed: {'.'.join(map(str, wrong[0]['loc']))}: {wrong[0]['msg']}"
+        )
+    return str(error or "")
+
+
+async def _unchecked(_name: str, _result: Any) -> None:
+    pass
 
 
 def _connection_closed() -> int:

@@ -49,9 +49,20 @@ class ForeignTool(Tool):
         What it is called in the kernel.
     send
         Calls it by the server's name for it; raises :class:`ToolError`.
+    hide
+        Takes the user's keys out of an error of the server's.
     """
 
-    def __init__(self, server: str, described: Any, name: str, send: Send) -> None:
+    def __init__(
+        self,
+        server: str,
+        described: Any,
+        name: str,
+        send: Send,
+        *,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        self._hide = hide
         self._input = tidied(described.input_schema, lambda text: words(text, WORDS_MAX))
         signature, self._names = signature_of(self._input)
         self._foreign_name = described.name
@@ -93,7 +104,9 @@ class ForeignTool(Tool):
         value = await _value_of(result, unwrap=self._wraps)
         if result.is_error:
             text = value if isinstance(value, str) else repr(value)
-            raise ToolError(one_line(text, ERROR_MAX) or "the tool failed and did not say why")
+            raise ToolError(
+                one_line(self._hide(text), ERROR_MAX) or "the tool failed and did not say why"
+            )
         return value
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
@@ -239,9 +239,10 @@ class Database:
             else:  # nothing in it is a placeholder, neither ":" nor "%"
                 plain = connection.execution_options(no_parameters=True)
                 result = plain.exec_driver_sql(query)
-            if not result.returns_rows:
-                raise ToolError("that is not a query: it returns no rows", kind="ValueError")
-            return _frame(list(result.keys()), _rows(result))
+            with closing(result):
+                if not result.returns_rows:
+                    raise ToolError("that is not a query: it returns no rows", kind="ValueError")
+                return _frame(list(result.keys()), _rows(result))
 
     def tables(self) -> "pd.DataFrame":
         """Return schema, name and kind of every table and view."""
