@@ -80,9 +80,7 @@ PAGES = {
 
 
 def tool_for(proxy):
-    (tool,) = fetch_tools(
-        admit=proxy.admit, received=proxy.received, hosts=["x"], refused=Refused
-    )
+    (tool,) = fetch_tools(admit=proxy.admit, received=proxy.received, hosts=["x"], refused=Refused)
     return tool
 
 
@@ -94,7 +92,9 @@ def site():
         tool = tool_for(proxy)
 
         async def fetch(path):
-            return await tool.call([path if "://" in path else f"http://localhost:{port}{path}"], {})
+            return await tool.call(
+                [path if "://" in path else f"http://localhost:{port}{path}"], {}
+            )
 
         fetch.proxy, fetch.port, fetch.seen = proxy, port, seen
         yield fetch
@@ -105,7 +105,7 @@ async def test_a_page_becomes_text_and_links(site):
     page = await site("/page")
     assert page["status"] == 200
     assert page["type"] == "text/html"
-    assert page["text"].endswith("Prices\nApples & pears\nmore bad other".replace("more bad other", page["text"].splitlines()[-1]))  # noqa: E501
+    assert page["text"].splitlines()[1:] == ["Prices", "Apples & pears", "more badother"]
     assert "alert" not in page["text"]
     assert page["links"] == [f"http://localhost:{site.port}/more?a=1&b=2", "https://other.org/x"]
     (visit,) = site.proxy.visits
@@ -138,7 +138,7 @@ async def test_a_redirect_is_followed_where_the_url_itself_might_go(site):
     [
         "http://example.org/", "http://localhost:1/", "https://localhost/", "http://127.0.0.1:{port}/",
         "http://2130706433:{port}/page", "http://localhost.:1/", "http://[::1]:{port}/page",
-        "http://169.254.169.254/latest/meta-data", "file:///etc/passwd", "nonsense", "",
+        "http://169.254.169.254/latest/meta-data", "file:///etc/passwd", "nonsense",
         "http://localhost@example.org:{port}/", "gopher://localhost:{port}/",
     ],
 )  # fmt: skip
@@ -176,6 +176,10 @@ async def test_a_server_that_says_nothing_is_given_up(monkeypatch):
     async def silent(reader, writer):
         await reader.read()
         writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    gone = asyncio.Event()
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -183,6 +187,7 @@ async def test_a_server_that_says_nothing_is_given_up(monkeypatch):
         tool = tool_for(Proxy(parse_hosts([f"localhost:{port}"])))
         with pytest.raises(ToolError, match="no whole answer within 0.3 s"):
             await tool.call([f"http://localhost:{port}/"], {})
+        await gone.wait()
 
 
 async def test_the_environment_of_the_host_is_not_used(site, monkeypatch):

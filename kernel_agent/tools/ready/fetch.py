@@ -23,7 +23,7 @@ REDIRECTS_MAX = 5
 LINKS_MAX = 500
 AGENT = "kernel-agent (+fetch)"
 _TEXTS = re.compile(r"text/|application/(.*\+)?(json|xml|javascript|x-ndjson|yaml|toml)")
-_LINK = re.compile(r'<a(?: href="([^"]*)")?[^>]*>')
+_LINK = re.compile(r'<a href="([^"]*)">')
 
 Admit = Callable[[str, int], Awaitable[str]]
 
@@ -123,7 +123,7 @@ def links_of(source: str, base: str) -> list[str]:
     found: dict[str, None] = {}
     for match in _LINK.finditer(cleaned):
         try:
-            url = urljoin(base, html.unescape(match[1] or "")).partition("#")[0]
+            url = urljoin(base, html.unescape(match[1])).partition("#")[0]
         except ValueError:
             continue
         if url.startswith(("http://", "https://")):
@@ -137,6 +137,13 @@ def _client(admit: Admit) -> Any:  # noqa: C901 - three small classes over impor
     """Return an HTTP client whose every connection is admitted first."""
     import httpcore
     import httpx
+
+    FAILED = (  # noqa: N806 - a constant, of modules that are imported here
+        httpcore.NetworkError,
+        httpcore.ProtocolError,
+        httpcore.TimeoutException,
+        httpcore.UnsupportedProtocol,
+    )
 
     class Door(httpcore.AnyIOBackend):
         """Connects to the address that a host was admitted at; TLS still names the host."""
@@ -173,7 +180,7 @@ def _client(admit: Admit) -> Any:  # noqa: C901 - three small classes over impor
                         extensions=request.extensions,
                     )
                 )
-            except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as e:
+            except FAILED as e:
                 reason = str(e) or type(e).__name__
                 raise httpx.TransportError(reason, request=request) from None
             return httpx.Response(
@@ -191,7 +198,7 @@ def _client(admit: Admit) -> Any:  # noqa: C901 - three small classes over impor
             try:
                 async for chunk in self._answer.aiter_stream():
                     yield chunk
-            except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as e:
+            except FAILED as e:
                 raise httpx.TransportError(str(e) or type(e).__name__) from None
 
         async def aclose(self) -> None:
