@@ -1,4 +1,4 @@
-"""The ready-made tool fetch against real servers: which hosts it reaches, and what it makes of pages."""
+"""The ready-made tool fetch against real servers: which hosts it reaches, what pages become."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from kernel_agent.config import Config
 from kernel_agent.errors import ToolError, UsageError
 from kernel_agent.named import Surroundings, ready_tools
-from kernel_agent.config import Config
 from kernel_agent.sandbox.hosts import parse_hosts
 from kernel_agent.sandbox.proxy import Proxy, Refused
 from kernel_agent.tools.ready import fetch as module
@@ -69,8 +69,8 @@ PAGES = {
     "/json": lambda _: (200, kind("application/json"), b'{"a": 1}'),
     "/binary": lambda _: (200, kind("application/octet-stream"), b"\0\1\2"),
     "/missing": lambda _: (404, kind("text/plain"), b"nothing here"),
-    "/gzip": lambda _: (200, {**kind("text/plain"), "Content-Encoding": "gzip"}, gzip.compress(b"x")),
-    "/bomb": lambda _: (200, {**kind("text/plain"), "Content-Encoding": "gzip"}, BOMB),
+    "/gzip": lambda _: (200, {"Content-Encoding": "gzip"}, gzip.compress(b"x")),
+    "/bomb": lambda _: (200, {"Content-Encoding": "gzip"}, BOMB),
     "/flood": lambda _: (200, kind("text/plain"), [b"x" * 1_000_000] * 50),
     "/there": lambda _: (302, {"Location": "/page"}, b""),
     "/loop": lambda _: (302, {"Location": "/loop"}, b""),
@@ -86,7 +86,7 @@ def tool_for(proxy):
 
 @pytest.fixture
 def site():
-    """A tool for ``localhost`` at the server's port, and what it gives for a path of that server."""
+    """What the tool gives for a path of a server that was named by its host and port."""
     with website() as (port, seen):
         proxy = Proxy(parse_hosts([f"localhost:{port}"]))
         tool = tool_for(proxy)
@@ -125,7 +125,7 @@ async def test_other_kinds_come_as_they_are(site):
 async def test_a_redirect_is_followed_where_the_url_itself_might_go(site):
     """The same server under a name that was not opened is another host."""
     assert (await site("/there"))["url"].endswith("/page")
-    with pytest.raises(ToolError, match="127.0.0.1:.* is not among the allowed hosts") as error:
+    with pytest.raises(ToolError, match=r"127.0.0.1:.* is not among the allowed hosts") as error:
         await site("/away")
     assert error.value.kind == "PermissionError"
     for path in ("/loop", "/file"):
@@ -185,7 +185,7 @@ async def test_a_server_that_says_nothing_is_given_up(monkeypatch):
     port = server.sockets[0].getsockname()[1]
     async with server:
         tool = tool_for(Proxy(parse_hosts([f"localhost:{port}"])))
-        with pytest.raises(ToolError, match="no whole answer within 0.3 s"):
+        with pytest.raises(ToolError, match=r"no whole answer within 0\.3 s"):
             await tool.call([f"http://localhost:{port}/"], {})
         await gone.wait()
 

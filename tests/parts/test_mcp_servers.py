@@ -159,7 +159,7 @@ async def test_a_list_without_an_end_ends():
 
 
 async def test_hostile_schemas_cost_nothing_and_reach_nobody():
-    """Exponential, cyclic, remote, with a regular expression that never ends, or no schema at all."""
+    """Exponential, cyclic, remote, with a regular expression that never ends, or none at all."""
     async with opened("bad", configured=bad("schemas")) as (tools, _):
         began = time.monotonic()
         for name in ("laughs", "cycle", "remote", "wrong"):
@@ -287,13 +287,13 @@ async def test_results_become_plain_values():
         assert (text, picture.size) == ("a", (1, 1))
         assert await result("nothing") is None
         assert await result("bad_bytes") == b"\0\1"
-        with pytest.raises(ToolError, match="^no such thing at all$"):
+        with pytest.raises(ToolError, match=r"^no such thing at all$"):
             await result("fails")
         with pytest.raises(ToolError, match="the MCP server 'bad' says: not today"):
             await tools["refused"].call(["x"], {})
         with pytest.raises(ToolError, match="the MCP server 'bad' failed: what it sent is"):
             await result("lies")
-        with pytest.raises(ToolError, match="^the key … is wrong$"):
+        with pytest.raises(ToolError, match=r"^the key … is wrong$"):
             await result("key")
 
 

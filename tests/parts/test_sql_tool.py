@@ -1,4 +1,4 @@
-"""The ready-made tool sql against real databases: what it reads, and what it cannot be talked into."""
+"""The ready-made tool sql against real databases: what it reads, what it cannot be talked into."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ async def test_several_databases_have_functions_named_after_them(shop, tmp_path,
     monkeypatch.setenv("HR_URL", f"sqlite:///{shop}")
     tools = Tools(["hr", str(shop)], {"hr": "$HR_URL", "other": "sqlite:///nowhere"})
     assert list(tools.by_name) == [
-        "sql_hr", "sql_hr_tables", "sql_hr_schema", "sql_shop", "sql_shop_tables", "sql_shop_schema",
+        "sql_hr", "sql_hr_tables", "sql_hr_schema",
+        "sql_shop", "sql_shop_tables", "sql_shop_schema",
     ]  # fmt: skip
     assert (await tools("SELECT count(*) AS n FROM sales", name="sql_hr"))["n"][0] == 3
 
@@ -213,8 +214,8 @@ async def test_postgresql_rows_come_as_a_table(postgres):
     found = await tools("SELECT '12:30'::time AS at, CAST(:x AS int) AS x", {"x": 3})
     assert found["x"].tolist() == [3]
     kinds = await tools(
-        "SELECT '{\"a\": 1}'::jsonb AS j, ARRAY[1, 2] AS l, gen_random_uuid() AS u, 'inf'::float8 AS f,"
-        " now() AS n, '1 day'::interval AS i, int4range(1, 5) AS r, '\\x00ff'::bytea AS b"
+        "SELECT '{\"a\": 1}'::jsonb AS j, ARRAY[1, 2] AS l, gen_random_uuid() AS u,"
+        " 'inf'::float8 AS f, now() AS n, '1 day'::interval AS i, int4range(1, 5) AS r, '\\x00ff'::bytea AS b"
     )
     assert kinds.loc[0, "j"] == '{"a": 1}'
     assert kinds.loc[0, "l"] == "[1, 2]"
@@ -249,8 +250,8 @@ ATTACKS = [
     "SELECT * FROM sales FOR UPDATE",
     "SELECT pg_sleep(20)",
     # The server's own timeout is lifted between two fetches; the cancellation from here is not.
-    "SELECT set_config('statement_timeout', '0', false), pg_sleep(0) FROM generate_series(1, 3000) "
-    "UNION ALL SELECT 'x', pg_sleep(20)",
+    """SELECT set_config('statement_timeout', '0', false), pg_sleep(0)
+       FROM generate_series(1, 3000) UNION ALL SELECT 'x', pg_sleep(20)""",
     "SELECT generate_series(1, 100000000)",
     "SELECT repeat('x', 30000000)",
 ]

@@ -121,8 +121,8 @@ def schemas() -> None:
                 "required": ["class"]}),
             tool("wrong", schema={"type": "object", "properties": {"x": {
                 "type": "nonsense", "minimum": "many", "enum": []}}}),
-            tool("output", schema={"type": "object"}, outputSchema={"type": "object", "properties": {
-                "x": {"type": "string", "pattern": "^(a+)+$"}}}),
+            tool("output", schema={"type": "object"}, outputSchema={
+                "type": "object", "properties": {"x": {"type": "string", "pattern": "^(a+)+$"}}}),
         ),
         lambda name, a: echo(name, a) if name != "output" else {
             "content": [], "structuredContent": {"x": "a" * 40 + "!"}},
@@ -149,7 +149,7 @@ def hangs() -> None:
     serve(
         listed(tool("echo"), tool("wait")),
         lambda n, a: time.sleep(600) if n == "wait" else echo(n, a),
-    )  # noqa: E501
+    )
 
 
 def dies() -> None:
@@ -218,7 +218,7 @@ def environment() -> None:
     serve(
         listed(tool("env", schema={"type": "object"})),
         lambda _n, _a: text(json.dumps(dict(os.environ))),
-    )  # noqa: E501
+    )
 
 
 if __name__ == "__main__":

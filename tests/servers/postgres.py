@@ -1,4 +1,4 @@
-"""A PostgreSQL cluster of a test's own: made, started and removed with it, as a user without rights."""
+"""A PostgreSQL cluster of a test's own: made, started and removed with it, never as root."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def fetch_tools(
         except TimeoutError:
             raise ToolError(f"no whole answer within {TOTAL_S:g} s", kind="TimeoutError") from None
 
-    fetch.__doc__ = f"""Get a page of {", ".join(hosts)}; keys: url, status, type, text, links, data.
+    fetch.__doc__ = f"""Get a page of {", ".join(hosts)}: url, status, type, text, links, data.
 
         ``text`` is the text of a page (of HTML without tags), ``links`` its links as absolute URLs,
         ``data`` the bytes of what is no text. Other hosts are refused; redirects are followed.
