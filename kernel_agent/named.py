@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
 from kernel_agent.records import Event
-from kernel_agent.sandbox.proxy import Proxy, Refused
 from kernel_agent.tools.tool import Tool, load_tools
+
+if TYPE_CHECKING:
+    from kernel_agent.sandbox.proxy import Proxy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,7 @@ def _files(whats: Sequence[str], _around: Surroundings) -> Sequence[Tool]:
 
 def _fetch(whats: Sequence[str], around: Surroundings) -> Sequence[Tool]:
     from kernel_agent.assembly import proxy_of
+    from kernel_agent.sandbox.proxy import Refused
     from kernel_agent.tools.ready.fetch import fetch_tools
 
     hosts = [host.strip() for what in whats for host in what.split(",") if host.strip()]

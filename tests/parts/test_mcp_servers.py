@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -224,7 +225,7 @@ async def test_a_call_that_hangs_ends_in_time_and_the_next_one_works_or_says_so(
             await tools["wait"].call(["x"], {})
         assert error.value.kind == "TimeoutError"
         began = time.monotonic()
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
     assert not alive(f"{BAD} hangs")
 
 
@@ -311,3 +312,104 @@ async def test_only_the_word_that_it_reads_spares_a_question():
     """A tool without the hint counts as one that changes something."""
     async with opened("bad", configured=bad("plain")) as (tools, _):
         assert (tools["echo"].effects, tools["change"].effects) == (False, True)
+
+
+@asynccontextmanager
+async def endpoint(answer):
+    """Yield the URL of an endpoint that answers each request in that way, and then hangs up."""
+
+    async def serve(reader, writer):
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            (length,) = [
+                line.partition(b":")[2]
+                for line in head.split(b"\r\n")
+                if line.lower().startswith(b"content-length")
+            ] or [b"0"]
+            body = await reader.readexactly(int(length))
+            await answer(head, json.loads(body or b"{}"), writer)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    finally:
+        server.close()
+
+
+def reply(result, number, more=""):
+    """Return a whole HTTP answer that holds a JSON-RPC result."""
+    text = json.dumps({"jsonrpc": "2.0", "id": number, "result": result})
+    return (
+        f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{more}"
+        f"Content-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}"
+    ).encode()
+
+
+HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "x", "version": "1"},
+}
+
+
+async def test_an_endpoint_that_says_nothing_is_given_up():
+    """In the time that it has to start."""
+    never = asyncio.Event()
+
+    async def silent(_head, _message, writer):
+        while not writer.is_closing() and not never.is_set():
+            await asyncio.sleep(0.05)
+
+    async with endpoint(silent) as url:
+        configured = {"wiki": {"url": url, "start_seconds": 0.5}}
+        with pytest.raises(UsageError, match=r"--mcp wiki: it did not answer within 0\.5 s"):
+            async with opened("wiki", configured=configured):
+                pass
+        never.set()
+        await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("way", ["hangs", "floods"])
+async def test_an_endpoint_that_never_ends_its_answer_costs_one_call(way):
+    """Nor does the end of the session wait for it: its farewell is not answered."""
+    over = asyncio.Event()
+
+    async def answer(head, message, writer):
+        method = message.get("method")
+        if head.startswith(b"DELETE"):
+            await over.wait()
+        elif method == "initialize":
+            writer.write(reply(HELLO, message["id"], "Mcp-Session-Id: 1\r\n"))
+        elif method == "tools/list":
+            tool = {"name": "echo", "inputSchema": {"type": "object"}}
+            writer.write(reply({"tools": [tool]}, message["id"]))
+        elif method == "tools/call":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n[")
+            while not over.is_set():
+                if way == "floods":
+                    writer.write(b" " * 1_000_000)
+                    await writer.drain()
+                else:
+                    await asyncio.sleep(0.05)
+        elif "id" in message:
+            writer.write(b"HTTP/1.1 400 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        else:
+            writer.write(b"HTTP/1.1 202 Yes\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+
+    async with endpoint(answer) as url:
+        seconds = 1 if way == "hangs" else 30
+        configured = {"wiki": {"url": url, "call_seconds": seconds, "start_seconds": 10}}
+        async with opened("wiki", configured=configured) as (tools, _):
+            with pytest.raises(ToolError, match="the MCP server 'wiki'"):
+                await tools["echo"].call([], {})
+            began = time.monotonic()
+        assert time.monotonic() - began < 25
+        over.set()
+        await asyncio.sleep(0.2)

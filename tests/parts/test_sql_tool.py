@@ -215,7 +215,8 @@ async def test_postgresql_rows_come_as_a_table(postgres):
     assert found["x"].tolist() == [3]
     kinds = await tools(
         "SELECT '{\"a\": 1}'::jsonb AS j, ARRAY[1, 2] AS l, gen_random_uuid() AS u,"
-        " 'inf'::float8 AS f, now() AS n, '1 day'::interval AS i, int4range(1, 5) AS r, '\\x00ff'::bytea AS b"
+        " 'inf'::float8 AS f, now() AS n, '1 day'::interval AS i, int4range(1, 5) AS r,"
+        " '\\x00ff'::bytea AS b"
     )
     assert kinds.loc[0, "j"] == '{"a": 1}'
     assert kinds.loc[0, "l"] == "[1, 2]"

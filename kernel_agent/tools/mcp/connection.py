@@ -175,7 +175,7 @@ class Connection:
             # It would check results by the server's own schema, whose regular expressions and
             # references may take for ever, in this very thread. What a result is worth is not
             # known from that.
-            client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
+            client.session.validate_tool_result = _unchecked  # type: ignore[method-assign,assignment]
             yield client
 
     def _note_end(self, reason: str) -> None:
