@@ -21,7 +21,7 @@ from kernel_agent.text import one_line
 from kernel_agent.tools.mcp.schema import identifier, problems, signature_of, tidied
 from kernel_agent.tools.tool import Tool
 
-DESCRIPTION_MAX = 300  # characters of a tool's description that the model is shown
+DESCRIPTION_MAX = 200  # characters of a tool's description that the model is shown
 WORDS_MAX = 120  # of a parameter's
 ERROR_MAX = 2_000
 PIXELS_MAX = 50_000_000
@@ -69,9 +69,10 @@ class ForeignTool(Tool):
         self._wraps = _wraps_result(described.output_schema)
         self._send = send
         said = words(described.description or "", DESCRIPTION_MAX)
+        self.line = f"- {name}: [MCP server '{server}'] \"{words(said, 80)}\""
         first = f"[tool of the MCP server '{server}'] It describes itself: \"{said}\"."
 
-        def function(*_args: Any, **_kwargs: Any) -> Any: ...
+        async def function(*_args: Any, **_kwargs: Any) -> Any: ...
 
         function.__name__ = function.__qualname__ = name
         function.__doc__ = "\n\n".join(filter(None, (first, self._about_parameters())))
@@ -100,7 +101,8 @@ class ForeignTool(Tool):
         ToolError
             The server's error, or one of the connection.
         """
-        result = await self._send(self._foreign_name, self._arguments(args, kwargs))
+        _, arguments = self.check(args, kwargs)
+        result = await self._send(self._foreign_name, arguments)
         value = await _value_of(result, unwrap=self._wraps)
         if result.is_error:
             text = value if isinstance(value, str) else repr(value)
@@ -109,7 +111,16 @@ class ForeignTool(Tool):
             )
         return value
 
-    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def check(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments as they are sent, by the server's names; what was checked passes.
+
+        Raises
+        ------
+        TypeError
+            They are not what the schema says, or have no JSON form.
+        """
         from pydantic_core import PydanticSerializationError, to_jsonable_python
 
         # A model that reads the server's own words may write the server's name of a parameter.
@@ -132,7 +143,7 @@ class ForeignTool(Tool):
         wrong = problems(self._input, given)
         if wrong:
             raise TypeError(wrong)
-        return given
+        return (), given
 
     @property
     def schema(self) -> ToolSchema:
