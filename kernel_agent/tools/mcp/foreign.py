@@ -69,7 +69,7 @@ class ForeignTool(Tool):
         self._wraps = _wraps_result(described.output_schema)
         self._send = send
         said = words(described.description or "", DESCRIPTION_MAX)
-        self.line = f"- {name}: [MCP server '{server}'] \"{words(said, 80)}\""
+        self._origin, self._said = server, said
         first = f"[tool of the MCP server '{server}'] It describes itself: \"{said}\"."
 
         async def function(*_args: Any, **_kwargs: Any) -> Any: ...
@@ -144,6 +144,11 @@ class ForeignTool(Tool):
         if wrong:
             raise TypeError(wrong)
         return (), given
+
+    @property
+    def line(self) -> str:
+        """The tool in one line, for when there are many."""
+        return f"- {self.name}: [MCP server '{self._origin}'] \"{one_line(self._said, 80)}\""
 
     @property
     def schema(self) -> ToolSchema:
