@@ -30,7 +30,6 @@ from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent.text import one_line, plain
 from kernel_agent.tools.policy import HOW_TO_ALLOW, NOBODY, Approver
-from kernel_agent.tools.tool import load_tools
 from kernel_agent.view import Outlet, View, paths, watch
 
 WELCOME = (
@@ -49,6 +48,7 @@ class Options:
 
     data: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
     out: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -143,11 +143,11 @@ def _session(
     if for_tools:  # what the file says of other tools still holds
         for_tools = {**config.approve_tools, **for_tools}
     config = config.merged(**{**options.settings, "approve_tools": for_tools})
-    tools = [tool for module in options.tools for tool in load_tools(module)]
     return Session(
         config=config,
         data=options.data,
-        tools=tools,
+        tools=options.tools,
+        mcp=options.mcp,
         approver=approver,
         out=options.out,
         title=title,

@@ -138,8 +138,17 @@ def run(
     tools: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODULE",
-            help="A module or .py file with @tool functions that the code may call.",
+            metavar="MODULE|NAME",
+            help="A module or .py file with @tool functions that the code may call on this "
+            "machine, or a ready-made tool: sql=DATABASE, files=FOLDER, fetch=HOST. Repeat it.",
+        ),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND|URL",
+            help="A Model Context Protocol server whose tools the code may call, as in "
+            "'uvx mcp-server-time' or https://example.org/mcp. Repeat it.",
         ),
     ] = None,
     approve: Annotated[
@@ -197,6 +206,7 @@ def run(
     options = asking.Options(
         data=tuple(data or ()),
         tools=tuple(tools or ()),
+        mcp=tuple(mcp or ()),
         out=out,
         settings={
             "model": model,

@@ -57,6 +57,10 @@ class Config:
         The kernelspec of the level ``remote``.
     allow_hosts
         Hosts that sandboxed code may reach, through a proxy that counts; none by default.
+    mcp
+        MCP servers by the names that ``--mcp`` connects them by; see ``docs/mcp.md``.
+    sql
+        Database URLs by the names that ``--tools sql=NAME`` opens them by, or ``$VARIABLE``.
     memory_mb, disk_mb
         What the kernel may use: memory (three quarters of the machine's by default), and disk
         beyond what its folder held at the start (2048 by default).
@@ -97,6 +101,8 @@ class Config:
     sandbox: str = "auto"
     remote_kernelspec: str | None = None
     allow_hosts: tuple[str, ...] = ()
+    mcp: Mapping[str, Any] = field(default_factory=dict)
+    sql: Mapping[str, Any] = field(default_factory=dict)
     memory_mb: int | None = None
     disk_mb: int | None = None
     guard_imports: Sequence[str] | None = None
@@ -118,9 +124,9 @@ class Config:
 
     @property
     def public(self) -> dict[str, Any]:
-        """The settings as a trace may hold them: header values stay out."""
+        """The settings as a trace may hold them: of what may hold a key, the names only."""
         values = dataclasses.asdict(self)
-        return {**values, "headers": sorted(self.headers)}
+        return {**values, **{name: sorted(values[name]) for name in ("headers", "mcp", "sql")}}
 
 
 def load_config(environment: Mapping[str, str] | None = None) -> Config:
@@ -181,6 +187,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "request_timeout_s": (int, float), "max_retries": (int,), "prices": (dict,),
     "format": (str,), "sandbox": (str,), "remote_kernelspec": (str,), "allow_hosts": (list,),
     "secret_env": (list,),
+    "mcp": (dict,), "sql": (dict,),
     "memory_mb": (int,), "disk_mb": (int,), "guard_imports": (list,), "max_operations": (int,),
     "approve": (str,), "approve_tools": (dict,), "untrusted_data": (bool,),
     "max_steps": (int,), "max_seconds": (int, float),

@@ -36,6 +36,7 @@ from kernel_agent.errors import (
     UsageError,
 )
 from kernel_agent.formats import AUTO, get_format, ladder
+from kernel_agent.named import Surroundings, ready_tools
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
@@ -69,6 +70,8 @@ from kernel_agent.sandbox.levels import Level
 from kernel_agent.telemetry import Telemetry, telemetry_for
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
+from kernel_agent.tools.mcp.connected import Servers
+from kernel_agent.tools.mcp.servers import named_servers
 from kernel_agent.tools.policy import Approval, Approver, Policy, approval_prompt
 from kernel_agent.tools.secrets import secrets_of
 from kernel_agent.tools.tool import Tool, as_tools, stubs
@@ -121,7 +124,10 @@ class Session:
     max_operations
         Turns of loops and calls of functions of its own after which a cell is ended; likewise.
     tools
-        Functions that cells may call on the host.
+        Functions that cells may call on the host; also modules and files that define some, and
+        ready-made ones by name (``docs/ready-made-tools.md``).
+    mcp
+        Model Context Protocol servers: commands, URLs, or names in the configuration.
     approve
         What is asked about: ``never``, ``risky`` (calls of tools with effects; the default) or
         ``always`` (also each cell); see ``docs/approval.md``.
@@ -169,7 +175,8 @@ class Session:
         allow_hosts: Sequence[str] | None = None,
         guard_imports: Sequence[str] | None = None,
         max_operations: int | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Callable[..., Any] | str] = (),
+        mcp: Sequence[str] = (),
         approve: str | None = None,
         approve_tools: Mapping[str, str] | None = None,
         approver: Approver | None = None,
@@ -210,7 +217,9 @@ class Session:
             mechanism(self.sandbox)
         self.budget = budget or budget_of(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
-        self.tools = as_tools(tools)
+        self.tools = as_tools(tool for tool in tools if not isinstance(tool, str))
+        self._named_tools = tuple(tool for tool in tools if isinstance(tool, str))
+        servers = named_servers(mcp, self.config.mcp, os.environ)
         self.out = Path(out) if out is not None else new_folder(title)
         self._data = data
         self._proxy = proxy_of(self.config, self._tell, visited=self._visited)
@@ -235,6 +244,7 @@ class Session:
             mark=self._approval.mark,
             secrets=secrets_of(self.config, os.environ),
         )
+        self._servers = Servers(servers, self._tell)
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._format_reason = ""
@@ -323,6 +333,7 @@ class Session:
         from kernel_agent.models.choose import choose_model
 
         self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
+        await self._find_tools()
         self._format = get_format(self.config.format)
         if self._model is None:
             self._model = await choose_model(self.config, self._format, self._tell)
@@ -354,6 +365,15 @@ class Session:
             self._tell(Notice(text=line))
         if self.config.untrusted_data and self._files:
             self._approval.entered("the data files")
+
+    async def _find_tools(self) -> None:
+        """Load the tools that were named, and connect the servers."""
+        around = Surroundings(config=self.config, proxy=self._proxy, tell=self._tell)
+        named = await asyncio.to_thread(ready_tools, self._named_tools, around)
+        self.tools = as_tools((*self.tools, *named))
+        names = {tool.name for tool in self.tools}
+        self.tools = as_tools((*self.tools, *await self._servers.open(names)))
+        self._broker.offer(self.tools)
 
     async def _prepare(self, model: Model) -> None:
         """Do what a model needs before its first call, while the kernel starts."""
@@ -459,6 +479,7 @@ class Session:
         self._closed = True
         if self._kernel is not None:
             await self._kernel.close()
+        await self._servers.close()
         if self._trace is not None:
             self._trace.close()
         if self._model is not None:
@@ -899,7 +920,7 @@ class Session:
             system_prompt=self._system_prompt(self._format),
             format_reason=self._format_reason,
             versions=versions(),
-            config=self.config.public,
+            config={**self.config.public, "mcp": self._servers.public},
             changes=self._changes,
         )
 

@@ -34,6 +34,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "evaluation",
         "session",
         "assembly",
+        "named",
         "run",
         "pipeline",
         "workspace",

@@ -221,3 +221,16 @@ def test_secrets_are_the_values_that_the_configuration_names() -> None:
     told = without_secrets('{"url": "db://me:hunter2-hunter2@host", "key": "sk-0123456789"}', found)
     assert told == '{"url": "db://me:[secret]@host", "key": "[secret]"}'
     assert without_secrets("nothing in it", found) == "nothing in it"
+
+
+def test_what_databases_and_servers_are_given_is_secret():
+    """By variable, wherever a setting refers to one, and by a URL's password."""
+    config = Config(
+        sql={"shop": "postgresql://me:pa%24sword9@db/shop", "other": "$OTHER_URL"},
+        mcp={
+            "mail": {"command": "mail", "env": {"TOKEN": "$MAIL_TOKEN"}, "headers": {"A": "plain"}}
+        },
+    )
+    environment = {"OTHER_URL": "mysql://u:another-secret@h/d", "MAIL_TOKEN": "mail-token-1"}
+    found = set(secrets_of(config, environment))
+    assert found == {"pa$sword9", environment["OTHER_URL"], "another-secret", "mail-token-1"}
