@@ -90,7 +90,7 @@ async def test_what_goes_wrong_outside_is_one_line_in_the_cell(tmp_path):
     told = []
     session = Session(
         model="offline", config=config, out=tmp_path / "out", mcp=["hangs", "dies"],
-        on_event=told.append,
+        approve="never", on_event=told.append,
     )  # fmt: skip
     async with session:
         late = await session.execute("wait(text='x')")
