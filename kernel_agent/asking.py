@@ -19,10 +19,11 @@ from types import FrameType
 from typing import Any
 
 from kernel_agent.config import load_config
+from kernel_agent.delegation import NAMES
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.live import open_view
 from kernel_agent.pipeline import FixedCell
-from kernel_agent.records import Event, ExitStatus, Json
+from kernel_agent.records import Delegated, Event, ExitStatus, Json
 from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent.text import one_line, plain
@@ -101,7 +102,8 @@ def _answer(task: str, options: Options, view: View, cells: Cells) -> Run:
 
 def _session(title: str, options: Options, view: View) -> Session:
     config = load_config().merged(**options.settings)
-    tools = [tool for module in options.tools for tool in load_tools(module)]
+    # Those by name belong to the session: it makes them.
+    tools = [t for name in options.tools for t in ([name] if name in NAMES else load_tools(name))]
     return Session(
         config=config,
         data=options.data,
@@ -218,7 +220,14 @@ def _as_json(run: Run) -> dict[str, Json]:
         "message": run.message,
         "partial": run.partial,
         "files": list(run.files),
+        "agents": [_agent(agent) for agent in run.agents],
     }
+
+
+def _agent(agent: Delegated) -> dict[str, Json]:
+    usage = {**asdict(agent.usage), "total_tokens": agent.usage.total_tokens}
+    seconds, agents = round(agent.seconds, 3), [_agent(beneath) for beneath in agent.agents]
+    return {**asdict(agent), "usage": usage, "seconds": seconds, "agents": agents}
 
 
 def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
@@ -236,6 +245,7 @@ def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
         "message": str(error),
         "partial": "",
         "files": [],
+        "agents": [],
     }
 
 

@@ -138,7 +138,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar="MODULE",
-            help="A module or .py file with @tool functions that the code may call.",
+            help="A module or .py file with @tool functions that the code may call; 'delegate' for "
+            "agents of its own, 'llm' to ask the model. Repeat it.",
         ),
     ] = None,
     max_steps: Annotated[

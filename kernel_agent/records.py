@@ -229,13 +229,36 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Delegated:
+    """A run that another one delegated, as the one that delegated it reports it.
+
+    ``name`` and ``folder`` (relative to the folder of the run that delegated it) are the host's
+    own. ``answer`` is the beginning of the answer's text. ``agents`` are the runs that it
+    delegated in turn; ``usage`` includes theirs.
+    """
+
+    run_id: str
+    name: str
+    folder: str
+    task: str
+    status: ExitStatus
+    answer: str = ""
+    message: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    agents: tuple[Delegated, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostCall:
     """One call from the kernel to a host tool, as the broker answered it.
 
     ``number`` counts the calls of a session from 1. ``untrusted`` says that the result came from
     others (a web page, a mail) and is data, never an instruction. ``influenced_by`` lists the
     earlier untrusted calls whose results could have shaped this call's arguments. ``run_id`` is
-    the run that the call delegated to, if it did.
+    the run that the call delegated to, if it did, and ``delegated`` what came of it. ``usage`` is
+    what the call cost in model calls.
     """
 
     name: str
@@ -249,6 +272,8 @@ class HostCall:
     untrusted: bool = False
     influenced_by: tuple[int, ...] = ()
     run_id: str = ""
+    delegated: Delegated | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -535,9 +560,13 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """Something a person should know: a retry, a re-asked format, a linked file."""
+    """Something a person should know: a retry, a re-asked format, a linked file.
+
+    ``run_id`` is the delegated run that it is about; empty for the run that is followed.
+    """
 
     text: str
+    run_id: str = ""
 
 
 Event: TypeAlias = (
@@ -561,7 +590,7 @@ _TYPES: dict[str, type] = {
     for cls in (
         Usage, Image, Code, Call, Calls, Final, CellError, Decision, HostCall, Answer, CellResult,
         Observation, Retry, DataFile, RunStart, Step, Visit, RunStop, FormatChange, Variable,
-        Changes, Condensation,
+        Changes, Condensation, Delegated,
     )
 }  # fmt: skip
 
@@ -611,6 +640,6 @@ def _field_from_json(cls: type, name: str, value: Json) -> Any:
     # Outputs and values come from a kernel: whatever they hold, they stay plain JSON.
     if (cls.__name__, name) in _RAW_FIELDS:
         return tuple(value) if name == "outputs" else value
-    if cls is RunStop and name == "status":
+    if cls in (RunStop, Delegated) and name == "status":
         return ExitStatus(value)
     return from_json(value)

@@ -16,6 +16,7 @@ import dataclasses
 import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -26,6 +27,7 @@ from kernel_agent.background import LoopThread
 from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
+from kernel_agent.delegation import Current, Delegation, Lent, Lineage, Scope
 from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
 from kernel_agent.formats import AUTO, get_format, ladder
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
@@ -38,6 +40,7 @@ from kernel_agent.records import (
     DataFile,
     Event,
     FormatChange,
+    Json,
     Message,
     Notice,
     Output,
@@ -61,7 +64,7 @@ from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.variables import merge
-from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
+from kernel_agent.workspace import NOTEBOOK_NAME, agents_folder, files_made, new_folder
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -74,6 +77,8 @@ NOT_SANDBOXED = (
     "NOT SANDBOXED: code written by the model runs with your rights on this machine "
     "(files, network, processes)."
 )
+
+TAKE_ANSWER = "get_ipython().kernel_agent_answer()"  # see inside/app.py
 
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
@@ -103,7 +108,8 @@ class Session:
     max_operations
         Turns of loops and calls of functions of its own after which a cell is ended; likewise.
     tools
-        Functions that cells may call on the host.
+        Functions that cells may call on the host; ``"delegate"`` and ``"llm"`` by name
+        (``docs/delegation.md``).
     budget
         What each run may cost; the configured one by default.
     data
@@ -122,6 +128,8 @@ class Session:
     tracer
         An OpenTelemetry tracer that makes spans of the runs. Without one: our own, if the
         environment names a collector (see ``docs/telemetry.md``).
+    lineage
+        Where the session stands among those that delegate; set by the one above it.
 
     Examples
     --------
@@ -140,7 +148,7 @@ class Session:
         allow_hosts: Sequence[str] | None = None,
         guard_imports: Sequence[str] | None = None,
         max_operations: int | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Callable[..., Any] | str] = (),
         budget: Budget | None = None,
         data: Sequence[str | Path] = (),
         out: str | Path | None = None,
@@ -149,6 +157,7 @@ class Session:
         config: Config | None = None,
         on_event: Callable[[Event], None] | None = None,
         tracer: Tracer | None = None,
+        lineage: Lineage | None = None,
     ) -> None:
         named = model if isinstance(model, str) else None
         self.config = (config or load_config()).merged(
@@ -172,8 +181,18 @@ class Session:
             mechanism(self.sandbox)
         self.budget = budget or budget_of(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
-        self.tools = as_tools(tools)
         self.out = Path(out) if out is not None else new_folder(title)
+        self._lineage = lineage or Lineage()
+        self._given_tools = tuple(tools)
+        self._delegation = Delegation(
+            self.config,
+            lineage=self._lineage,
+            out=self.out,
+            agents=lambda: agents_folder(self.out, self.sandbox),
+            spawn=self._spawn,
+        )
+        own = self._delegation.tools([name for name in tools if isinstance(name, str)])
+        self.tools = as_tools([*(t for t in tools if not isinstance(t, str)), *own])
         self._data = data
         self._proxy = proxy_of(self.config, self._tell)
         self._model: Model | None = None if isinstance(model, str) else model
@@ -231,6 +250,15 @@ class Session:
         return self.sandbox == interpreter.LEVEL.name
 
     @property
+    def _delegates(self) -> bool:
+        return any(tool.name == "delegate" for tool in self.tools)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run is under way."""
+        return self._busy
+
+    @property
     def model_name(self) -> str:
         """The model that writes the actions."""
         return self._model.name if self._model else self.config.model or "offline"
@@ -271,7 +299,10 @@ class Session:
     async def _start(self) -> None:
         from kernel_agent.models.choose import choose_model
 
-        self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
+        if self._lineage.telemetry is not None:
+            self._telemetry = self._lineage.telemetry
+        else:
+            self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
         self._format = get_format(self.config.format)
         if self._model is None:
             self._model = await choose_model(self.config, self._format, self._tell)
@@ -343,6 +374,8 @@ class Session:
     async def _start_kernel(self) -> None:
         if self._kernel is not None:
             await self._kernel.close()
+        if self._delegates:  # before the kernel, which is to see an empty folder there
+            agents_folder(self.out, self.sandbox).mkdir(exist_ok=True)
         self._kernel = make_kernel(
             self.config,
             level=self.sandbox,
@@ -386,6 +419,9 @@ class Session:
         self._closed = True
         if self._kernel is not None:
             await self._kernel.close()
+        if self._delegates:
+            with suppress(OSError):  # there are agents in it
+                agents_folder(self.out, self.sandbox).rmdir()
         if self._trace is not None:
             self._trace.close()
         if self._model is not None:
@@ -484,10 +520,12 @@ class Session:
         if isinstance(agent, Pipeline):
             start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
         self._changes = None
+        self._delegation.current = self._current(start, tell)
+        opening = {"opening": Code(source=self._lineage.opening)} if self._lineage.opening else {}
         try:
-            stop = await agent.run(start, first_step=self._steps + 1)
+            stop = await agent.run(start, first_step=self._steps + 1, **opening)
         finally:
-            self._agent = None
+            self._agent = self._delegation.current = None
             if isinstance(agent, Agent):
                 self._format = agent.format
             self._steps += len(agent.steps)
@@ -551,7 +589,7 @@ class Session:
         assert fmt is not None
         assert context is not None
         assert trace is not None
-        meter = Meter(budget)
+        meter = self._meter = self._lineage.meter or Meter(budget)
         meter.charge(self._unpaid)
         self._unpaid = Usage()
         self._stop_calls = asyncio.Event()
@@ -606,7 +644,7 @@ class Session:
         self, cells: Sequence[FixedCell], budget: Budget, tell: Callable[[Event], None]
     ) -> Pipeline:
         assert self._trace is not None
-        meter = Meter(budget)
+        meter = self._meter = Meter(budget)
         return Pipeline(
             cells,
             execute=self._executing(meter, tell),
@@ -625,13 +663,14 @@ class Session:
         async def execute(action: Action, number: int) -> CellResult:
             timeout_s = min(self.config.cell_seconds, meter.seconds_left or float("inf"))
             if isinstance(action, Calls):
-                return await carry_out(
-                    action,
-                    self._broker,
-                    timeout_s=timeout_s,
-                    stopping=self._stop_calls,
-                    waited=lambda: meter.waited,
-                )
+                async with Scope() as scope:
+                    return await carry_out(
+                        action,
+                        self._broker,
+                        timeout_s=timeout_s,
+                        stopping=self._stop_calls,
+                        waited=lambda: meter.waited + scope.waited(),
+                    )
             if not isinstance(action, Code):
                 raise UsageError("the format asked for something that cannot be done")
             return await self._run_cell(
@@ -658,14 +697,15 @@ class Session:
             reason = refusal(source, self.config.guard_imports)
             if reason:
                 return refused(reason)
-        result = await self._kernel.execute(
-            source,
-            step=number,
-            timeout_s=timeout_s,
-            waited=waited,
-            on_output=on_output,
-            on_request=self._broker.answer,
-        )
+        async with Scope() as scope:
+            result = await self._kernel.execute(
+                source,
+                step=number,
+                timeout_s=timeout_s,
+                waited=lambda: waited() + scope.waited(),
+                on_output=on_output,
+                on_request=scope.answering(self._broker.answer),
+            )
         return dataclasses.replace(result, calls=self._broker.take_calls())
 
     def _run_start(self, task: str, budget: Budget) -> RunStart:
@@ -687,6 +727,7 @@ class Session:
             tools=tuple(tool.name for tool in self.tools),
             system_prompt=self._system_prompt(self._format),
             format_reason=self._format_reason,
+            parent_id=self._lineage.parent_id,
             versions=versions(),
             config=self.config.public,
             changes=self._changes,
@@ -718,6 +759,54 @@ class Session:
 
     async def _call(self, tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return await self._telemetry.call(tool, args, kwargs)
+
+    # --- delegation ------------------------------------------------------------------------
+
+    def _current(self, start: RunStart, tell: Callable[[Event], None]) -> Current:
+        assert self._model is not None
+        assert self._meter is not None
+        return Current(
+            run_id=start.run_id,
+            meter=self._meter,
+            model=self._model,
+            telemetry=self._telemetry,
+            tell=tell,
+        )
+
+    def _spawn(self, lineage: Lineage, out: Path, on_event: Callable[[Event], None]) -> Session:
+        """Make the session of an agent beneath this one: all that is decided is decided here."""
+        assert self._model is not None
+        assert self._format is not None
+        deep = lineage.depth >= self.config.max_depth
+        return Session(
+            model=Lent(self._model),
+            format=self._format.name,
+            sandbox=self.sandbox,
+            tools=[tool for tool in self._given_tools if not (deep and tool == "delegate")],
+            out=out,
+            config=self.config,
+            on_event=on_event,
+            lineage=lineage,
+        )
+
+    async def whole_answer(self, run: Run) -> Json:
+        """Return the answer of the last run with its type and all its rows, in the wire's forms.
+
+        Called by the session above. What has no such form is what the run says that it is.
+        """
+        assert self._kernel is not None
+        taken: list[Json] = []
+
+        def take_answer(value: Any) -> None:
+            """Take the answer."""
+            taken.append(value)
+
+        receive = Broker([Tool(take_answer)]).answer
+        with suppress(KernelAgentError):
+            await self._kernel.execute(
+                TAKE_ANSWER, timeout_s=self.config.cell_seconds, on_request=receive
+            )
+        return taken[0] if taken else run.answer
 
     # --- the synchronous face --------------------------------------------------------------
 

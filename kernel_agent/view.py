@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias
 
 from kernel_agent.errors import UsageError
+from kernel_agent.lineage import agents_of, tree_lines
 from kernel_agent.records import (
     Acting,
     Action,
@@ -177,7 +178,8 @@ class Story:
         if isinstance(event, Step):
             known = event.number == self._acting
             action = () if known else _action_blocks(event.number, event.action)
-            return (*action, *_some("observation", event.observation.text))
+            told = () if known else _agents(event)  # else they have told it themselves
+            return (*action, *told, *_some("observation", event.observation.text))
         if isinstance(event, RunStop):
             self._acting = None
             return _stop_blocks(event)
@@ -218,6 +220,10 @@ def _action_blocks(number: int, action: Action | None) -> tuple[Block, ...]:
         calls = (f"{c.name}({_arguments(c.arguments)})" for c in action.calls)
         return (*shown, *_some("code", "\n".join(calls)))
     return shown
+
+
+def _agents(step: Step) -> tuple[Block, ...]:
+    return _some("notice", "\n".join(tree_lines(agents_of([step]))))
 
 
 def _notice(event: Event) -> str:

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.formats.calls import written
+from kernel_agent.lineage import agents_of
+from kernel_agent.notebook.agents import agents_markdown
 from kernel_agent.notebook.environment import (
     call_cell,
     environment_source,
@@ -223,7 +225,8 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
     source = environment_source(sources, versions=runs[0].start.versions, texts=texts)
     cells.code("environment", source, tags=hidden, role="environment")
 
-    calls = [call for step in again if step.result for call in step.result.calls]
+    made = [call for step in again if step.result for call in step.result.calls]
+    calls = sorted(made, key=lambda call: call.number)  # as they were asked for, not answered
     tools = tools_source(calls, _named(runs, sources))
     if tools:
         note = (
@@ -252,6 +255,7 @@ def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
         said.append(_not_run_again(step))
         role = "step" if step.ok else "folded"
         cells.markdown(name, "\n\n".join(filter(None, said)), **_ours(run, role, step))
+        _add_agents(cells, run, step)
         return
     assert step.result is not None
     tags: dict[str, Any] = {}
@@ -271,6 +275,15 @@ def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
         tags=tags,
         **_ours(run, "code", step),
     )
+    _add_agents(cells, run, step)
+
+
+def _add_agents(cells: _Cells, run: _Run, step: Step) -> None:
+    """Add the tree of the runs that a step delegated."""
+    agents = agents_of([step])
+    if agents:
+        name = f"run-{run.number}-step-{step.number:02d}-agents"
+        cells.markdown(name, agents_markdown(agents), **_ours(run, "agents", step))
 
 
 _FAILED: dict[str, Any] = {
@@ -296,6 +309,7 @@ def _add_calls(cells: _Cells, run: _Run, step: Step) -> None:
             tags={} if call.ok else _FAILED,
             **_ours(run, "code", step),
         )
+    _add_agents(cells, run, step)
 
 
 def _failure(step: Step) -> str:

@@ -48,6 +48,10 @@ class Telemetry:
         """Call a host tool; called by the broker for each."""
         return await tool.call(args, kwargs)
 
+    def beneath(self) -> Telemetry:
+        """Return what a session reports to that works for a call of this one."""
+        return Telemetry()
+
     async def close(self, tell: Tell) -> None:
         """Send what is left, within seconds; called once by the session."""
 

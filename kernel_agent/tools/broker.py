@@ -8,9 +8,11 @@ holds is executed, imported or unpickled; names are looked up in a fixed table.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from kernel_agent.errors import ToolError
@@ -25,6 +27,21 @@ SIDE_BY_SIDE = 16  # calls of one request that run at the same time
 
 
 Calling = Callable[[Tool, list[Any], dict[str, Any]], Awaitable[Any]]
+
+_NOTED: ContextVar[dict[str, Any]] = ContextVar("noted")
+
+
+def note(**facts: Any) -> None:
+    """Put facts into the record of the call that is being made; called by a tool, before it ends.
+
+    Parameters
+    ----------
+    facts
+        Fields of :class:`~kernel_agent.records.HostCall`.
+    """
+    noted = _NOTED.get(None)
+    if noted is not None:
+        noted.update(facts)
 
 
 class Broker:
@@ -42,6 +59,7 @@ class Broker:
         self._tools = {tool.name: tool for tool in tools}
         self._calling = calling or _call
         self._calls: list[HostCall] = []
+        self._count = 0
         self._places = asyncio.Semaphore(SIDE_BY_SIDE)
         self.refused = 0
         """Requests that were not well-formed."""
@@ -87,17 +105,22 @@ class Broker:
     async def _made(
         self, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> tuple[dict[str, Json], HostCall]:
-        began = time.monotonic()
+        self._count += 1
+        number, began = self._count, time.monotonic()
+        noted: dict[str, Any] = {}
+        _NOTED.set(noted)
         async with self._places:
             result = await self._call(name, args, kwargs)
-        return result, HostCall(
+        made = HostCall(
             name=name[:200],
             arguments={"args": args, "kwargs": kwargs},
             ok=result["ok"],
             result=result.get("value"),
             error="" if result["ok"] else f"{result['type']}: {result['message']}",
             seconds=time.monotonic() - began,
+            number=number,
         )
+        return result, dataclasses.replace(made, **noted)
 
     async def _call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Json]:
         try:

@@ -1,0 +1,100 @@
+"""``delegate`` as code in the kernel finds it: values go in and come out whole, typed.
+
+The host tool of that name takes and gives the forms of :mod:`.values`; nothing is pickled on the
+way from one kernel to another, and the host unpacks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .host import HostChannel, make_function, value_of
+from .values import decode, encode
+
+ANSWER = "take_answer"
+
+
+def make_delegate(spec: dict[str, Any], channel: HostChannel) -> Callable[..., Any]:
+    """Return the function ``delegate``, with its ``map``.
+
+    Parameters
+    ----------
+    spec
+        The host tool, as :func:`.host.make_function` takes it.
+    """
+    plain: Any = make_function(spec, channel)
+
+    def delegate(task: str, data: Any = None, **options: Any) -> Any:
+        return _result(channel.request([_call(task, data, options)])[0])
+
+    def map_over(tasks: Any, data: Any = None, **options: Any) -> list[Any]:
+        """Delegate several tasks side by side, each with its own kernel and budget.
+
+        Parameters
+        ----------
+        tasks
+            A list of tasks, or one task for every item of ``data``.
+        data
+            A list with an item for each task, or one value for all of them.
+        options
+            As of ``delegate``.
+
+        Returns
+        -------
+        list
+            The answers, in order; in the place of an agent that gave none stands the exception
+            (a RuntimeError) that says why.
+        """
+        orders = _orders(tasks, data)
+        # What is left is divided evenly; one part stays with this run.
+        options.setdefault("share", 1 / (len(orders) + 1))
+        calls = [_call(task, item, options) for task, item in orders]
+        return [_outcome(result) for result in channel.request(calls)] if calls else []
+
+    delegate.__doc__ = plain.__doc__
+    delegate.__signature__ = plain.__signature__  # type: ignore[attr-defined]  # read by help()
+    delegate.map = map_over  # type: ignore[attr-defined]  # a function may carry attributes
+    return delegate
+
+
+def make_sender(channel: HostChannel) -> Callable[[Any], None]:
+    """Return what sends an answer to the host when the host asks for all of it."""
+    send = make_function({"name": ANSWER}, channel)
+    return lambda value: send(encode(value))
+
+
+def _orders(tasks: Any, data: Any) -> list[tuple[Any, Any]]:
+    if isinstance(tasks, str):
+        items = data if isinstance(data, list | tuple) else [data]
+        return [(tasks, item) for item in items]
+    tasks = list(tasks)
+    if not isinstance(data, list | tuple):
+        return [(task, data) for task in tasks]
+    if len(data) != len(tasks):
+        raise ValueError(f"{len(tasks)} tasks, but {len(data)} items of data")
+    return list(zip(tasks, data, strict=True))
+
+
+def _call(task: Any, data: Any, options: dict[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in options.items() if value is not None}
+    if data is not None:
+        given["data"] = _named(data)
+    return {"name": "delegate", "args": [task], "kwargs": given}
+
+
+def _named(data: Any) -> dict[str, Any]:
+    """Return variables: those of a dict whose keys are names, else the one variable ``data``."""
+    names = isinstance(data, dict) and all(isinstance(k, str) and k.isidentifier() for k in data)
+    return {name: encode(value) for name, value in (data if names else {"data": data}).items()}
+
+
+def _result(result: dict[str, Any]) -> Any:
+    return decode(value_of(result))
+
+
+def _outcome(result: dict[str, Any]) -> Any:
+    try:
+        return _result(result)
+    except Exception as error:
+        return error
