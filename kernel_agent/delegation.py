@@ -421,6 +421,7 @@ class Delegation:
                     untrusted=hearing.untrusted,
                 )
         if run.status is ExitStatus.ANSWERED:
+            note(result=answer)  # whole, because the notebook replays it
             return answer
         raise _refused(_reason(hearing.delegated, run))
 

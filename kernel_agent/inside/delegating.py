@@ -26,7 +26,10 @@ def make_delegate(spec: dict[str, Any], channel: HostChannel) -> Callable[..., A
     plain: Any = make_function(spec, channel)
 
     def delegate(task: str, data: Any = None, **options: Any) -> Any:
-        return _result(channel.request([_call(task, data, options)])[0])
+        (outcome,) = _outcomes(channel, [_call(task, data, options)])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     def map_over(tasks: Any, data: Any = None, **options: Any) -> list[Any]:
         """Delegate several tasks side by side, each with its own kernel and budget.
@@ -49,8 +52,7 @@ def make_delegate(spec: dict[str, Any], channel: HostChannel) -> Callable[..., A
         orders = _orders(tasks, data)
         # What is left is divided evenly; one part stays with this run.
         options.setdefault("share", 1 / (len(orders) + 1))
-        calls = [_call(task, item, options) for task, item in orders]
-        return [_outcome(result) for result in channel.request(calls)] if calls else []
+        return _outcomes(channel, [_call(task, item, options) for task, item in orders])
 
     delegate.__doc__ = plain.__doc__
     delegate.__signature__ = plain.__signature__  # type: ignore[attr-defined]  # read by help()
@@ -89,12 +91,13 @@ def _named(data: Any) -> dict[str, Any]:
     return {name: encode(value) for name, value in (data if names else {"data": data}).items()}
 
 
-def _result(result: dict[str, Any]) -> Any:
-    return decode(value_of(result))
+def _outcomes(channel: HostChannel, calls: list[dict[str, Any]]) -> list[Any]:
+    """Make calls side by side; return for each what came of it, an exception where it failed."""
+    return [_outcome(result) for result in channel.request(calls)] if calls else []
 
 
 def _outcome(result: dict[str, Any]) -> Any:
     try:
-        return _result(result)
+        return decode(value_of(result))
     except Exception as error:
         return error

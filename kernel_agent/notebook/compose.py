@@ -222,12 +222,13 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
     sources = [step.code for step in again]
     texts = {step.number: full_text(step.result.outputs) for step in steps if step.result}
     hidden = {"jupyter": {"source_hidden": True}}
-    source = environment_source(sources, versions=runs[0].start.versions, texts=texts)
-    cells.code("environment", source, tags=hidden, role="environment")
-
     made = [call for step in again if step.result for call in step.result.calls]
     calls = sorted(made, key=lambda call: call.number)  # as they were asked for, not answered
     tools = tools_source(calls, _named(runs, sources))
+    if "'$': 'table'" in tools or "'$': 'series'" in tools:
+        sources.append("import pyarrow")  # what the replay of an answer needs
+    source = environment_source(sources, versions=runs[0].start.versions, texts=texts)
+    cells.code("environment", source, tags=hidden, role="environment")
     if tools:
         note = (
             f"The run called tools on its host {_times(calls)}. The next cell replays what they "

@@ -119,6 +119,7 @@ class Broker:
             error="" if result["ok"] else f"{result['type']}: {result['message']}",
             seconds=time.monotonic() - began,
             number=number,
+            untrusted=name in self._tools and self._tools[name].untrusted,
         )
         return result, dataclasses.replace(made, **noted)
 
