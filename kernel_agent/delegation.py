@@ -31,6 +31,7 @@ from kernel_agent.lineage import agents_of, gave, spent
 from kernel_agent.opening import Opening, opening_of
 from kernel_agent.records import Answer as FinalAnswer
 from kernel_agent.records import (
+    Code,
     Delegated,
     Event,
     ExitStatus,
@@ -62,6 +63,7 @@ NAMES = ("delegate", "llm")
 MAX_TASK = 100_000  # characters of a task or a prompt
 PROMPTS_AT_ONCE = 8
 STOP_GRACE_S = 6.0  # an interrupted cell may take three seconds, and its kernel as long
+GIVEN = "What this run was given:"  # over the cell that reads it
 ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
 REASON_CHARS = 400
 
@@ -98,7 +100,7 @@ class Lineage:
     depth: int = 0
     parent_id: str | None = None
     meter: Meter | None = None
-    opening: str = ""
+    opening: Code | None = None
     telemetry: Telemetry | None = None
     count: Count = field(default_factory=Count)
 
@@ -112,6 +114,7 @@ class Current:
     model: Model
     telemetry: Telemetry
     tell: Callable[[Event], None]
+    writes_code: bool = True
 
 
 class Lent:
@@ -360,6 +363,8 @@ class Delegation:
         task = _checked(task, "task")
         if not share > 0:
             raise ValueError(f"share must be greater than 0, not {share!r}")
+        if data and not current.writes_code:
+            raise ValueError("agents that act by calls have no variables: put the data into task")
         opening = opening_of(data) if data else None
         with scope.waiting():
             async with self._places:
@@ -394,7 +399,7 @@ class Delegation:
             depth=self._lineage.depth + 1,
             parent_id=current.run_id,
             meter=meter,
-            opening=opening.source if opening else "",
+            opening=Code(source=opening.source, thought=GIVEN) if opening else None,
             telemetry=current.telemetry.beneath(),
             count=self._lineage.count,
         )

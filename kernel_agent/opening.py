@@ -96,8 +96,6 @@ class _Writing:
     def _plain(self, name: str, value: Json) -> str:
         if len(literal := repr(value)) <= MAX_LITERAL:
             return literal
-        if isinstance(value, str):
-            return f"{self._path(name, 'txt', value.encode())}.read_text()"
         self.imports.add("import json")
         file = self._path(name, "json", json.dumps(value).encode())
         return f"json.loads({file}.read_text())"
@@ -123,7 +121,7 @@ class _Writing:
         return f'"data/{file}"'
 
     def as_table(self, name: str, value: dict[str, Any], _depth: int) -> str:
-        self.imports.add("import pyarrow as pa")
+        self.imports |= {"import pandas as pd", "import pyarrow as pa"}
         file = self._file(name, "arrow", _bytes(value["arrow"]))
         return f"pa.ipc.open_stream(pa.OSFile({file})).read_all().to_pandas()"
 

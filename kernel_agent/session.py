@@ -521,9 +521,9 @@ class Session:
             start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
         self._changes = None
         self._delegation.current = self._current(start, tell)
-        opening = {"opening": Code(source=self._lineage.opening)} if self._lineage.opening else {}
+        given = {"opening": self._lineage.opening} if self._lineage.opening else {}
         try:
-            stop = await agent.run(start, first_step=self._steps + 1, **opening)
+            stop = await agent.run(start, first_step=self._steps + 1, **given)
         finally:
             self._agent = self._delegation.current = None
             if isinstance(agent, Agent):
@@ -771,6 +771,7 @@ class Session:
             model=self._model,
             telemetry=self._telemetry,
             tell=tell,
+            writes_code=self._format is not None and self._format.writes_code,
         )
 
     def _spawn(self, lineage: Lineage, out: Path, on_event: Callable[[Event], None]) -> Session:
@@ -795,6 +796,8 @@ class Session:
         Called by the session above. What has no such form is what the run says that it is.
         """
         assert self._kernel is not None
+        if not run.steps or not isinstance(run.steps[-1].action, Code):
+            return run.answer  # it was given by a call: plain JSON
         taken: list[Json] = []
 
         def take_answer(value: Any) -> None:

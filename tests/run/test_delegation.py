@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +21,10 @@ from kernel_agent.errors import UsageError
 from kernel_agent.records import Event, ExitStatus, HostCall, Notice, RunStart, RunStop
 from kernel_agent.run import Run
 from kernel_agent.trace import read_trace
+
+
+ROOT = Path(__file__).parents[2]
+SLEEP = "import time\ntime.sleep(100)"
 
 
 def cell(code: str, thought: str = "Next.") -> str:
@@ -430,3 +436,118 @@ async def test_every_kind_of_value_goes_in_and_comes_back(tmp_path: Path) -> Non
     assert (
         await asyncio.to_thread(verify, tmp_path / run.agents[0].folder / "run.ipynb")
     ).reproduces
+
+
+async def test_cancelling_the_run_leaves_no_agent(tmp_path: Path) -> None:
+    replies = [cell("delegate('Sleep')"), reply("Sleep", "open('here', 'w').close()\n" + SLEEP)]
+    out = tmp_path / "out"
+    async with make(replies, out) as session:
+        running = asyncio.ensure_future(session.run("Ask"))
+        while not list(out.glob("agents/*/here")):
+            await asyncio.sleep(0.1)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert not any(kernels_in(path) for path in out.glob("agents/*"))
+    (folder,) = (out / "agents").iterdir()
+    stop = read_trace(folder)[-1]
+    assert isinstance(stop, RunStop)
+    assert stop.status is ExitStatus.INTERRUPTED
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.2, 0.4, 0.8])
+async def test_a_run_may_be_stopped_while_its_agents_start(tmp_path: Path, seconds: float) -> None:
+    replies = [cell("open('here', 'w').close()\ndelegate.map(['Sleep'] * 6)")]
+    replies += [reply("Sleep", SLEEP)] * 6
+    out = tmp_path / "out"
+    async with make(replies, out) as session:
+        running = asyncio.ensure_future(session.run("Ask"))
+        while not (out / "here").exists():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(seconds)
+        session.stop()
+        run = await running
+        assert run.status is ExitStatus.INTERRUPTED
+        assert not any(kernels_in(path) for path in out.glob("agents/*"))
+    left = [path for path in out.glob("agents/*") if not (path / "trace.jsonl").is_file()]
+    assert not left
+    assert len(run.agents) == len(list(out.glob("agents/*")))
+
+
+def test_a_host_that_is_killed_leaves_no_kernel(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    script = tmp_path / "script.jsonl"
+    lines = [
+        {"content": cell("delegate.map(['Sleep', 'Sleep'])")},
+        *[reply("Sleep", "open('here', 'w').close()\n" + SLEEP)] * 2,
+    ]
+    script.write_text("\n".join(map(json.dumps, lines)))
+    command = [sys.executable, "-m", "kernel_agent.cli", "run", "Ask", "--tools", "delegate"]
+    command += ["--model", f"scripted:{script}", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT) as host:
+        deadline = time.monotonic() + 60
+        while len(list(out.glob("agents/*/here"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert kernels_in(out)
+        host.kill()
+    assert asyncio.run(gone(out))
+
+
+def test_the_command_shows_the_tree_and_counts_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    script = tmp_path / "script.jsonl"
+    lines = [
+        {"content": cell("final_answer(delegate('Count', [1, 2, 3]))")},
+        reply("Count", "final_answer(sum(data))"),
+    ]
+    script.write_text("\n".join(map(json.dumps, lines)))
+    command = [sys.executable, "-m", "kernel_agent.cli"]
+    options = ["--tools", "delegate", "--tools", "llm", "--model", f"scripted:{script}", "--json"]
+    made = subprocess.run(
+        [*command, "run", "Ask", *options, "--out", str(out)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    result = json.loads(made.stdout)
+    (agent,) = result["agents"]
+    assert result["answer"] == 6
+    assert (agent["status"], agent["answer"], agent["steps"]) == ("answered", "6", 1)
+    assert result["usage"]["calls"] == 2
+    assert "Agent 1-count: started (at most 14 steps, " in made.stderr
+    assert "Agent 1-count: answered · 1 step" in made.stderr
+    shown = subprocess.run(
+        [*command, "show", str(out)], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert "! Agent 1-count: Count\n!   answered · 1 step" in shown.stdout
+
+
+async def test_spans_of_agents_are_beneath_the_call_that_delegated(tmp_path: Path) -> None:
+    trace = pytest.importorskip("opentelemetry.sdk.trace")
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    export = pytest.importorskip("opentelemetry.sdk.trace.export")
+    exporter, provider = memory.InMemorySpanExporter(), trace.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
+    replies = [
+        cell("llm('Say hi')\nfinal_answer(delegate('Count'))"),
+        {"for": "Say hi", "content": "hi"},
+        reply("Count", "final_answer(3)"),
+    ]
+    async with make(replies, tmp_path, tracer=provider.get_tracer("test")) as session:
+        run = await session.run("Ask")
+    assert run.answer == 3
+    spans = exporter.get_finished_spans()
+    by_id = {span.context.span_id: span for span in spans}
+
+    def above(span: Any) -> list[str]:
+        names = []
+        while span.parent is not None:
+            span = by_id[span.parent.span_id]
+            names.append(span.name)
+        return names
+
+    (beneath,) = [s for s in spans if s.name.startswith("invoke_agent") and s.parent is not None]
+    assert above(beneath)[:2] == ["execute_tool delegate", "execute_tool python"]
+    chats = [above(span)[0] for span in spans if span.name.startswith("chat")]
+    assert sorted(chats) == ["execute_tool llm", "step", "step"]
