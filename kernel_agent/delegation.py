@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 import os
 import shutil
 import time
@@ -32,6 +33,7 @@ from kernel_agent.opening import Opening, opening_of
 from kernel_agent.records import Answer as FinalAnswer
 from kernel_agent.records import (
     Code,
+    DataFile,
     Delegated,
     Event,
     ExitStatus,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 NAMES = ("delegate", "llm")
 """The tools that belong to a session, by the names that ``--tools`` and ``Session`` take."""
 
+KINDS = {"arrow": "Arrow", "json": "JSON", "bin": "binary", "png": "PNG"}
 MAX_TASK = 100_000  # characters of a task or a prompt
 PROMPTS_AT_ONCE = 8
 STOP_GRACE_S = 6.0  # an interrupted cell may take three seconds, and its kernel as long
@@ -91,6 +94,8 @@ class Lineage:
         What its run may cost.
     opening
         The first cell of its run.
+    files
+        What that cell reads; in its folder already.
     telemetry
         What it reports to, beneath the call that delegated it.
     count
@@ -101,6 +106,7 @@ class Lineage:
     parent_id: str | None = None
     meter: Meter | None = None
     opening: Code | None = None
+    files: tuple[DataFile, ...] = ()
     telemetry: Telemetry | None = None
     count: Count = field(default_factory=Count)
 
@@ -268,6 +274,9 @@ class Delegation:
         agents: Callable[[], Path],
         spawn: Callable[[Lineage, Path, Callable[[Event], None]], Session],
     ) -> None:
+        for name in ("max_depth", "max_agents", "agents_at_once"):
+            if getattr(config, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(config, name)}")
         self._config = config
         self._lineage = lineage
         self._out = out
@@ -400,6 +409,7 @@ class Delegation:
             parent_id=current.run_id,
             meter=meter,
             opening=Code(source=opening.source, thought=GIVEN) if opening else None,
+            files=_files(opening) if opening else (),
             telemetry=current.telemetry.beneath(),
             count=self._lineage.count,
         )
@@ -498,6 +508,19 @@ def _place(folder: Path, opening: Opening | None) -> None:
         for name, content in opening.files.items():
             with data.create(name, mode=0o444) as file:
                 file.write(content)
+
+
+def _files(opening: Opening) -> tuple[DataFile, ...]:
+    return tuple(
+        DataFile(
+            path=f"{DATA_NAME}/{name}",
+            source="delegate(data)",
+            bytes=len(content),
+            sha256=hashlib.sha256(content).hexdigest(),
+            kind=KINDS[name.rpartition(".")[2]],
+        )
+        for name, content in opening.files.items()
+    )
 
 
 class _Hearing:

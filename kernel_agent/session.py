@@ -27,8 +27,8 @@ from kernel_agent.background import LoopThread
 from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
-from kernel_agent.delegation import Current, Delegation, Lent, Lineage, Scope
-from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
+from kernel_agent.delegation import NAMES, Current, Delegation, Lent, Lineage, Scope
+from kernel_agent.errors import InputError, KernelAgentError, KernelError, SandboxError, UsageError
 from kernel_agent.formats import AUTO, get_format, ladder
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
@@ -59,6 +59,7 @@ from kernel_agent.sandbox.guard import check_guard, guard_prompt, refusal, refus
 from kernel_agent.sandbox.interpreter import InterpreterSession
 from kernel_agent.sandbox.levels import Level
 from kernel_agent.telemetry import Telemetry, telemetry_for
+from kernel_agent.text import one_line
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
@@ -183,7 +184,6 @@ class Session:
         self.config = self.config.merged(max_cost=self.budget.max_cost)
         self.out = Path(out) if out is not None else new_folder(title)
         self._lineage = lineage or Lineage()
-        self._given_tools = tuple(tools)
         self._delegation = Delegation(
             self.config,
             lineage=self._lineage,
@@ -367,7 +367,7 @@ class Session:
             raise InputError(
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
             ) from None
-        self._files = place(self._data, self.out, notice=self._tell)
+        self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
         if self._interpreted:
             interpreter.check_data(self._files)
 
@@ -783,7 +783,11 @@ class Session:
             model=Lent(self._model),
             format=self._format.name,
             sandbox=self.sandbox,
-            tools=[tool for tool in self._given_tools if not (deep and tool == "delegate")],
+            tools=[
+                tool.name if tool.name in NAMES else tool
+                for tool in self.tools
+                if not (deep and tool.name == "delegate")
+            ],
             out=out,
             config=self.config,
             on_event=on_event,
@@ -794,6 +798,11 @@ class Session:
         """Return the answer of the last run with its type and all its rows, in the wire's forms.
 
         Called by the session above. What has no such form is what the run says that it is.
+
+        Raises
+        ------
+        KernelError
+            The kernel did not give it: it is too large, or the kernel has ended.
         """
         assert self._kernel is not None
         if not run.steps or not isinstance(run.steps[-1].action, Code):
@@ -805,11 +814,16 @@ class Session:
             taken.append(value)
 
         receive = Broker([Tool(take_answer)]).answer
-        with suppress(KernelAgentError):
-            await self._kernel.execute(
-                TAKE_ANSWER, timeout_s=self.config.cell_seconds, on_request=receive
-            )
-        return taken[0] if taken else run.answer
+        result = await self._kernel.execute(
+            TAKE_ANSWER, timeout_s=self.config.cell_seconds, on_request=receive
+        )
+        if taken:
+            return taken[0]
+        error = result.error
+        if error is not None and error.ename == "TypeError":  # it has no form there
+            return run.answer
+        why = one_line(f"{error.ename}: {error.evalue}" if error else result.status, 300)
+        raise KernelError(f"its answer could not be taken from its kernel ({why})")
 
     # --- the synchronous face --------------------------------------------------------------
 

@@ -6,6 +6,7 @@ way from one kernel to another, and the host unpacks nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from .host import HostChannel, make_function, value_of
 from .values import decode, encode
 
 ANSWER = "take_answer"
+MAX_FORM = 30_000_000  # characters of one value; a request may have a little more
 
 
 def make_delegate(spec: dict[str, Any], channel: HostChannel) -> Callable[..., Any]:
@@ -63,7 +65,7 @@ def make_delegate(spec: dict[str, Any], channel: HostChannel) -> Callable[..., A
 def make_sender(channel: HostChannel) -> Callable[[Any], None]:
     """Return what sends an answer to the host when the host asks for all of it."""
     send = make_function({"name": ANSWER}, channel)
-    return lambda value: send(encode(value))
+    return lambda value: send(_form(value))
 
 
 def _orders(tasks: Any, data: Any) -> list[tuple[Any, Any]]:
@@ -88,7 +90,17 @@ def _call(task: Any, data: Any, options: dict[str, Any]) -> dict[str, Any]:
 def _named(data: Any) -> dict[str, Any]:
     """Return variables: those of a dict whose keys are names, else the one variable ``data``."""
     names = isinstance(data, dict) and all(isinstance(k, str) and k.isidentifier() for k in data)
-    return {name: encode(value) for name, value in (data if names else {"data": data}).items()}
+    return {name: _form(value) for name, value in (data if names else {"data": data}).items()}
+
+
+def _form(value: Any) -> Any:
+    form = encode(value)
+    if (size := len(json.dumps(form))) > MAX_FORM:
+        raise ValueError(
+            f"a {type(value).__name__} of {size:,} characters is too large to hand over (at most "
+            f"{MAX_FORM:,}): pass less of it"
+        )
+    return form
 
 
 def _outcomes(channel: HostChannel, calls: list[dict[str, Any]]) -> list[Any]:

@@ -22,7 +22,6 @@ from kernel_agent.records import Event, ExitStatus, HostCall, Notice, RunStart, 
 from kernel_agent.run import Run
 from kernel_agent.trace import read_trace
 
-
 ROOT = Path(__file__).parents[2]
 SLEEP = "import time\ntime.sleep(100)"
 
@@ -266,6 +265,42 @@ async def test_agents_may_delegate_no_deeper_than_allowed(tmp_path: Path) -> Non
     assert (tmp_path / one.folder / two.folder / "run.ipynb").is_file()
     assert one.usage.calls == 2
     assert one.steps + two.steps == 2
+
+
+async def test_an_answer_that_is_too_large_is_said_to_be(tmp_path: Path) -> None:
+    replies = [
+        cell(
+            "try:\n    delegate('Make much')\nexcept RuntimeError as e:\n    final_answer(str(e))"
+        ),
+        reply("Make much", "import numpy as np\nfinal_answer(np.zeros(4_000_000))"),
+    ]
+    async with make(replies, tmp_path) as session:
+        run = await session.run("Ask")
+    assert "its answer could not be taken from its kernel (ValueError: a ndarray of" in run.answer
+    assert run.agents[0].status is ExitStatus.ANSWERED
+
+
+async def test_data_that_is_too_large_is_said_to_be(tmp_path: Path) -> None:
+    replies = [
+        cell(
+            "import numpy as np\n"
+            "try:\n    delegate('x', np.zeros(4_000_000))\n"
+            "except ValueError as e:\n    final_answer(str(e))"
+        ),
+    ]
+    async with make(replies, tmp_path) as session:
+        run = await session.run("Ask")
+    assert "is too large to hand over" in run.answer
+
+
+async def test_an_answer_without_a_form_comes_as_its_text(tmp_path: Path) -> None:
+    replies = [
+        cell("final_answer(delegate('Make'))"),
+        reply("Make", "class Thing:\n    __repr__ = lambda self: 'a thing'\nfinal_answer(Thing())"),
+    ]
+    async with make(replies, tmp_path) as session:
+        run = await session.run("Ask")
+    assert run.answer == "a thing"
 
 
 async def test_a_flood_of_agents_is_refused(tmp_path: Path) -> None:
