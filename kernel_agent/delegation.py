@@ -18,12 +18,12 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 from kernel_agent.beneath import Folder
 from kernel_agent.budget import Budget, Meter
@@ -71,6 +71,51 @@ ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
 REASON_CHARS = 400
 
 Answer = Callable[[str], Awaitable[str]]
+
+
+DELEGATE = """\
+Let another agent, with a kernel of its own, do a task; return its answer. It finds `data` (a
+DataFrame, array, text …) as the variable `data`, or the values of a dict by their names; it has no
+other variable and no file of yours, so say in `task` all that it must know and what it must answer
+with; a DataFrame comes back as one. delegate.map(tasks, data=[...]) runs several side by side (a
+list of tasks, or one task for every item of data) and returns a list in order. An agent that gives
+no answer raises RuntimeError with how it ended and what it achieved; in the list of delegate.map
+the exception stands in its place: look with isinstance(result, Exception), and report it.
+
+It gets half of what this run has left of its budget, or a smaller `share`, or at most `max_steps`,
+`max_seconds`, `max_tokens` and `max_cost`; in delegate.map all share evenly.
+"""
+LLM = """\
+Ask the language model once and return its text, to classify, extract or rewrite text. It sees the
+prompt and nothing else. llm.map(prompts) asks several at once and returns the texts in order.
+
+It costs what any call of the model costs, and raises RuntimeError when the budget is spent.
+"""
+"""What the models read: the first paragraph in the prompt, all of it in ``help()``."""
+
+
+def _tool(function: Callable[..., Any], doc: str) -> Tool:
+    function.__doc__ = doc
+    function.__annotations__ = get_type_hints(
+        function
+    )  # shown to the model: types, not their texts
+    return Tool(function)
+
+
+def check_names(tools: Iterable[Tool]) -> None:
+    """Refuse tools whose names are those of the tools here; called by the session.
+
+    Raises
+    ------
+    UsageError
+        The caller's: the kernel and the notebook know these names.
+    """
+    for tool in tools:
+        if tool.name in NAMES:
+            raise UsageError(
+                f"a tool cannot be called {tool.name}: that is the name of one of kernel-agent's "
+                f"own (--tools {tool.name}); give it another"
+            )
 
 
 @dataclass
@@ -315,20 +360,6 @@ class Delegation:
             max_tokens: int | None = None,
             max_cost: float | None = None,
         ) -> Any:
-            """Let another agent, with a kernel of its own, do a task; return its answer.
-
-            ``data`` is a DataFrame (or array, text, number …), which the agent finds as the
-            variable ``data``, or a dict of them by name; it has no other variable or file of
-            yours. Say in ``task`` all that it must know, and what its answer must be: a DataFrame
-            comes back as one. An agent that gives no answer raises RuntimeError, with how it
-            ended and what it had achieved. ``delegate.map(tasks, data=[…])`` runs several side by
-            side (one task for all data, or one for each) and returns a list in order, in which
-            the exception stands in the place of an answer that failed: look with
-            ``isinstance(result, Exception)``.
-
-            It gets half of what this run has left of its budget, or a smaller ``share``, or less:
-            ``max_steps``, ``max_seconds``, ``max_tokens``, ``max_cost``.
-            """
             try:
                 at_most = Budget(
                     max_steps=max_steps,
@@ -341,18 +372,13 @@ class Delegation:
             named = data if data is None or isinstance(data, dict) else {"data": data}
             return await self.delegate(task, named, share=share, at_most=at_most)
 
-        return Tool(delegate)
+        return _tool(delegate, DELEGATE)
 
     def _llm_tool(self) -> Tool:
         async def llm(prompt: str, *, system: str = "") -> str:
-            """Ask the language model once and return its text: to classify, extract or rewrite.
-
-            It sees the prompt and nothing else. ``llm.map(prompts)`` asks several at once and
-            returns the texts in order. It costs what any call of the model costs.
-            """
             return await self.ask(prompt, system=system)
 
-        return Tool(llm)
+        return _tool(llm, LLM)
 
     # --- another agent -----------------------------------------------------------------------
 

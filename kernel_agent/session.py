@@ -27,7 +27,15 @@ from kernel_agent.background import LoopThread
 from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
-from kernel_agent.delegation import NAMES, Current, Delegation, Lent, Lineage, Scope
+from kernel_agent.delegation import (
+    NAMES,
+    Current,
+    Delegation,
+    Lent,
+    Lineage,
+    Scope,
+    check_names,
+)
 from kernel_agent.errors import InputError, KernelAgentError, KernelError, SandboxError, UsageError
 from kernel_agent.formats import AUTO, get_format, ladder
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
@@ -192,7 +200,9 @@ class Session:
             spawn=self._spawn,
         )
         own = self._delegation.tools([name for name in tools if isinstance(name, str)])
-        self.tools = as_tools([*(t for t in tools if not isinstance(t, str)), *own])
+        given = as_tools(t for t in tools if not isinstance(t, str))
+        check_names(given)
+        self.tools = (*given, *own)
         self._data = data
         self._proxy = proxy_of(self.config, self._tell)
         self._model: Model | None = None if isinstance(model, str) else model

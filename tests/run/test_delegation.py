@@ -14,11 +14,14 @@ from typing import Any
 import nbformat
 import psutil
 import pytest
+from servers.openai_server import OpenAIServer, text
 
 from kernel_agent import Budget, ScriptedModel, Session, tool, verify
 from kernel_agent.config import load_config
 from kernel_agent.errors import UsageError
-from kernel_agent.records import Event, ExitStatus, HostCall, Notice, RunStart, RunStop
+from kernel_agent.models.openai import OpenAIModel
+from kernel_agent.pipeline import FixedCell
+from kernel_agent.records import Code, Event, ExitStatus, HostCall, Notice, RunStart, RunStop
 from kernel_agent.run import Run
 from kernel_agent.trace import read_trace
 
@@ -412,12 +415,34 @@ async def test_the_model_is_not_asked_beyond_the_budget(tmp_path: Path) -> None:
     assert "tokens limit reached" in run.steps[0].observation.text
 
 
+async def test_agents_and_prompts_go_to_the_same_endpoint(tmp_path: Path) -> None:
+    replies = [
+        text(cell("kind = llm('Red?', system='One word')\nfinal_answer([kind, delegate('Five')])")),
+        text("yes"),
+        text(cell("final_answer(5)")),
+        text(cell("final_answer('goes on')")),
+    ]
+    with OpenAIServer(replies) as server:
+        model = OpenAIModel("gpt-x", base_url=server.url, api_key="sk-secret")
+        async with Session(model=model, out=tmp_path, tools=["delegate", "llm"]) as session:
+            run = await session.run("Ask")
+            again = await session.run("Still there?")  # the agent has closed its own only
+    assert (run.answer, again.answer) == (["yes", 5], "goes on")
+    asked = [request.body["messages"] for request in server.requests]
+    assert asked[1] == [
+        {"role": "system", "content": "One word"},
+        {"role": "user", "content": "Red?"},
+    ]
+    assert "Five" in json.dumps(asked[2])
+    assert b"sk-secret" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*.jsonl"))
+
+
 async def test_the_offline_analyst_says_that_it_answers_no_prompts(tmp_path: Path) -> None:
+    cells = [FixedCell(code=Code(source="llm('Hello')"))]
     async with Session(model="offline", out=tmp_path, tools=["llm"]) as session:
-        session._delegation.current = None
-        result = await session.execute("llm('Hello')")
-    assert result.error is not None
-    assert "no run under way" in result.error.evalue
+        run = await session.play(cells, "Ask")
+    assert run.status is ExitStatus.CELL_FAILED
+    assert "the offline analyst writes code by rules and answers no prompts" in run.message
 
 
 async def test_outside_a_run_nothing_is_delegated(tmp_path: Path) -> None:
@@ -434,6 +459,15 @@ async def test_outside_a_run_nothing_is_delegated(tmp_path: Path) -> None:
 def test_an_unknown_tool_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no tool 'fly': name delegate or llm"):
         make([], tmp_path, tools=["fly"])
+
+
+def test_the_names_of_the_own_tools_are_taken(tmp_path: Path) -> None:
+    def llm(prompt: str) -> str:
+        """Ask another model."""
+        return prompt
+
+    with pytest.raises(UsageError, match="a tool cannot be called llm"):
+        make([], tmp_path, tools=[llm])
 
 
 async def test_every_kind_of_value_goes_in_and_comes_back(tmp_path: Path) -> None:
