@@ -96,9 +96,7 @@ It costs what any call of the model costs, and raises RuntimeError when the budg
 
 def _tool(function: Callable[..., Any], doc: str) -> Tool:
     function.__doc__ = doc
-    function.__annotations__ = get_type_hints(
-        function
-    )  # shown to the model: types, not their texts
+    function.__annotations__ = get_type_hints(function)  # a prompt shows types, not their texts
     return Tool(function)
 
 
@@ -400,7 +398,7 @@ class Delegation:
             raise ValueError(f"share must be greater than 0, not {share!r}")
         if data and not current.writes_code:
             raise ValueError("agents that act by calls have no variables: put the data into task")
-        opening = opening_of(data) if data else None
+        opening = await asyncio.to_thread(opening_of, data) if data else None
         with scope.waiting():
             async with self._places:
                 scope.check()

@@ -68,6 +68,7 @@ def environment_source(
     return "\n\n\n".join(parts)
 
 
+_REPLAY = (standalone.ToolError, standalone.replayed)
 _AGENTS = (standalone.delegated, standalone.whole)
 
 
@@ -91,8 +92,7 @@ def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
     parts = [
         "# The run called tools on the host. Here they only give again what they gave then.",
         "from collections.abc import Callable",
-        inspect.getsource(standalone.ToolError).rstrip(),
-        inspect.getsource(standalone.replayed).rstrip(),
+        *(inspect.getsource(part).rstrip() for part in _REPLAY if {*by_name} - {"delegate"}),
         *(inspect.getsource(part).rstrip() for part in _AGENTS if "delegate" in by_name),
         "\n".join(definitions),
     ]
