@@ -69,6 +69,7 @@ STOP_GRACE_S = 6.0  # an interrupted cell may take three seconds, and its kernel
 GIVEN = "What this run was given:"  # over the cell that reads it
 ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
 REASON_CHARS = 400
+NAME_CHARS = 32
 
 Answer = Callable[[str], Awaitable[str]]
 
@@ -426,7 +427,7 @@ class Delegation:
     async def _run(
         self, current: Current, scope: Scope, task: str, opening: Opening | None, meter: Meter
     ) -> Json:
-        name = f"{self._numbers}-{slug(task)}"
+        name = f"{self._numbers}-{_short(slug(task))}"
         folder = self._agents() / name
         lineage = Lineage(
             depth=self._lineage.depth + 1,
@@ -635,6 +636,13 @@ def _reason(delegated: Delegated | None, run: Run) -> str:
 
 def _relative(folder: Path, out: Path) -> str:
     return os.path.relpath(folder, out)
+
+
+def _short(words: str) -> str:
+    """Return as many whole words as make a name that is easily read."""
+    if len(words) <= NAME_CHARS:
+        return words
+    return words[: NAME_CHARS + 1].rpartition("-")[0] or words[:NAME_CHARS]
 
 
 def _checked(text: str, what: str) -> str:

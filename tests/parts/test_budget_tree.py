@@ -1,4 +1,4 @@
-"""Whatever is delegated, spent and given back: a tree of runs never spends more than its top may."""
+"""Whatever is delegated, spent and given back: a tree of runs spends no more than its top may."""
 
 from __future__ import annotations
 

@@ -592,6 +592,32 @@ def test_the_command_shows_the_tree_and_counts_it(tmp_path: Path) -> None:
     assert "! Agent 1-count: Count\n!   answered · 1 step" in shown.stdout
 
 
+def test_the_example_reports_the_agent_that_failed_and_the_one_at_its_limit(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kernel_agent.cli", "run", "Does mass grow on every island?"]
+    command += ["--data", "example_notebooks/data/penguins.csv", "--tools", "delegate", "--json"]
+    command += ["--model", "scripted:example_scripts/three_islands.jsonl", "--max-steps", "20"]
+    made = subprocess.run(
+        [*command, "--quiet", "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+    )
+    result = json.loads(made.stdout)
+    assert result["answer"].splitlines() == [
+        "Biscoe, Adelie: 38 g more for each mm (n = 44)",
+        "Biscoe, Gentoo: 55 g more for each mm (n = 123)",
+        "Dream: no result, its agent ended as loop_detected",
+        "Torgersen: no result, its agent ended as step_limit",
+    ]
+    assert [agent["status"] for agent in result["agents"]] == [
+        "answered",
+        "loop_detected",
+        "step_limit",
+    ]
+    assert verify(tmp_path / "out/run.ipynb").reproduces
+
+
 async def test_spans_of_agents_are_beneath_the_call_that_delegated(tmp_path: Path) -> None:
     trace = pytest.importorskip("opentelemetry.sdk.trace")
     memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
