@@ -456,9 +456,9 @@ async def test_outside_a_run_nothing_is_delegated(tmp_path: Path) -> None:
     assert not (tmp_path / "out/agents").exists()
 
 
-def test_an_unknown_tool_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no tool 'fly': name delegate or llm"):
-        make([], tmp_path, tools=["fly"])
+async def test_an_unknown_tool_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--tools fly: neither a module nor a ready-made tool"):
+        await make([], tmp_path, tools=["fly"]).start()
 
 
 def test_the_names_of_the_own_tools_are_taken(tmp_path: Path) -> None:
