@@ -15,7 +15,7 @@ import asyncio
 import dataclasses
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -27,6 +27,7 @@ from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
 from kernel_agent.errors import InputError, KernelAgentError, SandboxError, UsageError
+from kernel_agent.exchange import Exchange
 from kernel_agent.formats import AUTO, get_format, ladder
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
@@ -186,6 +187,7 @@ class Session:
         self._tracer = tracer
         self._telemetry = Telemetry()
         self._broker = Broker(self.tools, calling=self._call)
+        self._exchange = Exchange(self.out)
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._format_reason = ""
@@ -353,6 +355,7 @@ class Session:
             resume=self._resume,
         )
         await self._kernel.start()
+        await self._exchange.restore(self._kernel, level=self.sandbox)
         if self._resume is not None:
             self._resume = None  # a kernel that is lost is replaced by a fresh one
             self._steps = self._kernel.steps
@@ -400,6 +403,7 @@ class Session:
         *,
         budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
+        wanted: Sequence[str] = (),
     ) -> Run:
         """Work on a task until it ends; never raises for an ending, whatever it is.
 
@@ -407,6 +411,8 @@ class Session:
         ----------
         task
             The question, in words.
+        wanted
+            Names of variables in which results are to be left, for :meth:`take`.
         budget
             What this run may cost, instead of the session's budget.
         on_event
@@ -421,7 +427,7 @@ class Session:
         """
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
-        return await self._run(task, self._make_agent, budget, on_event)
+        return await self._run(task, self._make_agent, budget, on_event, wanted)
 
     async def play(
         self,
@@ -454,6 +460,7 @@ class Session:
         make: Callable[[Budget, Callable[[Event], None]], Agent | Pipeline],
         budget: Budget | None,
         on_event: Callable[[Event], None] | None,
+        wanted: Sequence[str] = (),
     ) -> Run:
         """Do a run, by the loop or by fixed cells, from its first record to its notebook."""
         if self._context is None or self._closed:
@@ -463,7 +470,7 @@ class Session:
         self._busy, self._stopping = True, False
         try:
             tell = self._telemetry.listener(on_event or self._on_event, self._model)
-            return await self._run_now(task, make, budget, tell)
+            return await self._run_now(task, make, budget, tell, wanted)
         finally:
             self._busy = False
 
@@ -473,6 +480,7 @@ class Session:
         make: Callable[[Budget, Callable[[Event], None]], Agent | Pipeline],
         budget: Budget | None,
         tell: Callable[[Event], None],
+        wanted: Sequence[str],
     ) -> Run:
         await self._revive(tell)
         before = files_made(self.out)
@@ -481,6 +489,7 @@ class Session:
         if self._stopping:
             agent.stop()
         start = self._run_start(task, budget or self.budget)
+        start = dataclasses.replace(start, given=self._exchange.told(), wanted=tuple(wanted))
         if isinstance(agent, Pipeline):
             start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
         self._changes = None
@@ -491,6 +500,7 @@ class Session:
             if isinstance(agent, Agent):
                 self._format = agent.format
             self._steps += len(agent.steps)
+            self._exchange.note(agent.steps)
             notebook = self._export(tell)
         return Run.of(
             start,
@@ -523,6 +533,58 @@ class Session:
         if not self._busy:  # in a run, the next step's report has it
             self._changes = merge(self._changes, result.changes)
         return result
+
+    async def put(self, variables: Mapping[str, Any]) -> None:
+        """Set variables in the kernel to values of the user's; the next run's model is told.
+
+        Tables and series cross as Arrow, arrays, pictures, dates and plain values as what they are;
+        nothing is pickled. A copy lies in ``data/`` of the session's folder, and the notebook loads
+        it when it is run again.
+
+        Parameters
+        ----------
+        variables
+            Values by the name that they are to have.
+
+        Raises
+        ------
+        UsageError
+            The session is not started, or busy with a run.
+        InputError
+            A value that cannot be passed; the line names the variable. None was set.
+        """
+        kernel = await self._between_runs("variables are put")
+        changes = await self._exchange.put(variables, kernel, level=self.sandbox)
+        self._changes = merge(self._changes, changes)
+
+    async def take(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return variables of the kernel: tables, series, arrays, pictures, dates, plain values.
+
+        They come as data that is checked, never as pickles; a matplotlib figure comes as a picture.
+
+        Parameters
+        ----------
+        names
+            The variables.
+
+        Raises
+        ------
+        UsageError
+            The session is not started, or busy with a run.
+        InputError
+            There is no such variable, or its value has no form in which it could be taken.
+        """
+        kernel = await self._between_runs("variables are taken")
+        return await self._exchange.take(names, kernel)
+
+    async def _between_runs(self, what: str) -> KernelSession | InterpreterSession:
+        if self._context is None or self._closed:
+            raise UsageError("the session is not started: use `async with Session(…)`")
+        if self._busy:
+            raise UsageError(f"the session is busy with a run: {what} between runs")
+        await self._revive(self._on_event)
+        assert self._kernel is not None
+        return self._kernel
 
     def stop(self) -> None:
         """End the current run as interrupted, at once. Safe from any thread or signal handler."""
@@ -683,7 +745,7 @@ class Session:
                 "report": self.sandbox_report,
             },
             budget=dataclasses.asdict(budget),
-            data=self._files,
+            data=(*self._files, *self._exchange.files),
             tools=tuple(tool.name for tool in self.tools),
             system_prompt=self._system_prompt(self._format),
             format_reason=self._format_reason,
@@ -732,6 +794,14 @@ class Session:
     def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell and wait for it; see :meth:`execute`."""
         return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
+
+    def put_sync(self, variables: Mapping[str, Any]) -> None:
+        """Put variables and wait for it; see :meth:`put`."""
+        self._wait_for(lambda: self.put(variables))
+
+    def take_sync(self, names: Sequence[str]) -> dict[str, Any]:
+        """Take variables and wait for them; see :meth:`take`."""
+        return self._wait_for(lambda: self.take(names))
 
     def hibernate_sync(self, folder: str | Path) -> None:
         """Hibernate and wait for it; see :meth:`hibernate`."""

@@ -33,6 +33,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "evaluation",
         "session",
         "assembly",
+        "exchange",
         "run",
         "pipeline",
         "workspace",
@@ -48,6 +49,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "tools",
         "trace",
         "inputs",
+        "given",
         "background",
     ],
     "pure": [
