@@ -34,16 +34,9 @@ PUT_SECONDS = 120.0
 
 
 class Exchange:
-    """The variables that a session was given.
+    """The variables that a session was given."""
 
-    Parameters
-    ----------
-    folder
-        The session's folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self) -> None:
         self._given: dict[str, Given] = {}
         self._untold: dict[str, Given] = {}
         self._touched: dict[str, int] = {}  # by the agent: name -> step
@@ -72,18 +65,19 @@ class Exchange:
         variables: Mapping[str, Any],
         kernel: KernelSession | InterpreterSession,
         *,
+        folder: Path,
         level: str,
-    ) -> Changes | None:
+    ) -> tuple[tuple[Given, ...], Changes | None]:
         """Write the values down and set them in the kernel; see :meth:`Session.put`.
 
         Returns
         -------
-        Changes
-            As the kernel reports them.
+        tuple
+            What was recorded of each, and what changed in the kernel.
         """
         check_names(variables)
         made = [
-            await asyncio.to_thread(write_down, name, value, self._folder)
+            await asyncio.to_thread(write_down, name, value, folder)
             for name, value in variables.items()
         ]
         if level in APART:
@@ -94,13 +88,17 @@ class Exchange:
             )
         else:
             changes = await _set(kernel, made, level=level)
-        for given in made:
-            known = self._given.get(given.name)
-            again = known is not None and known.fingerprint != given.fingerprint
-            undone = self._touched.pop(given.name, 0) if known else 0
-            new = dataclasses.replace(given, again=again, undone=undone)
-            self._given[given.name] = self._untold[given.name] = new
-        return changes
+        told = tuple(map(self._compared, made))
+        for given in told:
+            self._given[given.name] = self._untold[given.name] = given
+        return told, changes
+
+    def _compared(self, given: Given) -> Given:
+        """Say what the value takes the place of: an earlier one, or what the agent made of that."""
+        known = self._given.get(given.name)
+        again = known is not None and known.fingerprint != given.fingerprint
+        undone = self._touched.pop(given.name, 0) if known else 0
+        return dataclasses.replace(given, again=again, undone=undone)
 
     async def restore(self, kernel: KernelSession | InterpreterSession, *, level: str) -> None:
         """Set the variables again in a kernel that took the place of one that was lost."""

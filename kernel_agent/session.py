@@ -39,6 +39,7 @@ from kernel_agent.records import (
     DataFile,
     Event,
     FormatChange,
+    Given,
     Message,
     Notice,
     Output,
@@ -62,7 +63,7 @@ from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.variables import merge
-from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
+from kernel_agent.workspace import NOTEBOOK_NAME, files_made, make_folder, new_folder
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -175,6 +176,7 @@ class Session:
         self.config = self.config.merged(max_cost=self.budget.max_cost)
         self.tools = as_tools(tools)
         self.out = Path(out) if out is not None else new_folder(title)
+        self._title = title if out is None else None  # another session may be given the same name
         self._data = data
         self._proxy = proxy_of(self.config, self._tell)
         self._model: Model | None = None if isinstance(model, str) else model
@@ -187,7 +189,7 @@ class Session:
         self._tracer = tracer
         self._telemetry = Telemetry()
         self._broker = Broker(self.tools, calling=self._call)
-        self._exchange = Exchange(self.out)
+        self._exchange = Exchange()
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._format_reason = ""
@@ -231,6 +233,16 @@ class Session:
     @property
     def _interpreted(self) -> bool:
         return self.sandbox == interpreter.LEVEL.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended, or failed to start."""
+        return self._closed
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The inputs, as they were placed when the session started."""
+        return self._files
 
     @property
     def model_name(self) -> str:
@@ -332,8 +344,11 @@ class Session:
                 raise InputError(
                     f"{self.out} holds an earlier session already: name another folder with --out"
                 )
-            self._made_folder = not self.out.exists()
-            self.out.mkdir(parents=True, exist_ok=True)
+            self._made_folder = self._title is not None or not self.out.exists()
+            if self._title is None:
+                self.out.mkdir(parents=True, exist_ok=True)
+            else:
+                self.out = make_folder(self.out, self._title)
         except OSError as error:  # looking is refused, too, in a folder of somebody else
             raise InputError(
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
@@ -534,7 +549,7 @@ class Session:
             self._changes = merge(self._changes, result.changes)
         return result
 
-    async def put(self, variables: Mapping[str, Any]) -> None:
+    async def put(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
         """Set variables in the kernel to values of the user's; the next run's model is told.
 
         Tables and series cross as Arrow, arrays, pictures, dates and plain values as what they are;
@@ -546,6 +561,11 @@ class Session:
         variables
             Values by the name that they are to have.
 
+        Returns
+        -------
+        tuple of Given
+            What was recorded of each, also whether it took the place of another value.
+
         Raises
         ------
         UsageError
@@ -554,8 +574,11 @@ class Session:
             A value that cannot be passed; the line names the variable. None was set.
         """
         kernel = await self._between_runs("variables are put")
-        changes = await self._exchange.put(variables, kernel, level=self.sandbox)
+        given, changes = await self._exchange.put(
+            variables, kernel, folder=self.out, level=self.sandbox
+        )
         self._changes = merge(self._changes, changes)
+        return given
 
     async def take(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables of the kernel: tables, series, arrays, pictures, dates, plain values.
@@ -795,9 +818,9 @@ class Session:
         """Run one cell and wait for it; see :meth:`execute`."""
         return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
 
-    def put_sync(self, variables: Mapping[str, Any]) -> None:
+    def put_sync(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
         """Put variables and wait for it; see :meth:`put`."""
-        self._wait_for(lambda: self.put(variables))
+        return self._wait_for(lambda: self.put(variables))
 
     def take_sync(self, names: Sequence[str]) -> dict[str, Any]:
         """Take variables and wait for them; see :meth:`take`."""
