@@ -33,6 +33,7 @@ from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
     Calls,
+    CellError,
     CellResult,
     Changes,
     Code,
@@ -76,6 +77,8 @@ NOT_SANDBOXED = (
     "NOT SANDBOXED: code written by the model runs with your rights on this machine "
     "(files, network, processes)."
 )
+
+STOP_S = 0.25  # for a cell to end when the run is stopped; the run does not wait longer for it
 
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
@@ -199,6 +202,7 @@ class Session:
         self._changes: Changes | None = None  # of variables, since the last run
         self._made_folder = False
         self._busy = False  # with a run
+        self._left: asyncio.Future[CellResult] | None = None  # a cell that outlived its run
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: LoopThread | None = None
@@ -404,6 +408,8 @@ class Session:
         self._closed = True
         if self._kernel is not None:
             await self._kernel.close()
+        if self._left is not None:
+            self._left.cancel()
         if self._trace is not None:
             self._trace.close()
         if self._model is not None:
@@ -625,6 +631,9 @@ class Session:
 
     async def _revive(self, tell: Callable[[Event], None]) -> None:
         """Start a new kernel when the last one was lost, and say what that means."""
+        if self._left is not None:
+            await asyncio.wait({self._left})
+            self._left = None
         if self._kernel is None or not self._kernel.alive:
             tell(Notice(text="The kernel was lost: a new one was started, all variables are gone."))
             await self._start_kernel()
@@ -719,15 +728,48 @@ class Session:
                 )
             if not isinstance(action, Code):
                 raise UsageError("the format asked for something that cannot be done")
-            return await self._run_cell(
+            outputs: list[OutputDict] = []
+
+            def show(output: OutputDict) -> None:
+                outputs.append(output)
+                tell(Output(number=number, output=output))
+
+            running = self._run_cell(
                 action.source,
                 number,
                 timeout_s=timeout_s,
-                on_output=lambda output: tell(Output(number=number, output=output)),
+                on_output=show,
                 waited=lambda: meter.waited,
             )
+            return await self._until_stopped(running, outputs)
 
         return execute
+
+    async def _until_stopped(
+        self, running: Coroutine[Any, Any, CellResult], outputs: list[OutputDict]
+    ) -> CellResult:
+        """Wait for a cell, but not much longer than until somebody asks for the end of the run.
+
+        One that does not let itself be interrupted at once is left behind: the next use of the
+        kernel waits until it has ended, or the kernel was killed.
+        """
+        cell = asyncio.ensure_future(running)
+        stopping = asyncio.ensure_future(self._stop_calls.wait())
+        try:
+            await asyncio.wait({cell, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not cell.done():
+                await asyncio.wait({cell}, timeout=STOP_S)
+        except asyncio.CancelledError:
+            cell.cancel()
+            await asyncio.wait({cell})
+            raise
+        finally:
+            stopping.cancel()
+        if cell.done():
+            return cell.result()
+        self._left = cell
+        error = CellError(ename="KeyboardInterrupt", evalue="")
+        return CellResult(status="interrupted", outputs=tuple(outputs), error=error)
 
     async def _run_cell(
         self,

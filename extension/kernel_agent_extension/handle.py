@@ -97,10 +97,18 @@ class Handle:
         return self._wait().__await__()
 
     async def _wait(self) -> Handle:
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake(_: Future[Run]) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(over.set)
+
+        self._future.add_done_callback(wake)
         while not self.done:
             try:
                 self._pass_on()
-                await asyncio.sleep(TICK_S)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(over.wait(), TICK_S)
             except (asyncio.CancelledError, KeyboardInterrupt):  # the kernel was interrupted
                 self.stop()
         self._ended()

@@ -74,6 +74,7 @@ class AgentMagics(Magics):
         self._talk: Talk | None = None  # that questions go on with
         self._talks: list[Talk] = []  # all that have a kernel
         self._handles: list[Handle] = []
+        self._closing: asyncio.Future[None] | None = None  # of a session that is replaced
         self._waited = set[Handle]()  # whose cells wait for them
         shell.input_transformers_cleanup.append(keep_questions)
         if has_kernel(shell):
@@ -234,7 +235,7 @@ class AgentMagics(Magics):
                     self._drop(talk, before)
                 raise
             if before is not None and before not in (talk, self._talk):
-                await before.close()
+                self._closing = asyncio.ensure_future(before.close())
             return run
 
         future = self._loop.begin(work())

@@ -55,8 +55,8 @@ OPTIONS = (
 _BY_NAME = {option.name: option for option in OPTIONS}
 _SHORT = {option.short: option.name for option in OPTIONS if option.short}
 _OPTION = re.compile(
-    r"""(?:^|(?<=\s))(?:--([a-z][\w-]*)|-([io])(?=[\s=]|$))"""
-    r"""(?:(?:=|[ \t]+)("[^"]*"|'[^']*'|\S+))?"""
+    r"""(?:^|(?<=\s))(?:--(?P<long>[a-z][\w-]*)|-(?P<short>[io])(?=[\s=]|$))"""
+    r"""(?:(?:=|\s+)(?P<value>"[^"]*"|'[^']*'|\S+))?"""
 )
 
 
@@ -126,17 +126,15 @@ def read_request(line: str, cell: str | None = None) -> Request:
     """
     found: dict[str, list[str]] = {}
     rest, end = "", 0
-    for match in _OPTION.finditer(line):
-        if match.start() < end:
-            continue
-        option = _option(match[1] or _SHORT[match[2]])
-        value = (match[3] or "").strip("\"'")
-        if option.value and not value:
+    while match := _OPTION.search(line, end):
+        option = _option(match["long"] or _SHORT[match["short"]])
+        value = (match["value"] or "").strip("\"'")
+        if option.value and (not value or _OPTION.fullmatch(match["value"])):
             raise MagicUsageError(
                 f"--{option.name} needs a value, as in: %agent {option.example}"
             )
         rest += line[end : match.start()]
-        end = match.end() if option.value else match.start() + len(f"--{option.name}")
+        end = match.end() if option.value else match.end("long")
         found.setdefault(option.name, []).append(value)
     task = " ".join((rest + line[end:]).split())
     request = Request(

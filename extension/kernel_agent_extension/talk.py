@@ -6,10 +6,12 @@ called from elsewhere.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from kernel_agent.budget import Budget
@@ -87,7 +89,9 @@ class Talk:
         self._tell_to = tell
         try:
             if not self._started:
+                ready = asyncio.ensure_future(asyncio.to_thread(prepare_notebooks))
                 await self.session.start()
+                await ready
                 self._started = True
             await self._put(variables, tell)
             self._running = True
@@ -171,6 +175,15 @@ class Talk:
         if self.view is None or self.view.approver is None:
             return Decision(allowed=False, by="policy", reason="there is nobody to ask")
         return await self.view.approver(question)
+
+
+def prepare_notebooks() -> None:
+    """Import what writes notebooks, so that a run that is stopped need not wait for that."""
+    import nbformat
+
+    nbformat.validate(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]  # nbformat is untyped
+    for name in ("compose", "export", "outputs", "safe", "tables"):
+        import_module(f"kernel_agent.notebook.{name}")
 
 
 def _approval(approve: str | None, approver: Callable[..., Any]) -> dict[str, Any]:

@@ -17,7 +17,9 @@ MAGIC = "agent"
 AWAITED = "agent_awaited"
 """The magic that gives what the cell can wait for; never written by a person."""
 
-_LINE = re.compile(r"(?P<before>[ \t]*(?:[^\s%#=][^%#=]*=[ \t]*)?)%agent[ \t]+(?P<task>\S.*)")
+_LINE = re.compile(
+    r"(?P<before>[ \t]*(?:[^\s%#=][^%#=]*=[ \t]*|return[ \t]+)?)%agent[ \t]+(?P<task>\S.*)"
+)
 _CALLS = ("run_line_magic", "run_cell_magic")
 
 
