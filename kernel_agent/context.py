@@ -401,7 +401,9 @@ def _task(start: RunStart) -> str:
         text += f"\n\nVariables of the user, set in the kernel already:\n{told}"
     if start.wanted:
         names = ", ".join(start.wanted)
-        text += f"\n\nThe user takes these variables back when you have answered: {names}. Set them."
+        text += (
+            f"\n\nThe user takes these variables back when you have answered: {names}. Set them."
+        )
     changed = changes_line(_others(start), max_chars=2000)
     if changed:
         text += f"\n\nSince the last step, the kernel was changed from outside:\n{changed}"

@@ -40,11 +40,12 @@ class Exchange:
         self._given: dict[str, Given] = {}
         self._untold: dict[str, Given] = {}
         self._touched: dict[str, int] = {}  # by the agent: name -> step
+        self._apart = False  # the kernel does not see the files
 
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The tables that cells may also read as files."""
-        tables = (g for g in self._given.values() if g.type == "DataFrame")
+        tables = (g for g in self._given.values() if g.type == "DataFrame" and not self._apart)
         return tuple(file for given in tables for file in given.files)
 
     def told(self) -> tuple[Given, ...]:
@@ -80,7 +81,8 @@ class Exchange:
             await asyncio.to_thread(write_down, name, value, folder)
             for name, value in variables.items()
         ]
-        if level in APART:
+        self._apart = level in APART
+        if self._apart:
             for name, value in variables.items():
                 await _send(kernel, name, value)
             changes: Changes | None = Changes(
@@ -100,14 +102,29 @@ class Exchange:
         undone = self._touched.pop(given.name, 0) if known else 0
         return dataclasses.replace(given, again=again, undone=undone)
 
-    async def restore(self, kernel: KernelSession | InterpreterSession, *, level: str) -> None:
-        """Set the variables again in a kernel that took the place of one that was lost."""
-        if not self._given:
-            return
+    async def restore(
+        self, kernel: KernelSession | InterpreterSession, *, level: str
+    ) -> Sequence[str]:
+        """Set the variables again in a kernel that took the place of one that was lost.
+
+        Returns
+        -------
+        sequence of str
+            Those that are gone: their files were changed, or this kernel sees none.
+        """
+        known, self._given = self._given, {}
         self._touched.clear()
-        self._untold = dict(self._given)
-        if level not in APART:
-            await _set(kernel, list(self._given.values()), level=level)
+        self._untold.clear()
+        if level in APART:
+            return list(known)
+        gone = []
+        for name, given in known.items():
+            try:
+                await _set(kernel, [given], level=level)
+                self._given[name] = self._untold[name] = given
+            except InputError:
+                gone.append(name)
+        return gone
 
     async def take(
         self, names: Sequence[str], kernel: KernelSession | InterpreterSession

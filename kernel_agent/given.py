@@ -304,27 +304,36 @@ def _literal(value: Any) -> str:
         It holds something else.
     """
     kind = type(value)
+    if kind in (dict, list, tuple, set, frozenset):
+        return _literal_container(value)
     if kind is float and not math.isfinite(value):
         return f'float("{value}")'
     if value is None or kind in (str, int, float, bool, bytes, bytearray):
         return repr(value)
+    return _literal_of_library(value)
+
+
+def _literal_container(value: Any) -> str:
+    kind = type(value)
     if kind is dict:
         return f"{{{', '.join(f'{_literal(k)}: {_literal(v)}' for k, v in value.items())}}}"
-    if kind in (list, tuple, set, frozenset):
-        items = ", ".join(map(_literal, value))
-        if kind is list:
-            return f"[{items}]"
-        if kind is tuple:
-            return f"({items},)" if len(value) == 1 else f"({items})"
-        return f"{kind.__name__}([{items}])" if kind is frozenset or not value else f"{{{items}}}"
-    if kind.__module__ == "datetime" and getattr(value, "tzinfo", None) is not None:
-        return f"datetime.{kind.__name__}.fromisoformat({value.isoformat()!r})"
+    items = ", ".join(map(_literal, value))
+    if kind is list:
+        return f"[{items}]"
+    if kind is tuple:
+        return f"({items}{',' if len(value) == 1 else ''})"
+    return f"{kind.__name__}([{items}])"
+
+
+def _literal_of_library(value: Any) -> str:
+    kind = type(value)
+    if hasattr(value, "to_pydatetime"):
+        return _literal(value.to_pydatetime(warn=False))
     if kind.__module__ == "datetime":
-        return repr(value)
+        zoned = getattr(value, "tzinfo", None) is not None
+        return f"datetime.{kind.__name__}.fromisoformat({str(value)!r})" if zoned else repr(value)
     if kind.__module__ == "decimal":
         return f"decimal.{value!r}"
-    if hasattr(value, "to_pydatetime"):
-        return _literal(value.to_pydatetime())
     if hasattr(value, "item"):  # a numpy scalar
         return _literal(value.item())
     raise TypeError(f"a {kind.__name__} within it: pass that under a name of its own")
@@ -337,14 +346,15 @@ def _shape(value: Any) -> str:
     """Return rows and columns, the length of what has one, or the size of a picture."""
     kind = _kind(value)
     if kind == "DataFrame":
-        return f"{value.shape[0]:,} rows × {value.shape[1]:,} columns"
+        return f"{value.shape[0]:,} rows x {value.shape[1]:,} columns"
     if kind == "Series":
         return f"{len(value):,} rows"
     if kind == "array":
-        return "×".join(map(str, value.shape)) or "scalar"
+        return " x ".join(map(str, value.shape)) or "scalar"
     if kind == "picture" and hasattr(value, "width"):
-        return f"{value.width}×{value.height} pixels"
-    return f"{len(value):,} items" if isinstance(value, list | tuple | dict | set) else ""
+        return f"{value.width} x {value.height} pixels"
+    counted = isinstance(value, list | tuple | dict | set | frozenset)
+    return f"{len(value):,} items" if counted else ""
 
 
 def _about(value: Any) -> str:

@@ -355,9 +355,10 @@ class DataFile:
 class Given:
     """A variable that the user has put into the kernel.
 
-    ``source`` is the code that sets it, from ``files`` where it is too long for a literal; ``about``
-    is its schema and preview. ``again`` says that an earlier value was replaced, because the user
-    had changed it; ``undone`` is the step that had changed the kernel's copy in between, or 0.
+    ``source`` is the code that sets it, from ``files`` where it is too long for a literal;
+    ``about`` is its schema and preview. ``again`` says that an earlier value was replaced, because
+    the user had changed it; ``undone`` is the step that had changed the kernel's copy in between,
+    or 0.
     """
 
     name: str

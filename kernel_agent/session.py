@@ -64,7 +64,7 @@ from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.variables import merge
-from kernel_agent.workspace import NOTEBOOK_NAME, files_made, make_folder, new_folder
+from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME, files_made, make_folder, new_folder
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -358,6 +358,7 @@ class Session:
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
             ) from None
         self._files = place(self._data, self.out, notice=self._tell)
+        (self.out / DATA_NAME).mkdir(exist_ok=True)  # protected from now on, for what is put later
         if self._interpreted:
             interpreter.check_data(self._files)
 
@@ -374,7 +375,9 @@ class Session:
             resume=self._resume,
         )
         await self._kernel.start()
-        await self._exchange.restore(self._kernel, level=self.sandbox)
+        gone = await self._exchange.restore(self._kernel, level=self.sandbox)
+        if gone:
+            self._tell(Notice(text=f"Pass these in again, they are gone: {', '.join(gone)}."))
         if self._resume is not None:
             self._resume = None  # a kernel that is lost is replaced by a fresh one
             self._steps = self._kernel.steps

@@ -1,8 +1,8 @@
 """A run in a notebook: it goes on by itself, and may be waited for, looked at and stopped.
 
-The session's loop is in a thread of its own. Whoever waits does so in ticks of a tenth of a second,
-shows what has happened, and can be interrupted: by ``await`` in a cell, which leaves the kernel free
-for the messages of a button, or by blocking where nothing can be awaited.
+The session's loop is in a thread of its own. Whoever waits does so in ticks of a tenth of a
+second, shows what has happened, and can be interrupted: by ``await`` in a cell, which leaves the
+kernel free for the messages of a button, or by blocking where nothing can be awaited.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TICK_S = 0.1
 class Handle:
     """A run that has been started; :meth:`result` waits for it, and so does ``await``.
 
-    What a run has (``answer``, ``steps``, ``notebook``, …) is waited for, too, when it is asked for.
+    What a run has (``answer``, ``steps``, ``notebook``, …) is waited for, too, when it is read.
 
     Parameters
     ----------

@@ -27,7 +27,9 @@ def code_of(run: Run, files: Sequence[DataFile] = ()) -> str:
     files
         The session's inputs.
     """
-    parts = [f"# {one_line(run.task, 90)}\n# The code of run {run.run_id}: read it before you run it."]
+    parts = [
+        f"# {one_line(run.task, 90)}\n# The code of run {run.run_id}: read it before you run it."
+    ]
     cells = [step for step in run.steps if isinstance(step.action, Code)]
     if any("final_answer" in step.code for step in cells if step.ok):
         parts.append(ANSWER)

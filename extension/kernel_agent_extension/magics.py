@@ -27,7 +27,7 @@ from traitlets import Enum, Float, Int, Unicode
 from kernel_agent.background import LoopThread
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.given import fingerprint
-from kernel_agent.records import Event, Notice
+from kernel_agent.records import Event
 from kernel_agent.run import Run
 from kernel_agent_extension.handle import Handle
 from kernel_agent_extension.insertion import code_of
@@ -70,6 +70,7 @@ class AgentMagics(Magics):
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
+        self._shell = shell
         self._loop: LoopThread | None = None
         self._talk: Talk | None = None  # that questions go on with
         self._talks: list[Talk] = []  # all that have a kernel
@@ -162,24 +163,23 @@ class AgentMagics(Magics):
         talk = self._talk_for(request)
         notes = [NEW] if before is not None and talk is not before and not talk.once else []
         changed, gone = self._changed(talk)
-        notes += [f"{name} cannot be passed in as it is now: the kernel's copy stays." for name in gone]
+        notes += [
+            f"{name} cannot be passed in as it is now: the kernel's copy stays." for name in gone
+        ]
         values = self._values((*request.given, *changed), local)
         if request.background:
             values = {name: copy.deepcopy(value) for name, value in values.items()}
 
-        stop: list[Callable[[], None]] = []
         view = open_view(
-            self.shell,
+            self._shell,
             task=request.task,
             panel=self.panel,
             background=request.background,
-            stop=lambda: stop[0](),
+            stop=talk.stop,
         )
         for note in notes:
             view.note(note)
-        handle = self._start(talk, request, values, view, before=before)
-        stop.append(handle.stop)
-        return handle
+        return self._start(talk, request, values, view, before=before)
 
     def _talk_for(self, request: Request) -> Talk:
         """Return the session so far, or a new one when the request asks for one or needs one."""
@@ -223,7 +223,7 @@ class AgentMagics(Magics):
         if not talk.once:
             self._talk = talk
         self._loop = self._loop or LoopThread()
-        names = self.shell.user_ns
+        names = self._shell.user_ns
 
         async def work() -> Run:
             try:
@@ -238,12 +238,12 @@ class AgentMagics(Magics):
                 self._closing = asyncio.ensure_future(before.close())
             return run
 
-        future = self._loop.begin(work())
+        future = talk.future = self._loop.begin(work())
         handle = Handle(
             request.task,
             future,
             events=events,
-            stop=lambda: talk.stop(future),
+            stop=talk.stop,
             show=view,
             finish=lambda run, why: self._finish(request, talk, view, run, why),
         )
@@ -267,27 +267,29 @@ class AgentMagics(Magics):
         if talk.session.closed:
             self._talks = [other for other in self._talks if other is not talk]
         if run is not None and request.insert:
-            self.shell.set_next_input(code_of(run, talk.session.files), replace=False)
+            self._shell.set_next_input(code_of(run, talk.session.files), replace=False)
 
     # --- variables -------------------------------------------------------------------------
 
     def _values(self, names: Iterable[str], local: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
         for name in dict.fromkeys(names):
-            space = local if name in local else self.shell.user_ns
+            space = local if name in local else self._shell.user_ns
             if name not in space:
-                raise MagicUsageError(f"There is no variable {name} here to pass in.{_like(name, space)}")
+                raise MagicUsageError(
+                    f"There is no variable {name} here to pass in.{_like(name, space)}"
+                )
             found[name] = space[name]
         return found
 
     def _changed(self, talk: Talk) -> tuple[list[str], list[str]]:
-        """Return the variables that are not what was passed in any more; and those without a form."""
+        """Return the variables that are not what was passed in, and those without a form now."""
         changed, gone = [], []
         for name, known in talk.given.items():
-            if name not in self.shell.user_ns:
+            if name not in self._shell.user_ns:
                 continue
             try:
-                if fingerprint(self.shell.user_ns[name]) != known:
+                if fingerprint(self._shell.user_ns[name]) != known:
                     changed.append(name)
             except (TypeError, ValueError):
                 gone.append(name)

@@ -83,7 +83,7 @@ TASK over several lines
 {_usage()}
 
 %agent stop       stops what runs          %agent status      says what runs
-%config AgentMagics.model = "…"            a default for all questions; %config AgentMagics lists them
+%config AgentMagics.model = "…"            a default; %config AgentMagics lists all
 
 Questions of one notebook share a session: a later one builds on what an earlier one computed, until
 you ask for --new, or for other --data or another --model.
@@ -130,9 +130,7 @@ def read_request(line: str, cell: str | None = None) -> Request:
         option = _option(match["long"] or _SHORT[match["short"]])
         value = (match["value"] or "").strip("\"'")
         if option.value and (not value or _OPTION.fullmatch(match["value"])):
-            raise MagicUsageError(
-                f"--{option.name} needs a value, as in: %agent {option.example}"
-            )
+            raise MagicUsageError(f"--{option.name} needs a value, as in: %agent {option.example}")
         rest += line[end : match.start()]
         end = match.end() if option.value else match.end("long")
         found.setdefault(option.name, []).append(value)

@@ -51,6 +51,10 @@ class Talk:
         self.given: dict[str, str] = {}
         """Fingerprints of the variables that were passed in, as they were then."""
         self.view: RunView | None = None
+        """What shows the question that is under way."""
+        self.future: Future[Run] | None = None
+        """The work on the latest question."""
+        self._tell_to: Callable[[Event], None] = lambda _: None
         self._running = False  # the run itself, between its preparation and its end
         self._ended = False
         self._started = False
@@ -112,12 +116,12 @@ class Talk:
             if self.once:
                 await self.session.close()
 
-    def stop(self, future: Future[Run]) -> None:
+    def stop(self) -> None:
         """End the question: the run as interrupted, or what comes before it."""
         if self._running:
             self.session.stop()
-        elif not self._ended:
-            future.cancel()
+        elif self.future is not None and not self._ended:
+            self.future.cancel()
 
     def begin(self, view: RunView) -> None:
         """Take a question, unless there is one; called by whoever starts :meth:`answer`."""
@@ -140,7 +144,9 @@ class Talk:
             if given.again:
                 text = f"{given.name} has changed since it was passed in: it was passed in again"
                 if given.undone:
-                    text += f", and what the agent had made of its copy in step {given.undone} is gone"
+                    text += (
+                        f", and what the agent had made of its copy in step {given.undone} is gone"
+                    )
                 tell(Notice(text=f"{text}."))
 
     async def _take(
@@ -167,9 +173,6 @@ class Talk:
 
     def _tell(self, event: Event) -> None:
         self._tell_to(event)
-
-    def _tell_to(self, event: Event) -> None:
-        """Leave out what happens before the first question."""
 
     async def _ask_person(self, question: Question) -> Decision:
         if self.view is None or self.view.approver is None:

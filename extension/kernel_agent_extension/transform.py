@@ -1,16 +1,17 @@
 """How a call of ``%agent`` becomes Python: what a question may hold, and where the cell can wait.
 
-Two input transformers of IPython (https://ipython.readthedocs.io/en/stable/config/inputtransforms.html).
-The first keeps questions whole: IPython takes a line that ends in ``word?`` for a call for help. The
-second runs last: at the top level of a notebook's cell it makes the call an awaited one, so that the
-cell waits without holding the kernel, which goes on to hear the stop button. Everywhere else (in a
-function, a lambda, under ``%%time``) the call stays as it is, and blocks.
+Two input transformers (https://ipython.readthedocs.io/en/stable/config/inputtransforms.html). The
+first keeps questions whole: IPython takes a line that ends in ``word?`` for a call for help. The
+second runs last: at the top level of a notebook's cell it makes the call an awaited one, so that
+the cell waits without holding the kernel, which goes on to hear the stop button. Everywhere else
+(in a function, a lambda, under ``%%time``) the call stays as it is, and blocks.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Any
 
 MAGIC = "agent"
@@ -88,43 +89,44 @@ def awaited(lines: list[str]) -> list[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return lines
-    found = _Calls()
-    found.visit(tree)
     # From the last to the first, so that the places before stay where they are.
     data = [line.encode() for line in source.splitlines(keepends=True)]
-    for call in sorted(found.calls, key=lambda c: (c.lineno, c.col_offset), reverse=True):
+    for call in sorted(_calls(tree), key=lambda c: (c.lineno, c.col_offset), reverse=True):
         _await(data, call)
     return b"".join(data).decode().splitlines(keepends=True)
 
 
-class _Calls(ast.NodeVisitor):
-    """Finds the calls that may be awaited: not in functions, which may not be asynchronous."""
+_BODIES = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp,
+    ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
+"""What may not be asynchronous, or would become it."""
 
-    def __init__(self) -> None:
-        self.calls: list[ast.Call] = []
 
-    def _skip(self, node: ast.AST) -> None:
-        """Leave out what has a body of its own."""
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls of the magic that may be awaited, as IPython has written them."""
+    if isinstance(node, _BODIES):
+        return
+    if _is_call(node):
+        assert isinstance(node, ast.Call)
+        yield node
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child)
 
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = visit_ClassDef = _skip
-    visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_Await = _skip
 
-    def visit_Call(self, node: ast.Call) -> None:  # noqa: N802 - named by ast
-        """Take a call of the magic, as IPython has written it."""
-        function = node.func
-        if (
-            isinstance(function, ast.Attribute)
-            and function.attr in _CALLS
-            and isinstance(function.value, ast.Call)
-            and isinstance(function.value.func, ast.Name)
-            and function.value.func.id == "get_ipython"
-            and node.args
-            and isinstance(node.args[0], ast.Constant)
-            and node.args[0].value == MAGIC
-        ):
-            self.calls.append(node)
-        else:
-            self.generic_visit(node)
+def _is_call(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in _CALLS
+        and isinstance(node.func.value, ast.Call)
+        and isinstance(node.func.value.func, ast.Name)
+        and node.func.value.func.id == "get_ipython"
+        and bool(node.args)
+        and isinstance(node.args[0], ast.Constant)
+        and node.args[0].value == MAGIC
+    )
 
 
 def _await(data: list[bytes], call: ast.Call) -> None:

@@ -1,8 +1,8 @@
 """What a cell shows of its run: the panel in a notebook that a person looks at, else plain text.
 
-:func:`open_view` decides, and is the only place that does. Nothing of what a model or a kernel wrote
-is displayed as HTML: in a live notebook it could act as the user. Text is text, and a figure is shown
-only if it really is a PNG or JPEG.
+:func:`open_view` decides, and is the only place that does. Nothing of what a model or a kernel
+wrote is displayed as HTML: in a live notebook it could act as the user. Text is text, and a figure
+is shown only if it really is a PNG or JPEG.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ class _LineView:
 
         self._task = one_line(task, 60)
         self._notes: list[str] = []
-        self._handle = DisplayHandle()
+        handle: Any = DisplayHandle
+        self._handle = handle()
         self._handle.display(_Text(f"Running: {self._task}"))
 
     def __call__(self, event: Event) -> None:

@@ -489,9 +489,7 @@ class KernelSession:
         self._running = cell
         until = time.monotonic() + VALUES_TIMEOUT_S
         try:
-            end = await over(
-                cell, died=self._died, seconds_left=lambda: until - time.monotonic()
-            )
+            end = await over(cell, died=self._died, seconds_left=lambda: until - time.monotonic())
             if end == "timeout":
                 await self._interrupt_or_kill(cell)
         finally:
