@@ -339,7 +339,7 @@ def _literal_of_library(value: Any) -> str:
     raise TypeError(f"a {kind.__name__} within it: pass that under a name of its own")
 
 
-# --- what is told of it ----------------------------------------------------------------------------
+# --- what is told of it ---------------------------------------------------------------------------
 
 
 def _shape(value: Any) -> str:

@@ -344,7 +344,7 @@ class Session:
         from kernel_agent.inputs import place
 
         try:
-            if self.trace_path.exists():
+            if self._title is None and self.trace_path.exists():
                 raise InputError(
                     f"{self.out} holds an earlier session already: name another folder with --out"
                 )

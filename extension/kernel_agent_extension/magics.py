@@ -176,6 +176,8 @@ class AgentMagics(Magics):
             panel=self.panel,
             background=request.background,
             stop=talk.stop,
+            notebook=talk.session.notebook_path,
+            sandbox=talk.session.sandbox,
         )
         for note in notes:
             view.note(note)

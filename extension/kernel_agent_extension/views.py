@@ -9,12 +9,28 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Protocol
 
+from kernel_agent.errors import NotebookError
 from kernel_agent.pictures import FORMATS
-from kernel_agent.records import Decision, Event, Notice, OutputDict, Question, RunStop, Step
+from kernel_agent.records import (
+    Condensation,
+    Decision,
+    Event,
+    FormatChange,
+    Notice,
+    Output,
+    OutputDict,
+    Question,
+    ReplyText,
+    RunStart,
+    RunStop,
+    Step,
+)
 from kernel_agent.run import Run
 from kernel_agent.text import one_line, plain
 from kernel_agent.view import PlainView, is_figure, paths
@@ -22,7 +38,9 @@ from kernel_agent.view import PlainView, is_figure, paths
 Approver = Callable[[Question], Awaitable[Decision]]
 
 PANEL = "kernel_agent_extension.panel"
+PAGE = "kernel_agent.notebook.page"
 VARIABLE = "KERNEL_AGENT_PANEL"
+RECORDS = (RunStart, Step, RunStop, FormatChange, Condensation)
 
 
 class RunView(Protocol):
@@ -48,7 +66,14 @@ class RunView(Protocol):
 
 
 def open_view(
-    shell: Any, *, task: str, panel: str, background: bool, stop: Callable[[], None]
+    shell: Any,
+    *,
+    task: str,
+    panel: str,
+    background: bool,
+    stop: Callable[[], None],
+    notebook: Path,
+    sandbox: str,
 ) -> RunView:
     """Open what shows a run below the cell that runs now.
 
@@ -59,16 +84,28 @@ def open_view(
     task
         The question.
     panel
-        ``on``, ``off``, or ``auto``: where a person can press its buttons.
+        ``on``, ``off`` (text, as it comes), or ``auto``: the panel where a person can press its
+        buttons, the static page where a program runs the notebook. The environment variable
+        ``KERNEL_AGENT_PANEL`` goes before it.
     background
         Whether the cell ends before the run does.
     stop
         What the stop button does.
+    notebook
+        Where the session writes its notebook.
+    sandbox
+        The level that was asked for.
     """
-    chosen = os.environ.get(VARIABLE, panel)
-    if find_spec(PANEL) is not None and (chosen == "on" or (chosen == "auto" and watched(shell))):
-        return _PanelView(task=task, stop=stop)
-    return _LineView(task) if background else TextView(sys.stdout.write)
+    chosen = os.environ.get(VARIABLE) or panel
+    if chosen == "auto" and has_kernel(shell):
+        chosen = "on" if watched(shell) else "page"
+    if chosen == "on" and find_spec(PANEL) is not None:
+        return _PanelView(task=task, stop=stop, notebook=notebook, sandbox=sandbox)
+    if background:
+        return _LineView(task)
+    if chosen == "page" and find_spec(PAGE) is not None:
+        return _PageView()
+    return TextView(sys.stdout.write)
 
 
 def watched(shell: Any) -> bool:
@@ -114,6 +151,42 @@ class TextView(PlainView):
             self.show(paths(run))
 
 
+class _Told:
+    """The events of a run, kept for what stays below the cell."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+
+    def add(self, event: Event) -> None:
+        """Keep an event."""
+        if not isinstance(event, ReplyText | Output | Question):
+            self._events.append(event)
+
+    def bundle(self, run: Run | None, why: str) -> dict[str, str]:
+        """Return what stays, as text and, where there is a run, as a static page of our making."""
+        lines: list[str] = []
+        shown = PlainView(lines.append)
+        for event in self._events:
+            shown(event)
+        if run is not None:
+            shown.show(paths(run))
+        text = {"text/plain": "".join([*lines, plain(why)])}
+        html = self._html(run)
+        return {"text/html": html, **text} if html else text
+
+    def _html(self, run: Run | None) -> str:
+        records = [event for event in self._events if isinstance(event, RECORDS)]
+        if not records or find_spec(PAGE) is None:
+            return ""
+        page: Any = import_module(PAGE)
+        notebook = None if run is None or run.notebook is None else str(run.notebook)
+        try:
+            html: str = page.summary_html(records, notebook=notebook)
+        except NotebookError:
+            return ""
+        return html
+
+
 class _LineView:
     """One line that is kept up to date below a cell that has ended: for runs in the background."""
 
@@ -124,88 +197,74 @@ class _LineView:
         from IPython.display import DisplayHandle
 
         self._task = one_line(task, 60)
-        self._notes: list[str] = []
+        self._told = _Told()
         handle: Any = DisplayHandle
         self._handle = handle()
-        self._handle.display(_Text(f"Running: {self._task}"))
+        self._handle.display(_plain_bundle(f"Running: {self._task}"), raw=True)
 
     def __call__(self, event: Event) -> None:
+        self._told.add(event)
         if isinstance(event, Step):
-            self._say(f"Running: {self._task} (step {event.number} is done)")
-        elif isinstance(event, Notice):
-            self.note(event.text)
-        elif isinstance(event, RunStop):
-            self._say(f"Ending: {self._task}")
+            line = f"Running: {self._task} (step {event.number} is done)"
+            self._handle.update(_plain_bundle(line), raw=True)
 
     def note(self, text: str) -> None:
-        self._notes.append(plain(text))
-
-    def _say(self, *lines: str) -> None:
-        self._handle.update(_Text("\n".join(lines)))
+        self(Notice(text=text))
 
     def finish(self, run: Run | None, why: str = "") -> None:
-        if run is None:
-            self._say(f"Not begun: {self._task}", *self._notes, plain(why))
-            return
-        lines: list[str] = []
-        shown = PlainView(lines.append)
-        shown.show(paths(run))
-        said = plain(run.text or run.message)
-        self._say(f"{run.status}: {self._task}", said, *self._notes, "".join(lines).rstrip())
+        self._handle.update(self._told.bundle(run, why), raw=True)
 
 
-class _Text:
-    """Text for a display: nothing in it is interpreted."""
+def _plain_bundle(text: str) -> dict[str, str]:
+    return {"text/plain": text}
 
-    def __init__(self, text: str) -> None:
-        self._text = text
 
-    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001 - IPython's protocol
-        printer.text(self._text)
+class _PageView:
+    """Nothing while the run lasts, then its static page: for programs that run notebooks."""
+
+    approver: Approver | None = None
+    direct = False
+
+    def __init__(self) -> None:
+        self._told = _Told()
+
+    def __call__(self, event: Event) -> None:
+        self._told.add(event)
+
+    def note(self, text: str) -> None:
+        self(Notice(text=text))
+
+    def finish(self, run: Run | None, why: str = "") -> None:
+        from IPython.display import publish_display_data
+
+        publish: Any = publish_display_data
+        publish(self._told.bundle(run, why))
 
 
 class _PanelView:
-    """The panel while the run lasts, and a static summary in its place afterwards."""
+    """The panel while the run lasts, and the static page in its place afterwards."""
 
     direct = True
 
-    def __init__(self, *, task: str, stop: Callable[[], None]) -> None:
-        from importlib import import_module
-
-        self._records: list[Any] = []
-        self._panel = import_module(PANEL).open_panel(task=task, on_stop=stop)
+    def __init__(
+        self, *, task: str, stop: Callable[[], None], notebook: Path, sandbox: str
+    ) -> None:
+        self._told = _Told()
+        panel: Any = import_module(PANEL)
+        self._panel = panel.open_panel(task=task, on_stop=stop, notebook=notebook, sandbox=sandbox)
         self.approver: Approver | None = self._panel.approver
 
     def __call__(self, event: Event) -> None:
-        self._records.append(event)
+        self._told.add(event)
         self._panel(event)
 
     def note(self, text: str) -> None:
+        self._told.add(Notice(text=text))
         self._panel.note(text)
 
     def finish(self, run: Run | None, why: str = "") -> None:
-        lines: list[str] = [plain(why)]
-        shown = PlainView(lines.append)
-        for record in self._records:
-            shown(record)
-        if run is not None:
-            shown.show(paths(run))
-        self._panel.finish(summary(self._records), "".join(lines))
-
-
-def summary(events: Iterable[Any]) -> str | None:
-    """Return the static page of a run, or None where there is none."""
-    from kernel_agent.records import Condensation, FormatChange, RunStart
-
-    kinds = (RunStart, Step, RunStop, FormatChange, Condensation)
-    records = [event for event in events if isinstance(event, kinds)]
-    if not records or find_spec("kernel_agent.notebook.page") is None:
-        return None
-    from importlib import import_module
-
-    page: Any = import_module("kernel_agent.notebook.page")
-    html: str = page.summary_html(records)
-    return html
+        bundle = self._told.bundle(run, why)
+        self._panel.finish(bundle.get("text/html"), bundle["text/plain"])
 
 
 def display_figure(output: OutputDict) -> None:

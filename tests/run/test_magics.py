@@ -14,6 +14,13 @@ from kernel_agent_extension.transform import keep_questions
 from kernel_agent_extension.views import display_figure
 from nbclient import NotebookClient
 
+
+@pytest.fixture(autouse=True)
+def _as_text(monkeypatch):
+    """Show runs as lines of text: kernels inherit the environment."""
+    monkeypatch.setenv("KERNEL_AGENT_PANEL", "off")
+
+
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJg"
     "gg=="
