@@ -176,12 +176,11 @@ def _read(name: str, found: Any) -> Any:
         raise InputError(f"{name} cannot be taken: the kernel gave nothing that can be read")
     if found.get("missing"):
         raise InputError(f"there is no variable {name} in the kernel")
-    text = found.get("text")
-    if not isinstance(text, str):
+    if "value" not in found:
         reason = one_line(str(found.get("error", "it has no value")), 200)
         raise InputError(f"{name} cannot be taken: {reason}")
     try:
-        return values.decode(json.loads(text))
+        return values.decode(found["value"])
     except (ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{name} cannot be taken: {one_line(str(error), 200)}") from None
 

@@ -34,17 +34,28 @@ class Taken:
                 found[name] = {"missing": True}
                 continue
             try:
-                text = json.dumps(values.encode(self._namespace[name]))
+                value = values.encode(self._namespace[name])
+                size = _size(value)
             except (TypeError, ValueError, RecursionError, OverflowError, MemoryError) as error:
                 found[name] = {"error": str(error)[:300] or type(error).__name__}
                 continue
-            room -= len(text)
-            if room < 0:
-                found[name] = {"error": f"it is too large: {len(text):,} bytes"}
-                room += len(text)
-            else:
-                found[name] = {"text": text}
+            if size > room:
+                found[name] = {"error": f"it is too large: {size:,} bytes, at most {MAX_CHARS:,}"}
+                continue
+            room -= size
+            found[name] = {"value": value}
         return {TAKEN_MIME: found}
+
+
+def _size(value: Any) -> int:
+    """Return about how long a value is in JSON, without writing it."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict):
+        return sum(len(key) + 4 + _size(item) for key, item in value.items())
+    if isinstance(value, list):
+        return sum(2 + _size(item) for item in value)
+    return len(str(value))
 
 
 def taken(names: Sequence[str]) -> Taken:

@@ -25,7 +25,7 @@ TABLE = pd.DataFrame(
 PLAIN = {
     "n": 3,
     "x": float("inf"),
-    "text": "it's \"so\"\n",
+    "text": 'it\'s "so"\n',
     "nothing": None,
     "pair": (1, dt.date(2020, 1, 2)),
     "moment": dt.datetime(2020, 1, 2, 3, tzinfo=dt.UTC),
@@ -158,7 +158,7 @@ async def test_a_kernel_without_a_common_folder_is_sent_the_values(tmp_path):
         result = await kernel.execute("len(both['long']), both['table'].shape")
         found = await kernel.take(["both", "missing"])
     assert result.outputs[0]["data"]["text/plain"] == "(2500000, (2, 3))"
-    assert json.loads(found["both"]["text"])["long"] == "x" * 2_500_000
+    assert found["both"]["value"]["long"] == "x" * 2_500_000
     assert found["missing"] == {"missing": True}
 
 

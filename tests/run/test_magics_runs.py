@@ -55,7 +55,6 @@ class Notebook:
             await task
         return "".join(texts)
 
-
     async def updated(self, text):
         """Wait until a display is updated to something with a text in it."""
         while True:
@@ -249,7 +248,14 @@ def test_a_terminal_of_ipython_shows_the_same(tmp_path):
 
     model = script(tmp_path, "a.jsonl", "final_answer(n * 2)")
     lines = f"%load_ext kernel_agent\nn = 21\nrun = %agent -i n --model {model} What's it?\n"
-    command = [sys.executable, "-m", "IPython", "--no-banner", "--colors=nocolor", "--simple-prompt"]
+    command = [
+        sys.executable,
+        "-m",
+        "IPython",
+        "--no-banner",
+        "--colors=nocolor",
+        "--simple-prompt",
+    ]
     done = subprocess.run(
         command, cwd=tmp_path, input=f"{lines}print('GOT', run.answer)\n", text=True,
         capture_output=True, timeout=60, env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipy")},

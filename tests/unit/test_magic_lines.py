@@ -70,7 +70,7 @@ def test_the_help_lists_every_option_within_a_screen():
     "cell",
     [
         "%agent How many?",
-        "run = %agent What's \"it\"?",
+        'run = %agent What\'s "it"?',
         "%%agent --model m\nIs it\nso?",
         "for q in 'ab':\n    r[q] = %agent {q}?",
         "with a:\n    %agent x\nif b:\n    %agent y",
