@@ -1,4 +1,4 @@
-"""How long a table takes into the kernel and out of it: ``python benchmarks/variables.py [LEVEL]``."""
+"""How long a table takes into the kernel and out: ``python benchmarks/variables.py [LEVEL]``."""
 
 import asyncio
 import json

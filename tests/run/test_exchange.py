@@ -99,7 +99,7 @@ async def test_what_has_no_form_is_one_line_that_names_it(tmp_path):
         with pytest.raises(InputError, match="there is no variable good"):
             await session.take(["good"])
         await session.execute("import json as module")
-        with pytest.raises(InputError, match="module cannot be taken: a module"):
+        with pytest.raises(InputError, match=r"module cannot be taken: a module"):
             await session.take(["module"])
     with pytest.raises(UsageError, match="not started"):
         await session.put({"n": 1})
@@ -115,7 +115,7 @@ async def test_what_a_hostile_kernel_gives_is_checked(tmp_path):
         await session.execute(
             f"import sys\ntaking = sys.modules['_kernel_agent_inside.taking']\n{claims}\nx = 1"
         )
-        with pytest.raises(InputError, match="x cannot be taken: .*objects"):
+        with pytest.raises(InputError, match=r"x cannot be taken: .*objects"):
             await session.take(["x"])
         await session.execute("taking.Taken._repr_mimebundle_ = lambda self, **_: {'text/html': 1}")
         with pytest.raises(Exception, match="did not give the variables"):

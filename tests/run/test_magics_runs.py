@@ -136,7 +136,8 @@ async def test_a_run_is_waited_for_wherever_it_is_called(tmp_path):
         timed = await book.run(f"%%time\nrun = %agent --model {model} Timed?\nrun.answer")
         captured = await book.run("%%capture cap\n%agent Captured?")
         looped = await book.run(
-            "print(len(cap.stdout) > 100)\nfor q in 'a':\n    run = %agent {q}?\n    print(run.status)"
+            "print(len(cap.stdout) > 100)\n"
+            "for q in 'a':\n    run = %agent {q}?\n    print(run.status)"
         )
         called = await book.run(
             "def f(q):\n    local = 5\n    return %agent -i local {q}\nprint('GOT', f('b').answer)"
@@ -258,7 +259,7 @@ def test_a_terminal_of_ipython_shows_the_same(tmp_path):
     ]
     done = subprocess.run(
         command, cwd=tmp_path, input=f"{lines}print('GOT', run.answer)\n", text=True,
-        capture_output=True, timeout=60, env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipy")},
+        check=False, capture_output=True, timeout=60, env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipy")},
     )  # fmt: skip
     assert "Answer\n42" in done.stdout, done.stderr
     assert "GOT 42" in done.stdout
