@@ -258,8 +258,14 @@ def test_a_terminal_of_ipython_shows_the_same(tmp_path):
         "--simple-prompt",
     ]
     done = subprocess.run(
-        command, cwd=tmp_path, input=f"{lines}print('GOT', run.answer)\n", text=True,
-        check=False, capture_output=True, timeout=60, env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipy")},
-    )  # fmt: skip
+        command,
+        cwd=tmp_path,
+        input=f"{lines}print('GOT', run.answer)\n",
+        text=True,
+        check=False,
+        capture_output=True,
+        timeout=60,
+        env={**os.environ, "IPYTHONDIR": str(tmp_path / "ipy")},
+    )
     assert "Answer\n42" in done.stdout, done.stderr
     assert "GOT 42" in done.stdout
