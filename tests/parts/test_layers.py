@@ -35,6 +35,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "session",
         "assembly",
         "named",
+        "exchange",
         "run",
         "pipeline",
         "workspace",
@@ -51,6 +52,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "tools",
         "trace",
         "inputs",
+        "given",
         "background",
     ],
     "pure": [

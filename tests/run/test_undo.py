@@ -129,7 +129,7 @@ async def test_a_tool_is_called_once_and_its_answers_are_given_again(tmp_path: P
         "first = book(4)",
         "final_answer([first, again, sorted(many), told])",
     ]
-    async with make(cells, tmp_path, tools=[book]) as session:
+    async with make(cells, tmp_path, tools=[book], approve="never") as session:
         for _ in range(3):
             await session.run("Book", budget=ONE)
         undone = await session.undo()
