@@ -338,13 +338,18 @@ class PanelView {
     this.hello();
   }
 
-  hello() {
+  // Asks for the whole. Again when there is no answer: a front end that is still opening its
+  // subshell sends to the main one, where a cell that blocks would hold it up.
+  hello(wait = 150) {
     this.ready = false;
     this.send({ do: "hello", view: this.view });
+    clearTimeout(this.again);
+    if (wait < 6000) this.again = setTimeout(() => this.hello(2 * wait), wait);
   }
 
   close() {
     clearInterval(this.timer);
+    clearTimeout(this.again);
     this.sizes.disconnect();
   }
 
@@ -439,7 +444,7 @@ class PanelView {
 
   hear(message) {
     if (message.for !== undefined) {
-      if (message.for !== this.view) { this.last = message.n; return; }
+      if (message.for !== this.view || this.ready) { this.last = message.n; return; }
       this.reset();
       this.canUndo = message.undo;
       this.replaying = true;
@@ -447,6 +452,7 @@ class PanelView {
       this.replaying = false;
       this.fold();
       this.ready = true;
+      clearTimeout(this.again);
     } else if (this.ready && message.n !== this.last + 1) {
       this.hello(); // a message was lost on its way: ask for the whole
       return;

@@ -15,6 +15,7 @@ subshell, while the cell that asked waits.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import threading
@@ -81,8 +82,14 @@ def open_panel(
         cannot load a program of ours.
     """
     panel = Panel(task=task, sandbox=sandbox, notebook=notebook, on_stop=on_stop, on_undo=on_undo)
-    panel.open(plain_widgets=plain_widgets)
+    panel.open(_plain_front if plain_widgets else _front)
     return panel
+
+
+def warm() -> None:
+    """Load what the first panel needs, so that it appears as fast as the others."""
+    with contextlib.suppress(ImportError):
+        _widget_class()
 
 
 class Panel:
@@ -99,6 +106,7 @@ class Panel:
         notebook: str | Path | None = None,
         on_stop: Callable[[], None] | None = None,
         on_undo: Callable[[], None] | None = None,
+        publish: Callable[..., None] | None = None,
     ) -> None:
         self.on_stop = on_stop
         self.on_undo = on_undo
@@ -109,6 +117,7 @@ class Panel:
         self._scene = Scene(task=task, level=sandbox, clock=time.monotonic)
         self._numbers = itertools.count(1)
         self._asked: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Said]]] = {}
+        self._publish = publish or _publish
         self._display_id = uuid.uuid4().hex
         self._front: Front | None = None
         self._changed = threading.Condition()
@@ -191,19 +200,20 @@ class Panel:
             return
         self._thread.join(timeout=2)
         bundle = {"text/plain": text or "kernel-agent: the run has ended."}
-        _publish({"text/html": html, **bundle} if html else bundle, self._display_id, update=True)
+        shown = {"text/html": html, **bundle} if html else bundle
+        self._publish(shown, self._display_id, update=True)
         self._front.close()
 
     # --- to the page -----------------------------------------------------------------------
 
-    def open(self, *, plain_widgets: bool = False) -> None:
-        """Make the widget and display it; called once, by :func:`open_panel`."""
-        self._front = _plain_front(self._heard) if plain_widgets else _front(self._heard)
+    def open(self, make: Callable[[Callable[[Any], None]], Front]) -> None:
+        """Make what shows the panel, and display it; called once, by :func:`open_panel`."""
+        self._front = make(self._heard)
         with self._changed:
             self._offer_notebook()
         self._thread.start()
         view = {"model_id": self._front.model_id, "version_major": 2, "version_minor": 0}
-        _publish(
+        self._publish(
             {VIEW_MIME: view, "text/plain": "kernel-agent: the run is shown by a widget."},
             self._display_id,
         )
