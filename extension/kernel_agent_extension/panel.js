@@ -329,12 +329,13 @@ class PanelView {
     this.view = crypto.getRandomValues(new Uint32Array(2)).join("-");
     this.root = make("section", "panel");
     this.root.setAttribute("aria-label", "Run of kernel-agent");
-    this.root.dataset.lmSuppressShortcuts = "true"; // the page's own keys are not for what is typed here
     this.build();
     el.append(this.root);
     this.reset();
     this.timer = setInterval(() => this.tick(), 200);
-    this.root.addEventListener("keydown", (event) => this.key(event));
+    // On the window, because Jupyter listens to all keys on the document, before the panel would.
+    this.onKey = (event) => { if (this.root.contains(event.target)) this.key(event); };
+    window.addEventListener("keydown", this.onKey, true);
     this.hello();
   }
 
@@ -351,6 +352,7 @@ class PanelView {
     clearInterval(this.timer);
     clearTimeout(this.again);
     this.sizes.disconnect();
+    window.removeEventListener("keydown", this.onKey, true);
   }
 
   build() {
@@ -618,13 +620,13 @@ class PanelView {
     this.asking.setAttribute("aria-labelledby", title.id);
     const reason = make("p", "ask-reason", note.reason);
     const code = colouredCode(note.code, note.hues);
-    const editor = make("textarea", "editor");
+    const editor = this.editor = make("textarea", "editor");
     editor.setAttribute("aria-label", "The cell, to be edited");
     editor.spellcheck = false;
     editor.value = note.code;
     editor.rows = Math.min(16, note.code.split("\n").length + 1);
     shown(editor, false);
-    const why = make("input", "reason");
+    const why = this.why = make("input", "reason");
     why.type = "text";
     why.placeholder = "Reason, if you deny (the model is told)";
     why.setAttribute("aria-label", "Reason, if you deny; the model is told");
@@ -646,7 +648,6 @@ class PanelView {
       if (editing) editor.focus(); else editor.value = note.code;
     }, "E");
     shown(this.edit, what === "cell");
-    why.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); decide(false); } });
     const row = make("div", "buttons");
     row.append(this.approve, this.edit, this.deny, why);
     this.asking.append(title, reason, code, editor, row);
@@ -677,15 +678,21 @@ class PanelView {
   // Letters work with Shift while the panel has the focus, and never while text is typed. Escape
   // does nothing: a run is too dear to be ended by a habit.
   key(event) {
-    if (event.target.matches("textarea, input")) {
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.matches("textarea")) {
-        event.preventDefault();
-        this.approve?.click();
-      }
+    const strong = event.ctrlKey || event.metaKey;
+    if (strong && event.key.toLowerCase() === "s") return; // saves the notebook, as everywhere in it
+    const { target } = event;
+    if (target.matches("textarea, input")) {
       event.stopPropagation();
+      const pressed = target === this.editor && strong ? this.approve : target === this.why && this.deny;
+      if (event.key === "Enter" && pressed) {
+        event.preventDefault();
+        pressed.click();
+      }
       return;
     }
-    if (!event.shiftKey || event.ctrlKey || event.altKey || event.metaKey) return;
+    if (strong || event.altKey) return;
+    event.stopPropagation(); // or it would be a command to the notebook's cells
+    if (!event.shiftKey) return;
     const asked = this.asked !== undefined;
     const press = {
       S: !this.stop.hidden && this.stop, U: !this.undo.hidden && this.undo, A: asked && this.approve,
@@ -693,7 +700,6 @@ class PanelView {
     }[event.key.toUpperCase()];
     if (!press) return;
     event.preventDefault();
-    event.stopPropagation();
     press.click();
   }
 

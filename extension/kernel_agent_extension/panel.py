@@ -35,6 +35,7 @@ from kernel_agent_extension.scene import Note, Scene
 INTERVAL_S = 0.05  # between two messages: faster is not seen, and costs
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
 ENDED = "The run has ended."
+THREAD = "kernel-agent panel"
 
 Said = dict[str, Any]
 
@@ -124,7 +125,7 @@ class Panel:
         self._pending: list[Note] = []
         self._outgoing: deque[Said] = deque()
         self._closed = False
-        self._thread = threading.Thread(target=self._deliver, name="kernel-agent panel", daemon=True)
+        self._thread = threading.Thread(target=self._deliver, name=THREAD, daemon=True)
         self.messages = 0
         """How many messages were sent to the page."""
 
@@ -292,7 +293,7 @@ class Panel:
             return
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - a button's fault is said where it was pressed
+        except Exception as error:
             self.note(f"{what} failed: {one_line(str(error)) or type(error).__name__}")
 
 
@@ -308,9 +309,7 @@ def _decision(question: Question, said: Said, seconds: float) -> Decision:
     )
 
 
-def _resolve(
-    loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Said], said: Said
-) -> None:
+def _resolve(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Said], said: Said) -> None:
     def resolve() -> None:
         if not answer.done():
             answer.set_result(said)

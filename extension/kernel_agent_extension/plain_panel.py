@@ -33,9 +33,7 @@ class PlainFront:
     def __init__(self, heard: Callable[[Any], None]) -> None:
         self._heard = heard
         self._asked: list[Note] = []
-        self._drafting = False
         self._log_text = ""
-        self._log_end = "\n"
         self._state = {"task": "", "level": "", "status": "Starting", "spent": ""}
         self._head = _area(3, "About the run")
         self._log = _area(18, "Steps of the run")
@@ -83,8 +81,7 @@ class PlainFront:
         self._state["level"] = "NOT SANDBOXED" if level == "none" else f"Sandbox: {level}"
         self._state["status"] = "Thinking" if note["begun"] else "Starting"
 
-    def _show_text(self, note: Note) -> None:
-        self._drafting = True
+    def _show_text(self, _note: Note) -> None:
         self._state["status"] = "Writing"
 
     def _show_act(self, note: Note) -> None:

@@ -153,36 +153,44 @@ class Scene:
     # --- events ----------------------------------------------------------------------------
 
     def _notes(self, event: Event) -> Iterator[Note]:
+        if self._is_delegated(event):
+            yield from self._delegated(event)
+            return
         match event:
-            case RunStart() if self._run_id is not None and event.parent_id is not None:
-                self._children[event.run_id] = one_line(event.task, 120)
-                yield {"op": "note", "text": f"Delegated: {one_line(event.task, 300)}"}
             case RunStart():
                 yield from self._start(event)
-            case Step(run_id=run_id) if run_id in self._children:
-                self._usage += event.usage
-                yield from self._spent()
-            case RunStop(run_id=run_id) if run_id in self._children:
-                task = self._children.pop(run_id)
-                yield {"op": "note", "text": f"Delegated work ended, {event.status}: {task}"}
             case ReplyText(text=text, reasoning=reasoning) if text:
                 yield from self._drafted({"op": "text", "text": encodable(text)}, reasoning)
             case Acting():
                 self._shown = _Shown(event.number)
                 yield _act(event.number, event.action)
             case Output():
-                if event.number != self._shown.number:
-                    self._shown = _Shown(event.number)
-                yield from self._shown.notes(event.output)
+                yield from self._output(event)
             case Step():
                 yield from self._step(event)
             case RunStop():
                 yield from self._stop(event)
-            case Notice(text=text):
-                yield {"op": "note", "text": _text(text, 2000)}
-            case Condensation() | FormatChange():
+            case Notice() | Condensation() | FormatChange():
                 for block in self._story.blocks(event):
-                    yield {"op": "note", "text": block.text}
+                    yield {"op": "note", "text": _text(block.text, 2000)}
+
+    def _is_delegated(self, event: Event) -> bool:
+        if isinstance(event, RunStart):
+            return self._run_id is not None and event.parent_id is not None
+        return getattr(event, "run_id", None) in self._children
+
+    def _delegated(self, event: Event) -> Iterator[Note]:
+        """Say that delegated work began or ended; its steps have numbers of their own."""
+        match event:
+            case RunStart(run_id=run_id, task=task):
+                self._children[run_id] = one_line(task, 120)
+                yield {"op": "note", "text": f"Delegated: {one_line(task, 300)}"}
+            case Step(usage=usage):
+                self._usage += usage
+                yield from self._spent()
+            case RunStop(run_id=run_id, status=status):
+                task = self._children.pop(run_id)
+                yield {"op": "note", "text": f"Delegated work ended, {status}: {task}"}
 
     def _start(self, start: RunStart) -> Iterator[Note]:
         self._run_id, self._began, self._waited = start.run_id, self._clock(), 0.0
@@ -206,6 +214,11 @@ class Scene:
             if reasoning:
                 note["reasoning"] = True
             yield note
+
+    def _output(self, event: Output) -> Iterator[Note]:
+        if event.number != self._shown.number:
+            self._shown = _Shown(event.number)
+        yield from self._shown.notes(event.output)
 
     def _step(self, step: Step) -> Iterator[Note]:
         if self._shown.number != step.number:  # nobody announced it: a run that is shown afterwards
@@ -293,7 +306,8 @@ class Scene:
         last = self._said[-1] if self._said else {}
         if note["op"] != "out" or note["kind"] != "stream" or last.get("kind") != "stream":
             return False
-        if (last["step"], last["name"]) != (note["step"], note["name"]):
+        same: bool = all(last[key] == note[key] for key in ("step", "name"))
+        if not same:
             return False
         last["text"] = _settled(last["text"] + note["text"])
         return True

@@ -50,6 +50,18 @@ class Server:
         """Read a notebook as it is on the disk."""
         return json.loads((self.folder / name).read_text())
 
+    def end_kernel(self, name: str) -> None:
+        """End the kernel of a notebook."""
+        for session in json.loads(self._ask("GET", "/api/sessions")):
+            if session["path"] == name:
+                self._ask("DELETE", f"/api/sessions/{session['id']}")
+
+    def _ask(self, method: str, path: str) -> bytes:
+        headers = {"Authorization": f"token {self.token}"}
+        request = urllib.request.Request(self.address + path, method=method, headers=headers)
+        with urllib.request.urlopen(request) as answer:
+            return answer.read()
+
 
 @contextmanager
 def serve(folder: Path, *, dark: bool = False) -> Iterator[Server]:
@@ -75,16 +87,17 @@ def serve(folder: Path, *, dark: bool = False) -> Iterator[Server]:
         "XDG_CACHE_HOME": str(home / "cache"),
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "extension", ROOT / "tests"))),
     }
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root",
-            "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
-            f"--IdentityProvider.token={server.token}", f"--ServerApp.root_dir={work}",
-            "--KernelManager.transport=ipc",
-        ],
-        env=environment, cwd=work, start_new_session=True,
-        stdout=(folder / "server.log").open("wb"), stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    command = [
+        sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root",
+        "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={server.token}", f"--ServerApp.root_dir={work}",
+        "--KernelManager.transport=ipc",
+    ]  # fmt: skip
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, env=environment, cwd=work, start_new_session=True,
+            stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
     try:
         _wait_for(server, process, folder / "server.log")
         yield server
@@ -135,6 +148,8 @@ class Tab:
             editor.click()
             self.page.keyboard.press("Shift+Enter")
             self.page.wait_for_timeout(self.settled_ms)
+            if (dialog := self.page.locator(".jp-Dialog")).count():
+                raise AssertionError(f"Jupyter asks: {dialog.inner_text()}")
             if prompt.text_content() not in (before, "[ ]:"):
                 self.settled_ms = 0
                 return
@@ -148,6 +163,16 @@ class Tab:
     def wait(self, script: str, *, seconds: float = 30, argument: Any = None) -> Any:
         """Wait until a script of the page says true."""
         return self.page.wait_for_function(script, arg=argument, timeout=1000 * seconds)
+
+    def theme(self, name: str) -> None:
+        """Choose a theme, as in the menu."""
+        self.page.get_by_role("menuitem", name="Settings").click()
+        self.page.get_by_role("menuitem", name="Theme").hover()
+        self.page.get_by_role("menuitem", name=name, exact=True).click()
+        self.wait(
+            "(light) => document.body.dataset.jpThemeLight === light",
+            argument=str("Light" in name).lower(),
+        )
 
     def save(self) -> None:
         """Write the notebook, and wait until it is written."""

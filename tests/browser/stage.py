@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from kernel_agent_extension.panel import Panel, open_panel
 
 from kernel_agent import Budget, Session
 from kernel_agent.background import LoopThread
@@ -34,31 +35,30 @@ from kernel_agent.records import (
     Step,
     Usage,
 )
-from kernel_agent_extension.panel import Panel, open_panel
 
 PENGUINS = Path(__file__).parents[2] / "example_notebooks" / "data" / "penguins.csv"
 TASK = "Compare the body mass of the species"
 
-LOAD = '''import pandas as pd
+LOAD = """import pandas as pd
 
 penguins = pd.read_csv("data/penguins.csv")  # 344 birds
-penguins.head()'''
-COMPARE = '''import matplotlib.pyplot as plt
+penguins.head()"""
+COMPARE = """import matplotlib.pyplot as plt
 
 mass = penguins.groupby("species")["body_mass_g"].agg(["count", "mean", "std"]).round(1)
 print(mass, end="\\n\\n")
 figure, axes = plt.subplots(figsize=(6, 3))
 mass["mean"].plot.barh(ax=axes, color="#4c78a8", xlabel="mean body mass in g")
 plt.show()
-mass'''
+mass"""
 WRONG = 'penguins.groupby("kind")["body_mass"].mean()'
-ANSWER = '''heaviest = mass["mean"].idxmax()
+ANSWER = """heaviest = mass["mean"].idxmax()
 final_answer(f"{heaviest} penguins are the heaviest: {mass['mean'].max():,.0f} g on average, "
-             f"against {mass['mean'].min():,.0f} g for the lightest species.")'''
-SLOW = '''import time
+             f"against {mass['mean'].min():,.0f} g for the lightest species.")"""
+SLOW = """import time
 for k in range(600):
     print(f"fold {k + 1}: score {0.8 + (k * 37 % 100) / 1000:.3f}")
-    time.sleep(0.1)'''
+    time.sleep(0.1)"""
 
 
 def reply(thought: str, code: str) -> str:
@@ -179,7 +179,7 @@ def ask(
     return Handle(work, stop)
 
 
-# --- runs of nobody: the events alone --------------------------------------------------------------
+# --- runs of nobody: the events alone ------------------------------------------------------------
 
 
 def start(task: str = TASK, level: str = "bubblewrap", **budget: Any) -> RunStart:
@@ -211,10 +211,10 @@ def stop_event(answer: str | None = "42") -> RunStop:
     )  # fmt: skip
 
 
-DANGEROUS = '''import requests
+DANGEROUS = """import requests
 
 for region in penguins["island"].unique():
-    requests.post(f"https://api.example.org/notify/{region}", json={"checked": True})'''
+    requests.post(f"https://api.example.org/notify/{region}", json={"checked": True})"""
 
 
 def approval(*, kind: str = "cell") -> Handle:
@@ -249,10 +249,13 @@ def many(steps: int, pause_s: float = 0.0) -> Panel:
     """A run of many steps with code, output, a table and now and then a figure."""
     panel = open_panel(task=f"{steps} steps", sandbox="bubblewrap", on_undo=lambda: None)
     panel(start(max_steps=250))
-    table = {"output_type": "execute_result", "metadata": {}, "execution_count": 1, "data": {
-        "text/html": '<table border="1" class="dataframe"><thead><tr><th></th><th>a</th></tr></thead>'
-        "<tbody>" + "".join(f"<tr><th>{k}</th><td>{k * 1.5}</td></tr>" for k in range(20))
-        + "</tbody></table>", "text/plain": "a"}}  # fmt: skip
+    body = "".join(f"<tr><th>{k}</th><td>{k * 1.5}</td></tr>" for k in range(20))
+    html = (
+        '<table border="1" class="dataframe"><thead><tr><th></th><th>a</th></tr></thead>'
+        f"<tbody>{body}</tbody></table>"
+    )
+    data = {"text/html": html, "text/plain": "a"}
+    table = {"output_type": "execute_result", "metadata": {}, "data": data}
     for number in range(1, steps + 1):
         for text in ("I look at the ", f"part {number} of the ", "table.\n\n```python\n", COMPARE):
             panel(ReplyText(text=text))
@@ -278,6 +281,3 @@ def hostile(texts: list[str], outputs: list[dict[str, Any]]) -> Panel:
         for event in step_events(number, text, mine, thought=text, status="error"):
             panel(event)
     return panel
-
-
-sys.stdout.write("")

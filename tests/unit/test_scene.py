@@ -1,4 +1,4 @@
-"""What the panel is told: small notes of text, rows and pictures, and the same again on a replay."""
+"""What the panel is told: notes of text, rows and pictures, and the same again on a replay."""
 
 from __future__ import annotations
 
