@@ -663,6 +663,7 @@ class PanelView {
   pressStop() {
     if (this.stopping || this.ended) return;
     this.stopping = true;
+    this.steps.focus({ preventScroll: true }); // a button that is disabled would lose the focus
     this.stop.disabled = true;
     this.setStatus("stopped", "Stopping");
     this.send({ do: "stop" });

@@ -50,9 +50,17 @@ class Server:
         """Read a notebook as it is on the disk."""
         return json.loads((self.folder / name).read_text())
 
+    def is_ready(self, name: str) -> bool:
+        """Whether a notebook's kernel is idle, and a page is connected to it."""
+        kernels = [s["kernel"] for s in self._sessions() if s["path"] == name]
+        return any(k["execution_state"] == "idle" and k["connections"] for k in kernels)
+
+    def _sessions(self) -> list[dict[str, Any]]:
+        return list(json.loads(self._ask("GET", "/api/sessions")))
+
     def end_kernel(self, name: str) -> None:
         """End the kernel of a notebook."""
-        for session in json.loads(self._ask("GET", "/api/sessions")):
+        for session in self._sessions():
             if session["path"] == name:
                 self._ask("DELETE", f"/api/sessions/{session['id']}")
 
@@ -139,6 +147,14 @@ class Tab:
         """The panel, or where it would be."""
         return self.page.locator("section.kap-panel")
 
+    def answer(self, dialog: Any) -> None:
+        """Let a page be left; keep and close every other dialog."""
+        if dialog.type == "beforeunload":
+            dialog.accept()
+            return
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
     def run(self, cell: int = 0) -> None:
         """Run a cell as a person does: click into it, Shift+Enter."""
         editor = self.page.locator(".jp-CodeCell .cm-content").nth(cell)
@@ -195,7 +211,7 @@ def open_notebook(
     page = context.new_page()
     tab = Tab(page, server, name)
     page.on("request", lambda request: tab.requests.append(request.url))
-    page.on("dialog", lambda dialog: (tab.dialogs.append(dialog.message), dialog.dismiss()))
+    page.on("dialog", tab.answer)
     where = f"doc/tree/{name}" if front == "lab" else f"notebooks/{name}"
     page.goto(f"{server.address}/{where}?token={server.token}")
     wait_for_kernel(tab)
@@ -205,5 +221,7 @@ def open_notebook(
 def wait_for_kernel(tab: Tab) -> None:
     """Wait until the notebook is there and its kernel is idle."""
     tab.page.locator(".jp-CodeCell .cm-content").first.wait_for(timeout=60_000)
-    idle = '.jp-Notebook-ExecutionIndicator[data-status="idle"], .jp-NotebookKernelStatus-fade'
-    tab.page.wait_for_selector(idle, state="attached", timeout=60_000)
+    end = time.monotonic() + 60
+    while not tab.server.is_ready(tab.name):
+        assert time.monotonic() < end, "the kernel did not start"
+        tab.page.wait_for_timeout(100)
