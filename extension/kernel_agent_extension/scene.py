@@ -299,15 +299,14 @@ class Scene:
         return notes
 
     def _is_end(self, notes: list[Note]) -> bool:
-        return notes[-1]["op"] == "end"
+        return bool(notes[-1]["op"] == "end")
 
     def _merged(self, note: Note) -> bool:
         """Put text of a stream behind the text before it, as it would look in the end."""
         last = self._said[-1] if self._said else {}
         if note["op"] != "out" or note["kind"] != "stream" or last.get("kind") != "stream":
             return False
-        same: bool = all(last[key] == note[key] for key in ("step", "name"))
-        if not same:
+        if (last["step"], last["name"]) != (note["step"], note["name"]):
             return False
         last["text"] = _settled(last["text"] + note["text"])
         return True

@@ -31,8 +31,7 @@ def test_a_run_is_seen_as_it_happens_and_leaves_a_static_summary(
     """Streaming text, output, a table and a picture; then no widget in the notebook."""
     tab = opened(STAGE + "await stage.ask(stage.STORY, linger_s=2)", front=front)
     tab.run()
-    tab.panel.wait_for()
-    assert "Compare the body mass of the species" in tab.panel.inner_text()
+    tab.panel.get_by_text("Compare the body mass of the species").wait_for()
     assert tab.wait("() => document.querySelector('.kap-draft .kap-thought')?.textContent.length")
     tab.panel.get_by_text("Sandbox: bubblewrap").wait_for()
     tab.panel.get_by_role("cell", name="Torgersen").first.wait_for()
@@ -227,7 +226,8 @@ def test_nothing_sticks_out_at_any_width(opened: Opened) -> None:
         out = tab.page.evaluate(
             """() => { const panel = document.querySelector('section.kap-panel');
             const box = panel.getBoundingClientRect();
-            return [...panel.querySelectorAll('*')].filter((e) => e.checkVisibility() && !e.closest('pre, .kap-table, .kap-unseen') &&
+            return [...panel.querySelectorAll('*')].filter((e) => e.checkVisibility() &&
+              !e.closest('pre, .kap-table, .kap-unseen') &&
               e.getBoundingClientRect().right > box.right + 1).map((e) => e.className); }"""
         )
         assert (width, out) == (width, [])
