@@ -54,10 +54,9 @@ def picture(
 ) -> None:  # fmt: skip
     """Run a cell, wait until the panel is as wanted, and take its picture."""
     name = server.write(f"{path.stem}.ipynb", BEGIN + cell)
+    server.theme(f"JupyterLab {'Dark' if dark else 'Light'}")
     front = "notebook" if width == NARROW else "lab"
     tab = open_notebook(browser, server, name, front=front, width=width, height=1000)
-    if dark:
-        tab.theme("JupyterLab Dark")
     tab.run()
     tab.panel.wait_for()
     ready(tab)

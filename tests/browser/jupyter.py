@@ -58,27 +58,34 @@ class Server:
     def _sessions(self) -> list[dict[str, Any]]:
         return list(json.loads(self._ask("GET", "/api/sessions")))
 
+    def theme(self, name: str) -> None:
+        """Choose a theme for pages that are opened from now on."""
+        plugin = "/lab/api/settings/@jupyterlab/apputils-extension:themes"
+        self._ask("PUT", plugin, {"raw": json.dumps({"theme": name})})
+
     def end_kernel(self, name: str) -> None:
         """End the kernel of a notebook."""
         for session in self._sessions():
             if session["path"] == name:
                 self._ask("DELETE", f"/api/sessions/{session['id']}")
 
-    def _ask(self, method: str, path: str) -> bytes:
+    def _ask(self, method: str, path: str, body: Any = None) -> bytes:
         headers = {"Authorization": f"token {self.token}"}
-        request = urllib.request.Request(self.address + path, method=method, headers=headers)
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            self.address + path, method=method, headers=headers, data=data
+        )
         with urllib.request.urlopen(request) as answer:
             return answer.read()
 
 
 @contextmanager
-def serve(folder: Path, *, dark: bool = False) -> Iterator[Server]:
+def serve(folder: Path) -> Iterator[Server]:
     """Start a server in a folder, with settings of its own; end it and its kernels afterwards."""
     home = folder / "home"
     overrides = home / "config" / "labconfig" / "default_setting_overrides.json"
     overrides.parent.mkdir(parents=True)
-    theme = {"theme": "JupyterLab Dark" if dark else "JupyterLab Light"}
-    overrides.write_text(json.dumps({**QUIET, "@jupyterlab/apputils-extension:themes": theme}))
+    overrides.write_text(json.dumps(QUIET))
     work = folder / "work"
     work.mkdir()
     with socket.socket() as free:
@@ -179,16 +186,6 @@ class Tab:
     def wait(self, script: str, *, seconds: float = 30, argument: Any = None) -> Any:
         """Wait until a script of the page says true."""
         return self.page.wait_for_function(script, arg=argument, timeout=1000 * seconds)
-
-    def theme(self, name: str) -> None:
-        """Choose a theme, as in the menu."""
-        self.page.get_by_role("menuitem", name="Settings").click()
-        self.page.get_by_role("menuitem", name="Theme").hover()
-        self.page.get_by_role("menuitem", name=name, exact=True).click()
-        self.wait(
-            "(light) => document.body.dataset.jpThemeLight === light",
-            argument=str("Light" in name).lower(),
-        )
 
     def save(self) -> None:
         """Write the notebook, and wait until it is written."""

@@ -233,6 +233,7 @@ def approval(*, kind: str = "cell") -> Handle:
         )  # fmt: skip
         decision = await panel.approver(question)
         panel(stop_event("done" if decision.allowed else None))
+        panel.finish(text="decided")
         edited = None if decision.edited is None else decision.edited.splitlines()[-1]
         said = {"allowed": decision.allowed, "reason": decision.reason, "edited": edited,
                 "waited": decision.seconds > 0, "by": decision.by}  # fmt: skip
