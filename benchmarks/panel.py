@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from browser.jupyter import CHROMIUM_ARGS, Server, Tab, open_notebook, serve  # noqa: E402
 
-ROUNDS = 6
+ROUNDS = 5
 WATCH = """() => {
   window.seen = {};
   const look = () => {

@@ -42,7 +42,7 @@ def asking(tab: Tab) -> None:
 def reopened(tab: Tab) -> None:
     """The page is loaded again while the kernel keeps the panel."""
     tab.panel.get_by_text("Gentoo penguins are the heaviest").last.wait_for()
-    tab.page.wait_for_timeout(1500)
+    tab.page.get_by_text("'answered, 4 steps'").wait_for()
     tab.save()
     tab.page.reload()
     tab.panel.get_by_text("Gentoo penguins are the heaviest").last.wait_for(timeout=60_000)
@@ -56,7 +56,7 @@ def picture(
     name = server.write(f"{path.stem}.ipynb", BEGIN + cell)
     server.theme(f"JupyterLab {'Dark' if dark else 'Light'}")
     front = "notebook" if width == NARROW else "lab"
-    tab = open_notebook(browser, server, name, front=front, width=width, height=1000)
+    tab = open_notebook(browser, server, name, front=front, width=width, height=1200)
     tab.run()
     tab.panel.wait_for()
     ready(tab)
@@ -77,7 +77,7 @@ def main() -> None:
         browser = p.chromium.launch(executable_path="/usr/bin/chromium", args=CHROMIUM_ARGS)
         shots: list[tuple[str, str, Callable[[Tab], None], dict[str, Any]]] = [
             ("running", story.format(0.05), running, {}),
-            ("stopped", "await stage.ask(stage.WORKING, linger_s=9)", stopped, {}),
+            ("stopped", "await stage.ask(stage.WORKING[1:], linger_s=9)", stopped, {}),
             ("asking", "print(await stage.approval())", asking, {}),
             ("reopened", story.format(0.01), reopened, {}),
             ("dark", story.format(0.05), running, {"dark": True}),
