@@ -27,6 +27,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from host_calls import host_calls, host_flood
+
 HERE = Path(__file__).resolve().parent
 Figures = dict[str, Any]
 
@@ -437,6 +439,8 @@ BENCHMARKS: dict[str, Callable[..., Any]] = {
     "look": look,
     "lost_outputs": lost_outputs,
     "guard": guard,
+    "host_calls": host_calls,
+    "host_flood": host_flood,
 }
 
 

@@ -20,6 +20,7 @@ from kernel_agent.errors import KernelAgentError, UsageError
 
 if TYPE_CHECKING:
     from kernel_agent.notebook.verify import Report
+    from kernel_agent.records import Record
 
 DEBUG = "KERNEL_AGENT_DEBUG"
 UNEXPECTED = 1  # the exit code of an error that should not have happened
@@ -258,6 +259,14 @@ def show(
     steps: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Show the last N steps only.")
     ] = None,
+    *,
+    html: Annotated[bool, typer.Option("--html", help="Write it as a web page, one file.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The page (default: run.html beside the trace)."
+        ),
+    ] = None,
 ) -> None:
     """Show a past run again, step by step."""
     from kernel_agent.live import open_view
@@ -267,12 +276,30 @@ def show(
     records, cut = load(trace)
     numbers = [r.number for r in records if isinstance(r, Step)]
     first = numbers[-steps] if steps and steps < len(numbers) else 0
+    if html:
+        _print(str(_page([r for r in records if not isinstance(r, Step) or r.number >= first],
+                         trace, output, cut=cut)))  # fmt: skip
+        return
+    if output is not None:
+        raise UsageError("-o names the file of the page: add --html")
     with open_view(sys.stdout, live=False) as view:
         for record in records:
             if not isinstance(record, Step) or record.number >= first:
                 view(record)
         if cut:
             view(Notice(text="The last record is incomplete: its writing was interrupted."))
+
+
+def _page(records: list[Record], trace: Path, output: Path | None, *, cut: bool) -> Path:
+    """Write the page of a run; it links to the notebook where that lies beside it."""
+    from kernel_agent.notebook.export import write_page
+    from kernel_agent.notebook.page import page_html
+    from kernel_agent.trace import locate
+
+    target = output or locate(trace).with_name("run.html")
+    beside = target.with_name("run.ipynb").is_file()
+    notebook = "run.ipynb" if beside else None
+    return write_page(page_html(records, notebook=notebook, cut=cut), target)
 
 
 @app.command(epilog="Example:  kernel-agent export runs/20250131-120000-… -o report.ipynb")

@@ -33,6 +33,9 @@ class Config:
         The OpenAI-compatible endpoint.
     api_key_env
         The name of the variable that holds the key.
+    secret_env
+        Names of further variables whose values never go to a kernel or into a trace (passwords that
+        host tools use).
     headers
         Further HTTP headers. A value ``$NAME`` stands for the variable NAME.
     extra_body
@@ -75,6 +78,7 @@ class Config:
     model: str | None = None
     base_url: str | None = None
     api_key_env: str = "OPENAI_API_KEY"
+    secret_env: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     stream: bool = True
@@ -153,7 +157,8 @@ def load_config(environment: Mapping[str, str] | None = None) -> Config:
     env = os.environ if environment is None else environment
     values = {**_from_file(env), **_from_environment(env)}
     headers = values.get("headers", {})
-    values["allow_hosts"] = tuple(map(str, values.get("allow_hosts", ())))
+    for name in ("allow_hosts", "secret_env"):
+        values[name] = tuple(map(str, values.get(name, ())))
     values["headers"] = {
         k: env.get(v[1:], "") if v.startswith("$") else v for k, v in headers.items()
     }
@@ -198,6 +203,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "extra_body": (dict,), "stream": (bool,), "accepts_images": (bool,),
     "request_timeout_s": (int, float), "max_retries": (int,), "prices": (dict,),
     "format": (str,), "sandbox": (str,), "remote_kernelspec": (str,), "allow_hosts": (list,),
+    "secret_env": (list,),
     "memory_mb": (int,), "disk_mb": (int,), "guard_imports": (list,), "max_operations": (int,),
     "max_steps": (int,), "max_seconds": (int, float),
     "max_tokens": (int,), "max_cost": (int, float), "cell_seconds": (int, float),

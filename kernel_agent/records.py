@@ -296,6 +296,10 @@ class CellResult:
     long), ``interrupted`` (somebody asked) or ``dead`` (the kernel ended). ``seconds`` excludes
     time spent waiting for a person. ``outputs`` are nbformat dicts in the order of arrival.
     ``changes`` is None when the kernel did not say which variables the cell had changed.
+    ``counted`` has what the broker counted beside the calls, by kind: requests that it refused
+    (``malformed``, ``replayed``, ``too large``, ``flood``, ``input``), calls of an ``unknown tool``
+    or with ``wrong arguments``, calls that were ``denied``, that were ``abandoned`` because they
+    did not end, or that are ``not listed`` because there were too many.
     """
 
     status: CellStatus
@@ -305,6 +309,7 @@ class CellResult:
     answer: Answer | None = None
     calls: tuple[HostCall, ...] = ()
     changes: Changes | None = None
+    counted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -66,7 +67,8 @@ from kernel_agent.sandbox.levels import Level
 from kernel_agent.telemetry import Telemetry, telemetry_for
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
-from kernel_agent.tools.tool import Tool, as_tools
+from kernel_agent.tools.secrets import secrets_of
+from kernel_agent.tools.tool import Tool, as_tools, stubs
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.undo import Aside, History, Played, Replay, play_again, steps_to_undo
 from kernel_agent.variables import merge
@@ -197,7 +199,9 @@ class Session:
         self._files: tuple[DataFile, ...] = ()
         self._tracer = tracer
         self._telemetry = Telemetry()
-        self._broker = Broker(self.tools, calling=self._call)
+        self._broker = Broker(
+            self.tools, calling=self._call, secrets=secrets_of(self.config, os.environ)
+        )
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._format_reason = ""
@@ -329,7 +333,7 @@ class Session:
             self._format_reason, self._unpaid = choice.reason, choice.usage
 
     def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
-        prompt = format.system_prompt(tools="\n\n".join(tool.stub for tool in self.tools))
+        prompt = format.system_prompt(tools=stubs(self.tools))
         if not format.writes_code:
             return prompt
         language = interpreter.prompt() if self._interpreted else ""
@@ -358,6 +362,7 @@ class Session:
         if self._kernel is not None:
             await self._kernel.close()
         self._kernel = self._make_kernel(self._proxy, self._resume)
+        self._broker.fresh_kernel()
         await self._kernel.start()
         self._history.begin(self._resume)
         if self._resume is not None:
@@ -647,6 +652,7 @@ class Session:
         await asyncio.to_thread(aside.settle)
         old, self._kernel, self._proxy = self._kernel, kernel, proxy
         kernel.steps = self._steps  # numbers are not used again
+        self._broker.fresh_kernel()
         self._history.go_back(first, replay.played, resumed)
         self._changes = None
         try:
@@ -793,16 +799,20 @@ class Session:
             if reason:
                 return refused(reason)
         recording = self._history.recording(number, source, is_step=is_step)
-        result = await self._kernel.execute(
-            source,
-            step=number,
-            timeout_s=timeout_s,
-            waited=waited,
-            on_output=on_output,
-            on_request=recording.listening(self._broker.answer),
-        )
+        try:
+            result = await self._kernel.execute(
+                source,
+                step=number,
+                timeout_s=timeout_s,
+                waited=waited,
+                on_output=on_output,
+                on_request=recording.listening(self._broker.answer),
+            )
+        finally:
+            await self._broker.end_cell()
+            calls, counted = self._broker.take_calls(), self._broker.take_counted()
         recording.end(result)
-        return dataclasses.replace(result, calls=self._broker.take_calls())
+        return dataclasses.replace(result, calls=calls, counted=counted)
 
     def _run_start(self, task: str, budget: Budget) -> RunStart:
         assert self._format is not None
@@ -852,7 +862,7 @@ class Session:
     def _tell(self, event: Event) -> None:
         self._on_event(event)
 
-    async def _call(self, tool: Tool, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    async def _call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return await self._telemetry.call(tool, args, kwargs)
 
     # --- the synchronous face --------------------------------------------------------------

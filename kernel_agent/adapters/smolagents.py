@@ -34,10 +34,10 @@ from smolagents.local_python_executor import CodeOutput, PythonExecutor
 
 from kernel_agent.errors import UsageError
 from kernel_agent.inside import values
-from kernel_agent.kernel.tracebacks import cut_traceback
 from kernel_agent.records import CellResult
 from kernel_agent.session import Session
 from kernel_agent.text import plain
+from kernel_agent.tracebacks import cut_traceback
 
 TOOL = "smolagents_tool"  # the one host function behind all tools of the agent
 
@@ -51,8 +51,7 @@ class _FinalAnswer(BaseException):
 
 def _tool(name, doc):
     def call(*args, **kwargs):
-        sent = _values.encode([list(args), kwargs])
-        result = _values.decode({TOOL}(name, sent))
+        result = {TOOL}(name, list(args), kwargs)
         if name == "final_answer":
             raise _FinalAnswer
         return result
@@ -210,25 +209,24 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         if not result.ok:
             raise CellFailed(_reason(result))
 
-    def _call_tool(self, name: str, sent: Any) -> Any:
+    def _call_tool(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call one of the agent's tools; in a thread of the host, for code in the kernel."""
         tool = self._tools.get(name)
         if tool is None:
             raise NameError(f"there is no tool {name!r}")
-        args, kwargs = values.decode(sent)
         result = tool(*args, **kwargs)
         if name == "final_answer":
             self._answer.append(result)
             return None
-        return values.encode(_plain(result))
+        return _plain(result)
 
 
-def _named(call: Callable[[str, Any], Any]) -> Callable[..., Any]:
+def _named(call: Callable[[str, list[Any], dict[str, Any]], Any]) -> Callable[..., Any]:
     """Give the bound method the plain signature that a host tool has."""
 
-    def smolagents_tool(name: str, sent: Any) -> Any:
+    def smolagents_tool(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call a tool of the agent on the host."""
-        return call(name, sent)
+        return call(name, args, kwargs)
 
     return smolagents_tool
 

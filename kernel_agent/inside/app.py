@@ -17,7 +17,7 @@ from ipykernel.kernelapp import IPKernelApp
 
 from .counting import Counting
 from .display import DisplayCap, FinalAnswer, install
-from .host import HostChannel, make_function, refuse_input
+from .host import HostChannel, make_function, refuse_input, show_without_our_frames
 from .memory import Memory
 from .stream import CappedStream
 from .variables import Variables
@@ -60,6 +60,18 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     return app
 
 
+def print_page(_shell: Any, page: Any, *_: Any, **__: Any) -> None:
+    """Print what IPython would hand to a pager; a front end shows it, an agent reads it.
+
+    Parameters
+    ----------
+    page
+        Text, or a dict of representations with ``text/plain`` among them.
+    """
+    shown = page.get("text/plain", "") if isinstance(page, dict) else page
+    print(ANSI.sub("", str(shown)))
+
+
 def _has_terminals() -> bool:
     try:
         for handle in os.openpty():
@@ -78,11 +90,13 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     cap.install(shell)
     kernel.raw_input = kernel.getpass = refuse_input
     channel = HostChannel(kernel)
+    show_without_our_frames(shell)
+    shell.set_hook("show_in_pager", print_page, 0)  # `name?`: there is no pager, and no payload
     names = {"final_answer": final_answer, "outputs": memory}
     for spec in settings.get("tools", []):
         names[spec["name"]] = make_function(spec, channel)
     shell.push(names, interactive=False)
-    cells = Cells(kernel, shell, memory, cap, final_answer)
+    cells = Cells(kernel, shell, memory, cap, final_answer, channel=channel)
     shell.events.register("pre_run_cell", cells.begin)
     if settings.get("max_operations") is not None:
         counting = Counting(int(settings["max_operations"]))
@@ -102,19 +116,25 @@ class Cells:
         memory: Memory,
         cap: DisplayCap,
         final_answer: FinalAnswer,
+        *,
+        channel: HostChannel,
     ) -> None:
         self._kernel = kernel
         self._shell = shell
         self._memory = memory
         self._cap = cap
         self._final_answer = final_answer
+        self._channel = channel
         self._variables = Variables(shell.user_ns)
         self._source = ""
         self._step = 0
 
     def begin(self, info: Any) -> None:
         """Number the cell as the host numbers the step; make sure that the run can be ended."""
-        ours = self._kernel.get_parent("shell").get("metadata", {}).get("kernel_agent", {})
+        kernel = self._kernel
+        parent = kernel.get_parent("shell")
+        self._channel.begin(parent, kernel._get_shell_context_var(kernel._shell_parent_ident))
+        ours = parent.get("metadata", {}).get("kernel_agent", {})
         self._step = int(ours.get("step", self._step + 1))
         self._shell.execution_count = self._step
         self._source = str(info.raw_cell or "")

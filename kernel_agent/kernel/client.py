@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -31,11 +32,17 @@ from kernel_agent.records import CellError, Changes, OutputDict
 from kernel_agent.variables import read_changes
 
 MAX_MESSAGE = 256 * 1024 * 1024  # bytes; larger ones are refused by libzmq: the last defence
+MAX_HEADERS = 100_000  # bytes of a message's header and its parent's
 RECONNECT_MS = 2  # until the kernel has bound its sockets; libzmq's default is 100
 BATCH = 200  # messages read before the event loop gets its turn
 MAX_METADATA = 1_000_000  # bytes of a reply's metadata that are read
-MAX_REQUESTS = 64  # requests of the kernel answered at a time; our own code has one under way
+MAX_REQUESTS = 256  # requests of the kernel answered at a time; our own code has 128 under way
+MAX_REQUEST = 80_000_000  # bytes of one; a kernel that sends more is disconnected
+QUEUED_REQUESTS = 16  # requests that wait to be read; then the kernel has to wait
 REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
+
+_BEFORE_PROMPT = re.compile(rb'\s*\{\s*"prompt"\s*:\s*(?=")')
+_AFTER_PROMPT = re.compile(rb'\s*(?:,\s*"password"\s*:\s*(?:true|false)\s*)?\}\s*\Z')
 
 OnOutput = Callable[[OutputDict], None]
 OnRequest = Callable[[str], Awaitable[str]]
@@ -111,6 +118,8 @@ class KernelClient:
         socket.reconnect_ivl = RECONNECT_MS
         socket.maxmsgsize = MAX_MESSAGE
         socket.rcvhwm = 0  # keep everything: with a limit, output and the cell's end are dropped
+        if channel == "stdin":  # no end of a flood is kept in memory: the sender waits
+            socket.maxmsgsize, socket.rcvhwm = MAX_REQUEST, QUEUED_REQUESTS
         if kind == zmq.DEALER:
             # One identity on all channels: the kernel routes input requests by it.
             socket.identity = self._session.bsession
@@ -238,6 +247,8 @@ class KernelClient:
         expected = self._session.sign([header, parent, metadata, content])
         if not hmac.compare_digest(signature, expected):
             raise ValueError("wrong signature")
+        if len(header) + len(parent) > MAX_HEADERS:
+            raise ValueError("headers that are too long")
         head = json.loads(header)
         kind = head["msg_type"]
         read_metadata = kind == "execute_reply" and len(metadata) <= MAX_METADATA
@@ -246,7 +257,7 @@ class KernelClient:
             "msg_type": kind,
             "metadata": json.loads(metadata) if read_metadata else {},
             "parent_header": json.loads(parent),
-            "content": json.loads(content),
+            "content": (_question if kind == "input_request" else json.loads)(content),
         }
 
     def _cell_of(self, msg: dict[str, Any]) -> Cell | None:
@@ -283,8 +294,12 @@ class KernelClient:
             cell.advance()
 
     def _on_stdin(self, msg: dict[str, Any]) -> None:
-        if msg["msg_type"] != "input_request" or len(self._requests) >= MAX_REQUESTS:
+        if msg["msg_type"] != "input_request":
             self.ignored += 1
+            return
+        if len(self._requests) >= MAX_REQUESTS:
+            self.ignored += 1
+            self._send(self._stdin, self._session.msg("input_reply", {"value": ""}, parent=msg))
             return
         task = asyncio.create_task(self._answer(msg))
         self._requests.add(task)
@@ -298,6 +313,19 @@ class KernelClient:
             value = await cell.on_request(str(msg["content"].get("prompt", "")))
         reply = self._session.msg("input_reply", {"value": value}, parent=msg)
         self._send(self._stdin, reply)
+
+
+def _question(content: bytes) -> dict[str, Any]:
+    """Read the content of an input request, which may be large: one text, and no lists in it.
+
+    Lists and objects cost the host many times their length before anybody can refuse them.
+    """
+    before = _BEFORE_PROMPT.match(content)
+    after = _AFTER_PROMPT.search(content, max(len(content) - 60, 0))
+    if before is None or after is None:
+        raise ValueError("not an input request")
+    # What begins with a quote is read as one text, or not at all.
+    return {"prompt": json.loads(content[before.end() : after.start()])}
 
 
 def _ours(metadata: Any) -> dict[str, Any]:

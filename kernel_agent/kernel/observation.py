@@ -21,11 +21,11 @@ from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from kernel_agent.kernel.figures import figure
-from kernel_agent.kernel.tracebacks import cut_native, cut_traceback
 from kernel_agent.notebook.outputs import best_text
 from kernel_agent.pictures import FORMATS
 from kernel_agent.records import CellError, CellResult, Image, Observation, OutputDict
 from kernel_agent.text import one_line, plain, shorten
+from kernel_agent.tracebacks import cut_native, cut_traceback
 from kernel_agent.variables import MAX_LINE, changes_line
 
 VALUE_MIME = "application/vnd.kernel-agent.value+json"

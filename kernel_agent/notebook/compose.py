@@ -237,11 +237,12 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
     sources = [step.code for step in again]
     texts = {step.number: full_text(step.result.outputs) for step in steps if step.result}
     hidden = {"jupyter": {"source_hidden": True}}
-    source = environment_source(sources, versions=runs[0].start.versions, texts=texts)
-    cells.code("environment", source, tags=hidden, role="environment")
-
     calls = [call for step in again if step.result for call in step.result.calls]
     tools = tools_source(calls, _named(runs, sources))
+    needed = [*sources, "import pyarrow"] if "'arrow': " in tools else sources  # to rebuild tables
+    source = environment_source(needed, versions=runs[0].start.versions, texts=texts)
+    cells.code("environment", source, tags=hidden, role="environment")
+
     if tools:
         note = (
             f"The run called tools on its host {_times(calls)}. The next cell replays what they "

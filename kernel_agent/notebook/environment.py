@@ -87,8 +87,9 @@ def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
     definitions = [f"{n} = replayed({n!r}, {_literal(found)})" for n, found in by_name.items()]
     parts = [
         "# The run called tools on the host. Here they only give again what they gave then.",
-        "from collections.abc import Callable",
+        "from collections.abc import Callable\nfrom typing import Any",
         inspect.getsource(standalone.ToolError).rstrip(),
+        inspect.getsource(standalone.revived).rstrip(),
         inspect.getsource(standalone.replayed).rstrip(),
         "\n".join(definitions),
     ]

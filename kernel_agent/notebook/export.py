@@ -16,7 +16,7 @@ from kernel_agent.trace import read_trace
 if TYPE_CHECKING:
     import nbformat
 
-__all__ = ["export", "notebook_of", "write_notebook"]
+__all__ = ["export", "notebook_of", "write_notebook", "write_page"]
 
 
 def export(trace: str | Path, path: str | Path) -> Path:
@@ -54,11 +54,27 @@ def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
     """
     import nbformat
 
-    target = Path(path)
     text: str = nbformat.writes(notebook, version=nbformat.NO_CONVERT)  # type: ignore[no-untyped-call]  # nbformat is untyped
+    return _put(f"{text}\n", Path(path), "notebook")
+
+
+def write_page(page: str, path: str | Path) -> Path:
+    """Write the page of a run (:func:`kernel_agent.notebook.page.page_html`) in one step.
+
+    Raises
+    ------
+    NotebookError
+        The folder is missing or not writable, or the disk is full. What was there is kept.
+    """
+    return _put(page, Path(path), "page")
+
+
+def _put(text: str, target: Path, what: str) -> Path:
     try:
         with Folder(target.parent) as folder:
-            folder.replace(target.name, f"{text}\n".encode())
+            folder.replace(target.name, text.encode())
     except OSError as error:
-        raise NotebookError(f"cannot write the notebook {target}: {error.strerror}") from None
+        missing = not target.parent.exists()
+        reason = f"there is no folder {target.parent}" if missing else error.strerror
+        raise NotebookError(f"cannot write the {what} {target}: {reason}") from None
     return target

@@ -38,6 +38,7 @@ from kernel_agent.errors import (
     SandboxError,
     UsageError,
 )
+from kernel_agent.inside.values import decode, encode
 from kernel_agent.records import (
     Answer,
     CellError,
@@ -444,20 +445,16 @@ class InterpreterSession:
         if name not in self._tools or cell.on_request is None:
             return {"exception": NameError(f"name {name!r} is not defined")}
         number = next(self._ids)
-        call = {"name": name, "args": list(args), "kwargs": dict(kwargs)}
         try:
-            request = PREFIX + json.dumps({"id": number, "calls": [call]})
-        except (TypeError, ValueError, RecursionError):
-            return {
-                "exception": TypeError(
-                    f"{name} takes text, numbers, lists and dicts with text as keys only"
-                )
-            }
+            call = {"name": name, "args": encode(list(args)), "kwargs": encode(dict(kwargs))}
+        except (TypeError, ValueError, RecursionError) as error:
+            return {"exception": TypeError(f"{name}: {error}")}
+        request = PREFIX + json.dumps({"id": number, "calls": [call]})
         reply = json.loads(await cell.on_request(request))
-        (result,) = reply["results"]
-        if result["ok"]:
-            return {"return_value": result.get("value")}
-        return {"exception": _exception(str(result["type"]), str(result["message"]))}
+        result = reply["results"][0] if reply["results"] else reply["error"]
+        if result.get("ok"):
+            return {"return_value": _without_libraries(decode(result.get("value")))}
+        return {"exception": _exception(result)}
 
     async def _ended(
         self, cell: _Cell, end: tuple[CellStatus, CellError | None]
@@ -549,12 +546,30 @@ def _plain_text(output: OutputDict) -> str:
     return str(output.get("data", {}).get("text/plain", ""))
 
 
-def _exception(kind: str, message: str) -> Exception:
+def _without_libraries(value: Any) -> Any:
+    """Return a tool's result in types that the interpreter has: a table becomes a list of rows."""
+    if type(value).__name__ == "DataFrame":
+        value = value.to_dict("records")
+    elif hasattr(value, "tolist"):  # a Series, an array
+        value = value.tolist()
+    elif hasattr(value, "to_pydatetime"):
+        value = value.to_pydatetime()
+    elif hasattr(value, "getpixel"):
+        value = f"[a picture of {value.width} by {value.height} pixels]"
+    if isinstance(value, dict):
+        return {key: _without_libraries(item) for key, item in value.items()}
+    return [_without_libraries(item) for item in value] if isinstance(value, list) else value
+
+
+def _exception(result: Mapping[str, Any]) -> Exception:
     """Return what a host tool raised, under the same name where Python has it."""
+    kind, message = str(result["type"]), str(result["message"])
     builtin = getattr(builtins, kind, None)
     if isinstance(builtin, type) and issubclass(builtin, Exception):
-        with contextlib.suppress(TypeError):  # some take more than a message
-            return builtin(message)
+        for args in (result.get("args"), [message]):
+            if args is not None:
+                with contextlib.suppress(TypeError, ValueError):  # some take other arguments
+                    return builtin(*args)
     return RuntimeError(f"{kind}: {message}")
 
 

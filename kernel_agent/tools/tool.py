@@ -12,19 +12,27 @@ Examples
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import importlib.util
 import inspect
+import keyword
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, update_wrapper
+from functools import cached_property, update_wrapper, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
 
 from kernel_agent.errors import UsageError
 from kernel_agent.records import ToolSchema
+from kernel_agent.text import one_line, plain
+from kernel_agent.tools.threads import in_thread
+
+MANY = 20  # tools; of more the model is shown names and one line each
+MAX_LINE = 300  # characters of a description that the model is shown
+MAX_SOURCE = 400  # characters of one default or annotation
+MAX_DOC = 20_000  # characters of a description that help() shows
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -56,7 +64,7 @@ class Tool:
         self.name = function.__name__
         self.doc = inspect.cleandoc(function.__doc__ or "")
         self.signature = inspect.signature(function)
-        if not self.name.isidentifier():
+        if not self.name.isidentifier() or keyword.iskeyword(self.name):
             raise UsageError(f"a tool needs a name, not {self.name}")
         if not self.doc:
             raise UsageError(f"the tool {self.name} needs a docstring: the model reads it")
@@ -70,35 +78,63 @@ class Tool:
         return self.function(*args, **kwargs)
 
     @cached_property
-    def _checked(self) -> Callable[..., Any]:
-        from pydantic import validate_call
+    def _checked(self) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
+        """The function's signature, as one that gives its arguments back when they are right."""
+        from pydantic import ConfigDict, validate_call
 
-        return validate_call(self.function)
+        @wraps(self.function)
+        def given(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            return args, kwargs
 
-    async def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Check the arguments against the annotations and call; plain functions in a thread.
+        # A table is checked to be one, and nothing more.
+        checking = validate_call(config=ConfigDict(arbitrary_types_allowed=True))
+        return checking(given)
+
+    def check(
+        self, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments as the annotations say, converted where that loses nothing.
 
         Raises
         ------
-        Exception
-            Whatever the function raises; ``pydantic.ValidationError`` for wrong arguments.
+        pydantic.ValidationError
+            The caller's: an argument is missing, unknown or of the wrong type.
         """
-        if inspect.iscoroutinefunction(self.function):
-            return await self._checked(*args, **kwargs)
-        return await asyncio.to_thread(self._checked, *args, **kwargs)
+        return self._checked(*args, **kwargs)
+
+    async def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call the function with arguments that :meth:`check` gave; plain ones in a thread.
+
+        Cancelling it cancels an ``async`` function, and gives up waiting for a plain one.
+
+        Raises
+        ------
+        BaseException
+            Whatever the function raises.
+        """
+        if self.waits:
+            return await self.function(*args, **kwargs)
+        return await in_thread(self.function, *args, **kwargs)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the function is ``async``: it can be cancelled."""
+        return inspect.iscoroutinefunction(self.function)
 
     @property
     def spec(self) -> dict[str, Any]:
         """The description that the kernel makes its function from (see ``inside/host.py``)."""
+        returns = self.signature.return_annotation
         return {
             "name": self.name,
-            "doc": self.doc,
+            "doc": plain(self.doc)[:MAX_DOC],
+            "returns": None if returns is inspect.Signature.empty else _annotation(returns),
             "parameters": [
                 [
                     p.name,
                     p.kind.name,
-                    None if p.default is p.empty else repr(p.default),
-                    None if p.annotation is p.empty else inspect.formatannotation(p.annotation),
+                    None if p.default is p.empty else _source(repr(p.default)),
+                    None if p.annotation is p.empty else _annotation(p.annotation),
                 ]
                 for p in self.signature.parameters.values()
             ],
@@ -107,7 +143,8 @@ class Tool:
     @property
     def schema(self) -> ToolSchema:
         """The tool as an endpoint is told of it, for formats whose actions are calls."""
-        return {"name": self.name, "description": self.doc, "parameters": self._parameters()}
+        doc = plain(self.doc)[:MAX_DOC]
+        return {"name": self.name, "description": doc, "parameters": self._parameters()}
 
     def _parameters(self) -> dict[str, Any]:
         from pydantic import TypeAdapter
@@ -126,8 +163,79 @@ class Tool:
     @property
     def stub(self) -> str:
         """The tool as the model is shown it: signature and first paragraph of the description."""
-        first_paragraph = self.doc.split("\n\n")[0].replace("\n", " ")
-        return f'def {self.name}{self.signature}:\n    """{first_paragraph}"""'
+        return f'def {self.name}{self._shown}:\n    """{_shown_text(self.doc)}"""'
+
+    @property
+    def line(self) -> str:
+        """The tool in one line, for when there are many."""
+        sentence = _shown_text(self.doc).split(". ")[0].removesuffix(".")
+        return f"- {self.name}: {one_line(sentence, 120)}"
+
+    @property
+    def _shown(self) -> str:
+        """The signature as source text in one line, whatever defaults and annotations hold."""
+        empty = inspect.Parameter.empty
+        parameters = [
+            p.replace(
+                default=empty if p.default is empty else _Source(_source(repr(p.default))),
+                annotation=empty if p.annotation is empty else _Source(_annotation(p.annotation)),
+            )
+            for p in self.signature.parameters.values()
+        ]
+        returns = self.signature.return_annotation
+        returns = empty if returns is empty else _Source(_annotation(returns))
+        return str(inspect.Signature(parameters, return_annotation=returns))
+
+
+class _Source:
+    """Something that shows as this text in a signature."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _annotation(annotation: Any) -> str:
+    return _source(
+        annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    )
+
+
+def _source(text: str) -> str:
+    """Return source text that cannot end a stub: one line, no fence, no triple quote."""
+    return _unquoted(one_line(text, MAX_SOURCE))
+
+
+def _shown_text(doc: str) -> str:
+    """Return the first paragraph of a description, unable to be anything but a description.
+
+    Descriptions may come from others (a tool server): they must not end the docstring, open a
+    heading or a block of code of their own, or be longer than all the rest.
+    """
+    return _unquoted(one_line(doc.strip().split("\n\n")[0], MAX_LINE)).rstrip("\\")
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r'"{3,}|`{3,}', "...", text).removesuffix('"')
+
+
+def stubs(tools: Sequence[Tool]) -> str:
+    """Return what the model is shown of its tools: stubs, or a list with a word on ``help``.
+
+    Parameters
+    ----------
+    tools
+        All of the session's.
+    """
+    if len(tools) <= MANY:
+        return "\n\n".join(tool.stub for tool in tools)
+    lines = "\n".join(tool.line for tool in tools)
+    return (
+        f"# {len(tools)} functions, in one line each. Before you call one for the first time, run\n"
+        f"# help(NAME) in a cell: it shows the parameters and the whole description.\n{lines}"
+    )
 
 
 @overload

@@ -62,6 +62,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "kinds",
         "pictures",
         "undone",
+        "tracebacks",
         "text",
     ],
     "words": ["records", "errors", "private", "beneath", "inside.values"],

@@ -1,19 +1,27 @@
 """Values cross the wire as what they are, and a forged one is refused."""
 
 import base64
+import contextlib
+import dataclasses
 import datetime as dt
+import enum
+import io
 import json
 import math
 import struct
 import zlib
+from collections import OrderedDict
 from decimal import Decimal
+from pathlib import PurePosixPath
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from pydantic import BaseModel
 
 from kernel_agent.inside.values import decode, encode
 
@@ -139,3 +147,77 @@ def test_a_deeply_nested_message_is_refused():
         value = [value]
     with pytest.raises(ValueError, match="nested too deeply"):
         decode(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pen:
+    colour: str
+    price: Decimal
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Order(BaseModel):
+    pens: list[int]
+    when: dt.date
+
+
+def test_records_go_as_the_plain_values_that_they_hold():
+    """Neither side imports a type that the other one names."""
+    assert there_and_back(Pen("blue", Decimal("1.5"))) == {
+        "colour": "blue",
+        "price": Decimal("1.5"),
+    }
+    order = Order(pens=[1, 2], when=dt.date(2024, 2, 29))
+    assert there_and_back([order]) == [{"pens": [1, 2], "when": dt.date(2024, 2, 29)}]
+    assert there_and_back(Colour.RED) == "red"
+    assert there_and_back(PurePosixPath("a/b")) == "a/b"
+    assert there_and_back(OrderedDict(a=1)) == {"a": 1}
+    assert there_and_back(pd.NaT) is None
+
+
+def _stream(arrow, **options):
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, arrow.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(arrow)
+    return {"$": "table", "arrow": base64.b64encode(sink.getvalue()).decode()}
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+def test_a_compressed_table_is_refused_before_it_is_unpacked(compression):
+    """A few kilobytes could unpack to more than there is memory."""
+    column = pa.array(np.zeros(1_000_000))
+    for arrow in (pa.table({"a": column}), pa.table({"a": column.dictionary_encode()})):
+        assert len(decode(_stream(arrow))) == 1_000_000
+        with pytest.raises(ValueError, match="compressed"):
+            decode(_stream(arrow, compression=compression))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.nulls(60_000_000),
+        pa.FixedSizeListArray.from_arrays(pa.nulls(1_000_000), 1_000_000),
+        pa.ListArray.from_arrays([0, 1_000_000], pa.nulls(1_000_000)),
+        pa.ListArray.from_arrays([0, 3], pa.array(["x" * 1000] * 3).dictionary_encode()),
+        pa.RunEndEncodedArray.from_arrays([2_000_000_000], [1]),
+        pa.array(["x" * 100] * 3, pa.string_view()),
+    ],
+)
+def test_a_table_whose_few_bytes_stand_for_many_values_is_refused(column):
+    with pytest.raises(ValueError, match=r"a column of type|cells"):
+        decode(_stream(pa.table({"a": column})))
+
+
+@given(st.binary(max_size=300), st.sampled_from(["table", "series", "image"]), st.integers(0, 2000))
+def test_damaged_bytes_of_a_library_are_refused_with_one_kind_of_error(noise, kind, at):
+    """Bytes of a real table or picture with some of them overwritten, or none of it real."""
+    value = Image.new("RGB", (9, 9)) if kind == "image" else pd.DataFrame({"a": [1, 2], "b": "x"})
+    form = encode(value)
+    field = "png" if kind == "image" else "arrow"
+    data = bytearray(base64.b64decode(form[field]))
+    data[at : at + len(noise)] = noise
+    with contextlib.suppress(ValueError):
+        decode({"$": kind, field: base64.b64encode(data).decode()})

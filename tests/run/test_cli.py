@@ -428,6 +428,36 @@ def test_show_tells_that_the_last_record_is_incomplete(finished, tmp_path):
     assert "The last record is incomplete" in shown.stdout
 
 
+def test_show_writes_the_run_as_one_page(finished, tmp_path):
+    """It links to the notebook where that lies beside it; elsewhere there is nothing to link to."""
+    out, _ = finished
+    done = run(out.parent, "show", "--html", "out")
+    assert (done.stdout, done.returncode) == ("out/run.html\n", 0)
+    page = (out / "run.html").read_text()
+    assert 'href="./run.ipynb"' in page
+    assert "Which month?" in page
+    (tmp_path / "trace.jsonl").write_bytes((out / "trace.jsonl").read_bytes()[:-30])
+    done = run(tmp_path, "show", "--html", "trace.jsonl", "-o", "elsewhere.html", "--steps", "1")
+    page = (tmp_path / "elsewhere.html").read_text()
+    assert "The last record is incomplete" in page
+    assert "Unfinished" in page
+    assert ("Step 3" in page, "Step 2" in page, "href" in page) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["export", "out", "-o", "missing/x.ipynb"], "x.ipynb: there is no folder missing"),
+        (["show", "--html", "out", "-o", "missing/x.html"], "x.html: there is no folder missing"),
+        (["show", "out", "-o", "x.html"], "add --html"),
+    ],
+)
+def test_what_cannot_be_written_is_named(finished, arguments, words):
+    """The folder that is missing, not only the file that was to be made."""
+    out, _ = finished
+    assert words in complaint(run(out.parent, *arguments), 2)
+
+
 def test_export_writes_the_notebook_again(finished, tmp_path):
     """The same bytes as after the run."""
     out, _ = finished

@@ -332,3 +332,32 @@ def test_columns_of_any_name_are_used(tmp_path: Path, name: str) -> None:
     went = NutshellKernel(tmp_path).ask("distribution of kind", "odd.parquet")
     assert "2 values of kind" in went.text
     assert "2.00" in NutshellKernel(tmp_path).ask("describe", "odd.parquet").text
+
+
+@pytest.mark.parametrize(
+    ("question", "table"),
+    [
+        ("How did temp_max change over the years?", "seattle-weather.csv"),
+        ("total precipitation by year", "seattle-weather.csv"),
+        ("How many days are there in each year?", "seattle-weather.csv"),
+        ("how did flipper length change over the years", "penguins.csv"),
+    ],
+)
+def test_a_chart_over_years_has_whole_years_on_its_axis(
+    folder: Path, question: str, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No tick at 2012.5, however few years there are."""
+    from matplotlib.figure import Figure
+
+    drawn: list[list[float]] = []
+    save = Figure.savefig
+
+    def saved(figure: Figure, *args: object, **kwargs: object) -> None:
+        drawn.append([float(tick) for tick in figure.axes[0].get_xticks()])
+        save(figure, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", saved)
+    NutshellKernel(folder).ask(question, f"data/{table}")
+    ((*ticks,),) = drawn
+    assert len(ticks) >= 3
+    assert [tick for tick in ticks if tick != round(tick)] == []

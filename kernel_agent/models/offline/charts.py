@@ -17,10 +17,12 @@ from kernel_agent.models.offline.writing import (
 )  # fmt: skip
 
 
-def bars(values: str, title: str, *, x: str, y: str, line: bool, few: bool = False) -> str:
+def bars(
+    values: str, title: str, *, x: str, y: str, line: bool, few: bool = False, years: bool = False
+) -> str:
     """Return bars of a series by its index, the first ones unless ``few``; a line over time."""
     if line:
-        return lines(values, title, x=x, y=y, many=False)
+        return lines(values, title, x=x, y=y, many=False, years=years)
     shown = f"({values})" if " " in values else values
     head = "" if few else ".head(20)"
     return f"{START_CHART}\n{shown}{head}[::-1].plot.barh(ax=ax)\n" + finish_chart(title, x=y, y=x)
@@ -36,14 +38,18 @@ def groups(
         return f"{START_CHART}\n{values}.unstack(){head}.plot.bar(ax=ax, rot=0)\n" + finish_chart(
             title, x=by[0].name, y=label
         )
-    return bars(values, title, x=by[0].name, y=label, line=by[0].temporal, few=few)
+    group = by[0]
+    return bars(
+        values, title, x=group.name, y=label, line=group.temporal, few=few, years=group.years
+    )
 
 
-def lines(values: str, title: str, *, x: str, y: str, many: bool) -> str:
-    """Return one line, or one for each column, over time."""
+def lines(values: str, title: str, *, x: str, y: str, many: bool, years: bool = False) -> str:
+    """Return one line, or one for each column, over time; years have no fractions on the axis."""
     values = f"({values})" if " " in values else values
     style = "" if many else ', marker="o", markersize=3'
-    return f"{START_CHART}\n{values}.plot(ax=ax{style})\n" + finish_chart(title, x=x, y=y)
+    whole = 'ax.locator_params(axis="x", integer=True)\n' if years else ""
+    return f"{START_CHART}\n{values}.plot(ax=ax{style})\n{whole}" + finish_chart(title, x=x, y=y)
 
 
 def top_bars(labels: list[Column], measure: Column, title: str) -> str:

@@ -115,7 +115,8 @@ def counts(job: Job) -> Work:
     if len(groups) == 1:
         title = title_of(f"number of {noun} by {by}", question)
         code = PLT + code + "\n\n" + charts.bars("counts", title, x=by, y=f"number of {noun}",
-                                               line=ordered, few=job.few)  # fmt: skip
+                                               line=ordered, few=job.few,
+                                               years=groups[0].years)  # fmt: skip
     thought = f"I count the {noun} in each {by}."
     if question.n:
         return thought, code, _top_counts(job, by, noun)

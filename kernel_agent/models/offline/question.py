@@ -39,6 +39,11 @@ class Group:
         return min(months.get(self.part, self.column.distinct), self.column.distinct)
 
     @property
+    def years(self) -> bool:
+        """Whether the groups are years, as whole numbers."""
+        return self.part == "year" or (self.column.year and not self.part)
+
+    @property
     def temporal(self) -> bool:
         """Whether the groups follow each other in time."""
         return (self.column.kind == "date" and self.part not in ("month", "weekday")) or (

@@ -134,7 +134,12 @@ def trend(job: Job) -> Work:
         if (measure)
         else what
     )
-    code = PLT + code + "\n\n" + charts.lines("trend", title, x=time.name, y=y, many=bool(others))
+    code = (
+        PLT
+        + code
+        + "\n\n"
+        + charts.lines("trend", title, x=time.name, y=y, many=bool(others), years=time.years)
+    )
     spec = computed(measure, stat) if measure else ",.0f"
     mark = unit(measure) if measure else ""
     thought = f"I follow the {what} from one {time.name} to the next."

@@ -70,7 +70,13 @@ def _share_by(job: Job) -> Work:
     what = told(question.target)
     title = title_of(f"share with {what} by {by.name}", question)
     chart = charts.bars(
-        'shares["mean"] * 100', title, x=by.name, y="share (%)", line=by.temporal, few=job.few
+        'shares["mean"] * 100',
+        title,
+        x=by.name,
+        y="share (%)",
+        line=by.temporal,
+        few=job.few,
+        years=by.years,
     )
     figures = "{share:.1%} ({hits} of {n})"
     closing = listing("shares.itertuples()", figures, "share, hits, n", few=job.few)
@@ -95,7 +101,8 @@ def shares(job: Job) -> Work:
     noun = job.question.noun
     title = title_of(f"{noun} by {by.name}", job.question)
     code = PLT + code + "\n\n" + charts.bars("counts", title, x=by.name, y=f"number of {noun}",
-                                             line=by.temporal, few=job.few)  # fmt: skip
+                                             line=by.temporal, few=job.few,
+                                             years=by.years)  # fmt: skip
     closing = listing("counts.items()", "{count:,} ({shares[group]:.1%})", "count", few=job.few)
     closing += unknown_groups(job)
     sentence = (
