@@ -134,16 +134,27 @@ def public_address(url: str) -> str:
     return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark}{hidden if mark else ''}"
 
 
-_SECRET_WORDS = ("key", "token", "secret", "password", "authorization")
+_SECRET_WORDS = frozenset(
+    ("key", "apikey", "token", "secret", "password", "authorization", "cookie", "auth")
+)
+
+
+def hides(name: str) -> bool:
+    """Return whether what has this name (of a header, a field) is a secret, by the name.
+
+    Examples
+    --------
+    >>> hides("X-Api-Key"), hides("max_tokens")
+    (True, False)
+    """
+    return not _SECRET_WORDS.isdisjoint(name.lower().replace("-", "_").split("_"))
 
 
 def _shown(name: str, value: Any) -> Any:
     """Return a further field of the requests as a trace may hold it."""
     if isinstance(value, Mapping):
         return {k: _shown(str(k), v) for k, v in value.items()}
-    words = name.lower().replace("-", "_").split("_")
-    hides = isinstance(value, str) and any(word in words for word in _SECRET_WORDS)
-    return "…" if hides else value
+    return "…" if isinstance(value, str) and hides(name) else value
 
 
 def load_config(environment: Mapping[str, str] | None = None) -> Config:

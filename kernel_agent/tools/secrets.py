@@ -2,16 +2,21 @@
 
 A tool's exception goes to the cell as it is, and may quote a connection string. The rule: values of
 environment variables that the configuration names as secrets (``api_key_env``, ``secret_env``, and
-headers that come from a variable) are cut from every text that goes to a kernel or into a trace.
+headers that come from a variable), headers that are named like one (``Authorization``) and the password
+of the endpoint's address are cut from every text that goes to a kernel or into a trace. A tool that
+shows one in its signature or description is refused: these go to the kernel and to the model.
 What a tool author puts into bytes, tables or pictures is the author's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import quote, unquote, urlsplit
 
-from kernel_agent.config import Config
+from kernel_agent.config import Config, hides
+from kernel_agent.errors import UsageError
+from kernel_agent.tools.tool import Tool
 
 CUT = "[secret]"
 SHORTEST = 8  # a shorter value is a word that texts are full of, not a secret
@@ -21,8 +26,36 @@ def secrets_of(config: Config, environment: Mapping[str, str]) -> tuple[str, ...
     """Return the values that must not leave the host, longest first; called by the session."""
     named = [environment.get(name, "") for name in (config.api_key_env, *config.secret_env)]
     from_variables = set(environment.values())
-    named += [value for value in config.headers.values() if value in from_variables]
+    for name, value in config.headers.items():
+        if hides(name) or value in from_variables:
+            named += [value, value.rpartition(" ")[2]]  # of "Bearer KEY" the key, too
+    named += _in_address(config.base_url or "")
     return tuple(sorted({v for v in named if len(v) >= SHORTEST}, key=len, reverse=True))
+
+
+def _in_address(url: str) -> list[str]:
+    try:
+        password = urlsplit(url).password or ""
+    except ValueError:  # not an address; whoever connects to it says so
+        return []
+    return [password, unquote(password)]
+
+
+def check_tools(tools: Sequence[Tool], secrets: Iterable[str]) -> None:
+    """Refuse tools that show a secret; called by the broker for all of a session's.
+
+    Raises
+    ------
+    UsageError
+        The caller's: a default (``functools.partial`` makes such) or a description holds a secret.
+    """
+    for tool in tools:
+        shown = json.dumps(tool.spec, ensure_ascii=False)
+        if without_secrets(shown, secrets) != shown:
+            raise UsageError(
+                f"the tool {tool.name} shows a secret in its signature or description, which the model "
+                "reads: let the function look it up when it is called"
+            )
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
@@ -32,8 +65,10 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     --------
     >>> without_secrets("no access for key s3cr3t-key", ["s3cr3t-key"])
     'no access for key [secret]'
+    >>> without_secrets("postgresql://me:a%2Fb%2Bc%3Dd@host", ["a/b+c=d"])
+    'postgresql://me:[secret]@host'
     """
     for secret in secrets:
-        for form in {secret, json.dumps(secret)[1:-1]}:
+        for form in {secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret)}:
             text = text.replace(form, CUT)
     return text

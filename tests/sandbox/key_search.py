@@ -203,8 +203,12 @@ KINDS = ("environ", "cmdline", "comm", "status", "stack", "wchan", "limits", "mo
 
 
 def processes():
-    seen = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     named = [*TOLD["pids"], os.getppid(), 1]
+    try:
+        seen = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError as error:
+        search.refuse(error)
+        seen = [pid + n for pid in (*named, os.getpid()) for n in range(-20, 20) if pid + n > 0]
     for pid in sorted({*seen, *named, os.getpid()}):
         for kind in KINDS:
             search.file(f"/proc/{pid}/{kind}", 1 << 20)
@@ -265,6 +269,13 @@ timed(machine)
 FILE_SECONDS = TOLD.get("file_seconds", 60)
 
 
+OWN_PLACES = (  # where "/" cannot be listed, these may be
+    *(os.path.dirname(word) for word in sys.orig_argv if word.startswith("/")),
+    *filter(os.path.isabs, os.environ.values()), sys.prefix, sys.base_prefix, *sys.path, "/usr", "/lib",
+    "/bin", "/dev", "/proc/self/fd",
+)  # fmt: skip
+
+
 def named_files():
     for path in TOLD["files"]:
         search.file(path)
@@ -280,7 +291,7 @@ def files():
     """A key is made for the run: a file whose status did not change since cannot hold it."""
     home = os.path.expanduser("~")
     first = [".", "..", home, "/tmp", "/dev/shm", "/dev/mqueue", "/run", "/var/tmp", "/etc", "/home",
-             "/root", "/var", "/opt", "/srv", "/mnt", "/usr/local", "/"]  # fmt: skip
+             "/root", "/var", "/opt", "/srv", "/mnt", "/usr/local", *OWN_PLACES, "/"]  # fmt: skip
     ends = time.monotonic() + FILE_SECONDS
     visited, looked = set(), 0
     for top in first:
@@ -324,12 +335,15 @@ def files():
 timed(named_files)
 timed(files)
 
+
 # %% Sockets: by path, without a path, and on the machine's own network
 def unix_sockets():
     names = list(TOLD["sockets"])
     try:
         with open("/proc/net/unix") as file:
-            listed = [line.split()[7] for line in file.read().splitlines()[1:] if len(line.split()) > 7]
+            listed = [
+                line.split()[7] for line in file.read().splitlines()[1:] if len(line.split()) > 7
+            ]
     except OSError as error:
         search.refuse(error)
         listed = []
@@ -363,7 +377,9 @@ def network():
         if TOLD["manners"] and host != "127.0.0.1":
             continue
         for port in sorted(ports):
-            search.attempt(f"tcp {host}:{port}", ask, socket.AF_INET, socket.SOCK_STREAM, (host, port))
+            search.attempt(
+                f"tcp {host}:{port}", ask, socket.AF_INET, socket.SOCK_STREAM, (host, port)
+            )
     if TOLD["manners"]:
         return
     for port in sorted(ports):
@@ -407,7 +423,12 @@ def broker():
             search.look(name, repr(cell.cell_contents)[:100_000])
         for arguments in ODD:
             search.attempt(f"{name}{repr(arguments)[:60]}", called, made, arguments, {})
-        for keywords in ({"product": "apples", "key": 1}, {"self": 1}, {"url": "x"}, {"client": None}):
+        for keywords in (
+            {"product": "apples", "key": 1},
+            {"self": 1},
+            {"url": "x"},
+            {"client": None},
+        ):
             search.attempt(f"{name} {keywords}", called, made, (), keywords)
 
 
@@ -429,20 +450,9 @@ def called(made, arguments, keywords):
 
 
 def names_that_are_no_tools():
-    made = globals().get(TOLD["tools"][0])
-    wire = None
-    for cell in getattr(made, "__closure__", None) or ():
-        found = cell.cell_contents
-        wire = found if hasattr(found, "request") else getattr(found, "__self__", wire)
-    if not hasattr(wire, "request"):
-        known = [o for o in gc.get_objects() if type(o).__name__ == "HostChannel"]
-        wire = known[0] if known else None
-    if wire is None:
-        search.incomplete.append("names that are no tools: the wire was not found")
-        return
+    known = [o for o in gc.get_objects() if type(o).__name__ == "HostChannel"]
     for name in NOT_TOOLS:
-        call = [{"name": name, "args": ["OPENAI_API_KEY"], "kwargs": {}}]
-        search.attempt(f"call of {name!r}", wire.request, call)
+        search.attempt(f"call of {name!r}", known[0].call, name, ("OPENAI_API_KEY",), {})
     search.attempt("input", input, "OPENAI_API_KEY: ")
 
 

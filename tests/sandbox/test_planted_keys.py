@@ -36,7 +36,6 @@ import pytest
 from servers.collector import Collector
 from servers.openai_server import Behaviour, OpenAIServer, error, text
 
-from kernel_agent.config import Config
 from kernel_agent.sandbox import choose
 
 HERE = Path(__file__).parent
@@ -44,7 +43,6 @@ ROOT = HERE.parents[1]
 REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(",")
 LEVELS = ("bubblewrap", "namespaces", "landlock", "container", "gvisor", "microvm")
 TOOLS = ("price", "stock", "shop_page", "sold", "refused", "settings")
-SECRETS = 'secret_env = ["SHOP_API_KEY", "DATABASE_PASSWORD"]\n'
 TASK = "What do apples cost?"
 
 ENVIRONMENT = {
@@ -131,6 +129,7 @@ class Host:
     keys: Keys
     root: Path
     planted: dict[str, Any]
+    pid: int = 0
     finished: subprocess.CompletedProcess[bytes] | None = None
     shown: dict[str, bytes] = field(default_factory=dict)
     sent: bytes = b""
@@ -187,7 +186,7 @@ def plant(root: Path, keys: Keys) -> dict[str, Any]:
     (work / ".env").write_text(f"SHOP_TOKEN='{keys['file-dotenv']}'\n")
     (work / "kernel-agent.toml").write_text(
         f'headers = {{ X-Gateway = "{keys["file-settings"]}" }}\n'
-        + (SECRETS if hasattr(Config, "secret_env") else "")
+        'secret_env = ["SHOP_API_KEY", "DATABASE_PASSWORD"]\n'
     )
     (work / "prices.csv").write_text("product,price\napples,3\n")
     for path in (root, *root.rglob("*")):  # the sandbox is to keep them, not their modes
@@ -232,7 +231,10 @@ def keeper(root: Path, keys: Keys) -> Iterator[dict[str, Any]]:
 def cells(told: dict[str, Any], source: str) -> list[str]:
     """Return the cells of a search, the first of which begins with what the search is told."""
     first, *rest = source.split("\n# %%")[1:]
-    return [f"import json\nTOLD = json.loads({json.dumps(told)!r})\n#{first}", *("#" + r for r in rest)]
+    return [
+        f"import json\nTOLD = json.loads({json.dumps(told)!r})\n#{first}",
+        *("#" + r for r in rest),
+    ]
 
 
 @contextlib.contextmanager
@@ -255,6 +257,7 @@ def a_host_full_of_keys(level: str, source: str, more: dict[str, Any]) -> Iterat
                 "needles": {f: n.translate(table).hex() for f, n in keys.needles.items()},
                 "table": table.hex(),
                 "tools": TOOLS,
+                "variables": list(ENVIRONMENT),
                 "addresses": [],
                 "planted_at": time.time(),
                 "manners": level == "none",
@@ -262,8 +265,14 @@ def a_host_full_of_keys(level: str, source: str, more: dict[str, Any]) -> Iterat
             }
             host = Host(keys, root, told)
             refusal = error(429, f"slow down, {keys['env-openai']}", headers={"Retry-After": "0"})
-            replies = [f"I search.\n\n```python\n{cell}\n```" for cell in cells(told, source)]
-            with OpenAIServer([refusal, *map(text, replies)]) as server:
+
+            def replies() -> Iterator[Behaviour]:
+                yield refusal
+                told["pids"] = [*told["pids"], host.pid]  # it is known by now
+                for cell in cells(told, source):
+                    yield text(f"I search.\n\n```python\n{cell}\n```")
+
+            with OpenAIServer(replies()) as server:
                 host.finished = command(host, server.url, collector.url, level)
             said = host.finished
             assert said.returncode == 0, (said.stdout[-3000:], said.stderr[-3000:])
@@ -310,19 +319,27 @@ def command(
         held.flush()
         os.set_inheritable(held.fileno(), True)
         address = endpoint.replace("://", f"://analyst:{keys['argument']}@")
-        return subprocess.run(
+        with subprocess.Popen(
             [
                 sys.executable, "-m", "kernel_agent.cli", "run", TASK,
                 "--model", "searcher", "--base-url", address, "--sandbox", level,
                 "--data", "prices.csv", "--tools", str(HERE / "planted_tools.py"),
                 "--out", str(host.out), "--json",
             ],
-            cwd=host.root / "work", env=environment(host, collector), capture_output=True,
-            pass_fds=[held.fileno()], timeout=1000, check=False,
-        )  # fmt: skip
+            cwd=host.root / "work", env=environment(host, collector), pass_fds=[held.fileno()],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as running:  # fmt: skip
+            host.pid = running.pid
+            try:
+                said = running.communicate(timeout=1000)
+            except BaseException:
+                running.kill()
+                raise
+        return subprocess.CompletedProcess(running.args, running.returncode, *said)
 
 
 SEARCH = (HERE / "key_search.py").read_text()
+PURE = (HERE / "key_search_pure.py").read_text()
 
 
 def required(level: str) -> None:
@@ -353,7 +370,12 @@ PLACES = {
     "processes: /proc/*/fd/*": ("descriptor",),
     "processes: memory of *": ("daemon-memory", "env-shop", "env-innocent"),
     "machine: segment *": ("segment",),
-    "named_files: *": (*HOME_FILES.values(), *FOLDER_FILES.values(), "temporary-file", "shared-memory"),
+    "named_files: *": (
+        *HOME_FILES.values(),
+        *FOLDER_FILES.values(),
+        "temporary-file",
+        "shared-memory",
+    ),
     "files: *": (*HOME_FILES.values(), "file-dotenv", "temporary-file", "shared-memory"),
     "unix_sockets: *": ("daemon-socket", "daemon-abstract"),
     "network: *": ("metadata",),

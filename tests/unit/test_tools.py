@@ -221,3 +221,37 @@ def test_secrets_are_the_values_that_the_configuration_names() -> None:
     told = without_secrets('{"url": "db://me:hunter2-hunter2@host", "key": "sk-0123456789"}', found)
     assert told == '{"url": "db://me:[secret]@host", "key": "[secret]"}'
     assert without_secrets("nothing in it", found) == "nothing in it"
+
+
+def test_secrets_are_known_from_variables_headers_and_the_address():
+    """Of a header that is a variable's or named like one, and of the endpoint's address."""
+    config = Config(
+        base_url="http://me:p%2Fassword@host/v1",
+        secret_env=("SHOP_PASSWORD",),
+        headers={
+            "Authorization": "Bearer gateway-key",
+            "X-Team": "analytics",
+            "X-A": "from-variable",
+        },
+    )
+    environment = {
+        "OPENAI_API_KEY": "openai-key",
+        "SHOP_PASSWORD": "shop-password",
+        "A": "from-variable",
+    }
+    assert set(secrets_of(config, environment)) == {
+        "openai-key", "shop-password", "Bearer gateway-key", "gateway-key", "from-variable",
+        "p%2Fassword", "p/assword",
+    }  # fmt: skip
+
+
+def test_a_tool_that_shows_a_secret_is_refused():
+    """As a default, which functools.partial leaves in the signature; not where it is looked up."""
+
+    def query(sql: str, password: str = "shop-password") -> str:
+        """Ask the database."""
+        return sql
+
+    with pytest.raises(UsageError, match="the tool query shows a secret"):
+        Broker([Tool(query)], secrets=["shop-password"])
+    Broker([Tool(query)], secrets=["another-password"])
