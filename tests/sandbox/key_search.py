@@ -266,13 +266,17 @@ timed(processes)
 timed(machine)
 
 # %% Every file that changed since the keys were made, wherever it lies
-FILE_SECONDS = TOLD.get("file_seconds", 60)
+FILE_SECONDS = 60
 
 
+FIRST = (
+    ".", "..", os.path.expanduser("~"), "/tmp", "/dev", "/run", "/var/tmp", "/etc", "/home",
+    "/root", "/var", "/opt", "/srv", "/mnt", "/usr/local", "/",
+)  # fmt: skip
 OWN_PLACES = (  # where "/" cannot be listed, these may be
     *(os.path.dirname(word) for word in sys.orig_argv if word.startswith("/")),
     *filter(os.path.isabs, os.environ.values()), sys.prefix, sys.base_prefix, *sys.path, "/usr", "/lib",
-    "/bin", "/dev", "/proc/self/fd",
+    "/bin",
 )  # fmt: skip
 
 
@@ -287,19 +291,31 @@ def named_files():
         search.file(name)
 
 
+PACKAGES = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, "/usr", *OWN_PLACES)
+            if path.startswith(("/usr", "/lib", "/bin", sys.prefix, sys.base_prefix))}  # fmt: skip
+
+
 def files():
     """A key is made for the run: a file whose status did not change since cannot hold it."""
-    home = os.path.expanduser("~")
-    first = [".", "..", home, "/tmp", "/dev/shm", "/dev/mqueue", "/run", "/var/tmp", "/etc", "/home",
-             "/root", "/var", "/opt", "/srv", "/mnt", "/usr/local", *OWN_PLACES, "/"]  # fmt: skip
-    ends = time.monotonic() + FILE_SECONDS
-    visited, looked = set(), 0
-    for top in first:
+    tops = [path for path in (*FIRST, *OWN_PLACES) if os.path.realpath(path) not in PACKAGES]
+    walk(tops, time.monotonic() + FILE_SECONDS)
+
+
+def packages():
+    """The system's and the interpreter's files, which are many and come last."""
+    walk(sorted(PACKAGES), time.monotonic() + FILE_SECONDS / 2)
+
+
+visited = set()
+
+
+def walk(tops, ends):
+    for top in tops:
         waiting = [top]
         while waiting:
             folder = waiting.pop()
             if time.monotonic() > ends:
-                search.incomplete.append(f"files: stopped in {folder}")
+                search.incomplete.append(search.place)
                 return
             try:
                 status = os.stat(folder)
@@ -310,30 +326,36 @@ def files():
             except OSError as error:
                 search.refuse(error)
                 continue
+            search.bytes["folders looked at"] += 1
             search.look("names", "\n".join(entry.path for entry in entries))
-            for entry in entries:
-                path = entry.path
-                if os.path.abspath(path) in ("/proc", "/sys"):
-                    continue
-                try:
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(path)
-                    elif entry.is_symlink():
-                        search.look(path, os.readlink(path))
-                    else:
-                        status = entry.stat(follow_symlinks=False)
-                        kind = stat.S_ISREG(status.st_mode)
-                        if kind and status.st_ctime >= TOLD["planted_at"] - 2:
-                            looked += 1
-                            search.file(path)
-                except OSError as error:
-                    search.refuse(error)
-    search.bytes["files looked at"] += looked
-    search.bytes["folders looked at"] += len(visited)
+            waiting += entries_of(folder, entries)
+
+
+def entries_of(folder, entries):
+    """Look at a folder's files that changed since the keys were made; return its folders."""
+    folders = []
+    for entry in entries:
+        path = os.path.abspath(entry.path)
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                later = search.place == "files" and path in PACKAGES
+                if path not in ("/proc", "/sys") and not later:
+                    folders.append(entry.path)
+            elif entry.is_symlink():
+                search.look(path, os.readlink(path))
+            else:
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and status.st_ctime >= TOLD["planted_at"] - 2:
+                    search.bytes["files looked at"] += 1
+                    search.file(path)
+        except OSError as error:
+            search.refuse(error)
+    return folders
 
 
 timed(named_files)
 timed(files)
+timed(packages)
 
 
 # %% Sockets: by path, without a path, and on the machine's own network
@@ -373,7 +395,7 @@ def network():
             continue
         if not TOLD["manners"]:
             ports |= {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
-    for host in ("127.0.0.1", "127.0.0.2", "10.0.2.2", "169.254.1.2", *TOLD["addresses"]):
+    for host in ("127.0.0.1", "127.0.0.2", "10.0.2.2", "169.254.1.2"):
         if TOLD["manners"] and host != "127.0.0.1":
             continue
         for port in sorted(ports):

@@ -43,8 +43,19 @@ for name in TOLD["variables"]:
 attempt("system", "argv", lambda: sys.argv)
 attempt("system", "path", lambda: sys.path)
 attempt("system", "modules", lambda: sys.modules)
-for name in TOLD["files"] + TOLD["in_folder"] + ["trace.jsonl", "run.ipynb", "/proc/self/environ",
-        "/proc/self/mem", "/proc/self/cmdline", "/proc/1/environ", "/etc/passwd"]:
+for name in (
+    TOLD["files"]
+    + TOLD["in_folder"]
+    + [
+        "trace.jsonl",
+        "run.ipynb",
+        "/proc/self/environ",
+        "/proc/self/mem",
+        "/proc/self/cmdline",
+        "/proc/1/environ",
+        "/etc/passwd",
+    ]
+):
     attempt("files", name, lambda: open(name).read())
     attempt("files", name, lambda: Path(name).read_text())
     attempt("files", name, lambda: Path(name).read_bytes())
@@ -54,8 +65,19 @@ for name in ["/", ".", "..", "data", "/proc", "/tmp", "/dev/shm"]:
     attempt("files", name, lambda: [str(path) for path in Path(name).iterdir()])
 
 # %% What the host answers
-ODD = [[], ["apples"], ["no such product"], [None], [-1], [[1, 2]], [{"a": {"b": 1}}], ["apples", "pears"],
-       ["{0.__globals__}"], ["%s%n"], [True]]
+ODD = [
+    [],
+    ["apples"],
+    ["no such product"],
+    [None],
+    [-1],
+    [[1, 2]],
+    [{"a": {"b": 1}}],
+    ["apples", "pears"],
+    ["{0.__globals__}"],
+    ["%s%n"],
+    [True],
+]
 for made in [price, stock, shop_page, sold, refused, settings]:
     look("broker", "repr", repr(made))
     attempt("broker", "vars", lambda: made.__globals__)
@@ -65,5 +87,14 @@ for made in [price, stock, shop_page, sold, refused, settings]:
     attempt("broker", "keywords", lambda: made(product="apples", key=1))
 
 # %% The report
-final_answer(json.dumps({"hits": HITS, "bytes": LOOKED, "refused": list(REFUSED.items()),
-                         "incomplete": [], "seconds": {}}))
+final_answer(
+    json.dumps(
+        {
+            "hits": HITS,
+            "bytes": LOOKED,
+            "refused": list(REFUSED.items()),
+            "incomplete": [],
+            "seconds": {},
+        }
+    )
+)
