@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 
 from kernel_agent.budget import Meter
 from kernel_agent.context import Context
+from kernel_agent.decisions import decided, denials, denied_cell, told
 from kernel_agent.errors import (
     BudgetExceeded,
     ContextLengthError,
@@ -33,7 +34,9 @@ from kernel_agent.records import (
     Answer,
     Calls,
     CellResult,
+    Code,
     Condensation,
+    Decision,
     Event,
     ExitStatus,
     Final,
@@ -52,12 +55,16 @@ from kernel_agent.records import (
 )
 from kernel_agent.summary import ask_again, check
 from kernel_agent.tools.direct import answer_of, observe_calls
+from kernel_agent.untrusted import shortened
 
 RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
 SAME_FAILURES = 3  # identical failures of an identical action that make a loop
+SAME_DENIALS = 3  # denials of an identical action, or steps in a row with a denial at all …
+DENIALS_IN_A_ROW = 5  # … that end a run as denied
 KEEPS_BREAKING = 3  # unreadable replies, at least half of all, after which another format is tried
 RE_ASK_CHARS = 4000  # of an unreadable reply that are shown back to the model
 PARTIAL_CHARS = 2000
+CHANGED = "(A person changed this cell before it ran: the code that you see above is what ran.)"
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 LIMITS = {
@@ -70,11 +77,17 @@ LIMITS = {
 Complete = Callable[[list[Message]], Awaitable[Reply]]
 Execute = Callable[[Action, int], Awaitable[CellResult]]
 RecordIt = Callable[[Record], None]
+Admit = Callable[[Action, int], Awaitable[Decision | None]]
+Show = Callable[[Observation, CellResult], Observation]
 Lower = Callable[[Format], tuple[Format, str] | None]
 
 
 class LoopDetected(Exception):
     """The same action failed in the same way too often."""
+
+
+class Denied(Exception):
+    """What the model wants to do was denied again and again."""
 
 
 class Stopped(Exception):
@@ -112,6 +125,11 @@ class Agent:
     lower
         Gives the format that asks for less than another, with its system prompt, or None when
         there is none or the user chose the format.
+    admit
+        Decides whether an action may be carried out as step number n; None where there is nothing
+        to decide beforehand. A person may have changed the cell.
+    show
+        Marks what the model is shown where it must be told that it is data.
     """
 
     def __init__(
@@ -129,12 +147,16 @@ class Agent:
         summarise: Complete | None = None,
         names: frozenset[str] = frozenset(),
         lower: Lower = lambda _: None,
+        admit: Admit | None = None,
+        show: Show = lambda observation, _result: observation,
     ) -> None:
         self._complete = complete
         self._execute = execute
         self._record_in_trace = record
         self.format = format
         self._lower = lower
+        self._admit = admit
+        self._show = show
         self._replies = self._unreadable = 0  # since the format was chosen
         self._context = context
         self._meter = meter
@@ -144,6 +166,8 @@ class Agent:
         self._summarise = summarise
         self._names = names
         self._failures: Counter[tuple[str, str]] = Counter()
+        self._denials: Counter[str] = Counter()
+        self._denied_in_a_row = 0
         self._thinking: asyncio.Future[Reply] | None = None
         self._stopped = False
         self.steps: list[Step] = []
@@ -174,6 +198,8 @@ class Agent:
             status, message = LIMITS[error.limit], limit_text(error)
         except LoopDetected as error:
             status, message = ExitStatus.LOOP_DETECTED, str(error)
+        except Denied as error:
+            status, message = ExitStatus.DENIED, str(error)
         except Stopped:
             status, message = ExitStatus.INTERRUPTED, "stopped on request"
         except ModelError as error:
@@ -343,18 +369,32 @@ class Agent:
         return reply
 
     async def _act(self, step: Step, action: Action) -> Step:
-        """Carry out the action and look at what came of it."""
+        """Carry out the action, if it may be, and look at what came of it."""
         self._on_event(Acting(number=step.number, action=action))
+        decision = await self._admit(action, step.number) if self._admit else None
+        edited = decision.edited if decision else None
+        if edited is not None and isinstance(action, Code):
+            action = dataclasses.replace(action, source=edited)
         began = time.monotonic()
         if isinstance(action, Final):
             result = CellResult(status="ok", answer=answer_of(action.answer))
+        elif decision is not None and not decision.allowed:
+            result = denied_cell(decision)
         else:
             result = await self._execute(action, step.number)
+        observation = self._observe(action, result, step.number)
+        if decision is None or decision.allowed:  # of what did not run, all words are ours
+            observation = self._show(observation, result)
+        if edited is not None:
+            text = f"{CHANGED}\n{observation.text}"
+            observation = dataclasses.replace(observation, text=text)
         return dataclasses.replace(
             step,
+            action=action,
             result=result,
+            decision=decision,
             cell_seconds=time.monotonic() - began,
-            observation=self._observe(action, result, step.number),
+            observation=observation,
         )
 
     def _observe(self, action: Action, result: CellResult, number: int) -> Observation:
@@ -373,9 +413,25 @@ class Agent:
         self._check_stopped()
         if result is not None and result.status == "dead":
             raise KernelError(f"the kernel was lost: {result.error.evalue if result.error else ''}")
+        self._count_denial(step)
         if not step.ok:
             self._count_failure(step)
         return None
+
+    def _count_denial(self, step: Step) -> None:
+        """End the run when the model does not take no for an answer."""
+        denied = denials(step)
+        if not denied:
+            self._denied_in_a_row = 0
+            return
+        key = _what_was_done(step)
+        self._denials[key] += 1
+        self._denied_in_a_row += 1
+        last = told([d for d in decided(step) if not d.decision.allowed][-1])
+        if self._denials[key] >= SAME_DENIALS:
+            raise Denied(f"the same action was denied {SAME_DENIALS} times ({last})")
+        if self._denied_in_a_row >= DENIALS_IN_A_ROW:
+            raise Denied(f"something was denied in {DENIALS_IN_A_ROW} steps in a row ({last})")
 
     def _count_failure(self, step: Step) -> None:
         error = step.result.error if step.result else None
@@ -451,7 +507,7 @@ def achieved(steps: list[Step]) -> str:
         f"{len(steps)} {'step' if len(steps) == 1 else 'steps'} ran, {len(good)} without an error."
     )
     if good:
-        seen = good[-1].observation.text[:PARTIAL_CHARS]
+        seen = shortened(good[-1].observation.text, PARTIAL_CHARS)
         text += f" Step {good[-1].number} showed last:\n{seen}"
     return text
 

@@ -20,14 +20,16 @@ from types import FrameType
 from typing import Any
 
 from kernel_agent.config import load_config
+from kernel_agent.decisions import as_json, denials
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.live import open_view
 from kernel_agent.pipeline import FixedCell
+from kernel_agent.prompting import Prompt
 from kernel_agent.records import Event, ExitStatus, Json, Notice
 from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent.text import one_line, plain
-from kernel_agent.tools.tool import load_tools
+from kernel_agent.tools.policy import HOW_TO_ALLOW, NOBODY, Approver
 from kernel_agent.view import Outlet, View, paths, watch
 
 WELCOME = (
@@ -46,6 +48,7 @@ class Options:
 
     data: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
     out: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -54,10 +57,13 @@ def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
     """Answer one question (or run fixed cells), show how, and return the exit code."""
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stdout)
     with shown as view:
-        run = _answer(task, options, view, cells)
+        run = _answer(task, options, view, cells, may_ask=not quiet)
         view.show(paths(run))
     if quiet:
         _print_result(run)
+        if any(NOBODY in d["reason"] for d in as_json(run.steps)):
+            count = sum(len(denials(step)) for step in run.steps)
+            Outlet(sys.stderr).write(f"kernel-agent: denied: {count}. {HOW_TO_ALLOW}\n")
         if run.sandbox == "none":
             Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
     return run.status.exit_code
@@ -83,7 +89,8 @@ def converse(options: Options) -> int:
     with (
         _signals() as stopping,
         open_view(sys.stdout) as view,
-        _session("questions", options, view) as session,
+        _asking(view, may_ask=True) as (shown, approver),
+        _session("questions", options, shown, approver) as session,
     ):
         sys.stdout.write(f"{WELCOME}\n")
         while (question := _question()) is not None:
@@ -92,7 +99,7 @@ def converse(options: Options) -> int:
                     _undo(session, int(asked["steps"] or 1), asked["reason"] or "", view)
             elif question:
                 with stopping(session.stop):
-                    run = watch(session, question, view)
+                    run = watch(session, question, shown)
                 view.show(paths(run))
     return 0
 
@@ -105,27 +112,64 @@ def _undo(session: Session, steps: int, reason: str, view: View) -> None:
         view(Notice(text=one_line(str(error), 1000).capitalize() + "."))
 
 
-def _answer(task: str, options: Options, view: View, cells: Cells) -> Run:
+def _answer(task: str, options: Options, view: View, cells: Cells, *, may_ask: bool = False) -> Run:
     with (
         _signals() as stopping,
-        _session(task, options, view) as session,
+        _asking(view, may_ask=may_ask) as (shown, approver),
+        _session(task, options, shown, approver) as session,
         stopping(session.stop),
     ):
         work = partial(session.play_sync, cells) if cells else session.run_sync
-        return watch(session, task, view, work=work)
+        return watch(session, task, shown, work=work)
 
 
-def _session(title: str, options: Options, view: View) -> Session:
-    config = load_config().merged(**options.settings)
-    tools = [tool for module in options.tools for tool in load_tools(module)]
+@contextmanager
+def _asking(
+    view: View, *, may_ask: bool
+) -> Iterator[tuple[Callable[[Event], None], Approver | None]]:
+    """Yield what shows a run, and what asks the person where there is one."""
+    if may_ask and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+        prompt = Prompt(view, sys.stdin, sys.stdout)
+        yield prompt, prompt.approver
+    else:
+        yield view, None
+
+
+def _session(
+    title: str, options: Options, view: Callable[[Event], None], approver: Approver | None
+) -> Session:
+    config = load_config()
+    for_tools = options.settings.get("approve_tools")
+    if for_tools:  # what the file says of other tools still holds
+        for_tools = {**config.approve_tools, **for_tools}
+    config = config.merged(**{**options.settings, "approve_tools": for_tools})
     return Session(
         config=config,
         data=options.data,
-        tools=tools,
+        tools=options.tools,
+        mcp=options.mcp,
+        approver=approver,
         out=options.out,
         title=title,
         on_event=view,
     )
+
+
+def verdicts(options: Sequence[str]) -> dict[str, str] | None:
+    """Return what ``--approve-tool`` says of single tools; None when it says nothing.
+
+    Raises
+    ------
+    UsageError
+        The caller's: not of the form NAME=VERDICT.
+    """
+    found = {}
+    for option in options:
+        name, equals, verdict = option.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--approve-tool {option}: write NAME=allow, NAME=ask or NAME=deny")
+        found[name.strip()] = verdict.strip()
+    return found or None
 
 
 def _question() -> str | None:
@@ -233,6 +277,7 @@ def _as_json(run: Run) -> dict[str, Json]:
         "task": run.task,
         "message": run.message,
         "partial": run.partial,
+        "decisions": as_json(run.steps),
         "files": list(run.files),
     }
 
@@ -251,6 +296,7 @@ def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
         "task": task,
         "message": str(error),
         "partial": "",
+        "decisions": [],
         "files": [],
     }
 

@@ -127,14 +127,30 @@ def _limits_of(config: Config) -> dict[str, int]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def proxy_of(config: Config, tell: Callable[[Event], None]) -> Proxy | None:
-    """Return the way out for cells, when hosts were named."""
+def proxy_of(
+    config: Config,
+    tell: Callable[[Event], None],
+    *,
+    visited: Callable[[Visit], None] = lambda _visit: None,
+) -> Proxy | None:
+    """Return the way out for cells, when hosts were named.
+
+    Parameters
+    ----------
+    config
+        The settings; ``allow_hosts`` is read.
+    tell
+        Told of each host in words, the first time that it is asked for.
+    visited
+        Told of the same as a record.
+    """
     if not config.allow_hosts:
         return None
     from kernel_agent.sandbox.hosts import parse_hosts
     from kernel_agent.sandbox.proxy import Proxy
 
     def say(visit: Visit) -> None:
+        visited(visit)
         where = f"{visit.host}:{visit.port}"
         text = f"reached {where}" if visit.allowed else f"was refused {where}: {visit.reason}"
         tell(Notice(text=f"Network: the code {text}"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 from kernel_agent.errors import BudgetExceeded, UsageError
@@ -71,15 +71,21 @@ class Meter:
         self.usage = Usage()
         self._clock = clock
         self._started = clock()
-        self.waited = 0.0
-        """Seconds in which a person was waited for."""
+        self._waited = 0.0  # without the wait that is under way
         self._waiting_since: float | None = None
+        self._waiting = 0  # how many are waiting for a person: the clock goes on with the last
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which a person was waited for, a wait that is under way included."""
+        since = self._waiting_since
+        return self._waited + (0.0 if since is None else self._clock() - since)
 
     @property
     def seconds(self) -> float:
         """Wall clock since the start, without time spent waiting for a person."""
         now = self._clock() if self._waiting_since is None else self._waiting_since
-        return now - self._started - self.waited
+        return now - self._started - self._waited
 
     @property
     def seconds_left(self) -> float | None:
@@ -122,17 +128,18 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the clock, here and in every parent, while a person decides."""
-        if self._waiting_since is not None:
-            yield
-            return
-        self._waiting_since = self._clock()
+        """Stop the clock, here and in every parent, while a person decides.
+
+        Several may wait at the same time (two children of one run): it goes on with the last.
+        """
+        if self._waiting == 0:
+            self._waiting_since = self._clock()
+        self._waiting += 1
         try:
-            if self.parent:
-                with self.parent.paused():
-                    yield
-            else:
+            with self.parent.paused() if self.parent else nullcontext():
                 yield
         finally:
-            self.waited += self._clock() - self._waiting_since
-            self._waiting_since = None
+            self._waiting -= 1
+            if self._waiting == 0 and self._waiting_since is not None:
+                self._waited += self._clock() - self._waiting_since
+                self._waiting_since = None

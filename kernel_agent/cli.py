@@ -138,10 +138,39 @@ def run(
     tools: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODULE",
-            help="A module or .py file with @tool functions that the code may call.",
+            metavar="MODULE|NAME",
+            help="A module or .py file with @tool functions that the code may call on this "
+            "machine, or a ready-made tool: sql=DATABASE, files=FOLDER, fetch=HOST. Repeat it.",
         ),
     ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND|URL",
+            help="A Model Context Protocol server whose tools the code may call, as in "
+            "'uvx mcp-server-time' or https://example.org/mcp. Repeat it.",
+        ),
+    ] = None,
+    approve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODE",
+            help="What you are asked about: never, risky (calls of tools that have effects "
+            "outside; the default) or always (also each cell). Without a terminal: denied.",
+        ),
+    ] = None,
+    approve_tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=allow|ask|deny", help="What holds for a single tool instead. Repeat it."
+        ),
+    ] = None,
+    untrusted_data: Annotated[
+        bool,
+        typer.Option(
+            "--untrusted-data", help="The data comes from others: mark it so for the model."
+        ),
+    ] = False,
     max_steps: Annotated[
         int | None, typer.Option(metavar="N", help="Stop after so many steps.")
     ] = None,
@@ -177,6 +206,7 @@ def run(
     options = asking.Options(
         data=tuple(data or ()),
         tools=tuple(tools or ()),
+        mcp=tuple(mcp or ()),
         out=out,
         settings={
             "model": model,
@@ -190,6 +220,9 @@ def run(
             if guard_imports is None
             else [name.strip() for name in guard_imports.split(",") if name.strip()],
             "max_operations": max_operations,
+            "approve": approve,
+            "approve_tools": asking.verdicts(approve_tool or ()),
+            "untrusted_data": untrusted_data or None,
             "max_steps": max_steps,
             "max_seconds": max_seconds,
             "max_tokens": max_tokens,

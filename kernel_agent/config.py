@@ -57,6 +57,10 @@ class Config:
         The kernelspec of the level ``remote``.
     allow_hosts
         Hosts that sandboxed code may reach, through a proxy that counts; none by default.
+    mcp
+        MCP servers by the names that ``--mcp`` connects them by; see ``docs/mcp.md``.
+    sql
+        Database URLs by the names that ``--tools sql=NAME`` opens them by, or ``$VARIABLE``.
     memory_mb, disk_mb
         What the kernel may use: memory (three quarters of the machine's by default), and disk
         beyond what its folder held at the start (2048 by default).
@@ -65,6 +69,13 @@ class Config:
         (:mod:`kernel_agent.sandbox.guard`, against mistakes); None for no guard.
     max_operations
         Turns of loops and calls of functions that a cell may do; None for no cap.
+    approve
+        Who is asked before something is done: ``never`` (nobody is asked), ``risky`` (before calls
+        of tools with effects) or ``always`` (also before cells); see ``docs/approval.md``.
+    approve_tools
+        What holds for single tools instead: ``allow``, ``ask`` or ``deny`` by name.
+    untrusted_data
+        Whether the inputs come from others, and may hold instructions that are not the user's.
     max_steps, max_seconds, max_tokens, max_cost
         The budget of a run.
     cell_seconds
@@ -90,10 +101,15 @@ class Config:
     sandbox: str = "auto"
     remote_kernelspec: str | None = None
     allow_hosts: tuple[str, ...] = ()
+    mcp: Mapping[str, Any] = field(default_factory=dict)
+    sql: Mapping[str, Any] = field(default_factory=dict)
     memory_mb: int | None = None
     disk_mb: int | None = None
     guard_imports: Sequence[str] | None = None
     max_operations: int | None = None
+    approve: str = "risky"
+    approve_tools: Mapping[str, str] = field(default_factory=dict)
+    untrusted_data: bool = False
     max_steps: int | None = 30
     max_seconds: float | None = 900.0
     max_tokens: int | None = None
@@ -108,11 +124,11 @@ class Config:
 
     @property
     def public(self) -> dict[str, Any]:
-        """The settings as a trace may hold them: header values, and what an address hides, stay out."""
+        """The settings as a trace may hold them: of what may hold a key, the names only."""
         values = dataclasses.asdict(self)
         return {
             **values,
-            "headers": sorted(self.headers),
+            **{name: sorted(values[name]) for name in ("headers", "mcp", "sql")},
             "base_url": None if self.base_url is None else public_address(self.base_url),
             "extra_body": {k: _shown(k, v) for k, v in self.extra_body.items()},
         }
@@ -215,7 +231,9 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "request_timeout_s": (int, float), "max_retries": (int,), "prices": (dict,),
     "format": (str,), "sandbox": (str,), "remote_kernelspec": (str,), "allow_hosts": (list,),
     "secret_env": (list,),
+    "mcp": (dict,), "sql": (dict,),
     "memory_mb": (int,), "disk_mb": (int,), "guard_imports": (list,), "max_operations": (int,),
+    "approve": (str,), "approve_tools": (dict,), "untrusted_data": (bool,),
     "max_steps": (int,), "max_seconds": (int, float),
     "max_tokens": (int,), "max_cost": (int, float), "cell_seconds": (int, float),
     "observation_chars": (int,), "context_tokens": (int,),

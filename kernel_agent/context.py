@@ -43,8 +43,9 @@ from kernel_agent.records import (
     Usage,
 )
 from kernel_agent.summary import by_rules, ended, held, plan_in, request
-from kernel_agent.text import one_line, shorten, size_text
+from kernel_agent.text import one_line, size_text
 from kernel_agent.undone import model_text, still_told
+from kernel_agent.untrusted import marked_like, shortened
 from kernel_agent.variables import Variables, changes_line
 
 BYTES_PER_TOKEN = 3.5  # of UTF-8; on the careful side for English, code and Chinese alike
@@ -376,6 +377,9 @@ class Context:
         if any(entry.record is self._start for entry in self._entries[:end]):
             self._head_task = self._start
         self.summary = text
+        steps = [e.record for e in self._entries[:end] if isinstance(e.record, Step)]
+        gone = [step.observation.text for step in steps]
+        text = marked_like(text, [*gone, self._head.content if self._head else ""])
         self._entries = self._entries[end:]
         where = (
             f"<earlier>\nThe steps up to step {last} are not shown. `outputs[k]` in the kernel is "
@@ -396,7 +400,7 @@ class Context:
             if not isinstance(step, Step) or entry.level == "masked":
                 continue
             if first <= step.number <= last and len(step.observation.text) > max_chars:
-                cut = shorten(step.observation.text, max_chars, where=_where(step))
+                cut = shortened(step.observation.text, max_chars, where=_where(step))
                 made = self._entry(_with_text(step, cut))
                 self._entries[index] = dataclasses.replace(made, record=step, level="shortened")
 

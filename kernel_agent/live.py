@@ -68,6 +68,7 @@ _STYLES: dict[Kind, str] = {
     "warning": "bold yellow",
     "title": "bold cyan",
     "notice": "yellow",
+    "question": "bold yellow",
     "answer": "bold green",
     "end": "dim",
 }
@@ -146,7 +147,19 @@ class LiveView:
     def show(self, shown: Iterable[Block]) -> None:
         """Show blocks."""
         for block in shown:
-            self._console.print(_drawn(block), soft_wrap=block.kind != "code")
+            self._console.print(_drawn(block), soft_wrap=block.kind not in ("code", "call"))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the screen alone while a person is asked; the clock stands still, too."""
+        began, moving = self._clock(), self._live.is_started
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._since += self._clock() - began
+            if moving:
+                self._live.start(refresh=True)
 
     def _count(self, event: Event) -> None:
         if isinstance(event, RunStart):
@@ -184,7 +197,7 @@ def _passing_text(output: OutputDict) -> str:
 def _drawn(block: Block) -> RenderableType:
     from rich.text import Text
 
-    if block.kind == "code":
+    if block.kind in ("code", "call"):
         from rich.console import Group
         from rich.padding import Padding
         from rich.syntax import Syntax
@@ -192,7 +205,7 @@ def _drawn(block: Block) -> RenderableType:
         code = Syntax(
             block.text, "python", theme="ansi_dark", background_color="default", word_wrap=True
         )
-        return Group(Text(LABELS["code"], style=_LABEL), Padding(code, (0, 0, 0, 4)))
+        return Group(Text(LABELS[block.kind], style=_LABEL), Padding(code, (0, 0, 0, 4)))
     text = Text(lines(block).removesuffix("\n"), style=_STYLES.get(block.kind, ""))
     if block.kind in LABELS:
         text.stylize(_LABEL, 0, len(LABELS[block.kind]))

@@ -210,6 +210,9 @@ class CellError:
     traceback: tuple[str, ...] = ()
 
 
+MAX_INFLUENCES = 200
+"""So many influences of one call are listed: those that were found in it, then the latest."""
+
 CellStatus: TypeAlias = Literal["ok", "error", "timeout", "interrupted", "dead"]
 
 
@@ -218,7 +221,9 @@ class Decision:
     """Whether a cell or a call may go ahead, who said so, and why.
 
     ``by`` is ``policy`` or ``person``. ``seconds`` is how long a person took; the run's clock
-    stood still. ``edited`` is the cell's source when the person changed it first.
+    stood still. ``edited`` is the cell's source when the person changed it first, ``original``
+    what the model had written. ``standing`` is a person's word on all further calls of the tool
+    (or on all further cells) of the run.
     """
 
     allowed: bool
@@ -226,6 +231,8 @@ class Decision:
     reason: str = ""
     seconds: float = 0.0
     edited: str | None = None
+    original: str | None = None
+    standing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,8 +241,11 @@ class HostCall:
 
     ``number`` counts the calls of a session from 1. ``untrusted`` says that the result came from
     others (a web page, a mail) and is data, never an instruction. ``influenced_by`` lists the
-    earlier untrusted calls whose results could have shaped this call's arguments. ``run_id`` is
-    the run that the call delegated to, if it did.
+    earlier untrusted calls whose results could have shaped this call's arguments, at most
+    :data:`MAX_INFLUENCES`; 0 stands for untrusted data that came by no call (inputs, hosts that
+    cells reach). ``contains`` are those of them of which a piece was found in the arguments; it
+    is looked for in calls that have effects.
+    ``run_id`` is the run that the call delegated to, if it did.
     """
 
     name: str
@@ -248,6 +258,7 @@ class HostCall:
     decision: Decision | None = None
     untrusted: bool = False
     influenced_by: tuple[int, ...] = ()
+    contains: tuple[int, ...] = ()
     run_id: str = ""
 
 

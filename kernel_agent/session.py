@@ -16,7 +16,7 @@ import dataclasses
 import os
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -36,6 +36,7 @@ from kernel_agent.errors import (
     UsageError,
 )
 from kernel_agent.formats import AUTO, get_format, ladder
+from kernel_agent.named import Surroundings, ready_tools
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
@@ -44,6 +45,7 @@ from kernel_agent.records import (
     Changes,
     Code,
     DataFile,
+    Decision,
     Event,
     FormatChange,
     Message,
@@ -57,6 +59,7 @@ from kernel_agent.records import (
     RunStart,
     Undone,
     Usage,
+    Visit,
 )
 from kernel_agent.run import Run
 from kernel_agent.sandbox import interpreter
@@ -67,10 +70,14 @@ from kernel_agent.sandbox.levels import Level
 from kernel_agent.telemetry import Telemetry, telemetry_for
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
+from kernel_agent.tools.mcp.connected import Servers
+from kernel_agent.tools.mcp.servers import named_servers
+from kernel_agent.tools.policy import Approval, Approver, Policy, approval_prompt
 from kernel_agent.tools.secrets import secrets_of
 from kernel_agent.tools.tool import Tool, as_tools, stubs
 from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.undo import Aside, History, Played, Replay, play_again, steps_to_undo
+from kernel_agent.untrusted import untrusted_prompt
 from kernel_agent.variables import merge
 from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
 
@@ -117,7 +124,21 @@ class Session:
     max_operations
         Turns of loops and calls of functions of its own after which a cell is ended; likewise.
     tools
-        Functions that cells may call on the host.
+        Functions that cells may call on the host; also modules and files that define some, and
+        ready-made ones by name (``docs/ready-made-tools.md``).
+    mcp
+        Model Context Protocol servers: commands, URLs, or names in the configuration.
+    approve
+        What is asked about: ``never``, ``risky`` (calls of tools with effects; the default) or
+        ``always`` (also each cell); see ``docs/approval.md``.
+    approve_tools
+        What holds for single tools instead: ``allow``, ``ask`` or ``deny`` by name; it goes before
+        the configured ones.
+    approver
+        Asks a person: given a question, it returns their decision. Without one there is nobody to
+        ask, and what would be asked about is denied.
+    untrusted_data
+        Whether ``data`` comes from others and may hold instructions that are not yours.
     budget
         What each run may cost; the configured one by default.
     data
@@ -154,7 +175,12 @@ class Session:
         allow_hosts: Sequence[str] | None = None,
         guard_imports: Sequence[str] | None = None,
         max_operations: int | None = None,
-        tools: Sequence[Tool | Callable[..., Any]] = (),
+        tools: Sequence[Tool | Callable[..., Any] | str] = (),
+        mcp: Sequence[str] = (),
+        approve: str | None = None,
+        approve_tools: Mapping[str, str] | None = None,
+        approver: Approver | None = None,
+        untrusted_data: bool | None = None,
         budget: Budget | None = None,
         data: Sequence[str | Path] = (),
         out: str | Path | None = None,
@@ -173,7 +199,12 @@ class Session:
             allow_hosts=tuple(allow_hosts) if allow_hosts is not None else None,
             guard_imports=guard_imports,
             max_operations=max_operations,
+            approve=approve,
+            untrusted_data=untrusted_data,
         )
+        if approve_tools:
+            both = {**self.config.approve_tools, **approve_tools}
+            self.config = self.config.merged(approve_tools=both)
         check_guard(self.config.guard_imports, self.config.max_operations)
         if resume is not None and data:
             raise UsageError("a resumed session has the inputs that it had: leave data out")
@@ -186,10 +217,12 @@ class Session:
             mechanism(self.sandbox)
         self.budget = budget or budget_of(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
-        self.tools = as_tools(tools)
+        self.tools = as_tools(tool for tool in tools if not isinstance(tool, str))
+        self._named_tools = tuple(tool for tool in tools if isinstance(tool, str))
+        servers = named_servers(mcp, self.config.mcp, os.environ)
         self.out = Path(out) if out is not None else new_folder(title)
         self._data = data
-        self._proxy = proxy_of(self.config, self._tell)
+        self._proxy = proxy_of(self.config, self._tell, visited=self._visited)
         self._model: Model | None = None if isinstance(model, str) else model
         self._on_event = on_event or (lambda _event: None)
         self._format: Format | None = None
@@ -199,9 +232,19 @@ class Session:
         self._files: tuple[DataFile, ...] = ()
         self._tracer = tracer
         self._telemetry = Telemetry()
-        self._broker = Broker(
-            self.tools, calling=self._call, secrets=secrets_of(self.config, os.environ)
+        self._approval = Approval(
+            Policy(mode=self.config.approve, tools=self.config.approve_tools),
+            approver=approver,
+            word=secrets.token_hex(4),
         )
+        self._broker = Broker(
+            self.tools,
+            calling=self._call,
+            admit=self._approval.call,
+            mark=self._approval.mark,
+            secrets=secrets_of(self.config, os.environ),
+        )
+        self._servers = Servers(servers, self._tell)
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._format_reason = ""
@@ -290,6 +333,7 @@ class Session:
         from kernel_agent.models.choose import choose_model
 
         self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
+        await self._find_tools()
         self._format = get_format(self.config.format)
         if self._model is None:
             self._model = await choose_model(self.config, self._format, self._tell)
@@ -317,6 +361,19 @@ class Session:
         )
         if not self._format.writes_code and not self.tools:
             self._tell(Notice(text=NO_TOOLS.format(self._format.name)))
+        for line in self._approval.policy.strangers({tool.name for tool in self.tools}):
+            self._tell(Notice(text=line))
+        if self.config.untrusted_data and self._files:
+            self._approval.entered("the data files")
+
+    async def _find_tools(self) -> None:
+        """Load the tools that were named, and connect the servers."""
+        around = Surroundings(config=self.config, proxy=self._proxy, tell=self._tell)
+        named = await asyncio.to_thread(ready_tools, self._named_tools, around)
+        self.tools = as_tools((*self.tools, *named))
+        names = {tool.name for tool in self.tools}
+        self.tools = as_tools((*self.tools, *await self._servers.open(names)))
+        self._broker.offer(self.tools)
 
     async def _prepare(self, model: Model) -> None:
         """Do what a model needs before its first call, while the kernel starts."""
@@ -334,11 +391,22 @@ class Session:
 
     def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
         prompt = format.system_prompt(tools=stubs(self.tools))
+        prompt = "\n\n".join(filter(None, (prompt, *self._what_is_asked_and_marked())))
         if not format.writes_code:
             return prompt
         language = interpreter.prompt() if self._interpreted else ""
         limits = guard_prompt(self.config.guard_imports, self.config.max_operations)
         return "\n\n".join(filter(None, (prompt, language, limits)))
+
+    def _what_is_asked_and_marked(self) -> tuple[str, str]:
+        """Return what the prompt says of approval and of untrusted data, the session through."""
+        config = self.config
+        strangers = any(tool.untrusted for tool in self.tools)
+        marks = strangers or config.untrusted_data or bool(config.allow_hosts)
+        return (
+            approval_prompt(self._approval.policy, self.tools),
+            untrusted_prompt(self._approval.word) if marks else "",
+        )
 
     def _make_folder(self) -> None:
         from kernel_agent.inputs import place
@@ -411,6 +479,7 @@ class Session:
         self._closed = True
         if self._kernel is not None:
             await self._kernel.close()
+        await self._servers.close()
         if self._trace is not None:
             self._trace.close()
         if self._model is not None:
@@ -542,12 +611,16 @@ class Session:
         """
         await self._revive(self._on_event)
         self._steps += 1
+        meter = Meter(Budget(max_steps=None, max_seconds=None))
+        if not self._busy:
+            self._approval.begin(meter, self._on_event)
         result = await self._run_cell(
             code,
             self._steps,
             timeout_s=timeout_s or self.config.cell_seconds,
             on_output=None,
             is_step=False,
+            waited=lambda: meter.waited,
         )
         if not self._busy:  # in a run, the next step's report has it
             self._changes = merge(self._changes, result.changes)
@@ -565,6 +638,7 @@ class Session:
         if self._agent is None:
             return
         self._agent.stop()
+        self._approval.stop()
         self._stop_calls.set()
         if self._kernel is not None:
             self._interrupting = asyncio.ensure_future(self._kernel.interrupt())
@@ -620,7 +694,7 @@ class Session:
             tell(Notice(text=f"Playing {told} again in a new kernel; no tool is called."))
         aside = Aside(self.out, self._history, first=first, last=last, again=cells)
         await asyncio.to_thread(aside.take)
-        proxy = proxy_of(self.config, self._tell)
+        proxy = proxy_of(self.config, self._tell, visited=self._visited)
         kernel = self._make_kernel(proxy, resumed)
         self._playing = asyncio.ensure_future(self._play_again(kernel, cells))
         try:
@@ -710,6 +784,11 @@ class Session:
 
         execute = self._executing(meter, tell)
 
+        async def admit(action: Action, number: int) -> Decision | None:
+            if not isinstance(action, Code):
+                return None  # the broker asks about each call
+            return await self._approval.cell(action.source, number)
+
         def record(made: Record) -> None:
             trace.append(made)
             if isinstance(made, FormatChange):
@@ -730,6 +809,8 @@ class Session:
             lower=self._lower,
             summarise=summarise if getattr(model, "writes_prose", False) else None,
             names=frozenset(tool.name for tool in self.tools),
+            admit=admit,
+            show=self._approval.shown,
         )
         return agent
 
@@ -760,10 +841,13 @@ class Session:
         self, meter: Meter, tell: Callable[[Event], None]
     ) -> Callable[[Action, int], Awaitable[CellResult]]:
         """Return what carries out an action of a run, within what the run may still spend."""
+        self._approval.begin(meter, tell)
 
         async def execute(action: Action, number: int) -> CellResult:
             timeout_s = min(self.config.cell_seconds, meter.seconds_left or float("inf"))
             if isinstance(action, Calls):
+                self._approval.enter(number)
+                self._approval.arriving()
                 return await carry_out(
                     action,
                     self._broker,
@@ -799,6 +883,7 @@ class Session:
             if reason:
                 return refused(reason)
         recording = self._history.recording(number, source, is_step=is_step)
+        self._approval.enter(number, source)
         try:
             result = await self._kernel.execute(
                 source,
@@ -806,9 +891,10 @@ class Session:
                 timeout_s=timeout_s,
                 waited=waited,
                 on_output=on_output,
-                on_request=recording.listening(self._broker.answer),
+                on_request=recording.listening(self._answer),
             )
         finally:
+            await self._approval.leave()
             await self._broker.end_cell()
             calls, counted = self._broker.take_calls(), self._broker.take_counted()
         recording.end(result)
@@ -834,7 +920,7 @@ class Session:
             system_prompt=self._system_prompt(self._format),
             format_reason=self._format_reason,
             versions=versions(),
-            config=self.config.public,
+            config={**self.config.public, "mcp": self._servers.public},
             changes=self._changes,
         )
 
@@ -861,6 +947,14 @@ class Session:
 
     def _tell(self, event: Event) -> None:
         self._on_event(event)
+
+    async def _answer(self, prompt: str) -> str:
+        self._approval.arriving()
+        return await self._broker.answer(prompt)
+
+    def _visited(self, visit: Visit) -> None:
+        if visit.allowed:
+            self._approval.entered(f"the host {visit.host}")
 
     async def _call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return await self._telemetry.call(tool, args, kwargs)

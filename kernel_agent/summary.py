@@ -25,6 +25,7 @@ from kernel_agent.records import (
 )
 from kernel_agent.text import one_line, plain, shorten
 from kernel_agent.undone import model_text
+from kernel_agent.untrusted import shortened
 
 LINE_CHARS = 160  # of one step in a summary by rules
 PLAN_CHARS = 1200
@@ -157,7 +158,7 @@ def _told(record: Record) -> str:
         code = shorten(action.source, CODE_CHARS)
     elif isinstance(action, Calls):
         code = ", ".join(call.name for call in action.calls)
-    seen = shorten(record.observation.text, SEEN_CHARS)
+    seen = shortened(record.observation.text, SEEN_CHARS)
     pieces = (f"Step {record.number}. {shorten(record.thought, CODE_CHARS)}", code, f"-> {seen}")
     return "\n".join(piece for piece in pieces if piece)
 

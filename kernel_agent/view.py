@@ -15,10 +15,12 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias
 
+from kernel_agent.decisions import decided, question_text, source_text, told, untrusted_line
 from kernel_agent.errors import UsageError
 from kernel_agent.records import (
     Acting,
@@ -31,6 +33,7 @@ from kernel_agent.records import (
     FormatChange,
     Notice,
     OutputDict,
+    Question,
     RunStart,
     RunStop,
     Step,
@@ -52,7 +55,9 @@ Kind: TypeAlias = Literal[
     "title",
     "thought",
     "code",
+    "call",
     "observation",
+    "question",
     "notice",
     "partial",
     "answer",
@@ -150,6 +155,12 @@ def watch(
     return working.result()
 
 
+def paused(view: object) -> AbstractContextManager[object]:
+    """Return a context in which a view leaves the screen alone, for whoever asks there."""
+    pause = getattr(view, "paused", None)
+    return pause() if pause is not None else nullcontext()
+
+
 def _pass_on(events: SimpleQueue[Event | None], view: Callable[[Event], None]) -> None:
     while (event := events.get()) is not None:
         view(event)
@@ -179,7 +190,13 @@ class Story:
         if isinstance(event, Step):
             known = event.number == self._acting
             action = () if known else _action_blocks(event.number, event.action)
-            return (*action, *_some("observation", event.observation.text))
+            return (
+                *action,
+                *_decision_blocks(event, changed=known),
+                *_some("observation", event.observation.text),
+            )
+        if isinstance(event, Question):
+            return _question_blocks(event)
         if isinstance(event, RunStop):
             self._acting = None
             return _stop_blocks(event)
@@ -215,11 +232,38 @@ def _action_blocks(number: int, action: Action | None) -> tuple[Block, ...]:
         return title
     shown = (*title, *_some("thought", action.thought))
     if isinstance(action, Code):
-        return (*shown, *_some("code", action.source))
+        code = code_block(action.source)
+        return (*shown, *((code,) if code.text else ()))
     if isinstance(action, Calls):
         calls = (f"{c.name}({_arguments(c.arguments)})" for c in action.calls)
-        return (*shown, *_some("code", "\n".join(calls)))
+        return (*shown, code_block("\n".join(calls)))
     return shown
+
+
+def code_block(source: str) -> Block:
+    """Return a cell's source as a block in which nothing that would run is hidden."""
+    return Block(kind="code", text=source_text(source).strip("\n").rstrip())
+
+
+def _question_blocks(question: Question) -> tuple[Block, ...]:
+    """Return what a person is asked; a cell's code stands above it already."""
+    why = question.reason[:1].upper() + question.reason[1:]
+    if question.kind == "cell":
+        return _some("question", f"May this cell run? {why}.")
+    may = f"May {one_line(question.name, 80)} be called? {why}."
+    return (*_some("question", may), Block(kind="call", text=question_text(question)))
+
+
+def _decision_blocks(step: Step, *, changed: bool) -> Iterator[Block]:
+    """Say what was decided, and show the code that ran where a person has ``changed`` it."""
+    each = list(decided(step))
+    for one in each[:10]:
+        yield from _some("notice", told(one))
+    if len(each) > 10:
+        yield from _some("notice", f"{len(each) - 10} more decisions are in the trace.")
+    if changed and step.decision is not None and step.decision.edited is not None:
+        yield code_block(step.code)
+    yield from _some("notice", untrusted_line(step))
 
 
 def _notice(event: Event) -> str:
@@ -343,8 +387,19 @@ def paths(run: Run) -> tuple[Block, ...]:
 
 # --- plain lines -------------------------------------------------------------------------------
 
-_INDENTED = {"code": "    ", "observation": "    ", "notice": "! "}
-LABELS: dict[Kind, str] = {"thought": "Thought:", "code": "Code:", "observation": "Observation:"}
+_INDENTED = {
+    "code": "    ",
+    "call": "    ",
+    "observation": "    ",
+    "notice": "! ",
+    "question": "? ",
+}
+LABELS: dict[Kind, str] = {
+    "thought": "Thought:",
+    "code": "Code:",
+    "call": "Call:",
+    "observation": "Observation:",
+}
 
 
 class PlainView:

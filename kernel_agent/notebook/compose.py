@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from kernel_agent.decisions import decided, source_text, told, untrusted_line
 from kernel_agent.errors import NotebookError
 from kernel_agent.formats.calls import written
 from kernel_agent.notebook.environment import (
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 MAX_THOUGHT = 20_000  # characters
 MAX_ANSWER = 100_000
+MAX_DECISIONS = 20  # of a step, one line each
 MAX_FOLDED = 4_000  # characters of the output of a step that is not run again
 
 GUARDED = "GuardError"  # the name of the error of both guards (sandbox.guard, inside.counting)
@@ -176,9 +178,11 @@ def _runs(records: Sequence[Record]) -> list[_Run]:
 def _runs_again(step: Step) -> bool:
     """Whether the step can become code cells.
 
-    What a guard refused or ended would now be done, or never end.
+    What a guard refused or ended, or a person denied, would now be done, or never end.
     """
     result = step.result
+    if step.decision is not None and not step.decision.allowed:
+        return False
     if result is None or result.status not in ("ok", "error"):
         return False
     guarded = result.error is not None and result.error.ename == GUARDED
@@ -265,7 +269,7 @@ def _named(runs: Sequence[_Run], sources: Sequence[str]) -> list[str]:
 def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
     name = f"run-{run.number}-step-{step.number:02d}"
     thought = markdown(shorten(plain(step.thought), MAX_THOUGHT))
-    said = [f"### Step {step.number}", thought]
+    said = [f"### Step {step.number}", thought, _decisions(step)]
     if not run.runs_again(step):
         undone = run.undone.get(step.number)
         said.append(_undone(step, undone) if undone else _not_run_again(step))
@@ -317,6 +321,27 @@ def _add_calls(cells: _Cells, run: _Run, step: Step) -> None:
         )
 
 
+def _decisions(step: Step) -> str:
+    """Return a folded note on what was asked, allowed or denied, and on untrusted results."""
+    each = list(decided(step))
+    lines = [told(one) for one in each[:MAX_DECISIONS]]
+    if len(each) > MAX_DECISIONS:
+        lines.append(f"{len(each) - MAX_DECISIONS} more decisions are in the trace.")
+    lines = [
+        f"- {verbatim(one_line(line, 600))}" for line in [*lines, untrusted_line(step)] if line
+    ]
+    if not lines:
+        return ""
+    denied = any(not one.decision.allowed for one in each)
+    title = "Denied" if denied else "Approval" if each else "Untrusted data"
+    parts = [f"<details>\n<summary>{title}</summary>", "\n".join(lines)]
+    original = step.decision.original if step.decision else None
+    if original is not None:
+        shown = shorten(source_text(original), MAX_FOLDED)
+        parts += ["The model had written:", code_block(shown, "python")]
+    return "\n\n".join([*parts, "</details>"])
+
+
 def _failure(step: Step) -> str:
     error = step.result.error if step.result else None
     reason = f"{error.ename}: {error.evalue}" if error else "an error"
@@ -350,6 +375,8 @@ def _not_run_again(step: Step) -> str:
             "dead": "ended with the kernel, and all variables were lost",
             "error": "was refused or ended by the guard",
         }[status]
+        if step.decision is not None and not step.decision.allowed:
+            ended = "was denied and never ran"
         summary = f"Step {step.number} {ended}: its code is not run again"
         output = full_text(step.result.outputs) if step.result else ""
         return _folded(summary, step.code, output)

@@ -198,19 +198,45 @@ class Proxy:
             )
         return named
 
+    async def admit(self, host: str, port: int) -> str:
+        """Return the address at which the host itself may reach a named host; counted as a visit.
+
+        For what fetches on the host under the same rules as cells; nothing is connected here.
+
+        Raises
+        ------
+        Refused
+            It is not among the named hosts, has no address, or only a private one.
+        """
+        try:
+            named = self._permit(spelled(host), port)
+            async with asyncio.timeout(HEAD_S):
+                usable = await self._usable(named, port)
+        except Refused as refusal:
+            self._count(refusal.host, refusal.port, allowed=False, reason=str(refusal))
+            raise
+        except (OSError, TimeoutError):
+            raise Refused(502, f"{host} has no address", host=host, port=port) from None
+        self._count(named.name, port, allowed=True)
+        return usable[0]
+
+    def received(self, host: str, port: int, size: int) -> None:
+        """Count bytes that came from a host that was admitted."""
+        self._add(spelled(host), port, received=size)
+
+    async def _usable(self, named: AllowedHost, port: int) -> list[str]:
+        addresses = await self._resolve(named.name, port)
+        usable = [found for found in addresses if may_connect(named, found)]
+        if not usable:
+            raise Refused(
+                403, f"{named.name} resolves to a private address", host=named.name, port=port
+            )
+        return usable
+
     async def _connect(self, named: AllowedHost, port: int) -> Streams:
         try:
             async with asyncio.timeout(HEAD_S):
-                addresses = await self._resolve(named.name, port)
-                usable = [found for found in addresses if may_connect(named, found)]
-                if not usable:
-                    raise Refused(
-                        403,
-                        f"{named.name} resolves to a private address",
-                        host=named.name,
-                        port=port,
-                    )
-                return await self._connect_to_first(usable, port)
+                return await self._connect_to_first(await self._usable(named, port), port)
         except (OSError, TimeoutError) as error:
             reason = str(error) or "no answer"
             raise Refused(

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernel_agent.decisions import DENIED, denial
 from kernel_agent.errors import ToolError
 from kernel_agent.inside.values import decode, encode
 from kernel_agent.records import Call, Decision, HostCall, Json
@@ -50,7 +51,8 @@ LISTED = 10_000  # calls of one cell that are listed; more are counted
 MAX_MESSAGE = 2_000  # characters of an error
 
 Calling = Callable[[Tool, Sequence[Any], dict[str, Any]], Awaitable[Any]]
-Admit = Callable[[Tool, dict[str, Json]], Awaitable[Decision]]
+Admit = Callable[[Tool, dict[str, Any]], Awaitable[Decision]]
+Mark = Callable[[HostCall, Any], HostCall]
 
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 _CELL_OVER = {
@@ -100,8 +102,10 @@ class Broker:
     calling
         Calls a tool with checked arguments; for whoever watches the calls.
     admit
-        Asked for each call after its arguments were checked and before it is made, with the
-        arguments as the trace keeps them. What it does not allow is a ``PermissionError``.
+        Decides on each call, with its checked arguments by name, before it is made. What it does
+        not allow is a ``PermissionError``.
+    mark
+        Completes the record of each call as soon as it is over, given what the tool returned.
     secrets
         Texts that never go to the kernel or into the trace
         (:func:`~kernel_agent.tools.secrets.secrets_of`).
@@ -113,12 +117,14 @@ class Broker:
         *,
         calling: Calling | None = None,
         admit: Admit | None = None,
+        mark: Mark | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
         check_tools(tools, secrets)
         self._tools = {tool.name: tool for tool in tools}
         self._calling = calling or _call
         self._admit = admit
+        self._mark = mark or _unmarked
         self._secrets = tuple(secrets)
         self._places = asyncio.Semaphore(SIDE_BY_SIDE)
         self._number = 0  # of the latest call in this session
@@ -153,6 +159,10 @@ class Broker:
             self._counted["abandoned"] += len(left)
             self._working -= left
         self._counted += Counter()  # without zeros
+
+    def offer(self, tools: Sequence[Tool]) -> None:
+        """Let these be called, too; for tools that are known when the session starts."""
+        self._tools.update((tool.name, tool) for tool in tools)
 
     def take_calls(self) -> tuple[HostCall, ...]:
         """Return the calls since the last time, in the order of their answers."""
@@ -307,12 +317,11 @@ class Broker:
             self._counted["wrong arguments"] += 1
             raise ToolError(_problems(error), kind="TypeError") from None
         if self._admit is not None:
-            given = made.arguments if isinstance(made.arguments, dict) else {}
+            given = tool.by_parameter(checked_args, checked_kwargs)
             made.decision = await self._admit(tool, given)
             if not made.decision.allowed:
                 self._counted["denied"] += 1
-                reason = made.decision.reason or "not allowed"
-                raise ToolError(f"{made.name}: {reason}", kind="PermissionError")
+                raise ToolError(denial(f"the call of {made.name}", made.decision), kind=DENIED)
         made.begun = True
         return await self._calling(tool, checked_args, checked_kwargs)
 
@@ -355,11 +364,11 @@ class Broker:
 
     def _list(self, made: _Made, seconds: float, room: int) -> Json:
         """Keep a call for the trace; return its result for the wire."""
-        if len(self._calls) >= LISTED:
+        is_listed = len(self._calls) < LISTED
+        call = self._host_call(made, seconds, room if is_listed else 0)
+        if not is_listed:
             self._counted["not listed"] += 1
-            self._number += 1
         else:
-            call = self._host_call(made, seconds, room)
             self._kept += len(json.dumps([call.arguments, call.result]))
             self._calls.append(call)
         return made.error if made.error is not None else {"ok": True, "value": made.result}
@@ -367,17 +376,18 @@ class Broker:
     def _host_call(self, made: _Made, seconds: float, room: int) -> HostCall:
         self._number += 1
         error = made.error if isinstance(made.error, dict) else {}
-        return HostCall(
+        call = HostCall(
             name=made.name[:200],
             arguments=made.arguments,
             ok=not error,
             result=None if error else self._without_secrets(kept(made.value, room)),
             error=f"{error['type']}: {error['message']}" if error else "",
-            seconds=seconds,
+            seconds=max(seconds - (made.decision.seconds if made.decision else 0.0), 0.0),
             number=self._number,
             decision=made.decision,
             untrusted=made.tool is not None and made.tool.untrusted,
         )
+        return self._mark(call, made.value)
 
     def _without_secrets(self, made: Json) -> Json:
         if not self._secrets:
@@ -388,6 +398,10 @@ class Broker:
 
 
 _TYPES = {"input": "RuntimeError", "flood": "RuntimeError", "replayed": "RuntimeError"}
+
+
+def _unmarked(call: HostCall, _result: Any) -> HostCall:
+    return call
 
 
 async def _call(tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

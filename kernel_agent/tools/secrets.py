@@ -1,17 +1,20 @@
 """Secrets of the configuration stay on the host, whatever a tool says.
 
 A tool's exception goes to the cell as it is, and may quote a connection string. The rule: values of
-environment variables that the configuration names as secrets (``api_key_env``, ``secret_env``, and
-headers that come from a variable), headers that are named like one (``Authorization``) and the password
-of the endpoint's address are cut from every text that goes to a kernel or into a trace. A tool that
-shows one in its signature or description is refused: these go to the kernel and to the model.
-What a tool author puts into bytes, tables or pictures is the author's.
+environment variables that the configuration names as secrets (``api_key_env``, ``secret_env``,
+headers that come from a variable, ``$NAME`` in what is said of databases and MCP servers), headers
+and settings that are named like one (``Authorization``) and the passwords of the addresses of the
+endpoint and of databases are cut from every text that goes to a kernel or into a trace. A tool that
+shows one in its signature or description is refused: these go to the kernel and to the model. What
+a tool author puts into bytes, tables or pictures is the author's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from kernel_agent.config import Config, hides
@@ -19,6 +22,7 @@ from kernel_agent.errors import UsageError
 from kernel_agent.tools.tool import Tool
 
 CUT = "[secret]"
+_VARIABLE = re.compile(r"\$\{?(\w+)")
 SHORTEST = 8  # a shorter value is a word that texts are full of, not a secret
 
 
@@ -29,16 +33,49 @@ def secrets_of(config: Config, environment: Mapping[str, str]) -> tuple[str, ...
     for name, value in config.headers.items():
         if hides(name) or value in from_variables:
             named += [value, value.rpartition(" ")[2]]  # of "Bearer KEY" the key, too
-    named += _in_address(config.base_url or "")
+    named += [environment.get(name, "") for name in _variables((config.mcp, config.sql))]
+    named += [environment.get(name, "") for name in _given_to(config.mcp)]
+    named += _named_like_one(config.mcp)
+    for url in (config.base_url or "", *map(str, config.sql.values())):
+        named += _passwords(environment.get(url[1:], "") if url.startswith("$") else url)
     return tuple(sorted({v for v in named if len(v) >= SHORTEST}, key=len, reverse=True))
 
 
-def _in_address(url: str) -> list[str]:
+def _variables(value: Any) -> Iterator[str]:
+    """Yield the names of the environment variables that texts in a setting refer to."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _variables(item)
+    elif isinstance(value, str):
+        yield from _VARIABLE.findall(value)
+
+
+def _given_to(servers: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the variables that servers are given as they are (a list of names)."""
+    for server in servers.values():
+        given = server.get("env", ()) if isinstance(server, Mapping) else ()
+        yield from map(str, given if isinstance(given, (list, tuple)) else ())
+
+
+def _named_like_one(value: Any) -> Iterator[str]:
+    """Yield the texts in a setting whose names say that they are secrets."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if isinstance(item, str) and hides(str(name)) and not _VARIABLE.search(item):
+                yield from (item, item.rpartition(" ")[2])
+            else:
+                yield from _named_like_one(item)
+
+
+def _passwords(url: str) -> tuple[str, ...]:
+    """Return the password in an address, as it stands there and as it is meant."""
     try:
         password = urlsplit(url).password or ""
     except ValueError:  # not an address; whoever connects to it says so
-        return []
-    return [password, unquote(password)]
+        return ()
+    return (password, unquote(password))
 
 
 def check_tools(tools: Sequence[Tool], secrets: Iterable[str]) -> None:
@@ -53,8 +90,8 @@ def check_tools(tools: Sequence[Tool], secrets: Iterable[str]) -> None:
         shown = json.dumps(tool.spec, ensure_ascii=False)
         if without_secrets(shown, secrets) != shown:
             raise UsageError(
-                f"the tool {tool.name} shows a secret in its signature or description, which the model "
-                "reads: let the function look it up when it is called"
+                f"the tool {tool.name} shows a secret in its signature or description, which the "
+                "model reads: let the function look it up when it is called"
             )
 
 

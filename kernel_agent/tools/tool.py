@@ -102,6 +102,10 @@ class Tool:
         """
         return self._checked(*args, **kwargs)
 
+    def by_parameter(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments that :meth:`check` gave by the names of their parameters."""
+        return dict(self.signature.bind(*args, **kwargs).arguments)
+
     async def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function with arguments that :meth:`check` gave; plain ones in a thread.
 

@@ -365,7 +365,7 @@ async def test_when_the_cell_ends_async_tools_are_cancelled_and_threads_abandone
         reply = json.loads(await answer)
         told = {result["message"] for result in reply["results"]}
         assert told == {"the cell was over before the call was"}
-        assert [(c.name, c.ok) for c in broker.take_calls()] == [(name, False) for name in names]
+        assert {(c.name, c.ok) for c in broker.take_calls()} == {(name, False) for name in names}
         assert broker.take_counted() == {"abandoned": 2}
         assert cancelled == [True]
         assert (await one(broker, call("echo", 1), 2))["ok"]
@@ -417,7 +417,7 @@ async def test_a_call_is_asked_about_once_its_arguments_are_right() -> None:
 
     async def admit(asked_for: Tool, arguments: dict[str, Any]) -> Decision:
         asked.append((asked_for.name, arguments))
-        return Decision(allowed=arguments["args"] == ["yes"], by="policy", reason="only yes")
+        return Decision(allowed=arguments == {"url": "yes"}, by="policy", reason="only yes")
 
     @tool(untrusted=True)
     def page(url: str) -> str:
@@ -429,14 +429,15 @@ async def test_a_call_is_asked_about_once_its_arguments_are_right() -> None:
     no = await one(broker, call("page", "no"), 2)
     yes = await one(broker, call("page", "yes"), 3)
     assert (wrong["type"], no["type"]) == ("TypeError", "PermissionError")
-    assert (no["message"], yes["value"]) == ("page: only yes", "<yes>")
-    assert [arguments["args"] for _, arguments in asked] == [["no"], ["yes"]]
+    denied = "the call of page was denied by the policy: only yes"
+    assert (no["message"].split(". ")[0], yes["value"]) == (denied, "<yes>")
+    assert [arguments for _, arguments in asked] == [{"url": "no"}, {"url": "yes"}]
     calls = broker.take_calls()
     assert [c.decision and c.decision.allowed for c in calls] == [None, False, True]
     assert [(c.number, c.untrusted) for c in calls] == [(1, True), (2, True), (3, True)]
     assert await end(broker) == {"wrong arguments": 1, "denied": 1}
     made = await broker.call(Call(name="page", arguments={"url": "no"}))
-    assert made.error == "PermissionError: page: only yes"
+    assert made.error.startswith(f"PermissionError: {denied}")
 
 
 async def test_the_trace_describes_what_is_large_and_keeps_what_is_small() -> None:

@@ -1,8 +1,8 @@
 """A program of the user's that holds keys and hands them out: ``python key_keeper.py PLACES.json``.
 
-As a keyring's daemon and a cloud's metadata service do: on a unix socket by path and by name, and on a
-loopback port. Keys lie in its memory, its shared memory, its System V segment and a file that is open.
-It prints where, as one JSON object, and ends when its standard input does.
+As a keyring's daemon and a cloud's metadata service do: on a unix socket by path and by name, and
+on a loopback port. Keys lie in its memory, its shared memory, its System V segment and a file that
+is open. It prints where, as one JSON object, and ends when its standard input does.
 """
 
 import ctypes

@@ -1,14 +1,14 @@
 """The cells of the search for planted keys: what runs in the kernel, as a file that is linted.
 
-``test_planted_keys.py`` sends each part between ``# %%`` lines as one cell, with ``TOLD`` before the
-first: where keys lie (no key in it), the needles, and the table behind which they are hidden. A kernel
-that held a needle as it is would find it in its own memory. So needles are translated byte for byte by a
-table made for the run, and so is everything that is looked at; what is found is told translated, too.
+``test_planted_keys.py`` sends each part between ``# %%`` lines as one cell, with ``TOLD`` before
+the first: where keys lie (no key in it), the needles, and the table behind which they are hidden. A
+kernel that held a needle as it is would find it in its own memory. So needles are translated byte
+for byte by a table made for the run, and so is everything that is looked at; what is found is told
+translated, too.
 
 The standard library alone, and every error is an answer: what is refused is counted, not raised.
 """
 
-# ruff: noqa: PTH
 # %% The search itself, and the kernel's own memory before anything else is read into it
 import ctypes
 import errno
@@ -179,7 +179,8 @@ def own_objects():
             if isinstance(one, (str, bytes, bytearray)) and 16 <= len(one) < 1_000_000:
                 texts.append(one.encode("utf-8", "replace") if isinstance(one, str) else one)
     search.look("objects", b"\n".join(texts))
-    for number, frame in sys._current_frames().items():
+    for number, top in sys._current_frames().items():
+        frame = top
         while frame is not None:
             for name, value in list(frame.f_locals.items()):
                 if isinstance(value, (str, bytes, int, tuple, list, dict)):
@@ -230,7 +231,8 @@ def descriptors_of(pid):
     try:
         numbers = os.listdir(f"/proc/{pid}/fd")
     except OSError as error:
-        return search.refuse(error)
+        search.refuse(error)
+        return
     for number in numbers:
         path = f"/proc/{pid}/fd/{number}"
         target = search.attempt(path, os.readlink, path)
@@ -275,8 +277,8 @@ FIRST = (
 )  # fmt: skip
 OWN_PLACES = (  # where "/" cannot be listed, these may be
     *(os.path.dirname(word) for word in sys.orig_argv if word.startswith("/")),
-    *filter(os.path.isabs, os.environ.values()), sys.prefix, sys.base_prefix, *sys.path, "/usr", "/lib",
-    "/bin",
+    *filter(os.path.isabs, os.environ.values()), sys.prefix, sys.base_prefix, *sys.path, "/usr",
+    "/lib", "/bin",
 )  # fmt: skip
 
 
@@ -427,11 +429,15 @@ timed(unix_sockets)
 timed(network)
 
 # %% What the host answers: every tool, called in every wrong way, and what is not a tool
-ODD = ((), ("apples",), ("no such product",), (None,), (-1,), (1e308,), ("x" * 20_000,), ([1] * 50,),
-       ({"a": {"b": 1}},), ("apples", "apples", "apples", "apples"), ("\0",), ("%s%n{0.__globals__}",),
-       ("{self.__init__.__globals__}",), (float("nan"),), (True,))  # fmt: skip
-NOT_TOOLS = ("__init__", "__globals__", "price.__globals__", "price.__closure__", "os.environ", "getenv",
-             "_call", "answer", "take_calls", "__dict__", "", ".", "../planted_tools", "CLIENT")  # fmt: skip
+ODD = (
+    (), ("apples",), ("no such product",), (None,), (-1,), (1e308,), ("x" * 20_000,), ([1] * 50,),
+    ({"a": {"b": 1}},), ("apples", "apples", "apples", "apples"), ("\0",), (float("nan"),), (True,),
+    ("%s%n{0.__globals__}",), ("{self.__init__.__globals__}",),
+)  # fmt: skip
+NOT_TOOLS = (
+    "__init__", "__globals__", "price.__globals__", "price.__closure__", "os.environ", "getenv",
+    "_call", "answer", "take_calls", "__dict__", "", ".", "../planted_tools", "CLIENT",
+)  # fmt: skip
 
 
 def broker():
@@ -464,8 +470,9 @@ def called(made, arguments, keywords):
         lines = "".join(traceback.format_exception(error))
         frame = error.__traceback__
         while frame is not None:
-            lines += "".join(repr(v)[:20_000] for v in list(frame.tb_frame.f_locals.values())[:40]
-                             if isinstance(v, (str, bytes, dict, list, tuple, Exception)))  # fmt: skip
+            for value in list(frame.tb_frame.f_locals.values())[:40]:
+                if isinstance(value, (str, bytes, dict, list, tuple, Exception)):
+                    lines += repr(value)[:20_000]
             frame = frame.tb_next
         search.look(f"error of {made}"[:80], lines + repr(vars(error)))
         raise

@@ -4,7 +4,7 @@ No memory, frames, processes or sockets can be named there: the search asks for 
 files by path, and for what tools answer. See ``key_search.py``.
 """
 
-# ruff: noqa
+# ruff: noqa: F821, PLW0640, B023, SIM115, PTH
 # %% Whatever gives text is looked at whole
 import json
 import os
@@ -78,7 +78,7 @@ ODD = [
     ["%s%n"],
     [True],
 ]
-for made in [price, stock, shop_page, sold, refused, settings]:
+for made in [price, stock, shop_page, sold, refused, settings, env]:
     look("broker", "repr", repr(made))
     attempt("broker", "vars", lambda: made.__globals__)
     attempt("broker", "closure", lambda: made.__closure__)

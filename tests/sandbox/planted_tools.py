@@ -5,12 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import sqlalchemy
 
 from kernel_agent import tool
 
 PRICES = {"apples": 3.0, "pears": 4.0}
 CLIENT = httpx.Client(headers={"Authorization": f"Bearer {os.environ['SHOP_API_KEY']}"})
-DATABASE = f"postgresql://analyst:{os.environ['DATABASE_PASSWORD']}@127.0.0.1:1/shop"
+DATABASE = f"postgresql+psycopg://analyst:{os.environ['DATABASE_PASSWORD']}@127.0.0.1:1/shop"
+ENGINE = sqlalchemy.create_engine(DATABASE)
 
 
 def _priced(key: str) -> Callable[[str], float]:
@@ -47,7 +49,11 @@ async def shop_page(product: str) -> str:
 @tool
 def sold(product: str) -> int:
     """Return how many were sold, from a database that cannot be reached."""
-    raise ConnectionError(f"cannot connect to {DATABASE} for {product[:20]}")
+    try:
+        with ENGINE.connect():
+            return 0
+    except sqlalchemy.exc.OperationalError as error:
+        raise ConnectionError(f"cannot connect to {DATABASE} for {product[:20]}") from error
 
 
 @tool

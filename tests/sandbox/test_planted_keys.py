@@ -1,13 +1,13 @@
 """Keys are planted all over a host; an exhaustive search in the kernel finds none of them.
 
-The host is the command itself, ``kernel-agent run``, with keys in its environment, its command line,
-its configuration, its tools' memory, an open file, the user's home and working folder, and with a
-daemon beside it that hands keys out. Its model is a server on loopback that quotes the key, then sends
-the cells of ``key_search.py``. All keys are random, made for one run, with a mark at each end: the search
-looks for both marks, so half a key is found, too, and each in eleven forms (``forms``). It reads whatever
-can be read and changed since the keys were made. What is searched on the host afterwards: trace,
-notebook, all else in the folder, both outputs of the command, of ``show`` and ``export``, the spans that
-a collector got, and what the model was sent.
+The host is the command itself, ``kernel-agent run``, with keys in its environment, its command
+line, its configuration, its tools' memory, an open file, the user's home and working folder, and
+with a daemon beside it that hands keys out. Its model is a server on loopback that quotes the key,
+then sends the cells of ``key_search.py``. All keys are random, made for one run, with a mark at
+each end: the search looks for both marks, so half a key is found, too, and each in eleven forms
+(``forms``). It reads whatever can be read and changed since the keys were made. What is searched on
+the host afterwards: trace, notebook, all else in the folder, both outputs of the command, of
+``show`` and ``export``, the spans that a collector got, and what the model was sent.
 
 The control is level ``none``, where the same search must find the keys.
 """
@@ -40,9 +40,10 @@ from kernel_agent.sandbox import choose
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
+SERVER = HERE.parent / "servers" / "mcp_over_pipes.py"  # its tool shows its environment
 REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(",")
 LEVELS = ("bubblewrap", "namespaces", "landlock", "container", "gvisor", "microvm")
-TOOLS = ("price", "stock", "shop_page", "sold", "refused", "settings")
+TOOLS = ("price", "stock", "shop_page", "sold", "refused", "settings", "env")
 TASK = "What do apples cost?"
 
 ENVIRONMENT = {
@@ -50,6 +51,7 @@ ENVIRONMENT = {
     "SHOP_API_KEY": "env-shop",
     "DATABASE_PASSWORD": "env-database",
     "AWS_SECRET_ACCESS_KEY": "env-aws",
+    "MAIL_ACCESS": "env-mail",
     "INNOCENT_NOTE": "env-innocent",
     "LS_COLORS": "env-colours",
     "OTEL_EXPORTER_OTLP_HEADERS": "env-collector",
@@ -187,6 +189,9 @@ def plant(root: Path, keys: Keys, secret_env: tuple[str, ...]) -> dict[str, Any]
     (work / "kernel-agent.toml").write_text(
         f'headers = {{ X-Gateway = "{keys["file-settings"]}" }}\n'
         f"secret_env = {json.dumps(secret_env)}\n"
+        "[mcp.mail]\n"
+        f'command = "{sys.executable} {SERVER} environment"\n'
+        'env = ["MAIL_ACCESS"]\n'
     )
     (work / "prices.csv").write_text("product,price\napples,3\n")
     for path in (root, *root.rglob("*")):  # the sandbox is to keep them, not their modes
@@ -281,7 +286,8 @@ def a_host_full_of_keys(
             for name in ("show", "export"):
                 shown = subprocess.run(
                     [sys.executable, "-m", "kernel_agent.cli", name, str(host.out)],
-                    capture_output=True, timeout=120, check=True, cwd=root, env=environment(host, ""),
+                    capture_output=True, timeout=120, check=True, cwd=root,
+                    env=environment(host, ""),
                 )  # fmt: skip
                 host.shown[name] = shown.stdout + shown.stderr
             yield host
@@ -324,7 +330,7 @@ def command(
                 sys.executable, "-m", "kernel_agent.cli", "run", TASK,
                 "--model", "searcher", "--base-url", address, "--sandbox", level,
                 "--data", "prices.csv", "--tools", str(HERE / "planted_tools.py"),
-                "--out", str(host.out), "--json",
+                "--mcp", "mail", "--approve", "never", "--out", str(host.out), "--json",
             ],
             cwd=host.root / "work", env=environment(host, collector), pass_fds=[held.fileno()],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -366,7 +372,7 @@ def test_a_search_of_everything_in_the_kernel_finds_no_key(level: str) -> None:
 
 
 def test_the_interpreter_gives_no_key_either() -> None:
-    """Its language has words for the environment, files and tools, and none of them leads to a key."""
+    """Its language has words for the environment, files and tools; none of them leads to a key."""
     required("interpreter")
     with a_host_full_of_keys("interpreter", PURE) as host:
         assert host.found() == {}

@@ -88,3 +88,21 @@ def test_no_cap_means_no_end() -> None:
 def test_a_cap_that_allows_nothing_is_refused(value: float) -> None:
     with pytest.raises(UsageError, match="max_seconds"):
         Budget(max_seconds=value)
+
+
+def test_the_clock_goes_on_when_nobody_waits_any_more() -> None:
+    """Two children of a run may both wait for a person, and one is answered first."""
+    clock = Clock()
+    parent = Meter(Budget(max_seconds=10), clock=clock)
+    first, second = (Meter(Budget(), parent=parent, clock=clock) for _ in range(2))
+    waits = [first.paused(), second.paused()]
+    for wait in waits:
+        wait.__enter__()
+        clock.now += 5
+    assert (parent.waited, first.waited, second.waited) == (10, 10, 5)
+    waits[0].__exit__(None, None, None)
+    clock.now += 7
+    assert (parent.seconds, second.seconds, first.seconds) == (0, 5, 7)
+    waits[1].__exit__(None, None, None)
+    clock.now += 1
+    assert (parent.seconds, parent.waited) == (1, 17)

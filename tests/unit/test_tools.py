@@ -255,3 +255,28 @@ def test_a_tool_that_shows_a_secret_is_refused():
     with pytest.raises(UsageError, match="the tool query shows a secret"):
         Broker([Tool(query)], secrets=["shop-password"])
     Broker([Tool(query)], secrets=["another-password"])
+
+
+def test_what_databases_and_servers_are_given_is_secret():
+    """By variable, wherever a setting refers to one, and by a URL's password."""
+    config = Config(
+        sql={"shop": "postgresql://me:pa%24sword9@db/shop", "other": "$OTHER_URL"},
+        mcp={
+            "mail": {
+                "command": "mail",
+                "env": {
+                    "TOKEN": "$MAIL_TOKEN",
+                    "MAIL_PASSWORD": "written-down",
+                    "USER": "somebody",
+                },
+                "headers": {"A": "plain"},
+            },
+            "news": {"command": "news", "env": ["NEWS_ACCESS"]},
+        },
+    )
+    environment = {"OTHER_URL": "mysql://u:another-secret@h/d", "MAIL_TOKEN": "mail-token-1"}
+    environment["NEWS_ACCESS"] = "given-by-name"
+    found = set(secrets_of(config, environment))
+    assert found == {"pa%24sword9", "pa$sword9", environment["OTHER_URL"], "another-secret"} | {
+        "mail-token-1", "written-down", "given-by-name",
+    }  # fmt: skip

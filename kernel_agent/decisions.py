@@ -1,0 +1,186 @@
+"""What was decided of cells and calls, as a person reads it and as programs do. Pure.
+
+A decision is worth a line unless it is the ordinary one: a cell that runs because cells run, a call
+of a tool that changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_agent.records import CellError, CellResult, Decision, HostCall, Json, Question, Step
+from kernel_agent.text import encodable, one_line
+
+CELLS_RUN = "cells are not asked about"
+NO_EFFECTS = "the tool changes nothing outside"
+DENIED = "PermissionError"  # the name of the error of a denied cell and of a denied call
+MAX_ARGUMENT = 1_000  # characters of one argument in a question
+MAX_ARGUMENTS = 40  # arguments in a question
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """One decision with what it was about: a step's cell, or one of its calls."""
+
+    step: int
+    what: str
+    decision: Decision
+    call: HostCall | None = None
+
+
+def decided(step: Step) -> Iterator[Decided]:
+    """Return the decisions of a step that are worth telling, the cell's first."""
+    calls = step.result.calls if step.result else ()
+    if step.decision is not None and _tells(step.decision):
+        yield Decided(step=step.number, what="cell", decision=step.decision)
+    for call in calls:
+        if call.decision is not None and _tells(call.decision):
+            yield Decided(step=step.number, what=call.name, decision=call.decision, call=call)
+
+
+def _tells(decision: Decision) -> bool:
+    ordinary = decision.by == "policy" and decision.allowed
+    return not (ordinary and decision.reason in (CELLS_RUN, NO_EFFECTS))
+
+
+def denials(step: Step) -> tuple[str, ...]:
+    """Return what of a step was denied: ``cell``, or the names of the calls."""
+    return tuple(d.what for d in decided(step) if not d.decision.allowed)
+
+
+def as_json(steps: Sequence[Step]) -> list[dict[str, Json]]:
+    """Return the decisions of a run for ``--json``."""
+    return [
+        {
+            "step": each.step,
+            "kind": "cell" if each.call is None else "call",
+            "name": each.what,
+            "number": each.call.number if each.call else None,
+            "allowed": each.decision.allowed,
+            "by": each.decision.by,
+            "reason": each.decision.reason,
+            "seconds": round(each.decision.seconds, 3),
+            "edited": each.decision.edited is not None,
+            "influenced_by": list(each.call.influenced_by) if each.call else [],
+            "contains": list(each.call.contains) if each.call else [],
+        }
+        for step in steps
+        for each in decided(step)
+    ]
+
+
+def told(each: Decided) -> str:
+    """Return a decision as one line.
+
+    Examples
+    --------
+    >>> no = Decision(allowed=False, by="person", reason="not to them")
+    >>> told(Decided(step=1, what="send_mail", decision=no))
+    'send_mail was denied by a person: not to them'
+    """
+    decision = each.decision
+    what = "The cell" if each.call is None and each.what == "cell" else one_line(each.what, 80)
+    if each.call is not None and each.call.number:
+        what += f" (call {each.call.number})"
+    who = "a person" if decision.by == "person" else "the policy"
+    verb = "allowed" if decision.allowed else "denied"
+    changed = ", who changed it first" if decision.edited is not None else ""
+    after = f" after {decision.seconds:.0f} s" if decision.seconds >= 1 else ""
+    why = f": {one_line(decision.reason, 400)}" if decision.reason else ""
+    return f"{what} was {verb} by {who}{after}{changed}{why}"
+
+
+def untrusted_line(step: Step) -> str:
+    """Name the calls of a step whose results are untrusted; empty without any."""
+    calls = step.result.calls if step.result else ()
+    named = [f"{one_line(c.name, 80)} (call {c.number})" for c in calls if _came(c)]
+    shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
+    return f"Untrusted data came from {shown}" if named else ""
+
+
+def _came(call: HostCall) -> bool:
+    denied = call.decision is not None and not call.decision.allowed
+    return call.untrusted and not denied
+
+
+def denial(what: str, decision: Decision) -> str:
+    """Return what the model is told of a denial, of a cell or of a call."""
+    who = "a person" if decision.by == "person" else "the policy"
+    reason = f": {decision.reason}" if decision.reason else ""
+    return f"{what} was denied by {who}{reason}. Nothing was done. Do not try the same again."
+
+
+def denied_cell(decision: Decision) -> CellResult:
+    """Return the result of a cell that was not run."""
+    reason = denial("this cell", decision)
+    error = CellError(ename=DENIED, evalue=reason, traceback=(f"{DENIED}: {reason}",))
+    output = {
+        "output_type": "error",
+        "ename": DENIED,
+        "evalue": reason,
+        "traceback": list(error.traceback),
+    }
+    return CellResult(status="error", outputs=(output,), error=error)
+
+
+# --- what a person is shown before deciding ----------------------------------------------------
+
+
+def source_text(source: str) -> str:
+    r"""Return source so that nothing of what would run is hidden from whoever reads it.
+
+    A carriage return ends a line for Python, but lets a terminal write over it; characters that
+    cannot be seen, or that turn text around, are shown by their numbers.
+
+    Examples
+    --------
+    >>> source_text("steal()\rprint(1)")
+    'steal()\nprint(1)'
+    """
+    lines = encodable(source).replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(_shown(char) for char in lines)
+
+
+def _shown(char: str) -> str:
+    if char in "\n\t" or char.isprintable():
+        return char
+    if unicodedata.category(char) == "Zs":  # spaces that are not ASCII's
+        return f"\\u{ord(char):04x}"
+    number = ord(char)
+    return f"\\x{number:02x}" if number < 256 else f"\\U{number:08x}"
+
+
+def question_text(question: Question, *, whole: bool = False) -> str:
+    """Return what would be called, as a person reads it: one argument a line, long ones cut.
+
+    Parameters
+    ----------
+    question
+        About a call.
+    whole
+        Whether long arguments stay whole.
+    """
+    given = question.arguments if isinstance(question.arguments, Mapping) else {}
+    shown = list(given.items()) if whole else list(given.items())[:MAX_ARGUMENTS]
+    rows = [f"    {name}={_argument(value, whole=whole)}," for name, value in shown]
+    if len(given) > len(shown):
+        rows.append(f"    … {len(given) - len(shown)} more arguments")
+    inside = "\n" + "\n".join(rows) + "\n" if rows else ""
+    return source_text(f"{question.name}({inside})")
+
+
+def _argument(value: Any, *, whole: bool) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if whole or len(text) <= MAX_ARGUMENT:
+        return text
+    half = MAX_ARGUMENT // 2
+    return f"{text[:half]} … {len(text) - MAX_ARGUMENT:,} characters left out … {text[-half:]}"
+
+
+def is_cut(question: Question) -> bool:
+    """Say whether :func:`question_text` leaves something out."""
+    return question_text(question) != question_text(question, whole=True)

@@ -1,0 +1,121 @@
+"""The servers of a session, together: opened side by side, listed once, closed side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from kernel_agent.errors import UsageError
+from kernel_agent.records import Event, Json, Notice
+from kernel_agent.text import one_line
+from kernel_agent.tools.mcp.connection import Connection
+from kernel_agent.tools.mcp.foreign import ForeignTool, names_for
+from kernel_agent.tools.mcp.servers import Server
+
+TOOLS_MAX = 64  # of one server; the model reads them all
+
+
+class Servers:
+    """The MCP servers of one session.
+
+    Parameters
+    ----------
+    servers
+        What the user named.
+    tell
+        Told what the user should know.
+    """
+
+    def __init__(self, servers: Sequence[Server], tell: Callable[[Event], None]) -> None:
+        self._tell = tell
+        self._connections = [Connection(server, tell) for server in servers]
+        self._tools: dict[str, int] = {}
+
+    @property
+    def public(self) -> list[dict[str, Json]]:
+        """The servers as a trace may hold them: name, transport, number of tools."""
+        return [
+            {
+                "name": c.server.name,
+                "transport": c.server.transport,
+                "tools": self._tools.get(c.server.name, 0),
+            }
+            for c in self._connections
+        ]
+
+    async def open(self, taken: Collection[str]) -> tuple[ForeignTool, ...]:
+        """Start or reach all of them, and return their tools. Called once, by the session.
+
+        Parameters
+        ----------
+        taken
+            Names of the session's other tools.
+
+        Raises
+        ------
+        UsageError
+            One does not work; none is left running.
+        """
+        if self._connections and find_spec("mcp") is None:
+            raise UsageError("--mcp needs the package mcp: pip install 'kernel-agent[mcp]'")
+        if self._connections:  # away from the loop: they take a second
+            for package in ("jsonschema", "mcp", "httpx2"):
+                await asyncio.to_thread(import_module, package)
+        opening = [asyncio.create_task(self._opened(c)) for c in self._connections]
+        try:
+            listed = await asyncio.gather(*opening)
+        except BaseException:
+            for task in opening:
+                task.cancel()
+            await asyncio.gather(*opening, return_exceptions=True)
+            await self.close()
+            raise
+        tools: list[ForeignTool] = []
+        for connection, found in zip(self._connections, listed, strict=True):
+            names = [*taken, *(tool.name for tool in tools)]
+            tools += self._made(connection, found, names)
+        return tuple(tools)
+
+    async def close(self) -> None:
+        """End them all; never hangs."""
+        await asyncio.gather(*(connection.close() for connection in self._connections))
+
+    @staticmethod
+    async def _opened(connection: Connection) -> list[Any]:
+        await connection.open()
+        return await connection.tools()
+
+    def _made(
+        self, connection: Connection, found: Sequence[Any], taken: Collection[str]
+    ) -> list[ForeignTool]:
+        server = connection.server
+        wanted = [tool for tool in found if not server.tools or tool.name in server.tools]
+        missing = set(server.tools) - {tool.name for tool in found}
+        if missing:
+            raise UsageError(f"--mcp {server.name}: it has no tool {', '.join(sorted(missing))}")
+        if not wanted:
+            self._tell(Notice(text=f"The MCP server {server.name} offers no tools."))
+        if len(wanted) > TOOLS_MAX:
+            self._tell(
+                Notice(
+                    text=f"The MCP server {server.name} offers {len(wanted):,} tools: the first "
+                    f"{TOOLS_MAX} are taken. Name those that you want with tools = [...] in its "
+                    "table of the configuration file."
+                )
+            )
+        wanted = wanted[:TOOLS_MAX]
+        names = names_for(server.name, [tool.name for tool in wanted], taken)
+        tools = [
+            ForeignTool(server.name, described, name, connection.call, hide=server.without_secrets)
+            for described, name in zip(wanted, names, strict=True)
+        ]
+        self._tools[server.name] = len(tools)
+        if tools:
+            listed = ", ".join(tool.name for tool in tools)
+            self._tell(
+                Notice(text=one_line(f"MCP server {server.name} ({server.transport}): {listed}"))
+            )
+        return tools

@@ -1,0 +1,263 @@
+"""A tool of a server's, as a tool of ours: its name, its words, its arguments, its results.
+
+Nothing that a server says reaches the model as if we had said it. A description is one line,
+shortened, without the characters that could end a docstring, a block or a tag, in quotation marks
+and with its origin before it. A name is an ASCII identifier that shadows nothing. That keeps a
+description from posing as something else; it does not make a model deaf to what it reads there.
+"""
+
+from __future__ import annotations
+
+import base64
+import builtins
+import inspect
+import io
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from kernel_agent.errors import ToolError
+from kernel_agent.records import FINAL_ANSWER, ToolSchema
+from kernel_agent.text import one_line
+from kernel_agent.tools.mcp.schema import identifier, problems, signature_of, tidied
+from kernel_agent.tools.tool import Tool
+
+DESCRIPTION_MAX = 200  # characters of a tool's description that the model is shown
+WORDS_MAX = 120  # of a parameter's
+ERROR_MAX = 2_000
+PIXELS_MAX = 50_000_000
+PICTURES = ("PNG", "JPEG", "WEBP", "GIF")
+_TAKEN = {
+    *dir(builtins), FINAL_ANSWER, "outputs", "display", "get_ipython", "In", "Out", "pd", "np",
+    "plt", "df", "exit", "quit", "llm", "delegate",
+}  # fmt: skip
+# What could end a docstring, a block or a tag, by what looks like it (guillemets, full-width #).
+_HARMLESS = str.maketrans('"`\\<>#', "''/\u2039\u203a\uff03")
+
+Send = Callable[[str, dict[str, Any]], Awaitable[Any]]
+
+
+class ForeignTool(Tool):
+    """A tool of an MCP server.
+
+    Parameters
+    ----------
+    server
+        The server's name, as the user has it.
+    described
+        The tool as the server lists it (``mcp.types.Tool``).
+    name
+        What it is called in the kernel.
+    send
+        Calls it by the server's name for it; raises :class:`ToolError`.
+    hide
+        Takes the user's keys out of an error of the server's.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        described: Any,
+        name: str,
+        send: Send,
+        *,
+        hide: Callable[[str], str] = str,
+    ) -> None:
+        self._hide = hide
+        self._input = tidied(described.input_schema, lambda text: words(text, WORDS_MAX))
+        signature, self._names = signature_of(self._input)
+        self._foreign_name = described.name
+        self._wraps = _wraps_result(described.output_schema)
+        self._send = send
+        said = words(described.description or "", DESCRIPTION_MAX)
+        self._origin, self._said = server, said
+        first = f"[tool of the MCP server '{server}'] It describes itself: \"{said}\"."
+
+        async def function(*_args: Any, **_kwargs: Any) -> Any: ...
+
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = "\n\n".join(filter(None, (first, self._about_parameters())))
+        function.__signature__ = signature  # type: ignore[attr-defined]  # what inspect reads
+        hints = described.annotations
+        reads_only = hints is not None and hints.read_only_hint is True
+        super().__init__(function, effects=not reads_only, untrusted=True)
+
+    def _about_parameters(self) -> str:
+        lines = []
+        for python, name in self._names.items():
+            schema = self._input["properties"][name]
+            text = schema.get("description", "") if isinstance(schema, dict) else ""
+            renamed = "" if python == name else f" (the server's {words(name, 60)!r})"
+            if text or renamed:
+                lines.append(f'{python}{renamed}: "{text}"')
+        return "\n".join(["Its words on the parameters:", *lines]) if lines else ""
+
+    async def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Check the arguments against the server's schema, call, and return a plain value.
+
+        Raises
+        ------
+        TypeError
+            Wrong arguments; nothing was sent.
+        ToolError
+            The server's error, or one of the connection.
+        """
+        _, arguments = self.check(args, kwargs)
+        result = await self._send(self._foreign_name, arguments)
+        value = await _value_of(result, unwrap=self._wraps)
+        if result.is_error:
+            text = value if isinstance(value, str) else repr(value)
+            raise ToolError(
+                one_line(self._hide(text), ERROR_MAX) or "the tool failed and did not say why"
+            )
+        return value
+
+    def check(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments as they are sent, by the server's names; what was checked passes.
+
+        Raises
+        ------
+        TypeError
+            They are not what the schema says, or have no JSON form.
+        """
+        from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+        # A model that reads the server's own words may write the server's name of a parameter.
+        python = {name: known for known, name in self._names.items()}
+        renamed = {python.get(name, name): value for name, value in kwargs.items()}
+        bound = self.signature.bind(*args, **renamed).arguments
+        if not self._names:
+            bound = bound.get("arguments", {})
+        given = {}
+        for name, value in bound.items():
+            if value is None and self.signature.parameters.get(name, _NO_DEFAULT).default is None:
+                continue  # left out
+            try:
+                given[self._names.get(name, name)] = to_jsonable_python(value)
+            except (PydanticSerializationError, ValueError):
+                raise TypeError(
+                    f"{name}: a {type(value).__name__} cannot be sent to an MCP server; pass text, "
+                    "numbers, lists or dicts (for a table: df.to_dict('records'))"
+                ) from None
+        wrong = problems(self._input, given)
+        if wrong:
+            raise TypeError(wrong)
+        return (), given
+
+    @property
+    def line(self) -> str:
+        """The tool in one line, for when there are many."""
+        return f"- {self.name}: [MCP server '{self._origin}'] \"{one_line(self._said, 80)}\""
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The tool as an endpoint is told of it: the bounded form of the server's own schema."""
+        return {"name": self.name, "description": self.doc, "parameters": self._input}
+
+
+_NO_DEFAULT = inspect.Parameter("none", inspect.Parameter.KEYWORD_ONLY)
+
+
+def words(text: str, max_chars: int) -> str:
+    """Return what a server says as one line that can be quoted anywhere.
+
+    No control characters, no quotation marks, backticks, tags, comment signs or backslashes: none
+    of them can end the docstring, block or tag that the text stands in.
+    """
+    kept = "".join(c if c.isprintable() or c.isspace() else " " for c in text[: 20 * max_chars])
+    return one_line(kept.translate(_HARMLESS), max_chars)
+
+
+def names_for(server: str, given: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Return what to call a server's tools: as it does, unless that is no name or means something.
+
+    Parameters
+    ----------
+    server
+        The server's name; it comes before a name that is taken.
+    given
+        The server's names.
+    taken
+        Names of tools that are there already.
+    """
+    used = {*taken, *_TAKEN}
+    found = []
+    for text in given:
+        name = identifier(text)
+        if name in used:
+            name = f"{server}_{name}"
+        plain, number = name, 2
+        while name in used:
+            name, number = f"{plain}_{number}", number + 1
+        used.add(name)
+        found.append(name)
+    return found
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def _wraps_result(schema: Any) -> bool:
+    """Say whether plain values come in an object ``{"result": …}``, as a library makes them."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return isinstance(properties, dict) and list(properties) == ["result"]
+
+
+async def _value_of(result: Any, *, unwrap: bool) -> Any:
+    """Return a result as a plain value: the structured one, else text, pictures, bytes; a list."""
+    import asyncio
+
+    structured = result.structured_content
+    if unwrap and isinstance(structured, dict) and list(structured) == ["result"]:
+        structured = structured["result"]
+    blocks = [b for b in result.content if structured is None or b.type in ("image", "audio")]
+    values = [await asyncio.to_thread(_block, block) for block in blocks]
+    if structured is not None:
+        return [structured, *values] if values else structured
+    if len(values) == 1:
+        return values[0]
+    if values and all(isinstance(value, str) for value in values):
+        return "\n".join(values)
+    return values or None
+
+
+def _block(block: Any) -> Any:
+    """Return one piece of content."""
+    if block.type == "text":
+        return block.text
+    if block.type == "image":
+        return _picture(block.data)
+    if block.type == "audio":
+        return _bytes(block.data)
+    if block.type == "resource":
+        inner = block.resource
+        text = getattr(inner, "text", None)
+        return text if text is not None else _bytes(inner.blob)
+    if block.type == "resource_link":
+        return {"name": block.name, "uri": str(block.uri)}
+    raise ToolError(f"the server sent content of a kind that is not known: {block.type[:40]!r}")
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ToolError("the server sent content that is not base64") from None
+
+
+def _picture(text: str) -> Any:
+    """Return a picture, decoded here, so that what goes on is only pixels; else its bytes."""
+    from PIL import Image
+
+    data = _bytes(text)
+    try:
+        image = Image.open(io.BytesIO(data), formats=PICTURES)
+        if image.width * image.height > PIXELS_MAX:
+            raise ToolError(f"a picture of {image.width} by {image.height} pixels is too large")
+        image.load()
+    except (OSError, ValueError, SyntaxError):
+        return data
+    except Image.DecompressionBombError:
+        raise ToolError("a picture is too large") from None
+    return image.convert("RGBA" if "A" in image.getbands() else "RGB")

@@ -1,0 +1,160 @@
+"""The stdio transport (MCP 2025-11-25, Transports): a program, one JSON-RPC message a line.
+
+In the place of the client's own, because a line's length is bounded here, what the program writes
+to its error channel stays off the terminal, its exit code is known, and it is gone two seconds
+after it was asked to go, with all that it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from kernel_agent.text import one_line
+
+MESSAGE_MAX = 32_000_000  # bytes of one line, as of a reply to the kernel
+JUNK_MAX = 1_000  # lines that are no messages: some print their log there, but not for ever
+PATIENCE_S = 1.0  # for each way of asking a program to end
+_TAIL = 2_000  # characters of the error channel that are kept
+
+
+@asynccontextmanager
+async def pipes(
+    command: Sequence[str], env: Mapping[str, str], ended: Callable[[str], None]
+) -> AsyncIterator[Any]:
+    """Start a program and yield its two message streams; it is gone when the context is left.
+
+    Parameters
+    ----------
+    command
+        The program and its arguments; no shell is between.
+    env
+        The whole environment that it is given.
+    ended
+        Told once, with the reason, when it stops talking before it was asked to.
+
+    Raises
+    ------
+    OSError
+        The program cannot be started.
+    """
+    import anyio
+
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=dict(env),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=MESSAGE_MAX,
+        start_new_session=True,
+    )
+    to_client, incoming = anyio.create_memory_object_stream[Any](0)
+    outgoing, from_client = anyio.create_memory_object_stream[Any](0)
+    errors = bytearray()
+
+    async def read() -> None:
+        async with to_client:  # calls fail when it closes, and by then the reason is known
+            reason = await _messages(process, to_client)
+            if not reason:
+                with suppress(TimeoutError):
+                    await _gone(process, PATIENCE_S)
+                reason = _farewell(process.returncode, errors)
+            ended(reason)
+
+    async def write() -> None:
+        assert process.stdin is not None
+        async with from_client:
+            async for message in from_client:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                with suppress(OSError):  # it does not listen any more: reading finds the end
+                    process.stdin.write(text.encode() + b"\n")
+                    await process.stdin.drain()
+
+    async def drain() -> None:
+        assert process.stderr is not None
+        while data := await process.stderr.read(65_536):
+            errors.extend(data)
+            del errors[:-_TAIL]
+
+    async with anyio.create_task_group() as tasks:
+        for task in (read, write, drain):
+            tasks.start_soon(task)
+        try:
+            yield incoming, outgoing
+        finally:
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+                incoming.close()
+                outgoing.close()
+
+
+async def _messages(process: asyncio.subprocess.Process, to_client: Any) -> str:
+    """Pass messages on until there are no more; return why, when it is the program's fault."""
+    import anyio
+    from mcp.shared.message import SessionMessage
+    from mcp_types import jsonrpc_message_adapter
+
+    assert process.stdout is not None
+    junk = 0
+    while True:
+        try:
+            line = await process.stdout.readline()
+        except ValueError:
+            return f"it sent a message of more than {MESSAGE_MAX // 1_000_000} MB"
+        if not line:
+            return ""
+        try:
+            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError:
+            junk += 1
+            if junk > JUNK_MAX:
+                return "it does not speak the protocol"
+            continue
+        try:
+            await to_client.send(message)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return "the session is over"
+
+
+def _farewell(code: int | None, errors: bytearray) -> str:
+    """Say how a program ended, with the last thing that it complained of."""
+    lines = errors.decode("utf-8", "replace").strip().splitlines()
+    last = f": {one_line(lines[-1])}" if lines else ""
+    if code is None:
+        return f"it closed its output{last}"
+    if code < 0:
+        return f"it was ended by signal {-code}{last}"
+    return f"it ended with exit code {code}{last}"
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End a program: its input closes, then it is asked, then it is not asked."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for number in (None, signal.SIGTERM, signal.SIGKILL):
+        if number is not None:
+            _signal(process, number)
+        with suppress(TimeoutError):
+            await _gone(process, PATIENCE_S)
+            break
+    _signal(process, signal.SIGKILL)  # what it started may be left in its group
+    # A descendant in a group of its own may hold the pipes open: nothing public closes them.
+    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+async def _gone(process: asyncio.subprocess.Process, seconds: float) -> None:
+    """Wait for the exit code; ``process.wait`` would also wait for whoever holds its pipes."""
+    async with asyncio.timeout(seconds):
+        while process.returncode is None:  # noqa: ASYNC110 - asyncio tells of it together with pipes
+            await asyncio.sleep(0.01)

@@ -1,0 +1,527 @@
+"""The policy: whether a cell or a call goes ahead, is asked about, or is denied; and its state.
+
+:class:`Policy` is the rule, and pure: a mode (``never``, ``risky``, ``always``) and, for single
+tools, ``allow``, ``ask`` or ``deny``, which go before the mode. :class:`Approval` is what a session
+knows beside the rule: who can be asked, what a person has said in this run, and which results that
+came from others have entered the kernel.
+
+Asking stops the run's clock. One question is open at a time; the others wait. Nobody to ask, an
+approver that fails, a run that is stopped, a cell that ends while a person still thinks: each of
+these means no.
+
+**What could have shaped a call's arguments** is known only from above: once an untrusted result
+is in the kernel, any later call could carry it, by a variable or because the model has read it. So
+each call lists every untrusted result that was there before the request for it arrived, which says
+"could"; and those of which a piece is found in its arguments (:mod:`kernel_agent.untrusted`),
+which says "does" and is looked for where a tool has effects. Not finding a piece proves nothing and
+loosens nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from kernel_agent.budget import Budget, Meter
+from kernel_agent.decisions import CELLS_RUN, NO_EFFECTS, denial
+from kernel_agent.errors import UsageError
+from kernel_agent.records import (
+    MAX_INFLUENCES,
+    CellResult,
+    Decision,
+    Event,
+    HostCall,
+    Json,
+    Notice,
+    Observation,
+    Question,
+)
+from kernel_agent.text import one_line
+from kernel_agent.tools.tool import Tool
+from kernel_agent.untrusted import defused, marked, names_of, pieces, texts_of
+
+Verdict: TypeAlias = Literal["allow", "ask", "deny"]
+Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
+
+MODES = ("never", "risky", "always")
+VERDICTS = ("allow", "ask", "deny")
+NOBODY = "nobody can be asked here"
+EVIDENCE = 200  # untrusted results whose pieces are kept, the latest ones
+MAX_REASON = 500  # characters of a person's reason
+
+HOW_TO_ALLOW = (
+    "What needs a person's approval is denied, because nobody can be asked here. Run it at a "
+    "terminal, allow single tools (--approve-tool NAME=allow), or ask nobody (--approve never)."
+)
+
+
+# --- the rule ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What is asked about.
+
+    Parameters
+    ----------
+    mode
+        ``never``: nothing. ``risky``: calls of tools with effects. ``always``: also every cell
+        that a model wrote.
+    tools
+        What holds for single tools instead, in every mode.
+
+    Raises
+    ------
+    UsageError
+        The caller's: a mode or a verdict that does not exist.
+    """
+
+    mode: str = "risky"
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"--approve is {', '.join(MODES)}, not {self.mode!r}")
+        for name, verdict in self.tools.items():
+            if verdict not in VERDICTS:
+                raise UsageError(
+                    f"approval of the tool {name}: {', '.join(VERDICTS)}, not {verdict!r}"
+                )
+
+    def of_cell(self) -> tuple[Verdict, str]:
+        """Return what holds for a cell, and why."""
+        if self.mode == "always":
+            return "ask", "every cell is asked about (--approve always)"
+        return "allow", CELLS_RUN
+
+    def of_call(self, tool: Tool) -> tuple[Verdict, str]:
+        """Return what holds for a call of a tool, and why."""
+        own = self.tools.get(tool.name)
+        if own == "deny":
+            return "deny", "the settings deny this tool"
+        if own == "allow":
+            return "allow", "the settings allow this tool"
+        if own == "ask":
+            return "ask", "the settings say to ask before this tool"
+        if not tool.effects:
+            return "allow", NO_EFFECTS
+        if self.mode == "never":
+            return "allow", "nothing is asked about (--approve never)"
+        return "ask", "it has effects outside"
+
+    def strangers(self, names: set[str]) -> list[str]:
+        """Return a line for each tool that is named here and does not exist."""
+        lines = []
+        for name in sorted(set(self.tools) - names):
+            near = get_close_matches(name, names, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            told = one_line(name, 80)
+            lines.append(f"The settings {self.tools[name]} a tool {told}: there is none.{hint}")
+        return lines
+
+
+def approval_prompt(policy: Policy, tools: Sequence[Tool]) -> str:
+    """Return what the model is told beforehand of what is asked about or denied; may be empty."""
+    verdicts = {tool.name: policy.of_call(tool)[0] for tool in tools}
+    asked = [name for name, verdict in verdicts.items() if verdict == "ask"]
+    denied = [name for name, verdict in verdicts.items() if verdict == "deny"]
+    lines = [
+        "- A person is asked before each cell runs." if policy.of_cell()[0] == "ask" else "",
+        f"- A person is asked before each call of: {', '.join(asked)}." if asked else "",
+        f"- Calls are denied of: {', '.join(denied)}." if denied else "",
+    ]
+    lines = [line for line in lines if line]
+    if not lines:
+        return ""
+    what = (
+        "- What is denied raises PermissionError with the reason, and was not done. Do not repeat "
+        "it or look for a way around it: go on without it, or say in your answer what was denied."
+    )
+    return "\n".join(["## Approval", "", *lines, what])
+
+
+# --- what a session knows beside the rule ------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Source:
+    """An untrusted result that has entered the session; number 0 came by no call."""
+
+    number: int
+    name: str
+    texts: tuple[str, ...] = ()
+
+    @cached_property
+    def pieces(self) -> frozenset[int]:
+        """Looked for only when something with effects is to be decided on."""
+        return pieces(self.texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Influences:
+    """What could have shaped a call's arguments, and what is found in them."""
+
+    could: tuple[int, ...] = ()
+    contains: tuple[int, ...] = ()
+    known: int = 0  # how many results were there
+    found: tuple[_Source, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Standing:
+    """A person's word on all further calls of a tool (or cells), and what was known then."""
+
+    decision: Decision
+    tainted: bool
+
+
+# How many untrusted results were there when the request that is being answered arrived.
+_known: ContextVar[int | None] = ContextVar("_known", default=None)
+
+
+class Approval:
+    """Decides on the cells and calls of one session, and keeps what that needs.
+
+    Parameters
+    ----------
+    policy
+        The rule.
+    approver
+        Asks a person; None where there is nobody.
+    word
+        The session's word for untrusted data (:func:`kernel_agent.untrusted.marked`).
+    clock
+        Seconds, monotonic. Tests pass their own.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        approver: Approver | None = None,
+        word: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.policy = policy
+        self.word = word
+        self._approver = approver
+        self._clock = clock
+        self._number = 0
+        self._sources: list[_Source] = []
+        self._admitted: dict[int, tuple[Decision, int, _Influences]] = {}
+        self._standing: dict[str, _Standing] = {}
+        self._denied: dict[str, Decision] = {}  # what a person denied in this run, word for word
+        self._one_at_a_time = asyncio.Lock()
+        self._no_more = asyncio.Event()  # the run is stopped
+        self._cell_over = asyncio.Event()
+        self._open = 0  # questions asked or waiting to be
+        self._told_nobody = False
+        self._step, self._code = 0, ""
+        self._meter = Meter(Budget(max_steps=None, max_seconds=None))
+        self._tell: Callable[[Event], None] = lambda _event: None
+
+    @property
+    def tainted(self) -> bool:
+        """Whether untrusted data has entered the session."""
+        return bool(self._sources)
+
+    # --- the course of a run, told by the session --------------------------------------------
+
+    def begin(self, meter: Meter, tell: Callable[[Event], None]) -> None:
+        """Begin a run: what a person said in the last one holds no more.
+
+        Parameters
+        ----------
+        meter
+            Its clock stops while a person is asked.
+        tell
+            Told of each question before it is asked.
+        """
+        self._meter, self._tell = meter, tell
+        self._standing.clear()
+        self._denied.clear()
+        self._no_more = asyncio.Event()
+        self._cell_over = asyncio.Event()
+        self._told_nobody = False
+
+    def enter(self, number: int, code: str = "") -> None:
+        """Begin a step's cell or calls; questions about calls from it show its code."""
+        self._step, self._code = number, code
+        self._cell_over = asyncio.Event()
+
+    async def leave(self) -> None:
+        """End a step's cell: whoever is still asked about a call of it is asked no more."""
+        self._cell_over.set()
+        while self._open:  # noqa: ASYNC110 - each ends in the next turns of the loop
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # the denied calls are answered, and recorded with this step
+
+    def stop(self) -> None:
+        """Deny whatever is being asked, and all that would be, until the next run begins."""
+        self._no_more.set()
+
+    # --- decisions ---------------------------------------------------------------------------
+
+    async def cell(self, source: str, number: int) -> Decision:
+        """Decide on a cell that a model wrote; called by the loop before it runs."""
+        verdict, why = self.policy.of_cell()
+        if verdict != "ask":
+            return Decision(allowed=True, by="policy", reason=why)
+        self.enter(number, source)
+        question = Question(kind="cell", number=number, reason=why, code=source)
+        decision = await self._decide(question, "")
+        if not decision.allowed or decision.edited in (None, source):
+            return dataclasses.replace(decision, edited=None)
+        return dataclasses.replace(decision, original=source)
+
+    async def call(self, tool: Tool, arguments: Mapping[str, Any]) -> Decision:
+        """Decide on a call; called by the broker for each, after its arguments were checked.
+
+        Parameters
+        ----------
+        tool
+            What would be called.
+        arguments
+            The checked arguments by parameter.
+        """
+        self._number += 1
+        number = self._number
+        verdict, why = self.policy.of_call(tool)
+        influences = self._influences(arguments, look=tool.effects or verdict == "ask")
+        if verdict == "ask":
+            question = Question(
+                kind="call",
+                number=self._step,
+                reason=f"{why}{self._said_of(influences)}",
+                code=self._code,
+                name=tool.name,
+                arguments=_plain(arguments),
+            )
+            decision = dataclasses.replace(await self._decide(question, tool.name), edited=None)
+        else:
+            decision = Decision(allowed=verdict == "allow", by="policy", reason=why)
+        self._admitted[id(decision)] = (decision, number, influences)
+        return decision
+
+    async def ask(self, question: Question) -> Decision:
+        """Ask the person, now; the run's clock stands still.
+
+        Also the approver of a session that this one delegates to, so that its questions come
+        after one another with ours, on the same screen.
+        """
+        self._open += 1
+        try:
+            async with self._one_at_a_time:
+                return await self._ask_now(question)
+        finally:
+            self._open -= 1
+
+    async def _decide(self, question: Question, name: str) -> Decision:
+        """Find what the person has said already, or ask."""
+        before = self._said_before(question, name)
+        if before is not None:
+            return before
+        self._open += 1
+        try:
+            async with self._one_at_a_time:
+                # Meanwhile an answer to the question before may have settled this one.
+                decision = self._said_before(question, name) or await self._ask_now(question)
+                if decision.standing and name not in self._standing:
+                    self._standing[name] = _Standing(decision=decision, tainted=self.tainted)
+                elif not decision.allowed and decision.by == "person":
+                    self._denied.setdefault(_same(question), decision)
+                return decision
+        finally:
+            self._open -= 1
+
+    def _said_before(self, question: Question, name: str) -> Decision | None:
+        standing = self._standing.get(name)
+        if standing is not None:
+            said = standing.decision
+            if not said.allowed or standing.tainted or not self.tainted:
+                word = "allowed" if said.allowed else "denied"
+                reason = said.reason or f"{word} for the rest of this run"
+                return Decision(allowed=said.allowed, by="person", reason=reason, standing=True)
+            del self._standing[name]  # it was given before untrusted data had entered
+        denied = self._denied.get(_same(question))
+        if denied is None:
+            return None
+        reason = f"the same was denied before{f' ({denied.reason})' if denied.reason else ''}"
+        return Decision(allowed=False, by="person", reason=reason)
+
+    async def _ask_now(self, question: Question) -> Decision:
+        if self._no_more.is_set() or self._cell_over.is_set():
+            return self._too_late()
+        if self._approver is None:
+            if not self._told_nobody:
+                self._told_nobody = True
+                self._tell(Notice(text=HOW_TO_ALLOW))
+            return Decision(allowed=False, by="policy", reason=f"{NOBODY}, and {question.reason}")
+        began = self._clock()
+        with self._meter.paused():
+            decision = await self._answered(self._approver, question)
+        return dataclasses.replace(decision, seconds=self._clock() - began)
+
+    async def _answered(self, approver: Approver, question: Question) -> Decision:
+        """Wait for the person, or for what makes the question pointless."""
+        asking = asyncio.ensure_future(_asked(approver, question))
+        ends = [asyncio.ensure_future(e.wait()) for e in (self._no_more, self._cell_over)]
+        try:
+            await asyncio.sleep(0)  # whoever shows the question finds it waiting for its answer
+            self._tell(question)
+            await asyncio.wait((asking, *ends), return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return _checked(asking)
+            return self._too_late()
+        finally:
+            for task in (asking, *ends):
+                task.cancel()
+
+    def _too_late(self) -> Decision:
+        why = "the run was stopped" if self._no_more.is_set() else "the cell ended"
+        return Decision(allowed=False, by="policy", reason=f"{why} before an answer")
+
+    # --- untrusted data ----------------------------------------------------------------------
+
+    def entered(self, name: str) -> None:
+        """Take in that untrusted data came by no call: inputs, or a host that a cell reached."""
+        if all(source.name != name for source in self._sources):
+            self._sources.append(_Source(number=0, name=name))
+
+    def arriving(self) -> None:
+        """Take in that a request begins to be answered: what comes later cannot have shaped it.
+
+        Holds for the task that calls, and for those that it makes.
+        """
+        _known.set(len(self._sources))
+
+    def mark(self, call: HostCall, result: Any = None) -> HostCall:
+        """Return a call's record with its number and what could have shaped it.
+
+        Called by the broker for each call, once, as soon as it is over and before its result is
+        sent to the kernel.
+
+        Parameters
+        ----------
+        call
+            The record; ``untrusted`` says whether the tool's results are.
+        result
+            What the tool returned, as it was.
+        """
+        found = self._admitted.pop(id(call.decision), None)
+        if found is None:  # it never came to a decision: no such tool, wrong arguments
+            self._number += 1
+            found = (Decision(allowed=False, by="policy"), self._number, _Influences())
+        _, number, influences = found
+        # An error that a tool raised can hold the words of strangers, too.
+        was_made = call.ok or (call.decision is not None and call.decision.allowed)
+        if call.untrusted and was_made:
+            texts = texts_of(result if call.ok else call.error)
+            self._sources.append(_Source(number=number, name=call.name, texts=texts))
+            if len(self._sources) > EVIDENCE:
+                old = self._sources[-EVIDENCE - 1]
+                self._sources[-EVIDENCE - 1] = _Source(number=old.number, name=old.name)
+        return dataclasses.replace(
+            call, number=number, influenced_by=influences.could, contains=influences.contains
+        )
+
+    def shown(self, observation: Observation, result: CellResult) -> Observation:
+        """Return what the model is shown, marked as data when untrusted data may be in it.
+
+        A denial is our own word, and stands after the mark where it is not data.
+        """
+        if not self.tainted:
+            return observation
+        denied = dict.fromkeys(
+            denial(f"{c.name} (call {c.number})", c.decision)
+            for c in result.calls
+            if c.decision is not None and not c.decision.allowed
+        )
+        where = names_of([(s.number, s.name) for s in self._sources])
+        why = f"it may hold what came from {where}"
+        if observation.parts:
+            parts = tuple(marked(part, word=self.word, why=why) for part in observation.parts)
+            text = "\n\n".join(parts) + observation.text[len("\n\n".join(observation.parts)) :]
+        else:
+            parts, text = (), marked(observation.text, word=self.word, why=why)
+        text = "\n".join([text, *(f"({one_line(line, 600)})" for line in list(denied)[:3])])
+        held = f"untrusted: {defused(observation.held, self.word)}" if observation.held else ""
+        return dataclasses.replace(observation, text=text, parts=parts, held=held)
+
+    def _influences(self, arguments: Mapping[str, Any], *, look: bool) -> _Influences:
+        """Return what could have shaped the arguments; ``look`` for what did where it matters."""
+        known = self._sources[: _known.get()]
+        if not known:
+            return _Influences()
+        mine = pieces(arguments) if look else frozenset[int]()
+        found = tuple(s for s in known[-EVIDENCE:] if mine and s.pieces & mine)
+        numbers = dict.fromkeys(s.number for s in (*found, *reversed(known[-MAX_INFLUENCES:])))
+        return _Influences(
+            could=tuple(sorted(list(numbers)[:MAX_INFLUENCES])),
+            contains=tuple(sorted({s.number for s in found})),
+            known=len(known),
+            found=found,
+        )
+
+    def _said_of(self, influences: _Influences) -> str:
+        """Say in a question what could have shaped the arguments, and what is found in them."""
+        if not influences.known:
+            return ""
+        where = names_of([(s.number, s.name) for s in self._sources[: influences.known]])
+        said = f"; untrusted data has entered this session from {where}"
+        if influences.found:
+            found = names_of([(s.number, s.name) for s in influences.found])
+            what = "it" if found == where else f"what came from {found}"
+            said += f", and a piece of {what} stands in the arguments"
+        return said
+
+
+async def _asked(approver: Approver, question: Question) -> Decision:
+    return await approver(question)
+
+
+def _checked(asking: asyncio.Future[Decision]) -> Decision:
+    """Return the person's decision; whatever else an approver gives is no."""
+    if asking.cancelled():
+        return Decision(allowed=False, by="policy", reason="the question was withdrawn")
+    error = asking.exception()
+    if error is not None:
+        why = one_line(f"{type(error).__name__}: {error}", 200)
+        return Decision(allowed=False, by="policy", reason=f"asking failed ({why})")
+    decision = asking.result()
+    if not isinstance(decision, Decision) or not isinstance(decision.allowed, bool):
+        return Decision(allowed=False, by="policy", reason="asking gave no decision")
+    return dataclasses.replace(decision, reason=one_line(decision.reason, MAX_REASON))
+
+
+def _same(question: Question) -> str:
+    """Return what is equal for questions about the same thing."""
+    asked = [question.kind, question.name, question.arguments or question.code]
+    text = json.dumps(asked, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Json]:
+    """Return checked arguments as JSON types, for a person to read."""
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    def readable(value: Any) -> Json:
+        shape = getattr(value, "shape", None)
+        if shape is not None:
+            rows = value.head(5).to_csv() if hasattr(value, "to_csv") else str(value)[:500]
+            return f"<{type(value).__name__} {' x '.join(map(str, shape))}> {rows}"
+        try:
+            return to_jsonable_python(value, fallback=repr, serialize_unknown=True)
+        except (PydanticSerializationError, ValueError):
+            return repr(value)[:2000]
+
+    return {str(name): readable(value) for name, value in arguments.items()}

@@ -1,0 +1,307 @@
+"""The ready-made tool sql against real databases: what it reads, what it cannot be talked into."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from servers.postgres import BOSS, PASSWORD, cluster, programs
+
+pytest.importorskip("sqlalchemy", reason="the extra sql is not installed")
+
+from kernel_agent.errors import ToolError, UsageError
+from kernel_agent.tools.ready import sql as module
+from kernel_agent.tools.ready.sql import sql_tools
+
+ROWS = """
+    CREATE TABLE region(name TEXT PRIMARY KEY);
+    CREATE TABLE sales(id INTEGER PRIMARY KEY, region TEXT REFERENCES region(name), amount NUMERIC,
+                       day DATE, note TEXT);
+    CREATE VIEW big AS SELECT * FROM sales WHERE amount > 15;
+    INSERT INTO region VALUES ('north'), ('south');
+    INSERT INTO sales(id, region, amount, day, note) VALUES
+        (1, 'north', 10.5, '2024-01-01', '50 % off: now'), (2, 'south', 20, '2024-01-02', NULL),
+        (3, NULL, NULL, NULL, 'x');
+"""
+
+
+@pytest.fixture
+def shop(tmp_path) -> Path:
+    """An SQLite file."""
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.executescript(ROWS)
+    connection.close()
+    return tmp_path / "shop.db"
+
+
+class Tools:
+    """The tools of one database, called as the broker calls them."""
+
+    def __init__(self, what, configured=None, **options):
+        self.told = []
+        options = {"query_seconds": 1.0, **options}
+        whats = [what] if isinstance(what, str) else what
+        made = sql_tools(whats, configured or {}, tell=self.told.append, **options)
+        self.by_name = {tool.name: tool for tool in made}
+
+    async def __call__(self, query, params=None, name="sql"):
+        return await self.by_name[name].call([query] if params is None else [query, params], {})
+
+    async def refusal(self, query):
+        with pytest.raises(ToolError) as error:
+            await self(query)
+        return str(error.value)
+
+
+async def test_rows_come_as_a_table_with_types(shop):
+    """Neither a percent sign nor a colon is a placeholder, unless values are given."""
+    tools = Tools(str(shop))
+    found = await tools("SELECT *, id AS id FROM sales WHERE note LIKE '50 % off: now' OR id = 2")
+    assert list(found.columns) == ["id", "region", "amount", "day", "note", "id_2"]
+    assert found["amount"].tolist() == [10.5, 20.0]
+    found = await tools("SELECT region FROM sales WHERE amount > :least", {"least": 15})
+    assert found["region"].tolist() == ["south"]
+    mixed = await tools("SELECT 1 AS a UNION ALL SELECT 'b' UNION ALL SELECT NULL")
+    assert mixed["a"].tolist()[:2] == ["1", "b"]
+    whole = await tools("SELECT 9007199254740993 AS n UNION ALL SELECT NULL")
+    assert whole["n"].tolist()[0] == 9007199254740993
+    assert (await tools("SELECT 1 AS a WHERE 0")).shape == (0, 1)
+
+
+async def test_a_model_can_look_around(shop):
+    """Tables, views, columns, keys."""
+    tools = Tools(str(shop))
+    found = await tools.by_name["sql_tables"].call([], {})
+    assert sorted(zip(found["table"], found["kind"], strict=True)) == [
+        ("big", "view"), ("region", "table"), ("sales", "table"),
+    ]  # fmt: skip
+    columns = (await tools.by_name["sql_schema"].call(["sales"], {})).set_index("column")
+    assert columns.loc["region", "references"] == "region.name"
+    assert bool(columns.loc["id", "key"])
+    with pytest.raises(ToolError, match="no table 'nothing'"):
+        await tools.by_name["sql_schema"].call(["nothing"], {})
+
+
+WRITES = [
+    "DELETE FROM sales",
+    "DROP TABLE sales",
+    "INSERT INTO sales(id) VALUES (9) RETURNING id",
+    "WITH x AS (SELECT 1) DELETE FROM sales",
+    "SELECT 1; DROP TABLE sales",
+    "BEGIN; DELETE FROM sales",
+    "CREATE TEMP TABLE t(a)",
+    "ATTACH DATABASE '{folder}/new.db' AS n",
+    "VACUUM INTO '{folder}/copy.db'",
+    "PRAGMA query_only = OFF",
+    "PRAGMA writable_schema = ON",
+    "SELECT load_extension('{folder}/x.so')",
+    "SELECT writefile('{folder}/owned', 'x')",
+    "SELECT readfile('/etc/passwd')",
+    "SELECT zeroblob(900000000)",
+    "",
+    "nonsense",
+]
+
+
+@pytest.mark.parametrize("query", WRITES)
+async def test_an_sqlite_file_is_only_read(shop, query):
+    """Whatever the text says: the file stays as it is and no other one appears."""
+    before = shop.read_bytes()
+    assert await Tools(str(shop)).refusal(query.format(folder=shop.parent))
+    assert shop.read_bytes() == before
+    assert [path.name for path in shop.parent.iterdir()] == ["shop.db"]
+
+
+async def test_a_query_that_never_ends_is_ended(shop):
+    """In SQLite itself, also between its rows."""
+    tools = Tools(str(shop))
+    counting = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT {} FROM t"
+    began = time.monotonic()
+    assert "cancelled after 1 s" in await tools.refusal(counting.format("count(*)"))
+    assert time.monotonic() - began < 10
+    refusal = await Tools(str(shop), query_seconds=60).refusal(counting.format("n"))
+    assert "larger than 200,000 rows" in refusal
+
+
+async def test_too_much_is_an_error_and_is_never_cut(shop):
+    """A sum over the first rows would be a wrong number."""
+    refusal = await Tools(str(shop)).refusal("SELECT randomblob(15000000), randomblob(15000000)")
+    assert "or 20 MB: aggregate" in refusal
+
+
+async def test_several_databases_have_functions_named_after_them(shop, tmp_path, monkeypatch):
+    """From the configuration, a file, and a variable."""
+    monkeypatch.setenv("HR_URL", f"sqlite:///{shop}")
+    tools = Tools(["hr", str(shop)], {"hr": "$HR_URL", "other": "sqlite:///nowhere"})
+    assert list(tools.by_name) == [
+        "sql_hr", "sql_hr_tables", "sql_hr_schema",
+        "sql_shop", "sql_shop_tables", "sql_shop_schema",
+    ]  # fmt: skip
+    assert (await tools("SELECT count(*) AS n FROM sales", name="sql_hr"))["n"][0] == 3
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("nowhere.db", "not a database file"),
+        ("sqlite:///nowhere.db", "no SQLite file nowhere.db"),
+        ("sqlite://", "no SQLite file"),
+        ("nonsense://x", "not a database URL"),
+        ("postgresql+psycopg2://x/y", "only psycopg"),
+        ("postgresql://u:s3cret-passw0rd@127.0.0.1:9/db", "refused"),
+        ("", "none are configured"),
+    ],
+)
+def test_a_database_that_cannot_be_opened_is_said_before_the_run(what, said, monkeypatch):
+    """In one line, without the password."""
+    monkeypatch.delenv("KERNEL_AGENT_SQL_URL", raising=False)
+    with pytest.raises(UsageError, match=said) as error:
+        Tools([what] if what else [])
+    assert "\n" not in str(error.value)
+    assert "s3cret" not in str(error.value)
+
+
+def test_a_file_that_is_no_database_is_said(tmp_path):
+    """SQLite opens anything; the first query fails."""
+    (tmp_path / "x.db").write_bytes(os.urandom(5000))
+    with pytest.raises(UsageError, match="not a database"):
+        Tools(str(tmp_path / "x.db"))
+
+
+# --- PostgreSQL ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def postgres():
+    """The address of a server with a table, and a role that was given every right on it."""
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    with cluster() as address:
+        host, port = address.split(":")
+        with psycopg.connect(
+            host=host, port=port, user="boss", password=BOSS, dbname="postgres", autocommit=True
+        ) as boss:
+            boss.execute(f"CREATE ROLE analyst LOGIN PASSWORD '{PASSWORD}'")
+            for statement in ROWS.split(";"):
+                if statement.strip():
+                    boss.execute(statement)
+            boss.execute("CREATE SEQUENCE numbers")
+            boss.execute("GRANT ALL ON ALL TABLES IN SCHEMA public TO analyst")
+            boss.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO analyst")
+            boss.execute("GRANT CREATE ON SCHEMA public TO analyst")
+            boss.execute(
+                "CREATE FUNCTION wipe() RETURNS int LANGUAGE sql AS "
+                "'DELETE FROM sales; SELECT 1' SECURITY DEFINER"
+            )
+        yield address
+
+
+def analyst(address, **options):
+    return Tools(f"postgresql://analyst:{PASSWORD}@{address}/postgres", **options)
+
+
+async def test_postgresql_rows_come_as_a_table(postgres):
+    """With the types that tables have; what they have none for is text."""
+    tools = analyst(postgres)
+    assert tools.told == []
+    found = await tools("SELECT * FROM sales WHERE note LIKE '50 % off: now'")
+    assert found["amount"].tolist() == [10.5]
+    found = await tools("SELECT '12:30'::time AS at, CAST(:x AS int) AS x", {"x": 3})
+    assert found["x"].tolist() == [3]
+    kinds = await tools(
+        "SELECT '{\"a\": 1}'::jsonb AS j, ARRAY[1, 2] AS l, gen_random_uuid() AS u,"
+        " 'inf'::float8 AS f, now() AS n, '1 day'::interval AS i, int4range(1, 5) AS r,"
+        " '\\x00ff'::bytea AS b"
+    )
+    assert kinds.loc[0, "j"] == '{"a": 1}'
+    assert kinds.loc[0, "l"] == "[1, 2]"
+    assert kinds.loc[0, "b"] == b"\0\xff"
+    assert pd.api.types.is_datetime64_any_dtype(kinds["n"])
+    tables = await tools.by_name["sql_tables"].call([], {})
+    assert set(tables["table"]) == {"region", "sales", "big"}
+    columns = (await tools.by_name["sql_schema"].call(["public.sales"], {})).set_index("column")
+    assert columns.loc["region", "references"] == "region.name"
+
+
+ATTACKS = [
+    "DELETE FROM sales",
+    "WITH gone AS (DELETE FROM sales RETURNING *) SELECT * FROM gone",
+    "SELECT 1; DROP TABLE sales",
+    "SELECT 1; COMMIT; DROP TABLE sales",
+    "COMMIT",
+    "SET TRANSACTION READ WRITE",
+    "SET default_transaction_read_only = off",
+    "BEGIN READ WRITE; DELETE FROM sales",
+    "SELECT set_config('transaction_read_only', 'off', false)",
+    "SELECT nextval('numbers')",
+    "SELECT setval('numbers', 100)",
+    "SELECT wipe()",
+    "SELECT query_to_xml('DELETE FROM sales', true, true, '')",
+    "DO $$ BEGIN DELETE FROM sales; END $$",
+    "COPY sales TO PROGRAM 'touch /tmp/owned'",
+    "COPY (SELECT 1) TO '/tmp/owned'",
+    "SELECT pg_read_file('/etc/passwd')",
+    "SELECT lo_export(1, '/tmp/owned')",
+    "CREATE TEMP TABLE t AS SELECT 1",
+    "SELECT * FROM sales FOR UPDATE",
+    "SELECT pg_sleep(20)",
+    # The server's own timeout is lifted between two fetches; the cancellation from here is not.
+    """SELECT set_config('statement_timeout', '0', false), pg_sleep(0)
+       FROM generate_series(1, 3000) UNION ALL SELECT 'x', pg_sleep(20)""",
+    "SELECT generate_series(1, 100000000)",
+    "SELECT repeat('x', 30000000)",
+]
+
+
+@pytest.mark.parametrize("query", ATTACKS)
+async def test_postgresql_is_only_read(postgres, query):
+    """By a role that may do everything to the table: every row is there afterwards."""
+    tools = analyst(postgres)
+    refusal = await tools.refusal(query)
+    assert PASSWORD not in refusal
+    assert "\n" not in refusal
+    assert (await tools("SELECT count(*) AS n FROM sales"))["n"][0] == 3
+    assert not Path("/tmp/owned").exists()
+
+
+async def test_a_setting_that_a_query_changes_is_gone_with_its_connection(postgres):
+    """The next call begins read-only again."""
+    tools = analyst(postgres)
+    await tools("SELECT set_config('default_transaction_read_only', 'off', false)")
+    assert "read-only" in await tools.refusal("SELECT nextval('numbers')")
+
+
+async def test_what_read_only_does_not_hold_is_said(postgres):
+    """A superuser's functions reach the server's files in any transaction."""
+    tools = Tools(f"postgresql://boss:{BOSS}@{postgres}/postgres")
+    assert "may call functions that reach the server's files" in tools.told[0].text
+
+
+def test_a_wrong_password_is_said_without_it(postgres):
+    """Nor with the user or the host."""
+    with pytest.raises(UsageError, match="password authentication failed") as error:
+        Tools(f"postgresql://analyst:wr0ng-passw0rd@{postgres}/postgres")
+    assert "wr0ng" not in str(error.value)
+    assert "analyst" not in str(error.value)
+
+
+async def test_a_server_that_goes_away_is_one_line():
+    """Between two calls."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed")
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    with cluster() as address:
+        tools = Tools(f"postgresql://boss:{BOSS}@{address}/postgres")
+    refusal = await tools.refusal("SELECT 1")
+    assert "refused" in refusal
+    assert BOSS not in refusal
+
+
+def test_the_caps_fit_through_the_wire():
+    """A result at the cap, as base64, is below what a reply may be."""
+    assert module.BYTES_MAX * 4 / 3 < 32_000_000

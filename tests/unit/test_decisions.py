@@ -1,0 +1,112 @@
+"""What a person reads before and after deciding: all of it, and harmless."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernel_agent.decisions import (
+    Decided,
+    as_json,
+    decided,
+    denials,
+    is_cut,
+    question_text,
+    source_text,
+    told,
+)
+from kernel_agent.records import (
+    CellResult,
+    Code,
+    Decision,
+    HostCall,
+    Observation,
+    Question,
+    Step,
+    from_json,
+    to_json,
+)
+
+ORDINARY = Decision(allowed=True, by="policy", reason="cells are not asked about")
+NO = Decision(allowed=False, by="person", reason="not to them", seconds=3.2)
+EDITED = Decision(allowed=True, by="person", edited="y = 1", original="x = 1")
+
+
+def step(decision=ORDINARY, *calls):
+    return Step(
+        run_id="r", number=2, action=Code(source="x"), observation=Observation(text=""),
+        decision=decision, result=CellResult(status="ok", calls=calls),
+    )  # fmt: skip
+
+
+def call(decision, **more):
+    return HostCall(name="pay", arguments={}, ok=False, number=7, decision=decision, **more)
+
+
+def test_the_ordinary_is_not_told_and_a_denial_always_is():
+    """A cell that runs because cells run is no news."""
+    assert list(decided(step())) == []
+    made = step(ORDINARY, call(NO, influenced_by=(1, 4), contains=(4,)))
+    assert denials(made) == ("pay",)
+    assert [told(each) for each in decided(made)] == [
+        "pay (call 7) was denied by a person after 3 s: not to them"
+    ]
+    row = as_json([made])[0]
+    assert (row["step"], row["kind"], row["name"], row["allowed"]) == (2, "call", "pay", False)
+    assert (row["influenced_by"], row["contains"], row["by"]) == ([1, 4], [4], "person")
+
+
+def test_a_changed_cell_is_told_and_survives_the_trace():
+    """With what the model had written and what ran instead."""
+    made = step(EDITED)
+    assert told(next(decided(made))) == "The cell was allowed by a person, who changed it first"
+    assert from_json(to_json(made)) == made
+
+
+@pytest.mark.parametrize(
+    "hidden", ["steal()\rprint(1)", "a = '\x1b[2K\x1b[1A'", "x\u202e = 1", "a\u200bb"]
+)
+def test_nothing_that_would_run_is_hidden_from_the_reader(hidden):
+    """No character moves the cursor, turns text around or stays unseen."""
+    shown = source_text(hidden)
+    assert all(c.isprintable() or c in "\n\t" for c in shown)
+    assert "steal" in shown or "steal" not in hidden
+    assert shown != hidden
+
+
+@given(st.text())
+def test_source_is_shown_in_printable_characters_only(text):
+    """Whatever it holds."""
+    assert all(c.isprintable() or c in "\n\t" for c in source_text(text))
+
+
+@given(st.text(alphabet="abc =1\n\t'\"#()[]éλ", max_size=60))
+def test_ordinary_source_is_shown_as_it_is(text):
+    """So that what was read is what runs."""
+    assert source_text(text) == text
+
+
+def test_long_arguments_are_cut_and_can_be_seen_whole():
+    """What is left out is counted, and a call reads as Python."""
+    question = Question(
+        kind="call", number=1, reason="", name="pay",
+        arguments={"to": "x\x1b]0;title\x07", "note": "a" * 5000 + "END", "n": 1},
+    )  # fmt: skip
+    text = question_text(question)
+    assert "4,005 characters left out" in text
+    assert is_cut(question)
+    assert "\x1b" not in text
+    assert "END" in question_text(question, whole=True)
+    assert "a" * 5000 in question_text(question, whole=True)
+    ast.parse(question_text(question, whole=True))
+    small = Question(kind="call", number=1, reason="", name="pay", arguments={})
+    assert (question_text(small), is_cut(small)) == ("pay()", False)
+
+
+def test_a_name_of_the_kernels_choice_stays_on_its_line():
+    """The name of a call that was never a tool is the kernel's."""
+    each = Decided(step=1, what="a\nb\x1b[31m", decision=NO, call=call(NO))
+    assert told(each).startswith("a b (call 7)")
