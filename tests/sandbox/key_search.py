@@ -30,7 +30,7 @@ TOLD: dict = globals().get("TOLD", {})
 
 CHUNK = 4 << 20
 LAP = 4096  # what two chunks share: a needle lies whole in one of them
-MAX_HITS = 60  # of one form, in one part of the search
+MAX_HITS = 60  # of one form, in one kind of place
 
 
 class Search:
@@ -51,11 +51,11 @@ class Search:
             data = data.encode("utf-8", "replace")
         data = bytes(data)
         self.bytes[self.place] += len(data)
-        behind = data.translate(self.table)
+        behind, kind = data.translate(self.table), re.sub(r"0x\w+|\d+", "", str(where))
         for form, needle in self.needles.items():
             at = behind.find(needle)
-            while at >= 0 and self.room[self.place, form] > 0:
-                self.room[self.place, form] -= 1
+            while at >= 0 and self.room[self.place, kind, form] > 0:
+                self.room[self.place, kind, form] -= 1
                 around = behind[max(0, at - 160) : at + 160].hex()
                 self.hits.append([self.place, str(where)[:200], form, around])
                 at = behind.find(needle, at + 1)

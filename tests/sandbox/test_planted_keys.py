@@ -259,7 +259,7 @@ def a_host_full_of_keys(
             told = {
                 **planted,
                 **{name: daemon[name] for name in ("sockets", "ports", "segment")},
-                "pids": [*daemon["pids"], os.getpid()],
+                "pids": daemon["pids"],
                 "files": [*planted["files"], str(temporary), daemon["shared"]],
                 "needles": {f: n.translate(table).hex() for f, n in keys.needles.items()},
                 "table": table.hex(),
