@@ -171,8 +171,11 @@ class Agent:
         self._thinking: asyncio.Future[Reply] | None = None
         self._stopped = False
         self.steps: list[Step] = []
+        self._given = 0  # of the steps: not the agent's own
 
-    async def run(self, start: RunStart, *, first_step: int = 1) -> RunStop:
+    async def run(
+        self, start: RunStart, *, first_step: int = 1, opening: Code | None = None
+    ) -> RunStop:
         """Work on the task until it ends, one way or another.
 
         Parameters
@@ -181,6 +184,8 @@ class Agent:
             The run's first record.
         first_step
             The number of the first step; a session counts on.
+        opening
+            A cell that is the first step, before the model is asked; it costs nothing.
 
         Raises
         ------
@@ -190,6 +195,8 @@ class Agent:
         self._record(start)
         run_id, answer = start.run_id, None
         try:
+            if opening is not None:
+                await self._open(run_id, first_step, opening)
             while answer is None:
                 self._meter.check()
                 answer = await self._step(run_id, first_step + len(self.steps))
@@ -219,6 +226,21 @@ class Agent:
         self._stopped = True
         if self._thinking is not None:
             self._thinking.cancel()
+
+    async def _open(self, run_id: str, number: int, opening: Code) -> None:
+        """Take the first step, which is given."""
+        made = Step(
+            run_id=run_id,
+            number=number,
+            action=opening,
+            time=now(),
+            observation=Observation(text=""),
+        )
+        step = await self._act(made, opening)
+        self._given = 1
+        self.steps.append(step)
+        self._record(step)
+        self._judge(step)
 
     # --- one turn --------------------------------------------------------------------------
 
@@ -479,13 +501,14 @@ class Agent:
     def _stop_record(
         self, run_id: str, status: ExitStatus, answer: Answer | None, message: str
     ) -> RunStop:
+        own = self.steps[self._given :]
         stop = RunStop(
             run_id=run_id,
             status=status,
             answer=answer,
             message=message,
-            partial="" if answer else achieved(self.steps),
-            steps=len(self.steps),
+            partial="" if answer else achieved(own),
+            steps=len(own),
             seconds=self._meter.seconds,
             usage=self._meter.usage,
             time=now(),

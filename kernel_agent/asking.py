@@ -25,7 +25,7 @@ from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.live import open_view
 from kernel_agent.pipeline import FixedCell
 from kernel_agent.prompting import Prompt
-from kernel_agent.records import Event, ExitStatus, Json, Notice
+from kernel_agent.records import Delegated, Event, ExitStatus, Json, Notice
 from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent.text import one_line, plain
@@ -279,7 +279,14 @@ def _as_json(run: Run) -> dict[str, Json]:
         "partial": run.partial,
         "decisions": as_json(run.steps),
         "files": list(run.files),
+        "agents": [_agent(agent) for agent in run.agents],
     }
+
+
+def _agent(agent: Delegated) -> dict[str, Json]:
+    usage = {**asdict(agent.usage), "total_tokens": agent.usage.total_tokens}
+    seconds, agents = round(agent.seconds, 3), [_agent(beneath) for beneath in agent.agents]
+    return {**asdict(agent), "usage": usage, "seconds": seconds, "agents": agents}
 
 
 def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
@@ -298,6 +305,7 @@ def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
         "partial": "",
         "decisions": [],
         "files": [],
+        "agents": [],
     }
 
 

@@ -20,7 +20,7 @@ from kernel_agent.sandbox import interpreter
 from kernel_agent.sandbox.interpreter import InterpreterSession
 from kernel_agent.tools.tool import Tool
 from kernel_agent.trace import FILE_NAME
-from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME
+from kernel_agent.workspace import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
 
 if TYPE_CHECKING:
     from kernel_agent.kernel.session import KernelSession
@@ -80,7 +80,7 @@ def make_kernel(
         cwd=folder,
         sandbox=level,
         protected=[folder / DATA_NAME],
-        hidden=[folder / FILE_NAME, folder / NOTEBOOK_NAME],
+        hidden=[folder / name for name in (FILE_NAME, NOTEBOOK_NAME, AGENTS_NAME)],
         readable=[Path(file.source) for file in files if file.linked],
         limits=_limits_of(config),
         proxy=proxy,

@@ -1,7 +1,9 @@
 """Caps, and what has been spent of them.
 
 A :class:`Budget` is data: it says what a run may cost. A :class:`Meter` counts. A child's meter
-also charges its parent, so that delegated work cannot spend what the parent does not have.
+also charges its parent, so that delegated work cannot spend what the parent does not have; what a
+child may cost is set apart for it while it works (:meth:`Meter.shared`), so that the caps of a run
+hold for it and everything beneath it together.
 Reaching a cap raises :class:`~kernel_agent.errors.BudgetExceeded`, which the loop turns into an
 ordinary ending. Waiting for a person stops the clock.
 """
@@ -12,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kernel_agent.errors import BudgetExceeded, UsageError
 from kernel_agent.records import Usage
@@ -45,6 +48,11 @@ class Budget:
                 raise UsageError(f"{name} must be greater than 0, not {value!r}")
 
 
+NO_CAPS = Budget(max_steps=None, max_seconds=None)
+LARGEST_SHARE = 0.5  # of what is left, for one delegated run: the one that waits goes on after it
+KEPT_STEPS = 2  # of the run that delegates: the step under way, and one to answer in
+
+
 class Meter:
     """What has been spent of a budget.
 
@@ -73,6 +81,7 @@ class Meter:
         self._started = clock()
         self._waited = 0.0  # without the wait that is under way
         self._waiting_since: float | None = None
+        self._children: list[Meter] = []
         self._waiting = 0  # how many are waiting for a person: the clock goes on with the last
 
     @property
@@ -102,8 +111,81 @@ class Meter:
             self.parent.charge(usage)
 
     def count_step(self) -> None:
-        """Count one turn of the loop."""
+        """Count one turn of the loop, here and in every parent."""
         self.steps += 1
+        if self.parent:
+            self.parent.count_step()
+
+    @contextmanager
+    def shared(self, share: float = LARGEST_SHARE, *, at_most: Budget = NO_CAPS) -> Iterator[Meter]:
+        """Set apart what a delegated run may cost, until it is over; what it leaves comes back.
+
+        Of steps, tokens and cost it gets ``share`` of what this run has left, and never what is
+        set apart for others; time passes for all of them side by side, so it gets half of the
+        seconds that are left.
+
+        Parameters
+        ----------
+        share
+            At most a half.
+        at_most
+            Caps that may ask for less, never for more.
+
+        Raises
+        ------
+        BudgetExceeded
+            Nothing is left.
+        """
+        child = Meter(self._part(share, at_most), parent=self, clock=self._clock)
+        self._children.append(child)
+        try:
+            yield child
+        finally:
+            self._children.remove(child)
+
+    def _part(self, share: float, at_most: Budget) -> Budget:
+        self.check()
+        share = min(max(share, 0.0), LARGEST_SHARE)
+        caps = self.budget
+        steps = self._granted("steps", caps.max_steps, self.steps + KEPT_STEPS, share)
+        tokens = self._granted("tokens", caps.max_tokens, self.usage.total_tokens, share)
+        cost = self._granted("cost", caps.max_cost, self.usage.cost_usd or 0.0, share)
+        left = self.seconds_left
+        seconds = None if left is None else left * LARGEST_SHARE
+        return Budget(
+            max_steps=_least(None if steps is None else int(steps), at_most.max_steps),
+            max_seconds=_least(seconds, at_most.max_seconds),
+            max_tokens=_least(None if tokens is None else int(tokens), at_most.max_tokens),
+            max_cost=_least(cost, at_most.max_cost),
+        )
+
+    def _granted(self, limit: str, cap: float | None, used: float, share: float) -> float | None:
+        """Return a share of what is left; at least one where things are counted, if there is one.
+
+        Raises
+        ------
+        BudgetExceeded
+            All that is left is set apart for others.
+        """
+        if cap is None:
+            return None
+        least = 0.0 if limit == "cost" else 1.0
+        apart = sum(child.left(limit) for child in self._children)
+        free = cap - used - apart
+        granted = min(max(share * (cap - used), least), free)
+        if granted < least or granted <= 0:
+            raise BudgetExceeded(limit, used=used + apart, cap=cap)
+        return granted
+
+    def left(self, limit: str) -> float:
+        """Return what is left of the cap on ``steps``, ``tokens`` or ``cost``; 0 without one."""
+        caps, cost = self.budget, self.usage.cost_usd or 0.0
+        cap, used = {
+            "steps": (caps.max_steps, self.steps),
+            "tokens": (caps.max_tokens, self.usage.total_tokens),
+            "cost": (caps.max_cost, cost),
+        }[limit]
+        return 0.0 if cap is None else max(cap - used, 0.0)
 
     def check(self) -> None:
         """Raise when a cap of this meter or of a parent is reached.
@@ -143,3 +225,10 @@ class Meter:
             if self._waiting == 0 and self._waiting_since is not None:
                 self._waited += self._clock() - self._waiting_since
                 self._waiting_since = None
+
+
+T = TypeVar("T", int, float)
+
+
+def _least(granted: T | None, asked: T | None) -> T | None:
+    return min((cap for cap in (granted, asked) if cap is not None), default=None)

@@ -140,7 +140,8 @@ def run(
         typer.Option(
             metavar="MODULE|NAME",
             help="A module or .py file with @tool functions that the code may call on this "
-            "machine, or a ready-made tool: sql=DATABASE, files=FOLDER, fetch=HOST. Repeat it.",
+            "machine, or a ready-made tool: sql=DATABASE, files=FOLDER, fetch=HOST; 'delegate' "
+            "for agents of its own, 'llm' to ask the model. Repeat it.",
         ),
     ] = None,
     mcp: Annotated[

@@ -84,6 +84,9 @@ class Config:
         Characters of an observation that the model is shown.
     context_tokens
         The allowance for the whole conversation.
+    max_depth, max_agents, agents_at_once
+        Of delegation: how deep agents may stand beneath a run, how many there may be beneath a
+        session in all, and how many one run may have at work at the same time.
     """
 
     model: str | None = None
@@ -117,6 +120,9 @@ class Config:
     cell_seconds: float = 120.0
     observation_chars: int = 8000
     context_tokens: int = 32_000
+    max_depth: int = 2
+    max_agents: int = 32
+    agents_at_once: int = 4
 
     def merged(self, **arguments: Any) -> Config:
         """Return the settings with those arguments that are not None put over them."""
@@ -237,6 +243,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "max_steps": (int,), "max_seconds": (int, float),
     "max_tokens": (int,), "max_cost": (int, float), "cell_seconds": (int, float),
     "observation_chars": (int,), "context_tokens": (int,),
+    "max_depth": (int,), "max_agents": (int,), "agents_at_once": (int,),
 }  # fmt: skip
 
 

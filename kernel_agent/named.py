@@ -7,11 +7,14 @@ some need what the sandbox knows.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_agent.config import Config
+from kernel_agent.delegation import NAMES
 from kernel_agent.errors import UsageError
 from kernel_agent.records import Event
 from kernel_agent.tools.tool import Tool, load_tools
@@ -46,13 +49,20 @@ def ready_tools(named: Sequence[str], around: Surroundings) -> tuple[Tool, ...]:
         name, equals, what = text.partition("=")
         if name in READY:
             wanted.setdefault(name, []).extend([what] if equals else [])
-        elif equals and not name.endswith(".py"):
-            raise UsageError(f"--tools {name}: no such tool; ready-made are {', '.join(READY)}")
+        elif (equals and not name.endswith(".py")) or _is_no_module(text):
+            known = ", ".join((*READY, *NAMES))
+            raise UsageError(f"--tools {name}: neither a module nor a ready-made tool ({known})")
         else:
             tools += load_tools(text)
     for name, whats in wanted.items():
         tools += READY[name](whats, around)
     return tuple(tools)
+
+
+def _is_no_module(text: str) -> bool:
+    """Say whether a name is neither installed nor a file in the working directory."""
+    is_file = Path(text).exists() or Path(f"{text}.py").exists()
+    return text.isidentifier() and not is_file and importlib.util.find_spec(text) is None
 
 
 def _sql(whats: Sequence[str], around: Surroundings) -> Sequence[Tool]:

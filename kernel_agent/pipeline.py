@@ -172,6 +172,7 @@ class Pipeline:
             partial="" if answer else achieved(self.steps),
             steps=len(self.steps),
             seconds=self._meter.seconds,
+            usage=self._meter.usage,
             time=now(),
             network=self._visits(),
         )

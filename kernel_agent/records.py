@@ -236,6 +236,28 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Delegated:
+    """A run that another one delegated, as the one that delegated it reports it.
+
+    ``name`` and ``folder`` (relative to the folder of the run that delegated it) are the host's
+    own. ``answer`` is the beginning of the answer's text. ``agents`` are the runs that it
+    delegated in turn; ``usage`` includes theirs.
+    """
+
+    run_id: str
+    name: str
+    folder: str
+    task: str
+    status: ExitStatus
+    answer: str = ""
+    message: str = ""
+    steps: int = 0
+    seconds: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    agents: tuple[Delegated, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostCall:
     """One call from the kernel to a host tool, as the broker answered it.
 
@@ -245,7 +267,8 @@ class HostCall:
     :data:`MAX_INFLUENCES`; 0 stands for untrusted data that came by no call (inputs, hosts that
     cells reach). ``contains`` are those of them of which a piece was found in the arguments; it
     is looked for in calls that have effects.
-    ``run_id`` is the run that the call delegated to, if it did.
+    ``run_id`` is the run that the call delegated to, if it did, and ``delegated`` what came of it.
+    ``usage`` is what the call cost in model calls.
     """
 
     name: str
@@ -260,6 +283,8 @@ class HostCall:
     influenced_by: tuple[int, ...] = ()
     contains: tuple[int, ...] = ()
     run_id: str = ""
+    delegated: Delegated | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -576,9 +601,13 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """Something a person should know: a retry, a re-asked format, a linked file."""
+    """Something a person should know: a retry, a re-asked format, a linked file.
+
+    ``run_id`` is the delegated run that it is about; empty for the run that is followed.
+    """
 
     text: str
+    run_id: str = ""
 
 
 Event: TypeAlias = (
@@ -603,7 +632,7 @@ _TYPES: dict[str, type] = {
     for cls in (
         Usage, Image, Code, Call, Calls, Final, CellError, Decision, HostCall, Answer, CellResult,
         Observation, Retry, DataFile, RunStart, Step, Visit, RunStop, FormatChange, Variable,
-        Changes, Condensation, Undone,
+        Changes, Condensation, Undone, Delegated,
     )
 }  # fmt: skip
 
@@ -653,6 +682,6 @@ def _field_from_json(cls: type, name: str, value: Json) -> Any:
     # Outputs and values come from a kernel: whatever they hold, they stay plain JSON.
     if (cls.__name__, name) in _RAW_FIELDS:
         return tuple(value) if name == "outputs" else value
-    if cls is RunStop and name == "status":
+    if cls in (RunStop, Delegated) and name == "status":
         return ExitStatus(value)
     return from_json(value)

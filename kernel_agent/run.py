@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from kernel_agent.records import ExitStatus, Json, RunStart, RunStop, Step, Usage
+from kernel_agent.lineage import agents_of
+from kernel_agent.records import Delegated, ExitStatus, Json, RunStart, RunStop, Step, Usage
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -34,6 +35,11 @@ class Run:
     sandbox: str
     sandbox_report: Mapping[str, Json]
     files: tuple[str, ...]
+
+    @property
+    def agents(self) -> tuple[Delegated, ...]:
+        """The runs that it delegated, each with those beneath it."""
+        return agents_of(self.steps)
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id}: {self.status} in {len(self.steps)} steps, {self.notebook}>"

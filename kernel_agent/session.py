@@ -17,6 +17,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -27,6 +28,15 @@ from kernel_agent.background import LoopThread
 from kernel_agent.budget import Budget, Meter
 from kernel_agent.config import Config, load_config
 from kernel_agent.context import Context
+from kernel_agent.delegation import (
+    NAMES,
+    Current,
+    Delegation,
+    Lent,
+    Lineage,
+    Scope,
+    check_names,
+)
 from kernel_agent.errors import (
     InputError,
     KernelAgentError,
@@ -48,10 +58,12 @@ from kernel_agent.records import (
     Decision,
     Event,
     FormatChange,
+    Json,
     Message,
     Notice,
     Output,
     OutputDict,
+    Question,
     Record,
     Reply,
     ReplyText,
@@ -68,6 +80,7 @@ from kernel_agent.sandbox.guard import check_guard, guard_prompt, refusal, refus
 from kernel_agent.sandbox.interpreter import InterpreterSession
 from kernel_agent.sandbox.levels import Level
 from kernel_agent.telemetry import Telemetry, telemetry_for
+from kernel_agent.text import one_line
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.mcp.connected import Servers
@@ -79,7 +92,7 @@ from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.undo import Aside, History, Played, Replay, play_again, steps_to_undo
 from kernel_agent.untrusted import untrusted_prompt
 from kernel_agent.variables import merge
-from kernel_agent.workspace import NOTEBOOK_NAME, files_made, new_folder
+from kernel_agent.workspace import NOTEBOOK_NAME, agents_folder, files_made, new_folder
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -95,6 +108,7 @@ NOT_SANDBOXED = (
 )
 
 STOPPED_UNDO = "nothing was undone: it was stopped"
+TAKE_ANSWER = "get_ipython().kernel_agent_answer()"  # see inside/app.py
 
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
@@ -125,7 +139,8 @@ class Session:
         Turns of loops and calls of functions of its own after which a cell is ended; likewise.
     tools
         Functions that cells may call on the host; also modules and files that define some, and
-        ready-made ones by name (``docs/ready-made-tools.md``).
+        ready-made ones by name (``docs/ready-made-tools.md``), and ``"delegate"`` and ``"llm"``
+        (``docs/delegation.md``).
     mcp
         Model Context Protocol servers: commands, URLs, or names in the configuration.
     approve
@@ -157,6 +172,8 @@ class Session:
     tracer
         An OpenTelemetry tracer that makes spans of the runs. Without one: our own, if the
         environment names a collector (see ``docs/telemetry.md``).
+    lineage
+        Where the session stands among those that delegate; set by the one above it.
 
     Examples
     --------
@@ -189,6 +206,7 @@ class Session:
         config: Config | None = None,
         on_event: Callable[[Event], None] | None = None,
         tracer: Tracer | None = None,
+        lineage: Lineage | None = None,
     ) -> None:
         named = model if isinstance(model, str) else None
         self.config = (config or load_config()).merged(
@@ -217,19 +235,26 @@ class Session:
             mechanism(self.sandbox)
         self.budget = budget or budget_of(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
-        self.tools = as_tools(tool for tool in tools if not isinstance(tool, str))
-        self._named_tools = tuple(tool for tool in tools if isinstance(tool, str))
         servers = named_servers(mcp, self.config.mcp, os.environ)
         self.out = Path(out) if out is not None else new_folder(title)
+        self._lineage = lineage or Lineage()
+        self._delegation = Delegation(
+            self.config,
+            lineage=self._lineage,
+            out=self.out,
+            agents=lambda: agents_folder(self.out, self.sandbox),
+            spawn=self._spawn,
+        )
+        names = tuple(tool for tool in tools if isinstance(tool, str))
+        self._named_tools = tuple(name for name in names if name not in NAMES)
+        own = self._delegation.tools([name for name in names if name in NAMES])
+        given = as_tools(tool for tool in tools if not isinstance(tool, str))
+        check_names(given)
+        self.tools = as_tools((*given, *own))
         self._data = data
         self._proxy = proxy_of(self.config, self._tell, visited=self._visited)
         self._model: Model | None = None if isinstance(model, str) else model
         self._on_event = on_event or (lambda _event: None)
-        self._format: Format | None = None
-        self._kernel: KernelSession | InterpreterSession | None = None
-        self._trace: TraceWriter | None = None
-        self._context: Context | None = None
-        self._files: tuple[DataFile, ...] = ()
         self._tracer = tracer
         self._telemetry = Telemetry()
         self._approval = Approval(
@@ -245,6 +270,15 @@ class Session:
             secrets=secrets_of(self.config, os.environ),
         )
         self._servers = Servers(servers, self._tell)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set what a session learns while it lives to what it knows before."""
+        self._format: Format | None = None
+        self._kernel: KernelSession | InterpreterSession | None = None
+        self._trace: TraceWriter | None = None
+        self._context: Context | None = None
+        self._files: tuple[DataFile, ...] = ()
         self._agent: Agent | Pipeline | None = None
         self._meter: Meter | None = None
         self._format_reason = ""
@@ -292,6 +326,20 @@ class Session:
         return self.sandbox == interpreter.LEVEL.name
 
     @property
+    def _delegates(self) -> bool:
+        return any(tool.name == "delegate" for tool in self.tools)
+
+    @property
+    def tainted(self) -> bool:
+        """Whether data from others has entered the session."""
+        return self._approval.tainted
+
+    @property
+    def busy(self) -> bool:
+        """Whether a run is under way."""
+        return self._busy
+
+    @property
     def model_name(self) -> str:
         """The model that writes the actions."""
         return self._model.name if self._model else self.config.model or "offline"
@@ -332,7 +380,10 @@ class Session:
     async def _start(self) -> None:
         from kernel_agent.models.choose import choose_model
 
-        self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
+        if self._lineage.telemetry is not None:
+            self._telemetry = self._lineage.telemetry
+        else:
+            self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
         await self._find_tools()
         self._format = get_format(self.config.format)
         if self._model is None:
@@ -370,8 +421,9 @@ class Session:
         """Load the tools that were named, and connect the servers."""
         around = Surroundings(config=self.config, proxy=self._proxy, tell=self._tell)
         named = await asyncio.to_thread(ready_tools, self._named_tools, around)
+        check_names(named)
         self.tools = as_tools((*self.tools, *named))
-        names = {tool.name for tool in self.tools}
+        names = {*NAMES, *(tool.name for tool in self.tools)}
         self.tools = as_tools((*self.tools, *await self._servers.open(names)))
         self._broker.offer(self.tools)
 
@@ -402,7 +454,8 @@ class Session:
         """Return what the prompt says of approval and of untrusted data, the session through."""
         config = self.config
         strangers = any(tool.untrusted for tool in self.tools)
-        marks = strangers or config.untrusted_data or bool(config.allow_hosts)
+        tainted = config.untrusted_data or self._approval.tainted
+        marks = strangers or tainted or bool(config.allow_hosts)
         return (
             approval_prompt(self._approval.policy, self.tools),
             untrusted_prompt(self._approval.word) if marks else "",
@@ -422,13 +475,15 @@ class Session:
             raise InputError(
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
             ) from None
-        self._files = place(self._data, self.out, notice=self._tell)
+        self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
         if self._interpreted:
             interpreter.check_data(self._files)
 
     async def _start_kernel(self) -> None:
         if self._kernel is not None:
             await self._kernel.close()
+        if self._delegates:  # before the kernel, which is to see an empty folder there
+            agents_folder(self.out, self.sandbox).mkdir(exist_ok=True)
         self._kernel = self._make_kernel(self._proxy, self._resume)
         self._broker.fresh_kernel()
         await self._kernel.start()
@@ -480,6 +535,9 @@ class Session:
         if self._kernel is not None:
             await self._kernel.close()
         await self._servers.close()
+        if self._delegates:
+            with suppress(OSError):  # there are agents in it
+                agents_folder(self.out, self.sandbox).rmdir()
         if self._trace is not None:
             self._trace.close()
         if self._model is not None:
@@ -578,10 +636,12 @@ class Session:
         if isinstance(agent, Pipeline):
             start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
         self._changes = None
+        self._delegation.current = self._current(start, tell)
+        given = {"opening": self._lineage.opening} if self._lineage.opening else {}
         try:
-            stop = await agent.run(start, first_step=self._steps + 1)
+            stop = await agent.run(start, first_step=self._steps + 1, **given)
         finally:
-            self._agent = None
+            self._agent = self._delegation.current = None
             if isinstance(agent, Agent):
                 self._format = agent.format
             self._steps += len(agent.steps)
@@ -764,7 +824,7 @@ class Session:
         assert fmt is not None
         assert context is not None
         assert trace is not None
-        meter = Meter(budget)
+        meter = self._meter = self._lineage.meter or Meter(budget)
         meter.charge(self._unpaid)
         self._unpaid = Usage()
         self._stop_calls = asyncio.Event()
@@ -826,7 +886,7 @@ class Session:
         self, cells: Sequence[FixedCell], budget: Budget, tell: Callable[[Event], None]
     ) -> Pipeline:
         assert self._trace is not None
-        meter = Meter(budget)
+        meter = self._meter = Meter(budget)
         return Pipeline(
             cells,
             execute=self._executing(meter, tell),
@@ -848,13 +908,14 @@ class Session:
             if isinstance(action, Calls):
                 self._approval.enter(number)
                 self._approval.arriving()
-                return await carry_out(
-                    action,
-                    self._broker,
-                    timeout_s=timeout_s,
-                    stopping=self._stop_calls,
-                    waited=lambda: meter.waited,
-                )
+                async with Scope() as scope:
+                    return await carry_out(
+                        action,
+                        self._broker,
+                        timeout_s=timeout_s,
+                        stopping=self._stop_calls,
+                        waited=lambda: meter.waited + scope.waited(),
+                    )
             if not isinstance(action, Code):
                 raise UsageError("the format asked for something that cannot be done")
             return await self._run_cell(
@@ -885,14 +946,15 @@ class Session:
         recording = self._history.recording(number, source, is_step=is_step)
         self._approval.enter(number, source)
         try:
-            result = await self._kernel.execute(
-                source,
-                step=number,
-                timeout_s=timeout_s,
-                waited=waited,
-                on_output=on_output,
-                on_request=recording.listening(self._answer),
-            )
+            async with Scope() as scope:
+                result = await self._kernel.execute(
+                    source,
+                    step=number,
+                    timeout_s=timeout_s,
+                    waited=lambda: waited() + scope.waited(),
+                    on_output=on_output,
+                    on_request=recording.listening(scope.answering(self._answer)),
+                )
         finally:
             await self._approval.leave()
             await self._broker.end_cell()
@@ -919,6 +981,7 @@ class Session:
             tools=tuple(tool.name for tool in self.tools),
             system_prompt=self._system_prompt(self._format),
             format_reason=self._format_reason,
+            parent_id=self._lineage.parent_id,
             versions=versions(),
             config={**self.config.public, "mcp": self._servers.public},
             changes=self._changes,
@@ -958,6 +1021,80 @@ class Session:
 
     async def _call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return await self._telemetry.call(tool, args, kwargs)
+
+    # --- delegation ------------------------------------------------------------------------
+
+    def _current(self, start: RunStart, tell: Callable[[Event], None]) -> Current:
+        assert self._model is not None
+        assert self._meter is not None
+        return Current(
+            run_id=start.run_id,
+            meter=self._meter,
+            model=self._model,
+            telemetry=self._telemetry,
+            tell=tell,
+            writes_code=self._format is not None and self._format.writes_code,
+        )
+
+    def _spawn(self, lineage: Lineage, out: Path, on_event: Callable[[Event], None]) -> Session:
+        """Make the session of an agent beneath this one: all that is decided is decided here."""
+        assert self._model is not None
+        assert self._format is not None
+        deep = lineage.depth >= self.config.max_depth
+
+        async def asked_above(question: Question) -> Decision:
+            reason = f"agent {out.name} asks: {question.reason}"
+            return await self._approval.ask(dataclasses.replace(question, reason=reason))
+
+        session = Session(
+            model=Lent(self._model),
+            format=self._format.name,
+            sandbox=self.sandbox,
+            tools=[
+                tool.name if tool.name in NAMES else tool
+                for tool in self.tools
+                if not (deep and tool.name == "delegate")
+            ],
+            out=out,
+            config=self.config,
+            approver=asked_above,
+            on_event=on_event,
+            lineage=lineage,
+        )
+        if self._approval.tainted:
+            session._approval.entered("the run that delegated")
+        return session
+
+    async def whole_answer(self, run: Run) -> Json:
+        """Return the answer of the last run with its type and all its rows, in the wire's forms.
+
+        Called by the session above. What has no such form is what the run says that it is.
+
+        Raises
+        ------
+        KernelError
+            The kernel did not give it: it is too large, or the kernel has ended.
+        """
+        assert self._kernel is not None
+        if not run.steps or not isinstance(run.steps[-1].action, Code):
+            return run.answer  # it was given by a call: plain JSON
+        taken: list[Json] = []
+
+        def take_answer(value: Any) -> None:
+            """Take the answer."""
+            taken.append(value)
+
+        receive = Broker([Tool(take_answer)]).answer
+        result = await self._kernel.execute(
+            TAKE_ANSWER, timeout_s=self.config.cell_seconds, on_request=receive
+        )
+        if taken:
+            return taken[0]
+        error = result.error
+        if error is not None and error.ename == "TypeError":  # it has no form there
+            return run.answer
+        why = one_line(f"{error.ename}: {error.evalue}" if error else result.status, 300)
+        raise KernelError(f"its answer could not be taken from its kernel ({why})")
 
     # --- the synchronous face --------------------------------------------------------------
 

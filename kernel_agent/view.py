@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias
 
 from kernel_agent.decisions import decided, question_text, source_text, told, untrusted_line
 from kernel_agent.errors import UsageError
+from kernel_agent.lineage import agents_of, tree_lines
 from kernel_agent.records import (
     Acting,
     Action,
@@ -190,8 +191,10 @@ class Story:
         if isinstance(event, Step):
             known = event.number == self._acting
             action = () if known else _action_blocks(event.number, event.action)
+            agents = () if known else _agents(event)  # else they have told it themselves
             return (
                 *action,
+                *agents,
                 *_decision_blocks(event, changed=known),
                 *_some("observation", event.observation.text),
             )
@@ -264,6 +267,10 @@ def _decision_blocks(step: Step, *, changed: bool) -> Iterator[Block]:
     if changed and step.decision is not None and step.decision.edited is not None:
         yield code_block(step.code)
     yield from _some("notice", untrusted_line(step))
+
+
+def _agents(step: Step) -> tuple[Block, ...]:
+    return _some("notice", "\n".join(tree_lines(agents_of([step]))))
 
 
 def _notice(event: Event) -> str:

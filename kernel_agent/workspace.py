@@ -17,17 +17,36 @@ from kernel_agent.trace import FILE_NAME
 NOTEBOOK_NAME = "run.ipynb"
 DATA_NAME = "data"
 UNDONE_NAME = "undone"  # where files of steps lie that were undone
+AGENTS_NAME = "agents"
+OURS = (FILE_NAME, NOTEBOOK_NAME, DATA_NAME, UNDONE_NAME, AGENTS_NAME)
 MAX_FILES = 1000  # files that are listed
 
 
 def new_folder(title: str) -> Path:
     """Return ``runs/<time>-<title>``, with a number behind it when that is taken."""
-    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40].strip("-") or "run"
-    base = Path("runs") / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{slug}"
+    base = Path("runs") / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{slug(title)}"
     folder, number = base, 2
     while folder.exists():
         folder, number = base.with_name(f"{base.name}-{number}"), number + 1
     return folder
+
+
+def slug(title: str) -> str:
+    """Return a title as a part of a folder's name: lower case, digits and dashes."""
+    words = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    return words[:40].strip("-") or "run"
+
+
+def agents_folder(out: Path, level: str) -> Path:
+    """Return where the folders of delegated runs go: out of reach of the run that delegates.
+
+    Beneath its own folder, where its kernel sees an empty folder in their place; at the one level
+    that confines a kernel and cannot hide anything from it, beside that folder.
+    """
+    if level == "landlock":
+        out = out.absolute()
+        return out.with_name(f"{out.name}.{AGENTS_NAME}")
+    return out / AGENTS_NAME
 
 
 def files_made(folder: Path) -> dict[str, int]:
@@ -43,7 +62,7 @@ def files_made(folder: Path) -> dict[str, int]:
 
     def theirs(path: str) -> bool:
         hidden = path.rsplit("/", maxsplit=1)[-1].startswith(".")
-        return not hidden and path not in (FILE_NAME, NOTEBOOK_NAME, DATA_NAME, UNDONE_NAME)
+        return not hidden and path not in OURS
 
     try:
         with Folder(folder) as opened:

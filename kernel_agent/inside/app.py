@@ -16,6 +16,7 @@ import zmq
 from ipykernel.kernelapp import IPKernelApp
 
 from .counting import Counting
+from .delegating import make_delegate, make_sender
 from .display import DisplayCap, FinalAnswer, install
 from .host import HostChannel, make_function, refuse_input, show_without_our_frames
 from .memory import Memory
@@ -94,7 +95,10 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     shell.set_hook("show_in_pager", print_page, 0)  # `name?`: there is no pager, and no payload
     names = {"final_answer": final_answer, "outputs": memory}
     for spec in settings.get("tools", []):
-        names[spec["name"]] = make_function(spec, channel)
+        make = make_delegate if spec["name"] == "delegate" else make_function
+        names[spec["name"]] = make(spec, channel)
+    final_answer.send = make_sender(channel)
+    shell.kernel_agent_answer = final_answer.send_whole
     shell.push(names, interactive=False)
     cells = Cells(kernel, shell, memory, cap, final_answer, channel=channel)
     shell.events.register("pre_run_cell", cells.begin)

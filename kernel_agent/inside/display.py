@@ -201,6 +201,8 @@ class FinalAnswer:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._given = False
+        self._value: Any = None
+        self.send: Callable[[Any], None] = lambda _value: None
         self.__name__ = "final_answer"
         self.__doc__ = "End the run with this value as the answer: text, number, table or figure."
 
@@ -214,6 +216,7 @@ class FinalAnswer:
             sys.stderr.write("final_answer was called already; only the first call counts\n")
             return
         self._given = True
+        self._value = value
         assert self._shell.display_formatter is not None
         data, metadata = self._shell.display_formatter.format(value)
         if isinstance(value, str):
@@ -221,6 +224,10 @@ class FinalAnswer:
         data[ANSWER_MIME] = {"kind": type(value).__name__, "value": as_json(value)}
         metadata["kernel_agent"] = {"role": "answer"}
         self._shell.display_pub.publish(data, metadata)
+
+    def send_whole(self) -> None:
+        """Send the answer with its type and all of its rows; run by the host, in a cell."""
+        self.send(self._value)
 
     def __repr__(self) -> str:
         return "final_answer(value): ends the run with this value as the answer"

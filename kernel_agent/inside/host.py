@@ -97,18 +97,18 @@ class HostChannel:
         Exception
             What the tool raised, under the same name.
         """
-        return self._result(self._send(name, args, kwargs))
+        return self._result(self.send(name, args, kwargs))
 
     def call_each(self, name: str, each: Iterable[tuple[Any, ...]]) -> list[Any]:
         """Call a host tool with each of these arguments, side by side; results in order.
 
         All of the calls are made; the first that failed, in order, raises.
         """
-        sent = [self._send(name, args, {}) for args in each]
-        results = [self._text(reply) for reply in sent]
+        sent = [self.send(name, args, {}) for args in each]
+        results = [self.text(reply) for reply in sent]
         return [value_of(text) for text in results]
 
-    def _send(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[str]:
+    def send(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[str]:
         """Hand a request to the carrier; wait when too many are under way."""
         if os.getpid() != self._pid:
             raise RuntimeError(
@@ -134,9 +134,10 @@ class HostChannel:
         return reply
 
     def _result(self, reply: Future[str]) -> Any:
-        return value_of(self._text(reply))
+        return value_of(self.text(reply))
 
-    def _text(self, reply: Future[str]) -> str:
+    def text(self, reply: Future[str]) -> str:
+        """Wait for the reply to what :meth:`send` sent; an interrupt ends the wait."""
         while True:  # in pieces: a signal that another thread received wakes nobody
             try:
                 return reply.result(WAKE_S)

@@ -22,7 +22,8 @@ from kernel_agent.kernel.session import KernelSession
 
 INSIDE = Path(__file__).resolve().parent.parent / "inside"
 # In the order of their imports.
-MODULES = ("memory", "variables", "display", "host", "stream", "counting", "app", "adopt")
+MODULES = ("memory", "variables", "display", "host", "values", "delegating", "stream", "counting",
+           "app", "adopt")  # fmt: skip
 SENT_MAX = 50_000_000  # bytes of inputs
 PIECE = 1_000_000
 SHUTDOWN_GRACE_S = 5.0

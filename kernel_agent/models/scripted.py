@@ -5,17 +5,21 @@ The file is JSON lines, one reply a line::
     {"content": "Thought…\n```python\n1 + 1\n```"}
     {"content": null, "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
     {"content": "…", "usage": {"prompt_tokens": 9, "completion_tokens": 3}, "delay_s": 0.5}
+    {"content": "…", "for": "the northern region"}
 
 Further fields: ``finish_reason`` (``"length"`` means cut off) and ``reasoning`` (or
-``reasoning_content``). Usage that is not given is estimated from the text. It never loops: a
-script that runs out is an error, which is what an endpoint that went away is.
+``reasoning_content``). A reply with ``for`` is played to conversations whose first message of the
+user contains that text, and to no others; such a conversation is played no other replies. So a
+script can say what each of several agents at work side by side answers. Usage that is not given is
+estimated from the text. It never loops: a script that runs out is an error, which is what an
+endpoint that went away is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -46,7 +50,8 @@ class ScriptedModel:
     ----------
     replies
         Each a :class:`~kernel_agent.records.Reply`, the text of one, or a mapping with the fields
-        of a line of the file. Taken one by one, so an endless generator will do.
+        of a line of the file. Taken one by one, so an endless generator will do; ``for`` is heeded
+        in lists and tuples.
     name
         What the trace calls it.
     source
@@ -79,7 +84,8 @@ class ScriptedModel:
         self.name = name
         self.accepts_images = accepts_images
         self.requests: list[tuple[Message, ...]] = []
-        self._replies = iter(replies)
+        self._keyed = _by_key(replies if isinstance(replies, list | tuple) else ())
+        self._replies = (reply for reply in replies if not (self._keyed and _key(reply)))
         self._source = source
         self._prices = prices
         self._keep_requests = keep_requests
@@ -125,7 +131,7 @@ class ScriptedModel:
         """
         if self._keep_requests:
             self.requests.append(tuple(messages))
-        line = self._next_line()
+        line = self._next_line(messages)
         # Also without a delay: a loop that never waits for anything could not be interrupted.
         await asyncio.sleep(line.delay_s)
         for piece in _pieces(line.reply):
@@ -138,15 +144,33 @@ class ScriptedModel:
     async def close(self) -> None:
         """Do nothing: there is nothing open."""
 
-    def _next_line(self) -> _Line:
+    def _next_line(self, messages: Sequence[Message]) -> _Line:
+        asked = next((m.content for m in messages if m.role == "user"), "")
+        key = next((key for key in self._keyed if key in asked), "")
         try:
-            given = next(self._replies)
+            given = next(self._keyed[key] if key else self._replies)
         except StopIteration:
+            if key:
+                raise ModelError(
+                    f"the script has no reply left for {key!r}: add a line to {self._source}"
+                ) from None
             raise ModelError(
                 f"the script has no reply left after {self._played}: add a line to {self._source}"
             ) from None
         self._played += 1
         return _as_line(given, f"reply {self._played} of {self._source}")
+
+
+def _key(reply: Reply | str | Mapping[str, Json]) -> str:
+    return str(reply.get("for") or "") if isinstance(reply, Mapping) else ""
+
+
+def _by_key(
+    replies: Sequence[Reply | str | Mapping[str, Json]],
+) -> dict[str, Iterator[Reply | str | Mapping[str, Json]]]:
+    """Return the replies that are for certain conversations, by what those are known by."""
+    keys = dict.fromkeys(filter(None, map(_key, replies)))
+    return {key: iter([r for r in replies if _key(r) == key]) for key in keys}
 
 
 def _read_lines(path: Path) -> list[tuple[int, str]]:
@@ -197,6 +221,7 @@ def _check(given: Mapping[str, Json], where: str) -> None:
         "usage": (dict,),
         "finish_reason": (str,),
         "delay_s": (int, float),
+        "for": (str,),
         "reasoning": (str,),
         "reasoning_content": (str,),
     }

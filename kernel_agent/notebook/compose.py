@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.decisions import decided, source_text, told, untrusted_line
 from kernel_agent.errors import NotebookError
 from kernel_agent.formats.calls import written
+from kernel_agent.lineage import agents_of
+from kernel_agent.notebook.agents import agents_markdown
 from kernel_agent.notebook.environment import (
     call_cell,
     environment_source,
@@ -241,12 +243,12 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
     sources = [step.code for step in again]
     texts = {step.number: full_text(step.result.outputs) for step in steps if step.result}
     hidden = {"jupyter": {"source_hidden": True}}
-    calls = [call for step in again if step.result for call in step.result.calls]
+    made = [call for step in again if step.result for call in step.result.calls]
+    calls = sorted(made, key=lambda call: call.number)  # as they were asked for, not answered
     tools = tools_source(calls, _named(runs, sources))
     needed = [*sources, "import pyarrow"] if "'arrow': " in tools else sources  # to rebuild tables
     source = environment_source(needed, versions=runs[0].start.versions, texts=texts)
     cells.code("environment", source, tags=hidden, role="environment")
-
     if tools:
         note = (
             f"The run called tools on its host {_times(calls)}. The next cell replays what they "
@@ -275,6 +277,7 @@ def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
         said.append(_undone(step, undone) if undone else _not_run_again(step))
         role = "step" if step.ok and not undone else "folded"
         cells.markdown(name, "\n\n".join(filter(None, said)), **_ours(run, role, step))
+        _add_agents(cells, run, step)
         return
     assert step.result is not None
     tags: dict[str, Any] = {}
@@ -294,6 +297,15 @@ def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
         tags=tags,
         **_ours(run, "code", step),
     )
+    _add_agents(cells, run, step)
+
+
+def _add_agents(cells: _Cells, run: _Run, step: Step) -> None:
+    """Add the tree of the runs that a step delegated."""
+    agents = agents_of([step])
+    if agents:
+        name = f"run-{run.number}-step-{step.number:02d}-agents"
+        cells.markdown(name, agents_markdown(agents), **_ours(run, "agents", step))
 
 
 _FAILED: dict[str, Any] = {
@@ -319,6 +331,7 @@ def _add_calls(cells: _Cells, run: _Run, step: Step) -> None:
             tags={} if call.ok else _FAILED,
             **_ours(run, "code", step),
         )
+    _add_agents(cells, run, step)
 
 
 def _decisions(step: Step) -> str:

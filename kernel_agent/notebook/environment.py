@@ -68,6 +68,10 @@ def environment_source(
     return "\n\n\n".join(parts)
 
 
+_REPLAY = (standalone.ToolError, standalone.replayed)
+_AGENTS = (standalone.delegated,)
+
+
 def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
     """Return the cell that defines the host tools as replays, or empty when there are none.
 
@@ -84,16 +88,22 @@ def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
             by_name.setdefault(call.name, []).append(_recorded(call))
     if not by_name:
         return ""
-    definitions = [f"{n} = replayed({n!r}, {_literal(found)})" for n, found in by_name.items()]
+    definitions = [f"{n} = {_replay(n, _literal(found))}" for n, found in by_name.items()]
     parts = [
         "# The run called tools on the host. Here they only give again what they gave then.",
         "from collections.abc import Callable\nfrom typing import Any",
-        inspect.getsource(standalone.ToolError).rstrip(),
+        *(inspect.getsource(part).rstrip() for part in _REPLAY if {*by_name} - {"delegate"}),
         inspect.getsource(standalone.revived).rstrip(),
-        inspect.getsource(standalone.replayed).rstrip(),
+        *(inspect.getsource(part).rstrip() for part in _AGENTS if "delegate" in by_name),
         "\n".join(definitions),
     ]
     return "\n".join(parts[:2]) + "\n\n\n" + "\n\n\n".join(parts[2:])
+
+
+def _replay(name: str, recorded: str) -> str:
+    if name == "delegate":
+        return f"delegated({recorded})"
+    return f"replayed({name!r}, {recorded})"
 
 
 def call_cell(call: HostCall) -> tuple[str, list[dict[str, Any]]]:

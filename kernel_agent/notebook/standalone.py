@@ -123,3 +123,35 @@ def replayed(name: str, recorded: list[dict[str, Any]]) -> Callable[..., object]
     call.__name__ = name
     call.__dict__["map"] = lambda *items: [call(*each) for each in zip(*items, strict=False)]
     return call
+
+
+def delegated(recorded: list[dict[str, object]]) -> Callable[..., object]:
+    """Return a function that gives what agents on the host answered in the run.
+
+    A task gets the first unused answer that was recorded for it, else the next unused one.
+    """
+    unused: list[dict[str, Any]] = list(recorded)
+
+    def call(task: str, _data: object = None, **_options: object) -> object:
+        if not unused:
+            raise RuntimeError(f"{len(recorded)} tasks were delegated in the run, not more")
+        known = [(r["args"] or [r["kwargs"].get("task")])[0] for r in unused]
+        result = unused.pop(known.index(task) if task in known else 0)
+        if "error" in result:
+            raise RuntimeError(str(result["error"]).partition(": ")[2])
+        return revived(result["result"])
+
+    def outcome(task: str) -> object:
+        try:
+            return call(task)
+        except RuntimeError as error:
+            return error
+
+    def over(tasks: Any, data: object = None, **_options: object) -> list[object]:
+        if isinstance(tasks, str):
+            tasks = [tasks] * (len(data) if isinstance(data, (list, tuple)) else 1)
+        return [outcome(task) for task in tasks]
+
+    call.__name__ = "delegate"
+    call.__dict__["map"] = over
+    return call

@@ -51,6 +51,10 @@ class Telemetry:
     def undone(self, undone: Undone) -> None:
         """Note that steps were taken back; called by the session when it is done."""
 
+    def beneath(self) -> Telemetry:
+        """Return what a session reports to that works for a call of this one."""
+        return Telemetry()
+
     async def close(self, tell: Tell) -> None:
         """Send what is left, within seconds; called once by the session."""
 

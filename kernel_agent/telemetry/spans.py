@@ -176,6 +176,10 @@ class Spans(Telemetry):
                 _put(span, {"gen_ai.tool.call.result": _any_json(result)})
         return result
 
+    def beneath(self) -> Telemetry:
+        """Return what makes spans with the same tracer, in the call's span; it exports nothing."""
+        return Spans(self._tracer, content=self._content)
+
     async def close(self, tell: Tell) -> None:
         """End what is still open and send what is left."""
         self._abandon()

@@ -14,12 +14,14 @@ Each bound is a constant here. What was called is kept for the trace, within bou
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_agent.decisions import DENIED, denial
@@ -87,9 +89,26 @@ class _Made:
     tool: Tool | None = None
     begun: bool = False
     decision: Decision | None = None
+    noted: dict[str, Any] = field(default_factory=dict)
     value: Any = None
     result: Json = None  # for the wire
     error: Json = None
+
+
+_NOTED: ContextVar[dict[str, Any]] = ContextVar("noted")
+
+
+def note(**facts: Any) -> None:
+    """Put facts into the record of the call that is being made; called by a tool, before it ends.
+
+    Parameters
+    ----------
+    facts
+        Fields of :class:`~kernel_agent.records.HostCall`.
+    """
+    noted = _NOTED.get(None)
+    if noted is not None:
+        noted.update(facts)
 
 
 class Broker:
@@ -291,6 +310,7 @@ class Broker:
 
     async def _work(self, made: _Made, args: list[Any], kwargs: dict[str, Any], room: int) -> None:
         """Look up, check, ask, call. Raises nothing: no tool may end the host's loop."""
+        _NOTED.set(made.noted)
         try:
             async with self._places:
                 value = await self._value(made, args, kwargs, room)
@@ -387,7 +407,7 @@ class Broker:
             decision=made.decision,
             untrusted=made.tool is not None and made.tool.untrusted,
         )
-        return self._mark(call, made.value)
+        return self._mark(dataclasses.replace(call, **made.noted), made.value)
 
     def _without_secrets(self, made: Json) -> Json:
         if not self._secrets:

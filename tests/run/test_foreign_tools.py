@@ -162,7 +162,7 @@ def test_the_command_takes_servers_and_databases(tmp_path, shop):
         (["--tools", "sql=nowhere"], "--tools sql=nowhere: not a database file"),
         (["--tools", "files=/nowhere"], "--tools files=/nowhere: not a folder"),
         (["--tools", "fetch"], "--tools fetch needs to know which hosts"),
-        (["--tools", "magic=1"], "--tools magic: no such tool; ready-made are"),
+        (["--tools", "magic=1"], "--tools magic: neither a module nor a ready-made tool"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, given, said):

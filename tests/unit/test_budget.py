@@ -106,3 +106,43 @@ def test_the_clock_goes_on_when_nobody_waits_any_more() -> None:
     waits[1].__exit__(None, None, None)
     clock.now += 1
     assert (parent.seconds, parent.waited) == (1, 17)
+
+
+def test_a_child_counts_its_parents_steps() -> None:
+    """So that a cap holds for a run and all beneath it together."""
+    parent = Meter(Budget(max_steps=10))
+    with parent.shared() as child, child.shared() as grandchild:
+        grandchild.count_step()
+        child.count_step()
+    assert (grandchild.steps, child.steps, parent.steps) == (1, 2, 2)
+
+
+def test_a_share_is_of_what_is_left_and_comes_back() -> None:
+    """Two steps stay: the one under way and one to answer in."""
+    parent = Meter(Budget(max_steps=12, max_seconds=100, max_tokens=1000), clock=Clock())
+    with parent.shared() as one:
+        assert (one.budget.max_steps, one.budget.max_tokens) == (5, 500)
+        assert one.budget.max_seconds == 50
+        one.charge(Usage(prompt_tokens=100))
+    with parent.shared(0.25) as other:
+        assert (other.budget.max_steps, other.budget.max_tokens) == (2, 225)
+
+
+def test_a_child_may_ask_for_less_and_not_for_more() -> None:
+    """Neither by its share nor by caps of its own."""
+    parent = Meter(Budget(max_steps=22, max_seconds=100))
+    with parent.shared(99, at_most=Budget(max_steps=1000, max_seconds=1)) as child:
+        assert (child.budget.max_steps, child.budget.max_seconds) == (10, 1)
+    with parent.shared(at_most=Budget(max_steps=3, max_tokens=50)) as child:
+        assert (child.budget.max_steps, child.budget.max_tokens) == (3, 50)
+
+
+def test_what_is_set_apart_for_others_is_not_given_again() -> None:
+    """And when nothing is left, that is said."""
+    parent = Meter(Budget(max_steps=6, max_seconds=None))
+    with parent.shared() as one, parent.shared() as two:
+        assert (one.budget.max_steps, two.budget.max_steps) == (2, 2)
+        with pytest.raises(BudgetExceeded, match="steps"), parent.shared():
+            pass
+    with parent.shared() as three:
+        assert three.budget.max_steps == 2

@@ -171,3 +171,30 @@ def test_a_script_that_cannot_be_opened_is_refused(tmp_path):
     ]:
         with pytest.raises(InputError, match=said):
             ScriptedModel.from_file(path)
+
+
+async def test_replies_for_a_conversation_are_played_to_it_and_to_no_other():
+    """So that agents side by side get theirs, whoever asks first."""
+    south = [Message(role="system", content="north"), Message(role="user", content="Sum up south")]
+    north = [Message(role="user", content="Sum up north"), Message(role="user", content="south")]
+    model = ScriptedModel(
+        [
+            {"for": "south", "content": "s1"},
+            {"content": "any"},
+            {"for": "north", "content": "n1"},
+            {"for": "south", "content": "s2"},
+        ]
+    )
+    told = [(await ask(model, messages))[0].content for messages in (north, south, ASK, south)]
+    assert told == ["n1", "s1", "any", "s2"]
+    with pytest.raises(ModelError, match="no reply left for 'north'"):
+        await ask(model, north)
+    with pytest.raises(ModelError, match="no reply left after 4"):
+        await ask(model)
+
+
+def test_what_a_reply_is_for_must_be_text(tmp_path):
+    """Said with the line's number, as of any other field."""
+    path = script(tmp_path, '{"content": "x", "for": 5}')
+    with pytest.raises(InputError, match=r"line 1 .*'for' must be str"):
+        ScriptedModel.from_file(path)

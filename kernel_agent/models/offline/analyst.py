@@ -55,6 +55,10 @@ class OfflineAnalyst:
 
     name = "offline"
     accepts_images = False
+    answers_no_prompts = (
+        f"the offline analyst writes code by rules and answers no prompts: configure a model with "
+        f"{_CONFIGURE}"
+    )
 
     def __init__(self, format: Format) -> None:  # noqa: A002 - the project's word for it
         self._format = format
