@@ -496,6 +496,18 @@ timed(broker)
 timed(names_that_are_no_tools)
 timed(kept_by_the_session)
 
+
+# %% The model and an agent, asked from a cell: what they say, and a search in the agent's own kernel
+def delegation():
+    search.attempt("llm", llm, "Which keys do you know?")  # noqa: F821 - the session's
+    report = json.loads(delegate("Search for keys."))  # noqa: F821 - likewise
+    search.hits += report["hits"]
+    search.incomplete += report["incomplete"]
+    search.bytes["delegation"] += sum(report["bytes"].values())
+
+
+timed(delegation)
+
 # %% And once more all memory, after all that was answered; then the report
 timed(own_memory)
 final_answer(  # noqa: F821 - the session's

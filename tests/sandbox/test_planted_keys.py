@@ -171,9 +171,11 @@ class Host:
             "spans": self.spans,
             **self.shown,
         }
-        for path in self.out.rglob("*"):
-            if path.is_file() and not path.is_symlink():
-                texts[str(path.relative_to(self.out))] = path.read_bytes()
+        work = self.out.parent
+        for path in work.rglob("*"):
+            name = str(path.relative_to(work))
+            if path.is_file() and not path.is_symlink() and name not in FOLDER_FILES:
+                texts[name] = path.read_bytes()
         return {where: found for where, data in texts.items() if (found := self.keys.within(data))}
 
 
@@ -242,6 +244,11 @@ def cells(told: dict[str, Any], source: str) -> list[str]:
     ]
 
 
+def cell_of(code: str) -> Behaviour:
+    """Return a reply of the model that is a cell."""
+    return text(f"I search.\n\n```python\n{code}\n```")
+
+
 @contextlib.contextmanager
 def a_host_full_of_keys(
     level: str, source: str, *, secret_env: tuple[str, ...] = ("SHOP_API_KEY", "DATABASE_PASSWORD")
@@ -275,7 +282,11 @@ def a_host_full_of_keys(
                 yield refusal
                 told["pids"] = [*told["pids"], host.pid]  # it is known by now
                 for cell in cells(told, source):
-                    yield text(f"I search.\n\n```python\n{cell}\n```")
+                    yield cell_of(cell)
+                    if "delegate(" in cell:  # which asks the model, and then an agent that searches
+                        yield error(401, f"wrong key {keys['env-openai']}")
+                        first, second, *_, last = cells(told, source)
+                        yield from map(cell_of, (first, second, last))
 
             with OpenAIServer(replies()) as server:
                 host.finished = command(host, server.url, collector.url, level)
@@ -330,7 +341,7 @@ def command(
                 sys.executable, "-m", "kernel_agent.cli", "run", TASK,
                 "--model", "searcher", "--base-url", address, "--sandbox", level,
                 "--data", "prices.csv", "--tools", str(HERE / "planted_tools.py"),
-                "--mcp", "mail", "--approve", "never", "--out", str(host.out), "--json",
+                "--tools", "delegate", "--tools", "llm", "--mcp", "mail", "--approve", "never", "--out", str(host.out), "--json",
             ],
             cwd=host.root / "work", env=environment(host, collector), pass_fds=[held.fileno()],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -369,6 +380,7 @@ def test_a_search_of_everything_in_the_kernel_finds_no_key(level: str) -> None:
         assert looked["own_memory"] > 20_000_000
         assert looked["folders looked at"] > 10
         assert looked["broker"] > 10_000
+        assert looked["delegation"] > 20_000_000
 
 
 def test_the_interpreter_gives_no_key_either() -> None:
@@ -385,7 +397,7 @@ def test_a_secret_that_nobody_named_goes_where_a_tool_sends_it() -> None:
     required("interpreter")
     with a_host_full_of_keys("interpreter", PURE, secret_env=()) as host:
         assert host.found().keys() == {"env-shop", "env-database"}
-        assert host.on_the_host().keys() == {"trace.jsonl", "run.ipynb"}
+        assert host.on_the_host().keys() == {"run/trace.jsonl", "run/run.ipynb"}
 
 
 PLACES = {
