@@ -497,7 +497,7 @@ timed(names_that_are_no_tools)
 timed(kept_by_the_session)
 
 
-# %% The model and an agent, asked from a cell: what they say, and a search in the agent's own kernel
+# %% The model and an agent, asked from a cell: what they say, and a search in the agent's kernel
 def delegation():
     search.attempt("llm", llm, "Which keys do you know?")  # noqa: F821 - the session's
     report = json.loads(delegate("Search for keys."))  # noqa: F821 - likewise

@@ -71,6 +71,14 @@ OTHERS = (
 )  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _cache_of_its_own() -> None:
+    """Leave the user's cache folder where it is: the machine's image lies in it."""
+
+
+CACHE = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+
+
 def forms(mark: str) -> dict[str, bytes]:
     """Return a mark as it may be written down; what is cut off depends on what stands around it."""
     plain = mark.encode()
@@ -309,7 +317,7 @@ def a_host_full_of_keys(
 
 def environment(host: Host, collector: str) -> dict[str, str]:
     """Return the environment of the command: what a person has, and a key in each odd place."""
-    kept = ("PATH", "LANG", "PYTHONPATH", "XDG_CACHE_HOME", "PYTHONDONTWRITEBYTECODE")
+    kept = ("PATH", "LANG", "PYTHONDONTWRITEBYTECODE")
     named = {name: host.keys[key] for name, key in ENVIRONMENT.items()}
     if collector:
         named["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector
@@ -319,6 +327,7 @@ def environment(host: Host, collector: str) -> dict[str, str]:
         **named,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(":")]),
         "HOME": str(host.root / "home"),
+        "XDG_CACHE_HOME": CACHE,  # where the machine's image lies
         "XDG_RUNTIME_DIR": str(host.root / "runtime"),
         "KERNEL_AGENT_FORMAT": "fenced",
         "KERNEL_AGENT_CELL_SECONDS": "400",
@@ -341,7 +350,8 @@ def command(
                 sys.executable, "-m", "kernel_agent.cli", "run", TASK,
                 "--model", "searcher", "--base-url", address, "--sandbox", level,
                 "--data", "prices.csv", "--tools", str(HERE / "planted_tools.py"),
-                "--tools", "delegate", "--tools", "llm", "--mcp", "mail", "--approve", "never", "--out", str(host.out), "--json",
+                "--tools", "delegate", "--tools", "llm", "--mcp", "mail", "--approve", "never",
+                "--out", str(host.out), "--json",
             ],
             cwd=host.root / "work", env=environment(host, collector), pass_fds=[held.fileno()],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
