@@ -131,7 +131,7 @@ def describe_series(series: Any, *_: Any) -> dict[str, Any]:
     return {
         "kind": "Series",
         "shape": list(series.shape),
-        "dtypes": [[str(series.name), str(series.dtype)]],
+        "dtypes": [[_name(series.name), str(series.dtype)]],
         "preview": series.head(rows).to_string(max_rows=None),
     }
 

@@ -24,8 +24,10 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
+from kernel_agent.decisions import tells
 from kernel_agent.errors import NotebookError
 from kernel_agent.formats.calls import written
+from kernel_agent.lineage import gave, spent
 from kernel_agent.notebook.markup import (
     GROUND,
     INK,
@@ -52,6 +54,7 @@ from kernel_agent.records import (
     Final,
     FormatChange,
     HostCall,
+    Json,
     OutputDict,
     Record,
     RunStart,
@@ -321,7 +324,8 @@ def _spent(run: _Run) -> Iterator[str]:
     caps = run.start.budget
     stop, steps = run.stop, run.steps
     count = stop.steps if stop else len(steps)
-    yield f"{count}{_of(caps.get('max_steps'))} step{'' if count == 1 else 's'}"
+    most = _of(caps.get("max_steps"))
+    yield f"{count}{most} step{'' if count == 1 and not most else 's'}"
     if stop:
         yield f"{stop.seconds:,.1f}{_of(caps.get('max_seconds'))} s"
     usage = stop.usage if stop else sum((step.usage for step in steps), Usage())
@@ -484,7 +488,7 @@ def _step_parts(run: _Run, step: Step, room: _Room, depth: int) -> Iterator[str]
     for retry in step.retries:
         said = block(retry.content, max_chars=min(4_000, limit))
         yield folded(_small("A reply that could not be read"), said + _note(retry.feedback))
-    if step.decision is not None:
+    if step.decision is not None and tells(step.decision):
         yield _decided(step.decision)
     yield from _acted(step, limit)
     if step.result is None:
@@ -500,15 +504,13 @@ def _acted(step: Step, limit: int) -> Iterator[str]:
     """Yield what was run or called, and what it was before a person changed it."""
     action = step.action
     if isinstance(action, Code):
-        edited = step.decision.edited if step.decision else None
-        if edited is not None and edited != action.source:
-            yield _note("A person changed the cell before it ran. It ran as:")
-            yield code(edited, max_chars=min(MAX_CODE, limit))
-            yield folded(
-                _small("As it was written"), code(action.source, max_chars=min(MAX_CODE, limit))
-            )
-        else:
-            yield code(action.source, max_chars=min(MAX_CODE, limit))
+        original = step.decision.original if step.decision else None
+        if original is not None:
+            yield _note("A person changed the cell before it ran:")
+        yield code(action.source, max_chars=min(MAX_CODE, limit))
+        if original is not None:
+            was = code(original, max_chars=min(MAX_CODE, limit))
+            yield folded(_small("As the model had written it"), was)
     elif isinstance(action, Calls):
         made = "\n".join(written(call) for call in action.calls)
         yield code(made, max_chars=min(MAX_CODE, limit))
@@ -527,19 +529,10 @@ def _decided(decision: Decision) -> str:
 
 def _calls(run: _Run, calls: Sequence[HostCall], room: _Room, depth: int) -> Iterator[str]:
     children = {child.start.run_id: child for child in run.children}
-    for call in calls[:MAX_CALLS]:
-        number = f"Call {call.number}: " if call.number else "Call: "
-        mark = inked(number, "blue", bold=True)
-        asked = one_line(f"{call.name}({_json(call.arguments)})", 300)
-        gave = one_line(_json(call.result) if call.ok else call.error, 300)
-        said = f"{mark}{escaped(asked)} → {escaped(gave) if call.ok else inked(gave, 'red')}"
-        if call.untrusted:
-            said += f" {inked('untrusted', 'orange')}"
-        if call.influenced_by:
-            from_calls = ", ".join(str(number) for number in call.influenced_by[:20])
-            said += _small(f" influenced by call {from_calls}")
-        yield element("p", said, "margin:0.4em 0;overflow-wrap:break-word")
-        if call.decision is not None:
+    made = sorted(calls, key=lambda call: call.number)  # as they were asked for, not answered
+    for call in made[:MAX_CALLS]:
+        yield _called(call)
+        if call.decision is not None and tells(call.decision):
             yield _decided(call.decision)
         child = children.get(call.run_id)
         if child is not None and depth < MAX_DEPTH:
@@ -547,6 +540,64 @@ def _calls(run: _Run, calls: Sequence[HostCall], room: _Room, depth: int) -> Ite
             yield folded(element("strong", "Delegated run"), shown)
     if len(calls) > MAX_CALLS:
         yield _note(f"{len(calls) - MAX_CALLS:,} more calls are in the trace.")
+
+
+def _called(call: HostCall) -> str:
+    """Return one call: an agent with how it ended, any other with what it gave."""
+    if call.delegated is not None:
+        agent = call.delegated
+        ended = call.delegated.status is ExitStatus.ANSWERED
+        said = inked(f"Agent {agent.name}: ", "blue", bold=True) + escaped(
+            one_line(agent.task, 200)
+        )
+        ink = "green" if ended else "orange"
+        return _line(f"{said}<br>{inked(one_line(spent(agent), 200), ink)}{escaped(gave(agent))}")
+    number = f"Call {call.number}: " if call.number else "Call: "
+    asked = one_line(f"{call.name}({_arguments(call.arguments)})", 300)
+    gave_back = one_line(_json(described(call.result)) if call.ok else call.error, 300)
+    said = f"{inked(number, 'blue', bold=True)}{escaped(asked)} → "
+    said += escaped(gave_back) if call.ok else inked(gave_back, "red")
+    if call.untrusted:
+        said += f" {inked('untrusted', 'orange')}"
+    if call.influenced_by:
+        from_calls = ", ".join(str(number) for number in call.influenced_by[:20])
+        said += _small(f" could be influenced by call {from_calls}")
+    return _line(said)
+
+
+def _line(said: str) -> str:
+    return element("p", said, "margin:0.4em 0;overflow-wrap:break-word")
+
+
+def _arguments(given: Json) -> str:
+    """Return a call's arguments as they stand in code."""
+    if not isinstance(given, Mapping):
+        return _json(given)
+    args, kwargs = given.get("args"), given.get("kwargs")
+    if not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
+        return _json(described(dict(given)))
+    named = (f"{name}={_json(described(value))}" for name, value in kwargs.items())
+    return ", ".join([*(_json(described(value)) for value in args), *named])
+
+
+def described(value: Json) -> Json:
+    """Return a value of a trace for a person: what has a typed form is named by its type.
+
+    Examples
+    --------
+    >>> described([1, {"$": "table", "arrow": "QVJST1cx…"}])
+    [1, '<table>']
+    """
+    if isinstance(value, Mapping):
+        kind = value.get("$")
+        if kind == "float":
+            return value.get("text")
+        if kind is not None:
+            return f"<{value.get('type', kind) if kind == 'left out' else kind}>"
+        return {key: described(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [described(item) for item in value]
+    return value
 
 
 def _json(value: Any) -> str:

@@ -20,6 +20,7 @@ from kernel_agent.records import (
     Code,
     Condensation,
     Decision,
+    Delegated,
     ExitStatus,
     HostCall,
     Observation,
@@ -141,14 +142,15 @@ def test_decisions_calls_and_network_are_told():
     denied = Decision(allowed=False, by="person", reason="too dear", seconds=3.0)
     call = HostCall(name="buy", arguments={"n": 1}, ok=False, error="PermissionError: no",
                     number=7, decision=denied, untrusted=True, influenced_by=(2, 3))  # fmt: skip
-    edited = Decision(allowed=True, by="person", edited="len(df) + 1")
+    edited = Decision(allowed=True, by="person", original="len(df) - 1")
     visits = (Visit(host="example.org", port=443, allowed=False, requests=2, reason="not named"),)
     said = text_of(
         summary_html([start(), step(calls=(call,), decision=edited), stop(network=visits)])
     )
     for told in (
         "Denied by a person after 3.0 s: too dear", "Call 7:", "PermissionError: no", "untrusted",
-        "influenced by call 2, 3", "A person changed the cell", "example.org:443 refused",
+        "could be influenced by call 2, 3", "A person changed the cell",
+        "As the model had written it", "example.org:443 refused",
     ):  # fmt: skip
         assert told in said
 
@@ -170,6 +172,25 @@ def test_an_undone_step_is_marked_and_its_answer_withdrawn():
     said = text_of(summary_html([start(), step(1), step(2), ended, gone]))
     for told in ("Answered, then undone", "The answer does not hold any more", "wrong column",
                  "The answer that was withdrawn", "It is 42.", "2 steps, 1 undone"):  # fmt: skip
+        assert told in said
+
+
+def test_agents_are_told_with_how_they_ended_and_tables_by_their_type():
+    agent = Delegated(
+        run_id="c", name="1-biscoe", folder="agents/1-biscoe", task="Biscoe?",
+        status=ExitStatus.STEP_LIMIT, message="the limit was reached", steps=6,
+    )  # fmt: skip
+    failed = HostCall(name="delegate", arguments={}, ok=False, error="RuntimeError: x",
+                      delegated=agent, number=2)  # fmt: skip
+    table = {"$": "table", "arrow": "QVJST1cx"}
+    given = HostCall(name="fit", arguments={"args": [table], "kwargs": {"n": 3}}, ok=True,
+                     result=table, number=1)  # fmt: skip
+    said = text_of(summary_html([start(), step(calls=(failed, given)), stop()]))
+    assert "QVJST1cx" not in said
+    for told in (
+        'fit("<table>", n=3) → "<table>"', "Agent 1-biscoe: Biscoe?", "step limit · 6 steps",
+        "the limit was reached",
+    ):  # fmt: skip
         assert told in said
 
 
