@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ class LoopThread:
         self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None
     ) -> T:
         """Run the coroutine there and wait for it here."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.begin(work)
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -36,6 +37,10 @@ class LoopThread:
                 raise
             on_interrupt()
             return future.result()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run the coroutine there, and return at once with what will hold its result."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def end(self) -> None:
         """Cancel what is left, stop the loop and wait for the thread."""

@@ -29,10 +29,12 @@ from typing import Literal
 from kernel_agent.formats import get_format
 from kernel_agent.formats.base import Format
 from kernel_agent.records import (
+    Changes,
     Code,
     Condensation,
     DataFile,
     FormatChange,
+    Given,
     Message,
     Observation,
     Record,
@@ -427,10 +429,41 @@ def task_text(task: str, data: Sequence[DataFile]) -> str:
 
 def _task(start: RunStart) -> str:
     text = task_text(start.task, start.data)
-    changed = changes_line(start.changes, max_chars=2000)
+    if start.given:
+        told = "\n".join(given_text(given) for given in start.given)
+        text += f"\n\nVariables of the user, set in the kernel already:\n{told}"
+    if start.wanted:
+        names = ", ".join(start.wanted)
+        text += (
+            f"\n\nThe user takes these variables back when you have answered: {names}. Set them."
+        )
+    changed = changes_line(_others(start), max_chars=2000)
     if changed:
         text += f"\n\nSince the last step, the kernel was changed from outside:\n{changed}"
     return text
+
+
+def given_text(given: Given) -> str:
+    """Return what the model is told of a variable that the user has put into the kernel."""
+    head = ", ".join(filter(None, (f"- {given.name}: {given.type}", given.shape)))
+    if given.again:
+        head += " (the user has changed it since you saw it last: what you made of it is outdated"
+        if given.undone:
+            head += f"; your change to it in step {given.undone} is gone"
+        head += ")"
+    return "\n".join([head, *(f"  {line}" for line in given.about.splitlines())])
+
+
+def _others(start: RunStart) -> Changes | None:
+    """Return the changes since the last step without the variables that were given."""
+    if start.changes is None or not start.given:
+        return start.changes
+    names = {given.name for given in start.given}
+    return dataclasses.replace(
+        start.changes,
+        added=tuple(v for v in start.changes.added if v.name not in names),
+        changed=tuple(v for v in start.changes.changed if v.name not in names),
+    )
 
 
 def mask(step: Step, solved: bool = False) -> str:  # noqa: FBT001, FBT002 - the one thing to say

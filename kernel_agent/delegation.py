@@ -301,7 +301,7 @@ class Delegation:
     lineage
         Where the session stands.
     out
-        The session's folder.
+        Returns the session's folder.
     agents
         Returns where the folders of its agents go.
     spawn
@@ -313,7 +313,7 @@ class Delegation:
         config: Config,
         *,
         lineage: Lineage,
-        out: Path,
+        out: Callable[[], Path],
         agents: Callable[[], Path],
         spawn: Callable[[Lineage, Path, Callable[[Event], None]], Session],
     ) -> None:
@@ -439,7 +439,7 @@ class Delegation:
         )
         given = {"data": dict(opening.described)} if opening else {}
         note(arguments={"args": [task], "kwargs": given})
-        hearing = _Hearing(name, task, _relative(folder, self._out), current.tell)
+        hearing = _Hearing(name, task, _relative(folder, self._out()), current.tell)
         try:
             await asyncio.to_thread(_place, folder, opening)
             session = self._spawn(lineage, folder, hearing)

@@ -393,11 +393,33 @@ class DataFile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Given:
+    """A variable that the user has put into the kernel.
+
+    ``source`` is the code that sets it, from ``files`` where it is too long for a literal;
+    ``about`` is its schema and preview. ``again`` says that an earlier value was replaced, because
+    the user had changed it; ``undone`` is the step that had changed the kernel's copy in between,
+    or 0.
+    """
+
+    name: str
+    type: str
+    shape: str = ""
+    about: str = ""
+    source: str = ""
+    fingerprint: str = ""
+    files: tuple[DataFile, ...] = ()
+    again: bool = False
+    undone: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunStart:
     """The first record of a run.
 
     ``format_reason`` says why ``auto`` chose the format; ``changes`` are those of variables since
-    the session's last run: a person's doing.
+    the session's last run: a person's doing. ``given`` are the variables that the user has put into
+    the kernel since then, ``wanted`` the names under which results are to be left for the user.
     """
 
     run_id: str
@@ -415,6 +437,8 @@ class RunStart:
     parent_id: str | None = None
     format_reason: str = ""
     changes: Changes | None = None
+    given: tuple[Given, ...] = ()
+    wanted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -535,10 +559,10 @@ class Undone:
     The steps ``first`` to ``last`` stay in the trace, and their numbers are not used again.
     ``run_id`` is the run of the first of them. ``files`` lists what those steps had made or
     changed, by its path in the folder; it lies in ``undone/`` now. ``cells`` counts the cells that
-    the person had run in between and that went with the steps. ``withdrawn`` names the runs whose
-    answer went with them. ``differences`` says which of the
-    remaining cells did not do the same when they were played again; ``changes`` is None when all
-    did, and else what is in the new kernel.
+    the person had run in between and that went with the steps, ``given`` names the variables that
+    they had passed in since then. ``withdrawn`` names the runs whose answer went with them.
+    ``differences`` says which of the remaining cells did not do the same when they were played
+    again; ``changes`` is None when all did, and else what is in the new kernel.
     """
 
     run_id: str
@@ -548,6 +572,7 @@ class Undone:
     time: str = ""
     files: tuple[str, ...] = ()
     cells: int = 0
+    given: tuple[str, ...] = ()
     withdrawn: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
     changes: Changes | None = None
@@ -631,7 +656,7 @@ _TYPES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         Usage, Image, Code, Call, Calls, Final, CellError, Decision, HostCall, Answer, CellResult,
-        Observation, Retry, DataFile, RunStart, Step, Visit, RunStop, FormatChange, Variable,
+        Observation, Retry, DataFile, Given, RunStart, Step, Visit, RunStop, FormatChange, Variable,
         Changes, Condensation, Undone, Delegated,
     )
 }  # fmt: skip

@@ -45,12 +45,14 @@ from kernel_agent.errors import (
     UndoError,
     UsageError,
 )
+from kernel_agent.exchange import PUT_SECONDS, Exchange
 from kernel_agent.formats import AUTO, get_format, ladder
 from kernel_agent.named import Surroundings, ready_tools
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
     Calls,
+    CellError,
     CellResult,
     Changes,
     Code,
@@ -58,6 +60,7 @@ from kernel_agent.records import (
     Decision,
     Event,
     FormatChange,
+    Given,
     Json,
     Message,
     Notice,
@@ -92,7 +95,14 @@ from kernel_agent.trace import FILE_NAME, TraceWriter
 from kernel_agent.undo import Aside, History, Played, Replay, play_again, steps_to_undo
 from kernel_agent.untrusted import untrusted_prompt
 from kernel_agent.variables import merge
-from kernel_agent.workspace import NOTEBOOK_NAME, agents_folder, files_made, new_folder
+from kernel_agent.workspace import (
+    DATA_NAME,
+    NOTEBOOK_NAME,
+    agents_folder,
+    files_made,
+    make_folder,
+    new_folder,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -109,6 +119,7 @@ NOT_SANDBOXED = (
 
 STOPPED_UNDO = "nothing was undone: it was stopped"
 TAKE_ANSWER = "get_ipython().kernel_agent_answer()"  # see inside/app.py
+STOP_S = 0.25  # for a cell to end when the run is stopped; the run does not wait longer for it
 
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
@@ -237,11 +248,12 @@ class Session:
         self.config = self.config.merged(max_cost=self.budget.max_cost)
         servers = named_servers(mcp, self.config.mcp, os.environ)
         self.out = Path(out) if out is not None else new_folder(title)
+        self._title = title if out is None else None  # another session may be given the same name
         self._lineage = lineage or Lineage()
         self._delegation = Delegation(
             self.config,
             lineage=self._lineage,
-            out=self.out,
+            out=lambda: self.out,
             agents=lambda: agents_folder(self.out, self.sandbox),
             spawn=self._spawn,
         )
@@ -270,6 +282,7 @@ class Session:
             secrets=secrets_of(self.config, os.environ),
         )
         self._servers = Servers(servers, self._tell)
+        self._exchange = Exchange()
         self._begin()
 
     def _begin(self) -> None:
@@ -280,7 +293,6 @@ class Session:
         self._context: Context | None = None
         self._files: tuple[DataFile, ...] = ()
         self._agent: Agent | Pipeline | None = None
-        self._meter: Meter | None = None
         self._format_reason = ""
         self._unpaid = Usage()  # of measuring the format; the first run pays
         self._stop_calls = asyncio.Event()
@@ -288,9 +300,8 @@ class Session:
         self._history = History()
         self._playing: asyncio.Task[Replay] | None = None  # an undo's
         self._changes: Changes | None = None  # of variables, since the last run
-        self._made_folder = False
-        self._busy = False  # with a run
-        self._stopping = False
+        self._left: asyncio.Future[CellResult] | None = None  # a cell that outlived its run
+        self._made_folder = self._busy = self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: LoopThread | None = None
         self._closed = False
@@ -338,6 +349,21 @@ class Session:
     def busy(self) -> bool:
         """Whether a run is under way."""
         return self._busy
+
+    @property
+    def closed(self) -> bool:
+        """Whether the session has ended, or failed to start."""
+        return self._closed
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The inputs, as they were placed when the session started."""
+        return self._files
+
+    @property
+    def given(self) -> Mapping[str, Given]:
+        """The variables that were put and that the kernel has, by name."""
+        return self._exchange.given
 
     @property
     def model_name(self) -> str:
@@ -465,17 +491,21 @@ class Session:
         from kernel_agent.inputs import place
 
         try:
-            if self.trace_path.exists():
+            if self._title is None and self.trace_path.exists():
                 raise InputError(
                     f"{self.out} holds an earlier session already: name another folder with --out"
                 )
-            self._made_folder = not self.out.exists()
-            self.out.mkdir(parents=True, exist_ok=True)
+            self._made_folder = self._title is not None or not self.out.exists()
+            if self._title is None:
+                self.out.mkdir(parents=True, exist_ok=True)
+            else:
+                self.out = make_folder(self.out, self._title)
         except OSError as error:  # looking is refused, too, in a folder of somebody else
             raise InputError(
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
             ) from None
         self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
+        (self.out / DATA_NAME).mkdir(exist_ok=True)  # protected from now on, for what is put later
         if self._interpreted:
             interpreter.check_data(self._files)
 
@@ -488,6 +518,9 @@ class Session:
         self._broker.fresh_kernel()
         await self._kernel.start()
         self._history.begin(self._resume)
+        gone = await self._exchange.restore(self._set, level=self.sandbox)
+        if gone:
+            self._tell(Notice(text=f"Pass these in again, they are gone: {', '.join(gone)}."))
         if self._resume is not None:
             self._resume = None  # a kernel that is lost is replaced by a fresh one
             self._steps = self._kernel.steps
@@ -534,6 +567,8 @@ class Session:
         self._closed = True
         if self._kernel is not None:
             await self._kernel.close()
+        if self._left is not None:
+            self._left.cancel()
         await self._servers.close()
         if self._delegates:
             with suppress(OSError):  # there are agents in it
@@ -552,6 +587,7 @@ class Session:
         *,
         budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
+        wanted: Sequence[str] = (),
     ) -> Run:
         """Work on a task until it ends; never raises for an ending, whatever it is.
 
@@ -559,6 +595,8 @@ class Session:
         ----------
         task
             The question, in words.
+        wanted
+            Names of variables in which results are to be left, for :meth:`take`.
         budget
             What this run may cost, instead of the session's budget.
         on_event
@@ -573,7 +611,7 @@ class Session:
         """
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
-        return await self._run(task, self._make_agent, budget, on_event)
+        return await self._run(task, self._make_agent, budget, on_event, wanted)
 
     async def play(
         self,
@@ -606,6 +644,7 @@ class Session:
         make: Callable[[Budget, Callable[[Event], None]], Agent | Pipeline],
         budget: Budget | None,
         on_event: Callable[[Event], None] | None,
+        wanted: Sequence[str] = (),
     ) -> Run:
         """Do a run, by the loop or by fixed cells, from its first record to its notebook."""
         if self._context is None or self._closed:
@@ -615,7 +654,7 @@ class Session:
         self._busy, self._stopping = True, False
         try:
             tell = self._telemetry.listener(on_event or self._on_event, self._model)
-            return await self._run_now(task, make, budget, tell)
+            return await self._run_now(task, make, budget, tell, wanted)
         finally:
             self._busy = False
 
@@ -625,6 +664,7 @@ class Session:
         make: Callable[[Budget, Callable[[Event], None]], Agent | Pipeline],
         budget: Budget | None,
         tell: Callable[[Event], None],
+        wanted: Sequence[str],
     ) -> Run:
         await self._revive(tell)
         before = files_made(self.out)
@@ -633,6 +673,7 @@ class Session:
         if self._stopping:
             agent.stop()
         start = self._run_start(task, budget or self.budget)
+        start = dataclasses.replace(start, given=self._exchange.told(), wanted=tuple(wanted))
         if isinstance(agent, Pipeline):
             start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
         self._changes = None
@@ -645,6 +686,7 @@ class Session:
             if isinstance(agent, Agent):
                 self._format = agent.format
             self._steps += len(agent.steps)
+            self._exchange.note(agent.steps)
             notebook = self._export(tell)
         return Run.of(
             start,
@@ -685,6 +727,75 @@ class Session:
         if not self._busy:  # in a run, the next step's report has it
             self._changes = merge(self._changes, result.changes)
         return result
+
+    async def put(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
+        """Set variables in the kernel to values of the user's; the next run's model is told.
+
+        Tables and series cross as Arrow, arrays, pictures, dates and plain values as what they are;
+        nothing is pickled. A copy lies in ``data/`` of the session's folder, and the notebook loads
+        it when it is run again.
+
+        Parameters
+        ----------
+        variables
+            Values by the name that they are to have.
+
+        Returns
+        -------
+        tuple of Given
+            What was recorded of each, also whether it took the place of another value.
+
+        Raises
+        ------
+        UsageError
+            The session is not started, or busy with a run.
+        InputError
+            A value that cannot be passed; the line names the variable. None was set.
+        """
+        await self._between_runs("variables are put")
+        given, changes = await self._exchange.put(
+            variables, self._set, folder=self.out, level=self.sandbox, after=self._steps
+        )
+        self._changes = merge(self._changes, changes)
+        return given
+
+    async def _set(self, source: str, names: Sequence[str]) -> CellResult:
+        """Run a cell that sets variables of the user's; an undo of later steps plays it again."""
+        assert self._kernel is not None
+        recording = self._history.recording(self._steps, source, is_step=False, given=names)
+        result = await self._kernel.execute(source, step=0, timeout_s=PUT_SECONDS)
+        if result.ok:
+            recording.end(result)
+        return result
+
+    async def take(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return variables of the kernel: tables, series, arrays, pictures, dates, plain values.
+
+        They come as data that is checked, never as pickles; a matplotlib figure comes as a picture.
+
+        Parameters
+        ----------
+        names
+            The variables.
+
+        Raises
+        ------
+        UsageError
+            The session is not started, or busy with a run.
+        InputError
+            There is no such variable, or its value has no form in which it could be taken.
+        """
+        kernel = await self._between_runs("variables are taken")
+        return await self._exchange.take(names, kernel)
+
+    async def _between_runs(self, what: str) -> KernelSession | InterpreterSession:
+        if self._context is None or self._closed:
+            raise UsageError("the session is not started: use `async with Session(…)`")
+        if self._busy:
+            raise UsageError(f"the session is busy with a run: {what} between runs")
+        await self._revive(self._on_event)
+        assert self._kernel is not None
+        return self._kernel
 
     def stop(self) -> None:
         """End the current run as interrupted, at once. Safe from any thread or signal handler."""
@@ -746,6 +857,7 @@ class Session:
     async def _undo(self, steps: int, reason: str, tell: Callable[[Event], None]) -> Undone:
         assert self._trace is not None
         assert self._context is not None
+        await self._left_behind()
         gone = steps_to_undo(self._trace.records, steps)
         first, last = gone[0].number, gone[-1].number
         resumed, cells = self._history.before(first)
@@ -767,6 +879,7 @@ class Session:
                 time=now(),
                 files=aside.files,
                 cells=self._history.own_cells_from(first),
+                given=self._exchange.since(first),
                 withdrawn=tuple(s.run_id for s in gone if s.result and s.result.answer),
                 differences=replay.differences,
                 changes=replay.changes if replay.differences else None,
@@ -788,6 +901,7 @@ class Session:
         kernel.steps = self._steps  # numbers are not used again
         self._broker.fresh_kernel()
         self._history.go_back(first, replay.played, resumed)
+        self._exchange.go_back(first)
         self._changes = None
         try:
             self._context.add(undone)
@@ -809,10 +923,17 @@ class Session:
             kernel, cells, timeout_s=self.config.cell_seconds, folder=str(self.out.resolve())
         )
 
+    async def _left_behind(self) -> None:
+        """Wait for a cell that outlived its run."""
+        if self._left is not None:
+            await asyncio.wait({self._left})
+            self._left = None
+
     async def _revive(self, tell: Callable[[Event], None]) -> None:
         """Start a new kernel when the last one was lost, and say what that means."""
         if self._playing is not None:
             raise UsageError("an undo is under way")
+        await self._left_behind()
         if self._kernel is None or not self._kernel.alive:
             tell(Notice(text="The kernel was lost: a new one was started, all variables are gone."))
             await self._start_kernel()
@@ -918,15 +1039,48 @@ class Session:
                     )
             if not isinstance(action, Code):
                 raise UsageError("the format asked for something that cannot be done")
-            return await self._run_cell(
+            outputs: list[OutputDict] = []
+
+            def show(output: OutputDict) -> None:
+                outputs.append(output)
+                tell(Output(number=number, output=output))
+
+            running = self._run_cell(
                 action.source,
                 number,
                 timeout_s=timeout_s,
-                on_output=lambda output: tell(Output(number=number, output=output)),
+                on_output=show,
                 waited=lambda: meter.waited,
             )
+            return await self._until_stopped(running, outputs)
 
         return execute
+
+    async def _until_stopped(
+        self, running: Coroutine[Any, Any, CellResult], outputs: list[OutputDict]
+    ) -> CellResult:
+        """Wait for a cell, but not much longer than until somebody asks for the end of the run.
+
+        One that does not let itself be interrupted at once is left behind: the next use of the
+        kernel waits until it has ended, or the kernel was killed.
+        """
+        cell = asyncio.ensure_future(running)
+        stopping = asyncio.ensure_future(self._stop_calls.wait())
+        try:
+            await asyncio.wait({cell, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not cell.done():
+                await asyncio.wait({cell}, timeout=STOP_S)
+        except asyncio.CancelledError:
+            cell.cancel()
+            await asyncio.wait({cell})
+            raise
+        finally:
+            stopping.cancel()
+        if cell.done():
+            return cell.result()
+        self._left = cell
+        error = CellError(ename="KeyboardInterrupt", evalue="")
+        return CellResult(status="interrupted", outputs=tuple(outputs), error=error)
 
     async def _run_cell(
         self,
@@ -977,7 +1131,7 @@ class Session:
                 "report": self.sandbox_report,
             },
             budget=dataclasses.asdict(budget),
-            data=self._files,
+            data=(*self._files, *self._exchange.files),
             tools=tuple(tool.name for tool in self.tools),
             system_prompt=self._system_prompt(self._format),
             format_reason=self._format_reason,
@@ -1113,6 +1267,14 @@ class Session:
     def undo_sync(self, steps: int = 1, **options: Any) -> Undone:
         """Take the last steps back and wait for it; see :meth:`undo`. Ctrl-C stops it."""
         return self._wait_for(lambda: self.undo(steps, **options))
+
+    def put_sync(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
+        """Put variables and wait for it; see :meth:`put`."""
+        return self._wait_for(lambda: self.put(variables))
+
+    def take_sync(self, names: Sequence[str]) -> dict[str, Any]:
+        """Take variables and wait for them; see :meth:`take`."""
+        return self._wait_for(lambda: self.take(names))
 
     def hibernate_sync(self, folder: str | Path) -> None:
         """Hibernate and wait for it; see :meth:`hibernate`."""

@@ -68,7 +68,8 @@ class Played:
 
     ``requests`` are what it asked the host and what it was answered; ``began_ns`` and ``ended_ns``
     are times by the clock that stamps files. ``is_step`` is false for a cell of the person's own,
-    whose outputs are not kept.
+    whose outputs are not kept; ``given`` names the variables that a cell of ours set for them, and
+    has the number of the step before it.
     """
 
     number: int
@@ -78,6 +79,7 @@ class Played:
     began_ns: int
     ended_ns: int
     is_step: bool
+    given: tuple[str, ...] = ()
 
     @property
     def can_be_played(self) -> bool:
@@ -108,9 +110,11 @@ class History:
         """Note that a new kernel runs from here on; called by the session at each start of one."""
         self._lives.append(_Life(resumed=resumed))
 
-    def recording(self, number: int, source: str, *, is_step: bool) -> Recording:
+    def recording(
+        self, number: int, source: str, *, is_step: bool, given: Sequence[str] = ()
+    ) -> Recording:
         """Return what takes down a cell that is about to run."""
-        return Recording(self._lives[-1].played, number, source, is_step=is_step)
+        return Recording(self._lives[-1].played, number, source, is_step=is_step, given=given)
 
     def before(self, first: int) -> tuple[Path | None, list[Played]]:
         """Return what made the kernel that there was before cell ``first``.
@@ -120,26 +124,32 @@ class History:
         tuple
             The hibernated kernel that it began from, and the cells that it had run.
         """
-        ran_it = [x for x in self._lives if any(p.number == first for p in x.played)]
+        life = self._life_before(first)
+        return life.resumed, [played for played in life.played if played.number < first]
+
+    def _life_before(self, first: int) -> _Life:
+        ran_it = [
+            x for x in self._lives if any(p.number == first and not p.given for p in x.played)
+        ]
         earlier = [x for x in self._lives if x.played and x.played[0].number < first]
         # What no kernel ran (a refused cell, calls) follows the last cell that one did.
-        life = (ran_it or earlier or self._lives)[-1]
-        return life.resumed, [played for played in life.played if played.number < first]
+        return (ran_it or earlier or self._lives)[-1]
 
     def go_back(self, first: int, played: Sequence[Played], resumed: Path | None) -> None:
         """Forget the cells from ``first`` on; a new kernel has run ``played``, those before it."""
+        replaced = self._life_before(first)
         earlier = [
             _Life(resumed=life.resumed, played=[p for p in life.played if p.number < first])
             for life in self._lives
+            if life is not replaced
         ]
-        numbers = {p.number for p in played}
-        kept = [x for x in earlier if x.played and not numbers & {p.number for p in x.played}]
+        kept = [life for life in earlier if life.played]
         self._lives = [*kept, _Life(resumed=resumed, played=list(played))]
 
     def own_cells_from(self, first: int) -> int:
         """Return how many cells of the person's own have run since cell ``first``."""
         cells = (p for life in self._lives for p in life.played)
-        return sum(p.number > first and not p.is_step for p in cells)
+        return sum(p.number > first and not p.is_step and not p.given for p in cells)
 
     def owner(self, path: str, changed_ns: int) -> int:
         """Return the number of the cell in which a file changed last; 0 when it was in none."""
@@ -159,9 +169,18 @@ class Recording:
         Where the cell is appended when it has ended.
     """
 
-    def __init__(self, cells: list[Played], number: int, source: str, *, is_step: bool) -> None:
+    def __init__(
+        self,
+        cells: list[Played],
+        number: int,
+        source: str,
+        *,
+        is_step: bool,
+        given: Sequence[str] = (),
+    ) -> None:
         self._cells = cells
         self._number, self._source, self._is_step = number, source, is_step
+        self._given = tuple(given)
         self._requests: list[tuple[str, str]] = []
         self._began_ns = _file_clock_ns()
 
@@ -187,6 +206,7 @@ class Recording:
                 began_ns=self._began_ns,
                 ended_ns=time.time_ns(),
                 is_step=self._is_step,
+                given=self._given,
             )
         )
 
@@ -262,11 +282,13 @@ async def play_again(
             )
             continue
         recorded = Recorded(cell.requests)
-        recording = Recording(played, cell.number, cell.source, is_step=cell.is_step)
+        recording = Recording(
+            played, cell.number, cell.source, is_step=cell.is_step, given=cell.given
+        )
         try:
             result = await kernel.execute(
                 cell.source,
-                step=cell.number,
+                step=0 if cell.given else cell.number,
                 timeout_s=timeout_s,
                 on_request=recording.listening(recorded.answer),
             )
@@ -357,6 +379,8 @@ def _difference(cell: Played, result: CellResult, folder: str) -> str:
 
 
 def _name(cell: Played) -> str:
+    if cell.given:
+        return f"What passed in {', '.join(cell.given)}"
     return f"Step {cell.number}" if cell.is_step else f"Your cell {cell.number}"
 
 

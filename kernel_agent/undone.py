@@ -39,6 +39,21 @@ def undone_steps(records: Sequence[Record]) -> dict[tuple[str, int], Undone]:
     return found
 
 
+def undone_given(records: Sequence[Record]) -> set[str]:
+    """Return the runs before which variables were put that an undo has taken out again."""
+    gone: set[str] = set()
+    before: dict[str, int] = {}  # each run's last step before it
+    own, last = _own_runs(records), 0
+    for record in records:
+        if isinstance(record, Step) and record.run_id in own:
+            last = max(last, record.number)
+        elif isinstance(record, RunStart) and record.run_id in own and record.given:
+            before[record.run_id] = last
+        elif isinstance(record, Undone):
+            gone |= {run_id for run_id, number in before.items() if number >= record.first}
+    return gone
+
+
 def standing_steps(records: Sequence[Record]) -> list[Step]:
     """Return the steps of a session's own runs that hold, in order."""
     own, gone = _own_runs(records), undone_steps(records)
@@ -74,7 +89,7 @@ def still_told(records: Sequence[Record], undone: Undone) -> list[Record]:
         if isinstance(record, Condensation) and (later or record.last >= undone.first):
             continue
         if isinstance(record, RunStart) and later:  # what the person did before it is gone, too
-            kept.append(dataclasses.replace(record, changes=None))
+            kept.append(dataclasses.replace(record, changes=None, given=()))
         else:
             kept.append(record)
     return kept
@@ -115,6 +130,9 @@ def person_text(undone: Undone) -> str:
     if undone.cells:
         cells = "1 cell" if undone.cells == 1 else f"{undone.cells} cells"
         lines.append(f"{cells} of your own, run since then, went with it.")
+    if undone.given:
+        names = one_line(", ".join(undone.given), 300)
+        lines.append(f"Passed in since then, and taken back with it: {names}.")
     if undone.files:
         lines.append(f"Moved to undone/: {one_line(', '.join(undone.files), 1000)}")
     if undone.differences:

@@ -13,7 +13,7 @@ import keyword
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kernel_agent.records import Changes, Variable
+from kernel_agent.records import Changes, Given, Variable
 from kernel_agent.text import one_line
 
 MAX_NAME = 60  # characters
@@ -123,6 +123,17 @@ def changes_line(changes: Changes | None, *, max_chars: int = MAX_LINE) -> str:
     if len(line) > max_chars - 13:
         line = line[: max_chars - 14].rstrip() + "…"
     return f"[variables: {line}]" if line else ""
+
+
+def source_of(given: Iterable[Given]) -> str:
+    """Return the code that sets variables of the user's, its imports first and once.
+
+    The kernel runs it, and the notebook again.
+    """
+    lines = list(dict.fromkeys(line for g in given for line in g.source.split("\n") if line))
+    imports = [line for line in lines if line.startswith(("import ", "from "))]
+    settings = [line for line in lines if line not in imports]
+    return "\n".join([*sorted(imports), *([""] if imports else []), *settings])
 
 
 def describe(variable: Variable) -> str:

@@ -49,6 +49,20 @@ def agents_folder(out: Path, level: str) -> Path:
     return out / AGENTS_NAME
 
 
+def make_folder(folder: Path, title: str) -> Path:
+    """Make a folder that :func:`new_folder` has named, or the next one if it is taken by now.
+
+    Sessions that begin side by side never share one.
+    """
+    while True:
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            folder = new_folder(title)
+        else:
+            return folder
+
+
 def files_made(folder: Path) -> dict[str, int]:
     """Return the files in the folder that are not the session's own, with their time of change.
 

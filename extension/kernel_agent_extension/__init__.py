@@ -9,4 +9,6 @@ def load(ipython: Any) -> None:
     """Register the magics; called through :func:`kernel_agent.load_ipython_extension`."""
     from kernel_agent_extension.magics import AgentMagics
 
-    ipython.register_magics(AgentMagics(ipython))
+    magics = AgentMagics(ipython)
+    ipython.register_magics(magics)
+    ipython.configurables.append(magics)  # for %config

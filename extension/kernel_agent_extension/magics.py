@@ -1,141 +1,53 @@
 """``%agent TASK``: a question from a notebook cell; steps, figures and answer below it.
 
-All calls of a notebook share one session, so that a later question builds on an earlier one. The
-session's code runs in a kernel of its own, not in the notebook's. Nothing of what a model or that
-kernel wrote is displayed as HTML: in a live notebook it could act as the user. Text is text, and a
-figure is shown only if it really is a PNG or JPEG.
+Questions of a notebook share one session, so that a later question builds on an earlier one; a run
+in the background has a session of its own. The code runs in the session's kernel, not in the
+notebook's: variables go in with ``-i`` and come out with ``-o``, typed and never pickled.
 
-The cell waits for events of a session in the background, so that interrupting the notebook's kernel
-stops the run.
+All sessions of a notebook live on one event loop in a thread; a cell only waits
+(:mod:`kernel_agent_extension.handle`), so interrupting the notebook's kernel stops the run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
-import re
+import copy
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from IPython.core.error import UsageError as MagicUsageError
-from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope
+from traitlets import Enum, Float, Int, Unicode
 
-from kernel_agent.budget import Budget
+from kernel_agent.background import LoopThread
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.pictures import FORMATS
-from kernel_agent.records import Event, Notice, OutputDict, Step
+from kernel_agent.given import fingerprint
+from kernel_agent.records import Event
 from kernel_agent.run import Run
-from kernel_agent.session import Session
-from kernel_agent.view import PlainView, is_figure, paths, watch
+from kernel_agent_extension.handle import Handle
+from kernel_agent_extension.insertion import code_of
+from kernel_agent_extension.request import APPROVALS, HELP, Request, read_request
+from kernel_agent_extension.talk import Talk
+from kernel_agent_extension.transform import AwaitCalls, keep_questions
+from kernel_agent_extension.views import RunView, has_kernel, open_view
 
-HELP = """\
-%agent TASK                       ask about your data; the steps are shown, a Run is returned
-%agent --data FILE TASK           with a file (again for more files)
-run = %agent TASK                 run.answer, run.text, run.status, run.notebook
+CLOSE_S = 0.7  # for all kernels to end when the notebook's does; the warden ends what is left
+KEPT = 50  # handles of ended runs that are remembered
+NEW = "A new session begins: what earlier questions computed is gone."
 
-%%agent [options]
-TASK over several lines
-
---data FILE     a table to ask about; kept for later questions
---model NAME    a model of your endpoint, or offline
---max-steps N   how many steps this question may take
---new           begin a new session: a new kernel and an empty history
-
-Example:  %agent --data sales.csv Which month sold most?
-The kernel's interrupt (the stop button) stops a run; its trace and notebook are kept."""
-
-_OPTION = re.compile(r"""(?:^|(?<=\s))--([a-z][\w-]*)(?:(?:=|\s+)("[^"]*"|'[^']*'|\S+))?""")
-
-
-_LINE = re.compile(r"(?P<before>[ \t]*(?:[^\s%#=][^%#=]*=[ \t]*)?)%agent[ \t]+(?P<task>\S.*)")
-
-
-def keep_questions(lines: list[str]) -> list[str]:
-    r"""Make the calls of ``%agent`` plain Python before IPython reads the cell.
-
-    IPython takes any line that ends in ``word?`` for a call for help, and an apostrophe for the
-    beginning of a string; both are usual in a question. Registered as an input transformer.
-
-    Examples
-    --------
-    >>> keep_questions(["x = %agent What's this?\n"])
-    ['x = get_ipython().run_line_magic(\'agent\', "What\'s this?")\n']
-    """
-    if lines and lines[0].startswith("%%"):
-        return lines
-    return [_called(line) for line in lines]
-
-
-def _called(line: str) -> str:
-    match = _LINE.match(line.rstrip())
-    if match is None:
-        return line
-    return f"{match['before']}get_ipython().run_line_magic('agent', {match['task']!r})\n"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a line or cell asks for."""
-
-    task: str
-    data: tuple[str, ...] = ()
-    model: str | None = None
-    max_steps: int | None = None
-    new: bool = False
-
-
-def read_request(line: str, cell: str | None = None) -> Request:
-    """Read the options, wherever they stand in the line, and take the rest as the task.
-
-    Raises
-    ------
-    UsageError
-        IPython's: shown as one line.
-
-    Examples
-    --------
-    >>> read_request("How many rows? --data sales.csv")
-    Request(task='How many rows?', data=('sales.csv',), model=None, max_steps=None, new=False)
-    """
-    found: dict[str, list[str]] = {"data": [], "model": [], "max-steps": [], "new": []}
-    rest, end = "", 0
-    for match in _OPTION.finditer(line):
-        name, value = match[1], (match[2] or "").strip("\"'")
-        if name not in found:
-            raise MagicUsageError(f"%agent has no option --{name}; %agent alone lists them.")
-        if name != "new" and not value:
-            raise MagicUsageError(f"--{name} needs a value, as in %agent {_EXAMPLES[name]}")
-        rest += line[end : match.start()]
-        end = match.end() if name != "new" else match.start() + len("--new")
-        found[name].append(value)
-    task = " ".join((rest + line[end:]).split())
-    return Request(
-        task="\n".join(part for part in (task, (cell or "").strip()) if part),
-        data=tuple(found["data"]),
-        model=found["model"][-1] if found["model"] else None,
-        max_steps=_whole(found["max-steps"][-1]) if found["max-steps"] else None,
-        new=bool(found["new"]),
-    )
-
-
-_EXAMPLES = {
-    "data": "--data sales.csv How many rows?",
-    "model": "--model offline How many rows?",
-    "max-steps": "--max-steps 5 How many rows?",
-}
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise MagicUsageError(f"--max-steps needs a whole number, not {text!r}.") from None
+T = TypeVar("T")
 
 
 @magics_class
 class AgentMagics(Magics):
-    """The magics of one notebook, and the session behind them.
+    """The magics of one notebook, and the sessions behind them.
+
+    The traits are defaults for all questions, set with ``%config AgentMagics.model = "…"``.
 
     Parameters
     ----------
@@ -143,110 +55,288 @@ class AgentMagics(Magics):
         The notebook's IPython.
     """
 
+    model = Unicode("", help="The model; empty for the configured one.").tag(config=True)
+    base_url = Unicode("", help="The OpenAI-compatible endpoint.").tag(config=True)
+    format = Unicode("", help="How the model writes code.").tag(config=True)
+    sandbox = Unicode("", help="The sandbox level.").tag(config=True)
+    approve = Enum(("", *APPROVALS), "", help="When you are asked before code runs.").tag(
+        config=True
+    )
+    max_steps = Int(0, help="Steps that a question may take.").tag(config=True)
+    timeout = Float(0.0, help="Seconds that a question may take.").tag(config=True)
+    panel = Enum(("auto", "on", "off"), "auto", help="Whether runs are shown as a panel.").tag(
+        config=True
+    )
+
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self._session: Session | None = None
-        self._chosen = Request(task="")
+        self._shell = shell
+        self._loop: LoopThread | None = None
+        self._talk: Talk | None = None  # that questions go on with
+        self._talks: list[Talk] = []  # all that have a kernel
+        self._handles: list[Handle] = []
+        self._closing: asyncio.Future[None] | None = None  # of a session that is replaced
+        self._waited = set[Handle]()  # whose cells wait for them
         shell.input_transformers_cleanup.append(keep_questions)
-        # The full record of a run, as it would be printed below each cell, is long.
-        shell.display_formatter.formatters["text/plain"].for_type(Run, _print_run)
+        if has_kernel(shell):
+            shell.input_transformers_post.append(AwaitCalls(shell))
         atexit.register(self._close)
 
+    @needs_local_scope
     @line_cell_magic
-    def agent(self, line: str, cell: str | None = None) -> Run | None:
-        """Ask about your data; ``%agent`` alone explains how."""
+    def agent(
+        self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None
+    ) -> Handle | None:
+        """Ask about your data."""
+        handle = _told(lambda: self._begin(line, cell, local_ns or {}))
+        if handle in self._waited:
+            assert handle is not None
+            _told(handle.result)
+        return handle
+
+    @needs_local_scope
+    @line_cell_magic
+    async def agent_awaited(
+        self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None
+    ) -> Handle | None:
+        """Stand for %agent where the cell can wait without holding the kernel."""
+        handle = _told(lambda: self._begin(line, cell, local_ns or {}))
+        if handle in self._waited:
+            assert handle is not None
+            try:
+                await handle
+            except KernelAgentError as error:
+                raise MagicUsageError(str(error)) from None
+        return handle
+
+    # --- what a line asks for --------------------------------------------------------------
+
+    def _begin(self, line: str, cell: str | None, local: Mapping[str, Any]) -> Handle | None:
+        """Do what a line asks for; return the run, if it asks for one."""
         request = read_request(line, cell)
         if request == Request(task=""):
-            sys.stdout.write(f"{HELP}\n")
-            return None
-        if not request.task:
+            self._explain()
+        elif request == Request(task="stop"):
+            self._stop()
+        elif request == Request(task="status"):
+            sys.stdout.write("\n".join(map(repr, self._running())) or "Nothing runs.")
+            sys.stdout.write("\n")
+        elif not request.task:
             raise MagicUsageError("There is no task, as in: %agent --data sales.csv How many rows?")
-        try:
-            return self._answer(request)
-        except KernelAgentError as error:
-            raise MagicUsageError(str(error)) from None
+        else:
+            return self._ask(self._with_defaults(request), local)
+        return None
 
-    def _answer(self, request: Request) -> Run:
-        view = _NotebookView(sys.stdout.write)
-        session = self._session_for(request, view)
-        run = watch(session, request.task, view, budget=_budget(session, request))
-        view.show(paths(run))
-        return run
+    def _explain(self) -> None:
+        sys.stdout.write(f"{HELP}\n")
+        if self._handles:
+            last = self._handles[-1]
+            sys.stdout.write(f"\nThe last run: {last!r}\n  {last.task}\n")
+            with suppress(KernelAgentError):
+                if last.done:
+                    sys.stdout.write(f"  {last.text or last.message}\n  {last.notebook}\n")
 
-    def _session_for(self, request: Request, view: _NotebookView) -> Session:
-        """Return the session so far, or a new one when the request cannot be met by it."""
-        same = (
-            request.data in {(), self._chosen.data}
-            and request.model in {None, self._chosen.model}
-            and not request.new
+    def _running(self) -> list[Handle]:
+        return [handle for handle in self._handles if not handle.done]
+
+    def _stop(self) -> None:
+        running = self._running()
+        for handle in running:
+            handle.stop()
+        sys.stdout.write(f"Stopping {len(running)}.\n" if running else "Nothing runs.\n")
+
+    def _with_defaults(self, request: Request) -> Request:
+        return replace(
+            request,
+            model=request.model or self.model or None,
+            format=request.format or self.format or None,
+            sandbox=request.sandbox or self.sandbox or None,
+            approve=request.approve or self.approve or None,
+            max_steps=request.max_steps or self.max_steps or None,
+            timeout=request.timeout or self.timeout or None,
         )
-        if self._session is not None and same:
-            return self._session
-        if self._session is not None:
-            view(Notice(text="A new session begins: what earlier questions computed is gone."))
-            self._close()
-        session = Session(
-            model=request.model, data=request.data, title=request.task, on_event=view.keep
+
+    # --- one question ----------------------------------------------------------------------
+
+    def _ask(self, request: Request, local: Mapping[str, Any]) -> Handle:
+        before = self._talk
+        talk = self._talk_for(request)
+        notes = [NEW] if before is not None and talk is not before and not talk.once else []
+        changed, gone = self._changed(talk)
+        notes += [
+            f"{name} cannot be passed in as it is now: the kernel's copy stays." for name in gone
+        ]
+        values = self._values((*request.given, *changed), local)
+        if request.background:
+            values = {name: copy.deepcopy(value) for name, value in values.items()}
+
+        view = open_view(
+            self._shell,
+            task=request.task,
+            panel=self.panel,
+            background=request.background,
+            stop=talk.stop,
+            notebook=talk.session.notebook_path,
+            sandbox=talk.session.sandbox,
         )
-        session.__enter__()
-        view.show_kept()
-        self._session, self._chosen = session, request
-        return session
+        for note in notes:
+            view.note(note)
+        return self._start(talk, request, values, view, before=before)
+
+    def _talk_for(self, request: Request) -> Talk:
+        """Return the session so far, or a new one when the request asks for one or needs one."""
+        talk = self._talk
+        differs = _difference(request, talk.request) if talk is not None else ""
+        if request.goes_on:
+            if talk is None:
+                raise MagicUsageError(
+                    "There is no session to continue: ask a first question without --continue."
+                )
+            if differs:
+                raise MagicUsageError(
+                    f"The session so far has another {differs}: leave {differs} out, or --continue."
+                )
+        begins = talk is None or request.new or bool(differs)
+        if request.background and not request.goes_on:
+            return Talk(request, base_url=self.base_url or None, once=True)
+        if begins or talk is None:
+            return Talk(request, base_url=self.base_url or None, once=False)
+        if talk.busy:
+            raise MagicUsageError(
+                "The session is busy with another question: wait for it (run.result()), "
+                "%agent stop, or ask with --new."
+            )
+        return talk
+
+    def _start(
+        self,
+        talk: Talk,
+        request: Request,
+        values: Mapping[str, Any],
+        view: RunView,
+        *,
+        before: Talk | None,
+    ) -> Handle:
+        """Begin the work on the sessions' loop; return its handle."""
+        events: SimpleQueue[Event] = SimpleQueue()
+        talk.begin(view)
+        if talk not in self._talks:
+            self._talks.append(talk)
+        if not talk.once:
+            self._talk = talk
+        self._loop = self._loop or LoopThread()
+        names = self._shell.user_ns
+
+        async def work() -> Run:
+            try:
+                run = await talk.answer(
+                    request, values, tell=view if view.direct else events.put, names=names
+                )
+            except BaseException:
+                if talk.session.closed:  # it did not start: what was there before stays
+                    self._drop(talk, before)
+                raise
+            if before is not None and before not in (talk, self._talk):
+                self._closing = asyncio.ensure_future(before.close())
+            return run
+
+        future = talk.future = self._loop.begin(work())
+        handle = Handle(
+            request.task,
+            future,
+            events=events,
+            stop=talk.stop,
+            show=view,
+            finish=lambda run, why: self._finish(request, talk, view, run, why),
+        )
+        self._handles = [*self._handles[-KEPT:], handle]
+        if request.background:
+            future.add_done_callback(lambda _: handle.settle())
+        else:
+            self._waited.add(handle)
+        return handle
+
+    def _drop(self, talk: Talk, before: Talk | None) -> None:
+        if self._talk is talk:
+            self._talk = before
+
+    def _finish(
+        self, request: Request, talk: Talk, view: RunView, run: Run | None, why: str
+    ) -> None:
+        """Leave below the cell what stays of a run."""
+        view.finish(run, why)
+        talk.view = None
+        if talk.session.closed:
+            self._talks = [other for other in self._talks if other is not talk]
+        if run is not None and request.insert:
+            self._shell.set_next_input(code_of(run, talk.session.files), replace=False)
+
+    # --- variables -------------------------------------------------------------------------
+
+    def _values(self, names: Iterable[str], local: Mapping[str, Any]) -> dict[str, Any]:
+        found = {}
+        for name in dict.fromkeys(names):
+            space = local if name in local else self._shell.user_ns
+            if name not in space:
+                raise MagicUsageError(
+                    f"There is no variable {name} here to pass in.{_like(name, space)}"
+                )
+            found[name] = space[name]
+        return found
+
+    def _changed(self, talk: Talk) -> tuple[list[str], list[str]]:
+        """Return the variables that are not what was passed in, and those without a form now."""
+        changed, gone = [], []
+        for name, known in talk.given.items():
+            if name not in self._shell.user_ns:
+                continue
+            try:
+                if fingerprint(self._shell.user_ns[name]) != known:
+                    changed.append(name)
+            except (TypeError, ValueError):
+                gone.append(name)
+        return changed, gone
+
+    # --- the end ---------------------------------------------------------------------------
 
     def _close(self) -> None:
-        if self._session is not None:
-            self._session.close_sync()
-            self._session = None
-
-
-class _NotebookView(PlainView):
-    """Plain lines, and the figures of each step below its text."""
-
-    def __init__(self, write: Callable[[str], object]) -> None:
-        super().__init__(write)
-        self._kept: list[Event] = []
-
-    def keep(self, event: Event) -> None:
-        """Take an event of the session's start, which comes from a thread that cannot print."""
-        self._kept.append(event)
-
-    def show_kept(self) -> None:
-        """Show what was kept."""
-        for event in self._kept:
-            self(event)
-        self._kept.clear()
-
-    def __call__(self, event: Event) -> None:
-        super().__call__(event)
-        if isinstance(event, Step) and event.result:
-            for output in event.result.outputs:
-                display_figure(output)
-
-
-def display_figure(output: OutputDict) -> None:
-    """Display the picture of an output, if it has one that is what it says.
-
-    The other representations of the output, HTML among them, stay where they are.
-    """
-    from IPython.display import publish_display_data
-
-    from kernel_agent.notebook.outputs import displayable
-
-    if not is_figure(output):
-        return
-    data = displayable(output)["data"]
-    for media_type in FORMATS:
-        if media_type in data:
-            bundle = {media_type: data[media_type], "text/plain": "[figure]"}
-            publish_display_data(bundle)  # type: ignore[no-untyped-call]  # IPython's
+        """End every session; called when the notebook's kernel ends."""
+        if self._loop is None:
             return
+        for handle in self._running():
+            handle.stop()
+        with suppress(TimeoutError, KernelAgentError):
+            self._loop.result(self._close_all())
+        self._loop.end()
+        self._loop = None
+
+    async def _close_all(self) -> None:
+        closing = (talk.session.close() for talk in self._talks)
+        await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), CLOSE_S)
 
 
-def _print_run(run: Run, printer: Any, _cycle: bool) -> None:  # noqa: FBT001 - IPython's protocol
-    printer.text(f"<Run {run.run_id}: {run.status}, {len(run.steps)} steps, {run.seconds:.1f} s>")
+def _told(work: Callable[[], T]) -> T:
+    """Do something; what the user has to mend is one line of the notebook, not a traceback."""
+    try:
+        return work()
+    except KernelAgentError as error:
+        raise MagicUsageError(str(error)) from None
 
 
-def _budget(session: Session, request: Request) -> Budget | None:
-    if request.max_steps is None:
-        return None
-    return replace(session.budget, max_steps=request.max_steps)
+def _difference(request: Request, chosen: Request) -> str:
+    """Return the option of a session that a request asks for and the session does not have."""
+    for name in ("data", "model", "format", "sandbox", "approve"):
+        asked = getattr(request, name)
+        if asked and asked != getattr(chosen, name):
+            return f"--{name}"
+    return ""
+
+
+def _like(name: str, space: Mapping[str, Any]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, [n for n in space if not n.startswith("_")], n=1)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+AgentMagics.agent.__doc__ = f"Ask about your data.\n\n{HELP}"

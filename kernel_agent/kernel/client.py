@@ -21,7 +21,7 @@ import hmac
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import zmq
@@ -148,6 +148,7 @@ class KernelClient:
         on_output: OnOutput | None = None,
         on_request: OnRequest | None = None,
         silent: bool = False,
+        expressions: Mapping[str, str] | None = None,
     ) -> Cell:
         """Send a cell and return it at once; wait for ``cell.over``.
 
@@ -161,6 +162,10 @@ class KernelClient:
             Called with each output as it arrives.
         on_request
             Called with each host call's text; returns the reply's text.
+        silent
+            Nobody sees it, and it counts as no cell.
+        expressions
+            Expressions whose display data the reply brings, by names of the caller's.
         """
         cell = Cell(step, on_output, on_request)
         for output in self.late:
@@ -172,7 +177,7 @@ class KernelClient:
                 "code": code,
                 "silent": silent,
                 "store_history": False,
-                "user_expressions": {},
+                "user_expressions": dict(expressions or {}),
                 "allow_stdin": on_request is not None,
                 "stop_on_error": False,
             },

@@ -16,14 +16,15 @@ from typing import Any
 
 from jupyter_client.manager import AsyncKernelManager
 
-from kernel_agent.errors import InputError, KernelStartError
-from kernel_agent.kernel.client import over
+from kernel_agent.errors import InputError, KernelError, KernelStartError
 from kernel_agent.kernel.session import KernelSession
 
 INSIDE = Path(__file__).resolve().parent.parent / "inside"
 # In the order of their imports.
-MODULES = ("memory", "variables", "display", "host", "values", "delegating", "stream", "counting",
-           "app", "adopt")  # fmt: skip
+MODULES = (
+    "memory", "variables", "display", "values", "host", "delegating", "stream", "counting",
+    "taking", "app", "adopt",
+)  # fmt: skip
 SENT_MAX = 50_000_000  # bytes of inputs
 PIECE = 1_000_000
 SHUTDOWN_GRACE_S = 5.0
@@ -91,14 +92,14 @@ class RemoteKernel(KernelSession):
 
     async def _settle(self) -> None:
         sources = [[name, (INSIDE / f"{name}.py").read_text()] for name in MODULES]
-        await self._run_ours(
+        await self._prepare(
             _LOAD.format(sources=json.dumps(sources), settings=json.dumps(self._settings))
         )
         for name, path in self._inputs.items():
             data = await asyncio.to_thread(path.read_bytes)
             for start in range(0, len(data) or 1, PIECE):
                 piece = base64.b64encode(data[start : start + PIECE]).decode()
-                await self._run_ours(
+                await self._prepare(
                     "__import__('sys').modules['_kernel_agent_inside.adopt']"
                     f".receive({name!r}, {piece!r})"
                 )
@@ -109,15 +110,11 @@ class RemoteKernel(KernelSession):
             "facts": {"kernelspec": self._kernelspec, "provisioner": type(provisioner).__name__},
         }
 
-    async def _run_ours(self, source: str) -> None:
-        assert self._client is not None
-        assert self._died is not None
-        cell = self._client.execute(source, step=0, silent=True)
-        await over(cell, died=self._died, seconds_left=lambda: None)
-        self._client.forget(cell)
-        if not cell.over.done() or cell.error is not None:
-            reason = f": {cell.error.ename}: {cell.error.evalue}" if cell.error else ""
-            raise KernelStartError(f"the remote kernel could not be prepared{reason}")
+    async def _prepare(self, source: str) -> None:
+        try:
+            await self._run_ours(source)
+        except KernelError as error:
+            raise KernelStartError(f"the remote kernel could not be prepared: {error}") from None
 
     async def _end(self, manager: AsyncKernelManager) -> None:
         if manager.provisioner is not None:

@@ -28,6 +28,7 @@ from kernel_agent.errors import KernelDied, KernelError, KernelStartError, Sandb
 from kernel_agent.kernel.client import Cell, KernelClient, OnOutput, OnRequest, over
 from kernel_agent.private import SOCKETS, private_directory
 from kernel_agent.records import CellError, CellResult, CellStatus
+from kernel_agent.text import one_line
 
 LAUNCHER = Path(__file__).resolve().parent.parent / "inside" / "launch.py"
 POLL_S = 0.1  # how often the process is looked at; a dead kernel is noticed within this
@@ -35,7 +36,29 @@ START_TIMEOUT_S = 60.0
 GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and again
 INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
 SHUTDOWN_GRACE_S = 0.5
+VALUES_TIMEOUT_S = 60.0  # for a variable to cross
+PIECE = 1_000_000  # characters of a value in one message
 LIMIT_GRACE_S = 1.0  # from the interrupt to the kill, when a limit is exceeded
+
+_TAKING = "__import__('sys').modules['_kernel_agent_inside.taking']"
+
+
+def setting(name: str, text: str) -> list[str]:
+    """Return the cells that set a variable in a kernel that sees no folder of ours.
+
+    Parameters
+    ----------
+    name
+        The variable.
+    text
+        Its value in JSON, as :mod:`kernel_agent.inside.values` writes it.
+    """
+    pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    cells = [f"{_TAKING}.receive({name!r}, {piece!r})" for piece in pieces]
+    return [*cells, f"{_TAKING}.bind({name!r})"]
+
+
+TAKEN_MIME = "application/vnd.kernel-agent.taken+json"  # as in inside/taking.py
 
 
 class _OneSpec(KernelSpecManager):
@@ -414,7 +437,8 @@ class KernelSession:
         client, died = self._client, self._died
         if client is None or died is None or died.done():
             raise KernelDied(f"the kernel is gone: {self.epitaph}")
-        self.steps = step if step is not None else self.steps + 1
+        number = step if step is not None else self.steps + 1
+        self.steps = max(self.steps, number)
         self._interrupted = False
         started, waited_before = time.monotonic(), waited()
 
@@ -424,7 +448,7 @@ class KernelSession:
         def seconds_left() -> float | None:
             return None if timeout_s is None else timeout_s - seconds()
 
-        cell = client.execute(code, step=self.steps, on_output=on_output, on_request=on_request)
+        cell = client.execute(code, step=number, on_output=on_output, on_request=on_request)
         self._running = cell
         try:
             end = await over(cell, died=died, seconds_left=seconds_left)
@@ -440,6 +464,50 @@ class KernelSession:
         if self._limit:
             await self.kill()  # the cell may have ended on the interrupt that came before
         return self._result(cell, timed_out=end == "timeout", seconds=seconds())
+
+    # --- values ----------------------------------------------------------------------------
+
+    async def take(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return variables as the kernel states them; nothing of it is checked.
+
+        Returns
+        -------
+        dict
+            By name what :class:`kernel_agent.inside.taking.Taken` gives.
+
+        Raises
+        ------
+        KernelError
+            The kernel did not answer as it should; KernelDied when it is gone.
+        """
+        asked = f"{_TAKING}.taken({list(names)!r})"
+        reply = await self._run_ours("", expressions={"taken": asked})
+        try:
+            found = reply["user_expressions"]["taken"]["data"][TAKEN_MIME]
+            return {name: found[name] for name in names}
+        except (KeyError, TypeError):
+            raise KernelError("the kernel did not give the variables") from None
+
+    async def _run_ours(
+        self, source: str, *, expressions: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Run a cell that nobody sees, and return its reply."""
+        if self._client is None or self._died is None or self._died.done():
+            raise KernelDied(f"the kernel is gone: {self.epitaph}")
+        cell = self._client.execute(source, step=0, silent=True, expressions=expressions)
+        self._running = cell
+        until = time.monotonic() + VALUES_TIMEOUT_S
+        try:
+            end = await over(cell, died=self._died, seconds_left=lambda: until - time.monotonic())
+            if end == "timeout":
+                await self._interrupt_or_kill(cell)
+        finally:
+            self._running = None
+            self._client.forget(cell)
+        if not cell.over.done() or cell.error is not None:
+            reason = f"{cell.error.ename}: {cell.error.evalue}" if cell.error else self.epitaph
+            raise KernelError(one_line(reason, 300))
+        return cell.reply or {}
 
     async def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt; it ends as ``interrupted``.

@@ -39,6 +39,7 @@ from kernel_agent.records import (
     DataFile,
     ExitStatus,
     Final,
+    Given,
     HostCall,
     Record,
     RunStart,
@@ -48,7 +49,8 @@ from kernel_agent.records import (
     Usage,
 )
 from kernel_agent.text import encodable, one_line, plain, shorten
-from kernel_agent.undone import reason_text, steps_text, undone_steps
+from kernel_agent.undone import reason_text, steps_text, undone_given, undone_steps
+from kernel_agent.variables import source_of
 
 if TYPE_CHECKING:
     import nbformat
@@ -76,6 +78,7 @@ class _Run:
     steps: tuple[Step, ...]
     stop: RunStop | None
     undone: Mapping[int, Undone]
+    given: tuple[Given, ...]
 
     @property
     def withdrawn(self) -> Undone | None:
@@ -142,6 +145,8 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
         cells.markdown(f"run-{run.number}-task", _task(run), **_ours(run, "task"))
         if run is runs[0]:
             _add_environment(cells, runs)
+        if run.given:
+            _add_given(cells, run)
         for step in run.steps:
             _add_step(cells, run, step)
         cells.markdown(f"run-{run.number}-answer", _answer(run), **_ours(run, "answer"))
@@ -165,6 +170,7 @@ def _runs(records: Sequence[Record]) -> list[_Run]:
     stops = {record.run_id: record for record in records if isinstance(record, RunStop)}
     own = [start for start in starts if start.parent_id not in known]
     gone = undone_steps(records)
+    ungiven = undone_given(records)
     return [
         _Run(
             number=number,
@@ -172,6 +178,7 @@ def _runs(records: Sequence[Record]) -> list[_Run]:
             steps=tuple(r for r in records if isinstance(r, Step) and r.run_id == start.run_id),
             stop=stops.get(start.run_id),
             undone={n: by for (run_id, n), by in gone.items() if run_id == start.run_id},
+            given=() if start.run_id in ungiven else start.given,
         )
         for number, start in enumerate(own, start=1)
     ]
@@ -241,6 +248,7 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
     steps = [step for run in runs for step in run.steps]
     again = [step for run in runs for step in run.steps if run.runs_again(step)]
     sources = [step.code for step in again]
+    sources += [given.source for run in runs for given in run.given]
     texts = {step.number: full_text(step.result.outputs) for step in steps if step.result}
     hidden = {"jupyter": {"source_hidden": True}}
     made = [call for step in again if step.result for call in step.result.calls]
@@ -256,6 +264,16 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
         )
         cells.markdown("tools-note", note, role="tools")
         cells.code("tools", tools, tags=hidden, role="tools")
+
+
+def _add_given(cells: _Cells, run: _Run) -> None:
+    """Add the cell that sets the variables which the user had put into the kernel."""
+    given = run.given
+    names = ", ".join(verbatim(one_line(g.name, 60)) for g in given)
+    note = f"Put into the kernel by the user, as it was when the question was asked: {names}."
+    cells.markdown(f"run-{run.number}-given-note", note, **_ours(run, "given"))
+    source = source_of(given)
+    cells.code(f"run-{run.number}-given", source, **_ours(run, "given"))
 
 
 def _times(calls: Sequence[HostCall]) -> str:
@@ -542,9 +560,14 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 def _inputs(runs: Sequence[_Run]) -> Iterator[dict[str, Any]]:
     """Yield each input once; where it came from on the author's machine is left out."""
-    files = {file.path: file for run in runs for file in run.start.data}
+    files = {file.path: file for run in runs for file in _files(run.start)}
     for path, file in files.items():
         yield {"path": path, "bytes": file.bytes, "sha256": file.sha256, "kind": file.kind}
+
+
+def _files(start: RunStart) -> Iterator[DataFile]:
+    yield from start.data
+    yield from (file for given in start.given for file in given.files)
 
 
 def _encodable(value: Any) -> Any:

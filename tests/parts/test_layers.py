@@ -36,6 +36,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "assembly",
         "named",
         "delegation",
+        "exchange",
         "run",
         "pipeline",
         "workspace",
@@ -52,6 +53,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "tools",
         "trace",
         "inputs",
+        "given",
         "background",
     ],
     "pure": [

@@ -9,8 +9,17 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_client.manager import start_new_async_kernel
-from kernel_agent_extension.magics import Request, display_figure, keep_questions, read_request
+from kernel_agent_extension.request import Request, read_request
+from kernel_agent_extension.transform import keep_questions
+from kernel_agent_extension.views import display_figure
 from nbclient import NotebookClient
+
+
+@pytest.fixture(autouse=True)
+def _as_text(monkeypatch):
+    """Show runs as lines of text: kernels inherit the environment."""
+    monkeypatch.setenv("KERNEL_AGENT_PANEL", "off")
+
 
 PNG = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJg"

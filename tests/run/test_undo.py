@@ -129,7 +129,7 @@ async def test_a_tool_is_called_once_and_its_answers_are_given_again(tmp_path: P
         "first = book(4)",
         "final_answer([first, again, sorted(many), told])",
     ]
-    async with make(cells, tmp_path, tools=[book]) as session:
+    async with make(cells, tmp_path, tools=[book], approve="never") as session:
         for _ in range(3):
             await session.run("Book", budget=ONE)
         undone = await session.undo()
@@ -151,7 +151,7 @@ async def test_a_call_that_was_not_made_before_is_not_made_in_an_undo_and_said(
         return "sent"
 
     cells = ["import os\nsend(int.from_bytes(os.urandom(6), 'big'))\nafter = 1", "x = 2"]
-    async with make(cells, tmp_path, tools=[send]) as session:
+    async with make(cells, tmp_path, tools=[send], approve="never") as session:
         await session.run("Send", budget=ONE)
         await session.run("More", budget=ONE)
         undone = await session.undo()
@@ -236,7 +236,7 @@ async def test_files_of_undone_steps_are_kept_aside_and_the_user_s_own_stay(
     assert (out / "mine.csv").read_text() == "the user's"
     assert secret.read_text() == "mine"
     assert sorted(p.name for p in out.iterdir()) == [
-        "mine.csv", "plots", "run.ipynb", "trace.jsonl", "undone",
+        "data", "mine.csv", "plots", "run.ipynb", "trace.jsonl", "undone",
     ]  # fmt: skip
     assert sorted(p.name for p in (out / "undone").iterdir()) == ["step-2"]
 

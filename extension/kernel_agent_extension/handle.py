@@ -1,0 +1,201 @@
+"""A run in a notebook: it goes on by itself, and may be waited for, looked at and stopped.
+
+The session's loop is in a thread of its own. Whoever waits does so in ticks of a tenth of a
+second, shows what has happened, and can be interrupted: by ``await`` in a cell, which leaves the
+kernel free for the messages of a button, or by blocking where nothing can be awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from kernel_agent.errors import UsageError
+from kernel_agent.records import Event, ExitStatus, Json, Step
+from kernel_agent.run import Run
+
+TICK_S = 0.1
+"""How often a waiting cell wakes up; also what lets it be interrupted (ipykernel issue 881)."""
+
+
+class Handle:
+    """A run that has been started; :meth:`result` waits for it, and so does ``await``.
+
+    What a run has (``answer``, ``steps``, ``notebook``, …) is waited for, too, when it is read.
+
+    Parameters
+    ----------
+    task
+        What was asked.
+    future
+        The work on the session's loop; its result is the run.
+    stop
+        Ends the run; called on any thread.
+    show
+        Shows an event, on the thread that waits.
+    finish
+        Called once when the run has ended, on the thread that waits; without a run with the reason.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        future: Future[Run],
+        *,
+        events: SimpleQueue[Event],
+        stop: Callable[[], None],
+        show: Callable[[Event], None],
+        finish: Callable[[Run | None, str], None],
+    ) -> None:
+        self.task = task
+        self._future = future
+        self._events = events
+        self._stop = stop
+        self._show = show
+        self._finish: Callable[[Run | None, str], None] | None = finish
+        self._began = time.monotonic()
+
+    # --- what it came to -------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has ended."""
+        return self._future.done()
+
+    def result(self, timeout: float | None = None) -> Run:
+        """Wait for the end of the run, and return what came of it.
+
+        Parameters
+        ----------
+        timeout
+            Seconds; without them as long as it takes. An interrupt stops the run.
+
+        Raises
+        ------
+        TimeoutError
+            The run is not over by then; it goes on.
+        UsageError
+            The run could not begin, or was stopped before it did.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self.done:
+            if until is not None and time.monotonic() > until:
+                raise TimeoutError(f"the run has not ended after {timeout:g} s; it goes on")
+            try:
+                self._pass_on(wait_s=TICK_S)
+            except KeyboardInterrupt:
+                self.stop()
+        return self._ended()
+
+    def __await__(self) -> Generator[Any, None, Handle]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> Handle:
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake(_: Future[Run]) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(over.set)
+
+        self._future.add_done_callback(wake)
+        while not self.done:
+            try:
+                self._pass_on()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(over.wait(), TICK_S)
+            except (asyncio.CancelledError, KeyboardInterrupt):  # the kernel was interrupted
+                self.stop()
+        self._ended()
+        return self
+
+    def stop(self) -> None:
+        """End the run as interrupted, at once; what it did so far is kept."""
+        self._stop()
+
+    @property
+    def status(self) -> str:
+        """``running``, or how the run ended."""
+        return str(self.result().status) if self.done else "running"
+
+    @property
+    def answer(self) -> Json:
+        """The answer as a value; None when there is none."""
+        return self.result().answer
+
+    @property
+    def text(self) -> str:
+        """The answer as text."""
+        return self.result().text
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps."""
+        return self.result().steps
+
+    @property
+    def notebook(self) -> Path | None:
+        """The notebook of the session so far."""
+        return self.result().notebook
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in Run.__dataclass_fields__:
+            raise AttributeError(f"a run has no {name!r}")
+        return getattr(self.result(), name)
+
+    def __repr__(self) -> str:
+        if not self.done:
+            return f"<running for {time.monotonic() - self._began:.0f} s: {self.task[:60]}>"
+        if self._future.cancelled() or self._future.exception() is not None:
+            return f"<not begun: {self.task[:60]}>"
+        run = self._future.result()
+        steps = f"{len(run.steps)} step{'s' if len(run.steps) != 1 else ''}"
+        return f"<Run {run.run_id}: {run.status}, {steps}, {run.seconds:.1f} s>"
+
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001 - IPython's protocol
+        printer.text(repr(self))
+
+    # --- while it lasts --------------------------------------------------------------------
+
+    def _pass_on(self, wait_s: float = 0.0) -> None:
+        """Show what has happened since the last time; wait for the first of it at most so long."""
+        try:
+            event = self._events.get(timeout=wait_s) if wait_s else self._events.get_nowait()
+            while True:
+                self._show(event)
+                event = self._events.get_nowait()
+        except Empty:
+            return
+
+    def settle(self) -> None:
+        """Finish without anybody who waits; called when a run in the background has ended."""
+        with suppress(BaseException):
+            self._ended()
+
+    def _ended(self) -> Run:
+        self._pass_on()
+        finish, self._finish = self._finish or _nothing, None
+        try:
+            run = self._future.result()
+        except CancelledError:
+            finish(None, "stopped before it began")
+            raise UsageError("the run was stopped before it began") from None
+        except BaseException as error:
+            finish(None, str(error))
+            raise
+        finish(run, "")
+        return run
+
+
+def _nothing(_run: Run | None, _why: str) -> None:
+    """Stand for what was done already."""
+
+
+def is_answered(run: Run | None) -> bool:
+    """Whether a run ended with an answer."""
+    return run is not None and run.status is ExitStatus.ANSWERED

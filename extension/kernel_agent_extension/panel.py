@@ -1,0 +1,409 @@
+"""The panel: a run as it happens, below the notebook's cell, with the buttons that a person needs.
+
+One widget with one channel of small messages: what is to be shown goes to the page, what was
+pressed comes back. The widget's state holds the program of the page and nothing of the run, and is
+closed when the run is over: the cell's output is then static, and no widget is in the notebook.
+
+:class:`Panel` is a function of events that may be called on any thread. All messages are sent by
+one thread of the panel's own, at most twenty times a second; what came in between goes together.
+A page that is opened or loaded again says ``hello`` and is told the whole at once.
+
+What a page says arrives on a thread of the notebook's kernel: its main thread, or that of a
+subshell, while the cell that asked waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from kernel_agent.records import Decision, Event, Question, RunStop, Step
+from kernel_agent.text import one_line, plain
+from kernel_agent_extension.scene import Note, Scene
+
+INTERVAL_S = 0.05  # between two messages: faster is not seen, and costs
+VIEW_MIME = "application/vnd.jupyter.widget-view+json"
+ENDED = "The run has ended."
+THREAD = "kernel-agent panel"
+
+Said = dict[str, Any]
+
+
+class Front(Protocol):
+    """What shows a panel: the page's widget, or plain widgets."""
+
+    model_id: str
+    """The widget whose view is displayed."""
+
+    def send(self, message: Said) -> None:
+        """Pass a message on; called by the panel's thread."""
+        ...
+
+    def close(self) -> None:
+        """Let go of every widget."""
+        ...
+
+
+def open_panel(
+    *,
+    task: str = "",
+    sandbox: str = "auto",
+    notebook: str | Path | None = None,
+    on_stop: Callable[[], None] | None = None,
+    on_undo: Callable[[], None] | None = None,
+    plain_widgets: bool = False,
+) -> Panel:
+    """Display a panel below the current cell; called on the thread that runs the cell.
+
+    Parameters
+    ----------
+    task
+        The question, shown at once; the run's own replaces it.
+    sandbox
+        The level that was asked for, shown until the run says which it got.
+    notebook
+        Where the session writes its notebook; offered as soon as it is there.
+    on_stop
+        Ends the run: ``session.stop``. Called on a thread of the kernel; it must not block.
+    on_undo
+        Goes back to before the last step, likewise. Without it there is no such button.
+    plain_widgets
+        Use plain ipywidgets, as is done where anywidget is not installed: for front ends that
+        cannot load a program of ours.
+    """
+    panel = Panel(task=task, sandbox=sandbox, notebook=notebook, on_stop=on_stop, on_undo=on_undo)
+    panel.open(_plain_front if plain_widgets else _front)
+    return panel
+
+
+def warm() -> None:
+    """Load what the first panel needs, so that it appears as fast as the others."""
+    with contextlib.suppress(ImportError):
+        _widget_class()
+
+
+class Panel:
+    """What shows one run; a function of events, and the one who asks a person.
+
+    Made by :func:`open_panel`. Leaving it as a context manager finishes it.
+    """
+
+    def __init__(
+        self,
+        *,
+        task: str,
+        sandbox: str,
+        notebook: str | Path | None = None,
+        on_stop: Callable[[], None] | None = None,
+        on_undo: Callable[[], None] | None = None,
+        publish: Callable[..., None] | None = None,
+    ) -> None:
+        self.on_stop = on_stop
+        self.on_undo = on_undo
+        self.stop_pressed = False
+        """Whether a person asked for the end of the run."""
+        self._notebook = None if notebook is None else Path(notebook).absolute()
+        self._offered = False
+        self._scene = Scene(task=task, level=sandbox, clock=time.monotonic)
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Said]]] = {}
+        self._publish = publish or _publish
+        self._display_id = uuid.uuid4().hex
+        self._front: Front | None = None
+        self._changed = threading.Condition()
+        self._pending: list[Note] = []
+        self._outgoing: deque[Said] = deque()
+        self._closed = False
+        self._thread = threading.Thread(target=self._deliver, name=THREAD, daemon=True)
+        self.messages = 0
+        """How many messages were sent to the page."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.finish()
+
+    # --- from the session ------------------------------------------------------------------
+
+    def __call__(self, event: Event) -> None:
+        """Show an event; from any thread, at once."""
+        if isinstance(event, Question):
+            return  # shown by the approver, which knows who is asked
+        with self._changed:
+            self._tell(self._scene.tell(event))
+            if isinstance(event, Step | RunStop):
+                self._offer_notebook()
+
+    async def approver(self, question: Question) -> Decision:
+        """Ask the person in front of the page; the session's ``approver``.
+
+        Returns when a button was pressed. When the panel is finished first, the answer is no.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Said] = loop.create_future()
+        began = time.monotonic()
+        with self._changed:
+            number = next(self._numbers)
+            if self._closed:
+                return Decision(allowed=False, by="policy", reason=ENDED)
+            self._asked[number] = (loop, answer)
+            self._tell(self._scene.ask(number, question))
+        decision = None
+        try:
+            decision = _decision(question, await answer, time.monotonic() - began)
+        finally:
+            with self._changed:
+                self._asked.pop(number, None)
+                self._tell(self._scene.told(number, decision))
+        return decision
+
+    def note(self, text: str) -> None:
+        """Say something that comes from no event."""
+        with self._changed:
+            self._tell(self._scene.note(text))
+
+    def finish(self, html: str | None = None, text: str = "") -> None:
+        """Put a static summary in the panel's place, and let go of the widget.
+
+        Parameters
+        ----------
+        html
+            The summary, inline-styled and without anything live; trusted, so of our own making.
+        text
+            The same in text, for front ends without HTML.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            asked = list(self._asked.values())
+            self._changed.notify_all()
+        for loop, answer in asked:
+            _resolve(loop, answer, {"allowed": False, "reason": ENDED})
+        if self._front is None:
+            return
+        self._thread.join(timeout=2)
+        bundle = {"text/plain": text or "kernel-agent: the run has ended."}
+        shown = {"text/html": html, **bundle} if html else bundle
+        self._publish(shown, self._display_id, update=True)
+        self._front.close()
+
+    # --- to the page -----------------------------------------------------------------------
+
+    def open(self, make: Callable[[Callable[[Any], None]], Front]) -> None:
+        """Make what shows the panel, and display it; called once, by :func:`open_panel`."""
+        self._front = make(self._heard)
+        with self._changed:
+            self._offer_notebook()
+        self._thread.start()
+        view = {"model_id": self._front.model_id, "version_major": 2, "version_minor": 0}
+        self._publish(
+            {VIEW_MIME: view, "text/plain": "kernel-agent: the run is shown by a widget."},
+            self._display_id,
+        )
+
+    def _tell(self, notes: list[Note]) -> None:
+        """Add to what goes next; the lock is held."""
+        for note in notes:
+            if not _joined(self._pending, note):
+                self._pending.append(dict(note))
+        if notes:
+            self._changed.notify_all()
+
+    def _offer_notebook(self) -> None:
+        if not self._offered and self._notebook is not None and self._notebook.exists():
+            self._offered = True
+            self._tell(self._scene.book(_from_here(self._notebook)))
+
+    def _deliver(self) -> None:
+        """Send what there is, then rest: the panel's own thread."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._pending or self._outgoing)
+                if self._closed:
+                    return
+                self._flush()
+                messages = list(self._outgoing)
+                self._outgoing.clear()
+            assert self._front is not None
+            for message in messages:
+                self.messages += 1
+                self._front.send({"n": self.messages, **message})
+            time.sleep(INTERVAL_S)
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._outgoing.append({"notes": self._pending})
+            self._pending = []
+
+    # --- from the page ---------------------------------------------------------------------
+
+    def _heard(self, said: Any) -> None:
+        """Take what a page says; anything that is not understood is ignored."""
+        if not isinstance(said, dict):
+            return
+        match said.get("do"):
+            case "hello":
+                with self._changed:
+                    self._flush()  # pages that know the beginning need no repetition
+                    undo = self.on_undo is not None
+                    whole = {"for": said.get("view"), "undo": undo, "notes": self._scene.replay()}
+                    self._outgoing.append(whole)
+                    self._changed.notify_all()
+            case "stop":
+                self.stop_pressed = True
+                self._call(self.on_stop, "Stopping")
+                self._deny_all()
+            case "undo":
+                self._call(self.on_undo, "Undoing")
+            case "decide":
+                self._decide(said)
+
+    def _decide(self, said: Said) -> None:
+        with self._changed:
+            asked = self._asked.get(said.get("id") or 0)
+        if asked is not None:
+            _resolve(*asked, said)
+
+    def _deny_all(self) -> None:
+        with self._changed:
+            asked = list(self._asked.values())
+        for loop, answer in asked:
+            _resolve(loop, answer, {"allowed": False, "reason": "The run was stopped."})
+
+    def _call(self, work: Callable[[], None] | None, what: str) -> None:
+        if work is None:
+            return
+        try:
+            work()
+        except Exception as error:
+            self.note(f"{what} failed: {one_line(str(error)) or type(error).__name__}")
+
+
+def _decision(question: Question, said: Said, seconds: float) -> Decision:
+    edited = said.get("edited")
+    changed = question.kind == "cell" and isinstance(edited, str) and edited != question.code
+    return Decision(
+        allowed=said.get("allowed") is True,
+        by="person",
+        reason=plain(str(said.get("reason") or ""))[:2000].strip(),
+        seconds=seconds,
+        edited=edited if changed else None,
+    )
+
+
+def _resolve(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Said], said: Said) -> None:
+    def resolve() -> None:
+        if not answer.done():
+            answer.set_result(said)
+
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(resolve)
+
+
+def _joined(pending: list[Note], note: Note) -> bool:
+    """Put text behind text that waits to be sent; a later count replaces an earlier one."""
+    last = pending[-1] if pending else {}
+    if note["op"] == "spent" and last.get("op") == "spent":
+        pending[-1] = note
+        return True
+    keys = {"text": ("reasoning",), "out": ("kind", "step", "name")}.get(note["op"], ())
+    if not keys or last.get("op") != note["op"] or note.get("kind", "stream") != "stream":
+        return False
+    if any(last.get(key) != note.get(key) for key in keys):
+        return False
+    last["text"] += note["text"]
+    return True
+
+
+def _publish(data: dict[str, Any], display_id: str, *, update: bool = False) -> None:
+    from IPython.display import publish_display_data
+
+    publish_display_data(  # type: ignore[no-untyped-call]  # IPython's
+        data, metadata={}, transient={"display_id": display_id}, update=update
+    )
+
+
+def _from_here(path: Path) -> str:
+    """Return a path as seen from the notebook that is open, with slashes."""
+    name = os.environ.get("JPY_SESSION_NAME", "")
+    here = Path(name).parent if name.startswith("/") else Path.cwd()
+    return Path(os.path.relpath(path, here)).as_posix()
+
+
+# --- the two fronts ------------------------------------------------------------------------------
+
+
+def _front(heard: Callable[[Any], None]) -> Front:
+    try:
+        import anywidget
+    except ImportError:
+        return _plain_front(heard)
+    del anywidget
+    return _PageFront(heard)
+
+
+def _plain_front(heard: Callable[[Any], None]) -> Front:
+    from kernel_agent_extension.plain_panel import PlainFront
+
+    return PlainFront(heard)
+
+
+class _PageFront:
+    """The page's widget: ``panel.js`` with ``panel.css``, and one channel."""
+
+    def __init__(self, heard: Callable[[Any], None]) -> None:
+        self._widget = _widget_class()()
+        self.model_id: str = self._widget.model_id
+        self._widget.on_msg(lambda _widget, content, _buffers: heard(content))
+        _answer_where_it_was_asked(self._widget.comm)
+
+    def send(self, message: Said) -> None:
+        self._widget.send(message)
+
+    def close(self) -> None:
+        layout = self._widget.layout
+        self._widget.close()
+        layout.close()
+
+
+def _widget_class() -> type[Any]:
+    import anywidget
+
+    here = resources.files("kernel_agent_extension")
+    global _made  # noqa: PLW0603 - a class per process, made when it is first wanted
+    if _made is None:
+        program = here.joinpath("panel.js").read_text(encoding="utf-8")
+        style = here.joinpath("panel.css").read_text(encoding="utf-8")
+        _made = type("PanelWidget", (anywidget.AnyWidget,), {"_esm": program, "_css": style})
+    return _made
+
+
+_made: type[Any] | None = None
+
+
+def _answer_where_it_was_asked(channel: Any) -> None:
+    """Let what a page says be handled on the subshell that it names.
+
+    ipykernel 7.4 hands it to the shell that sent last instead, where it waits behind a cell that
+    blocks; then Stop would be heard after the run. Earlier ones have no such rule.
+    """
+    if hasattr(channel, "_reply_subshell_for"):
+        channel._reply_subshell_for = lambda _data, default: default  # noqa: SLF001

@@ -1,0 +1,219 @@
+"""What a line or cell of ``%agent`` asks for: its options, and the question around them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from IPython.core.error import UsageError as MagicUsageError
+
+APPROVALS = ("never", "risky", "always")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One option: how it is written, what follows it, and what it does."""
+
+    name: str
+    value: str
+    about: str
+    short: str = ""
+    many: bool = False
+    example: str = ""
+
+
+OPTIONS = (
+    Option(name="data", value="FILE", many=True, example="--data sales.csv How many rows?",
+           about="a file to ask about, by its path; again for more files"),
+    Option(name="in", short="i", value="NAMES", many=True, example="-i df,prices Which sold most?",
+           about="variables of yours to pass in; the model is told types and first rows"),
+    Option(name="out", short="o", value="NAMES", many=True,
+           example="-i df -o result Sales by month?",
+           about="variables to take back when the question is answered"),
+    Option(name="model", value="NAME", example="--model offline How many rows?",
+           about="a model of your endpoint, or offline"),
+    Option(name="format", value="FORMAT", example="--format fenced How many rows?",
+           about="how the model writes code: auto, fenced, envelope, tool, json"),
+    Option(name="sandbox", value="LEVEL", example="--sandbox bubblewrap How many rows?",
+           about="the sandbox level; auto takes the best that works"),
+    Option(name="approve", value="WHEN", example="--approve risky How many rows?",
+           about="ask you before code runs: never, risky, always"),
+    Option(name="max-steps", value="N", example="--max-steps 5 How many rows?",
+           about="how many steps this question may take"),
+    Option(name="timeout", value="SECONDS", example="--timeout 60 How many rows?",
+           about="how long this question may take"),
+    Option(name="continue", value="", about="insist on the session so far, never a new one"),
+    Option(name="new", value="", about="begin a new session: a new kernel and an empty history"),
+    Option(name="export", value="PATH", example="--export sales.ipynb How many rows?",
+           about="write the notebook of the run there, too"),
+    Option(name="insert", value="", about="put the code of the run into a new cell below"),
+    Option(name="background", value="",
+           about="go on in a session of its own while you work; returns a handle at once"),
+)  # fmt: skip
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+_SHORT = {option.short: option.name for option in OPTIONS if option.short}
+_OPTION = re.compile(
+    r"""(?:^|(?<=\s))(?:--(?P<long>[a-z][\w-]*)|-(?P<short>[io])(?=[\s=]|$))"""
+    r"""(?:(?:=|\s+)(?P<value>"[^"]*"|'[^']*'|\S+))?"""
+)
+
+
+def _usage() -> str:
+    width = 18
+    lines = []
+    for option in OPTIONS:
+        flags = f"-{option.short}, --{option.name}" if option.short else f"--{option.name}"
+        head = f"{flags} {option.value}".rstrip()
+        lines.append(f"{head:<{width}}  {option.about}" if len(head) <= width else
+                     f"{head}\n{'':<{width}}  {option.about}")  # fmt: skip
+    return "\n".join(lines)
+
+
+HELP = f"""\
+%agent TASK                       ask about your data; the steps are shown below
+%agent --data FILE TASK           about a file
+%agent -i df -o result TASK       about a variable of yours, with a result to go on with
+run = %agent TASK                 run.answer, run.text, run.status, run.steps, run.notebook
+
+%%agent [options]
+TASK over several lines
+
+{_usage()}
+
+%agent stop       stops what runs          %agent status      says what runs
+%config AgentMagics.model = "…"            a default; %config AgentMagics lists all
+
+Questions of one notebook share a session: a later one builds on what an earlier one computed, until
+you ask for --new, or for other --data or another --model.
+The kernel's interrupt (the stop button) stops a run; its trace and notebook are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a line or cell asks for."""
+
+    task: str
+    data: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+    model: str | None = None
+    format: str | None = None
+    sandbox: str | None = None
+    approve: str | None = None
+    max_steps: int | None = None
+    timeout: float | None = None
+    goes_on: bool = False
+    new: bool = False
+    export: str | None = None
+    insert: bool = False
+    background: bool = False
+
+
+def read_request(line: str, cell: str | None = None) -> Request:
+    """Read the options, wherever they stand in the line, and take the rest as the task.
+
+    Raises
+    ------
+    UsageError
+        IPython's: shown as one line, with what to write instead.
+
+    Examples
+    --------
+    >>> read_request("How many rows? --data sales.csv").data
+    ('sales.csv',)
+    """
+    found: dict[str, list[str]] = {}
+    rest, end = "", 0
+    while match := _OPTION.search(line, end):
+        option = _option(match["long"] or _SHORT[match["short"]])
+        value = (match["value"] or "").strip("\"'")
+        if option.value and (not value or _OPTION.fullmatch(match["value"])):
+            raise MagicUsageError(f"--{option.name} needs a value, as in: %agent {option.example}")
+        rest += line[end : match.start()]
+        end = match.end() if option.value else match.end("long")
+        found.setdefault(option.name, []).append(value)
+    task = " ".join((rest + line[end:]).split())
+    request = Request(
+        task="\n".join(part for part in (task, (cell or "").strip()) if part),
+        data=tuple(found.get("data", ())),
+        given=_names(found, "in"),
+        wanted=_names(found, "out"),
+        model=_last(found, "model"),
+        format=_last(found, "format"),
+        sandbox=_last(found, "sandbox"),
+        approve=_choice(found, "approve", APPROVALS),
+        max_steps=_number(found, "max-steps", int),
+        timeout=_number(found, "timeout", float),
+        goes_on="continue" in found,
+        new="new" in found,
+        export=_last(found, "export"),
+        insert="insert" in found,
+        background="background" in found,
+    )
+    _check(request)
+    return request
+
+
+def _option(name: str) -> Option:
+    option = _BY_NAME.get(name)
+    if option is None:
+        import difflib
+
+        close = difflib.get_close_matches(name, _BY_NAME, n=1)
+        meant = f" Did you mean --{close[0]}?" if close else ""
+        raise MagicUsageError(f"%agent has no option --{name}.{meant} %agent alone lists them.")
+    return option
+
+
+def _last(found: dict[str, list[str]], name: str) -> str | None:
+    return found[name][-1] if name in found else None
+
+
+def _names(found: dict[str, list[str]], option: str) -> tuple[str, ...]:
+    names = [name.strip() for text in found.get(option, ()) for name in text.split(",")]
+    for name in names:
+        if not name.isidentifier():
+            raise MagicUsageError(
+                f"--{option} needs names of variables with commas and no blanks between, not "
+                f"{name or 'nothing'!r}: %agent {_BY_NAME[option].example}"
+            )
+    return tuple(dict.fromkeys(names))
+
+
+def _choice(found: dict[str, list[str]], name: str, choices: tuple[str, ...]) -> str | None:
+    value = _last(found, name)
+    if value is not None and value not in choices:
+        raise MagicUsageError(
+            f"--{name} is one of {', '.join(choices)}, not {value!r}: "
+            f"%agent {_BY_NAME[name].example}"
+        )
+    return value
+
+
+def _number(found: dict[str, list[str]], name: str, kind: type) -> Any:
+    text = _last(found, name)
+    if text is None:
+        return None
+    what = "whole number" if kind is int else "number of seconds"
+    try:
+        number = kind(text)
+    except ValueError:
+        number = 0
+    if not 0 < number < float("inf"):
+        raise MagicUsageError(
+            f"--{name} needs a {what}, not {text!r}: %agent {_BY_NAME[name].example}"
+        )
+    return number
+
+
+def _check(request: Request) -> None:
+    """Refuse options that contradict each other."""
+    if request.goes_on and request.new:
+        raise MagicUsageError("--continue and --new contradict each other: leave one out.")
+    if request.insert and request.background:
+        raise MagicUsageError(
+            "--insert needs the cell to wait: leave --background out, "
+            "or open run.notebook when the run has ended."
+        )

@@ -1,0 +1,286 @@
+"""What a cell shows of its run: the panel in a notebook that a person looks at, else plain text.
+
+:func:`open_view` decides, and is the only place that does. Nothing of what a model or a kernel
+wrote is displayed as HTML: in a live notebook it could act as the user. Text is text, and a figure
+is shown only if it really is a PNG or JPEG.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from kernel_agent.errors import NotebookError
+from kernel_agent.pictures import FORMATS
+from kernel_agent.records import (
+    Condensation,
+    Decision,
+    Event,
+    FormatChange,
+    Notice,
+    Output,
+    OutputDict,
+    Question,
+    ReplyText,
+    RunStart,
+    RunStop,
+    Step,
+)
+from kernel_agent.run import Run
+from kernel_agent.text import one_line, plain
+from kernel_agent.view import PlainView, is_figure, paths
+
+Approver = Callable[[Question], Awaitable[Decision]]
+
+PANEL = "kernel_agent_extension.panel"
+PAGE = "kernel_agent.notebook.page"
+VARIABLE = "KERNEL_AGENT_PANEL"
+RECORDS = (RunStart, Step, RunStop, FormatChange, Condensation)
+
+
+class RunView(Protocol):
+    """What shows one run."""
+
+    approver: Approver | None
+    """Asks the person who looks at it; None where nobody can be asked."""
+
+    direct: bool
+    """Whether it may be called from any thread, not only from the one that runs the cell."""
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Say something that comes from no event."""
+        ...
+
+    def finish(self, run: Run | None, why: str = "") -> None:
+        """Leave what stays; called once. There is no run when it did not begin, but a reason."""
+        ...
+
+
+def open_view(
+    shell: Any,
+    *,
+    task: str,
+    panel: str,
+    background: bool,
+    stop: Callable[[], None],
+    notebook: Path,
+    sandbox: str,
+) -> RunView:
+    """Open what shows a run below the cell that runs now.
+
+    Parameters
+    ----------
+    shell
+        The notebook's IPython.
+    task
+        The question.
+    panel
+        ``on``, ``off`` (text, as it comes), or ``auto``: the panel where a person can press its
+        buttons, the static page where a program runs the notebook. The environment variable
+        ``KERNEL_AGENT_PANEL`` goes before it.
+    background
+        Whether the cell ends before the run does.
+    stop
+        What the stop button does.
+    notebook
+        Where the session writes its notebook.
+    sandbox
+        The level that was asked for.
+    """
+    chosen = os.environ.get(VARIABLE) or panel
+    if chosen == "auto" and has_kernel(shell):
+        chosen = "on" if watched(shell) else "page"
+    if chosen == "on" and find_spec(PANEL) is not None:
+        return _PanelView(task=task, stop=stop, notebook=notebook, sandbox=sandbox)
+    if background:
+        return _LineView(task)
+    if chosen == "page" and find_spec(PAGE) is not None:
+        return _PageView()
+    return TextView(sys.stdout.write)
+
+
+def watched(shell: Any) -> bool:
+    """Whether a front end with widgets, and so a person, has sent the running cell.
+
+    JupyterLab and Notebook leave the user's name in their messages empty, as jupyter_client (and
+    with it nbclient, papermill, nbconvert) never does; VS Code names its notebook.
+    """
+    if not has_kernel(shell):
+        return False
+    header = (shell.get_parent() or {}).get("header", {})
+    return header.get("username") == "" or "__vsc_ipynb_file__" in shell.user_ns
+
+
+def has_kernel(shell: Any) -> bool:
+    """Whether the IPython is that of a notebook's kernel, not of a terminal."""
+    return getattr(shell, "kernel", None) is not None
+
+
+class TextView(PlainView):
+    """Plain lines, and the figures of each step below its text."""
+
+    approver: Approver | None = None
+    direct = False
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        super().__init__(write)
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        super().__call__(event)
+        if isinstance(event, Step) and event.result:
+            for output in event.result.outputs:
+                display_figure(output)
+
+    def note(self, text: str) -> None:
+        """Say something that comes from no event."""
+        self(Notice(text=text))
+
+    def finish(self, run: Run | None, why: str = "") -> None:  # noqa: ARG002 - raised in the cell
+        """Say where the trace and the notebook are."""
+        if run is not None:
+            self.show(paths(run))
+
+
+class _Told:
+    """The events of a run, kept for what stays below the cell."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+
+    def add(self, event: Event) -> None:
+        """Keep an event."""
+        if not isinstance(event, ReplyText | Output | Question):
+            self._events.append(event)
+
+    def bundle(self, run: Run | None, why: str) -> dict[str, str]:
+        """Return what stays, as text and, where there is a run, as a static page of our making."""
+        lines: list[str] = []
+        shown = PlainView(lines.append)
+        for event in self._events:
+            shown(event)
+        if run is not None:
+            shown.show(paths(run))
+        text = {"text/plain": "".join([*lines, plain(why)])}
+        html = self._html(run)
+        return {"text/html": html, **text} if html else text
+
+    def _html(self, run: Run | None) -> str:
+        records = [event for event in self._events if isinstance(event, RECORDS)]
+        if not records or find_spec(PAGE) is None:
+            return ""
+        page: Any = import_module(PAGE)
+        notebook = None if run is None or run.notebook is None else str(run.notebook)
+        try:
+            html: str = page.summary_html(records, notebook=notebook)
+        except NotebookError:
+            return ""
+        return html
+
+
+class _LineView:
+    """One line that is kept up to date below a cell that has ended: for runs in the background."""
+
+    approver: Approver | None = None
+    direct = True
+
+    def __init__(self, task: str) -> None:
+        from IPython.display import DisplayHandle
+
+        self._task = one_line(task, 60)
+        self._told = _Told()
+        handle: Any = DisplayHandle
+        self._handle = handle()
+        self._handle.display(_plain_bundle(f"Running: {self._task}"), raw=True)
+
+    def __call__(self, event: Event) -> None:
+        self._told.add(event)
+        if isinstance(event, Step):
+            line = f"Running: {self._task} (step {event.number} is done)"
+            self._handle.update(_plain_bundle(line), raw=True)
+
+    def note(self, text: str) -> None:
+        self(Notice(text=text))
+
+    def finish(self, run: Run | None, why: str = "") -> None:
+        self._handle.update(self._told.bundle(run, why), raw=True)
+
+
+def _plain_bundle(text: str) -> dict[str, str]:
+    return {"text/plain": text}
+
+
+class _PageView:
+    """Nothing while the run lasts, then its static page: for programs that run notebooks."""
+
+    approver: Approver | None = None
+    direct = False
+
+    def __init__(self) -> None:
+        self._told = _Told()
+
+    def __call__(self, event: Event) -> None:
+        self._told.add(event)
+
+    def note(self, text: str) -> None:
+        self(Notice(text=text))
+
+    def finish(self, run: Run | None, why: str = "") -> None:
+        from IPython.display import publish_display_data
+
+        publish: Any = publish_display_data
+        publish(self._told.bundle(run, why))
+
+
+class _PanelView:
+    """The panel while the run lasts, and the static page in its place afterwards."""
+
+    direct = True
+
+    def __init__(
+        self, *, task: str, stop: Callable[[], None], notebook: Path, sandbox: str
+    ) -> None:
+        self._told = _Told()
+        panel: Any = import_module(PANEL)
+        self._panel = panel.open_panel(task=task, on_stop=stop, notebook=notebook, sandbox=sandbox)
+        self.approver: Approver | None = self._panel.approver
+
+    def __call__(self, event: Event) -> None:
+        self._told.add(event)
+        self._panel(event)
+
+    def note(self, text: str) -> None:
+        self._told.add(Notice(text=text))
+        self._panel.note(text)
+
+    def finish(self, run: Run | None, why: str = "") -> None:
+        bundle = self._told.bundle(run, why)
+        self._panel.finish(bundle.get("text/html"), bundle["text/plain"])
+
+
+def display_figure(output: OutputDict) -> None:
+    """Display the picture of an output, if it has one that is what it says.
+
+    The other representations of the output, HTML among them, stay where they are.
+    """
+    from IPython.display import publish_display_data
+
+    from kernel_agent.notebook.outputs import displayable
+
+    if not is_figure(output):
+        return
+    data = displayable(output)["data"]
+    for media_type in FORMATS:
+        if media_type in data:
+            bundle = {media_type: data[media_type], "text/plain": "[figure]"}
+            publish_display_data(bundle)  # type: ignore[no-untyped-call]  # IPython's
+            return

@@ -1,0 +1,79 @@
+"""Variables out of the kernel, and into one that shares no folder with its host.
+
+Both ride on cells that our host runs and nobody sees: values out as the display data of a user
+expression (https://jupyter-client.readthedocs.io/en/stable/messaging.html#execution-results),
+values in as pieces of text. How a value is written is in :mod:`.values`; never a pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from . import values
+
+TAKEN_MIME = "application/vnd.kernel-agent.taken+json"
+MAX_CHARS = 200_000_000  # of all values of one taking; the host refuses messages above 256 MB
+
+_pieces: dict[str, list[str]] = {}
+
+
+class Taken:
+    """The variables of some names, in the form in which the host reads them."""
+
+    def __init__(self, names: Sequence[str], namespace: dict[str, Any]) -> None:
+        self._names = names
+        self._namespace = namespace
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        room = MAX_CHARS
+        found: dict[str, Any] = {}
+        for name in self._names:
+            if name not in self._namespace:
+                found[name] = {"missing": True}
+                continue
+            try:
+                value = values.encode(self._namespace[name])
+                size = _size(value)
+            except (TypeError, ValueError, RecursionError, OverflowError, MemoryError) as error:
+                found[name] = {"error": str(error)[:300] or type(error).__name__}
+                continue
+            if size > room:
+                found[name] = {"error": f"it is too large: {size:,} bytes, at most {MAX_CHARS:,}"}
+                continue
+            room -= size
+            found[name] = {"value": value}
+        return {TAKEN_MIME: found}
+
+
+def _size(value: Any) -> int:
+    """Return about how long a value is in JSON, without writing it."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict):
+        return sum(len(key) + 4 + _size(item) for key, item in value.items())
+    if isinstance(value, list):
+        return sum(2 + _size(item) for item in value)
+    return len(str(value))
+
+
+def taken(names: Sequence[str]) -> Taken:
+    """Return what the host asks for; called by its user expression."""
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    return Taken(names, shell.user_ns)
+
+
+def receive(name: str, piece: str) -> None:
+    """Keep a piece of a value; called by the host's cells, in order."""
+    _pieces.setdefault(name, []).append(piece)
+
+
+def bind(name: str) -> None:
+    """Set the variable whose pieces have all come."""
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    shell.user_ns[name] = values.decode(json.loads("".join(_pieces.pop(name))))

@@ -1,0 +1,292 @@
+"""The panel in JupyterLab and Notebook 7, in a real browser, with real runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from parts.test_display import HOST, TEXTS
+
+from browser.conftest import Opened
+from browser.jupyter import Server, Tab
+
+BOTH = pytest.mark.parametrize("front", ["lab", "notebook"])
+STAGE = "from browser import stage\n"
+
+
+def pressed(tab: Tab, name: str) -> None:
+    tab.panel.get_by_role("button", name=name, exact=True).click()
+
+
+def wait_for_text(tab: Tab, text: str, seconds: float = 30) -> None:
+    tab.page.get_by_text(text).first.wait_for(timeout=1000 * seconds)
+
+
+@BOTH
+def test_a_run_is_seen_as_it_happens_and_leaves_a_static_summary(
+    opened: Opened, front: str
+) -> None:
+    """Streaming text, output, a table and a picture; then no widget in the notebook."""
+    tab = opened(STAGE + "await stage.ask(stage.STORY, linger_s=2)", front=front)
+    tab.run()
+    tab.panel.get_by_text("Compare the body mass of the species").wait_for()
+    assert tab.wait("() => document.querySelector('.kap-draft .kap-thought')?.textContent.length")
+    tab.panel.get_by_text("Sandbox: bubblewrap").wait_for()
+    tab.panel.get_by_role("cell", name="Torgersen").first.wait_for()
+    tab.panel.get_by_text("KeyError: 'kind'", exact=True).wait_for()
+    tab.panel.get_by_role("img", name="A figure made by this step").wait_for()
+    tab.panel.get_by_text("Gentoo penguins are the heaviest").last.wait_for()
+    tab.panel.get_by_text("4 / 20").wait_for()
+    tab.page.locator("#summary").wait_for()
+    tab.panel.wait_for(state="detached")
+    wait_for_text(tab, "answered, 4 steps")
+    tab.save()
+    notebook = tab.server.saved(tab.name)
+    kinds = [sorted(output["data"]) for output in notebook["cells"][0]["outputs"]]
+    assert kinds == [["text/html", "text/plain"], ["text/plain"]]
+    assert "widgets" not in notebook["metadata"]
+    tab.page.reload()
+    tab.page.locator("#summary").wait_for()
+    assert "model not found" not in tab.output()
+
+
+@BOTH
+def test_stop_ends_a_running_cell_whether_the_notebooks_cell_awaits_or_blocks(
+    opened: Opened, front: str
+) -> None:
+    """The click reaches the kernel while it is busy."""
+    run = "stage.ask(stage.WORKING)"
+    tab = opened(f"{STAGE}await {run}", f"{run}.result()", front=front)
+    for cell in range(2):
+        tab.run(cell)
+        tab.panel.get_by_text("fold 3").wait_for()
+        pressed(tab, "Stop")
+        tab.panel.wait_for(state="detached", timeout=10_000)
+        assert "interrupted: stopped on request" in tab.output(cell)
+
+
+def test_escape_does_not_stop_a_run_and_the_keyboard_does(opened: Opened) -> None:
+    """Shift+S where the panel has the focus; nothing of it reaches Jupyter's own keys."""
+    tab = opened(STAGE + "await stage.ask(stage.WORKING)")
+    tab.run()
+    wait_for_text(tab, "fold 2")
+    cells = tab.page.locator(".jp-Cell").count()
+    tab.panel.get_by_role("button", name="Stop", exact=True).focus()
+    for key in ("Escape", "a", "b", "s"):
+        tab.page.keyboard.press(key)
+    wait_for_text(tab, "fold 6")
+    assert tab.page.locator(".jp-Cell").count() == cells
+    tab.page.keyboard.press("Shift+S")
+    wait_for_text(tab, "interrupted, 2 steps")
+
+
+def test_a_person_approves_denies_or_edits_what_is_to_run(opened: Opened) -> None:
+    """The decision reaches the run that waits for it; keys work where a person is."""
+    tab = opened(STAGE, *["print(await stage.approval())"] * 3)
+    tab.run(0)
+
+    def asked(cell: int) -> None:
+        tab.run(cell)
+        tab.panel.get_by_text("It sends data to a host: api.example.org.").first.wait_for()
+        assert tab.panel.locator(".kap-status").inner_text() == "Waits for you"
+
+    def said(cell: int) -> dict[str, Any]:
+        tab.page.get_by_text('"by": "person"').nth(cell - 1).wait_for()
+        found = re.search(r'\{"allowed".*\}', tab.output(cell))
+        assert found is not None
+        tab.panel.wait_for(state="detached")
+        return dict(json.loads(found[0]))
+
+    person = {"waited": True, "by": "person"}
+    asked(1)
+    tab.panel.get_by_role("button", name="Approve").focus()
+    tab.page.keyboard.press("Shift+A")
+    assert said(1) == {"allowed": True, "reason": "", "edited": None, **person}
+    asked(2)
+    tab.panel.get_by_role("textbox", name="Reason").fill("Not to that host.")
+    tab.page.keyboard.press("Enter")
+    assert said(2) == {"allowed": False, "reason": "Not to that host.", "edited": None, **person}
+    asked(3)
+    pressed(tab, "Edit, then run")
+    editor = tab.panel.get_by_role("textbox", name="The cell, to be edited")
+    editor.fill("print('mine')")
+    editor.press("Control+Enter")
+    assert said(3) == {"allowed": True, "reason": "", "edited": "print('mine')", **person}
+
+
+@BOTH
+def test_a_page_that_is_loaded_again_shows_the_whole_run(opened: Opened, front: str) -> None:
+    """The kernel keeps what was said; the notebook only knows which widget it was."""
+    cells = (STAGE + "panel = stage.many(5)", "panel.note('still here')")
+    tab = opened(*cells, front=front)
+    tab.run()
+    wait_for_text(tab, "line 19 of step 5")
+    before = tab.panel.locator(".kap-step-title").all_text_contents()
+    tab.save()
+    tab.page.reload()
+    wait_for_text(tab, "line 19 of step 5", 60)
+    assert tab.panel.locator(".kap-step-title").all_text_contents() == before
+    assert "5 / 250" in tab.panel.inner_text()
+    tab.run(1)
+    wait_for_text(tab, "still here")
+
+
+def test_two_views_of_one_run_show_the_same(opened: Opened) -> None:
+    """A panel that is shown once more, as in a window of its own, is told the whole."""
+    again = "from IPython.display import display\ndisplay(panel._front._widget)"
+    tab = opened(STAGE + "panel = stage.many(4)", again)
+    tab.run()
+    wait_for_text(tab, "line 19 of step 4")
+    tab.run(1)
+    tab.wait("() => document.querySelectorAll('section.kap-panel').length === 2")
+    tab.page.wait_for_timeout(500)
+    first, second = (
+        panel.locator(".kap-step-title").all_text_contents() for panel in tab.panel.all()
+    )
+    assert first == second == [f"Step {k}" for k in range(1, 5)]
+
+
+def test_nothing_that_a_model_or_a_kernel_wrote_comes_to_life(opened: Opened) -> None:
+    """No dialog, no request, no element that is not ours; the same text does act as HTML."""
+    payloads = [text for text in TEXTS if len(text) < 1000]
+    canary = (
+        "<img src=x onerror=\"fetch('/api/contents?canary');window.canary=1\">",
+        "<script>fetch('/api/status?canary');window.canary=1</script>",
+        "<style>@import '/api/status?canary'; .kap-panel{display:none}</style>",
+        '<img src="/api/status?canary">',
+    )
+    cell = (
+        "from parts.test_display import TEXTS, hostile_outputs\n"
+        f"canary = {canary!r}\n"
+        "texts = [*canary, *(t for t in TEXTS if len(t) < 1000)]\n"
+        "shows = [{'output_type': 'display_data', 'data': {kind: text}, 'metadata': {}}\n"
+        "         for text in canary for kind in ('text/html', 'text/markdown', 'text/plain',\n"
+        "         'image/svg+xml', 'text/latex', 'application/javascript')]\n"
+        "panel = stage.hostile(texts, [*shows, *hostile_outputs()])\n"
+        "print('told', len(texts))"
+    )
+    tab = opened(STAGE + cell, f"from IPython.display import HTML\nHTML({canary[0]!r})")
+    tab.run()
+    steps = len(payloads) + len(canary)
+    wait_for_text(tab, f"told {steps}", 60)
+    tab.wait(f"() => document.querySelectorAll('.kap-step').length >= {steps}", seconds=60)
+    # All at once, unfolded, so that everything there is has been shown.
+    tab.page.evaluate("document.querySelectorAll('.kap-step').forEach((d) => { d.open = true; })")
+    tab.page.wait_for_timeout(2500)
+    names = tab.page.evaluate(
+        "[...new Set([...document.querySelectorAll('section.kap-panel *')].map((e) => e.tagName))]"
+    )
+    ours = "A BUTTON CODE DETAILS DIV FIGURE HEADER P PRE SECTION SPAN STRONG SUMMARY TABLE TBODY"
+    assert set(names) <= {*ours.split(), "TD", "TH", "THEAD", "TR", "IMG"}
+    handlers = "[...document.querySelectorAll('section.kap-panel *')].flatMap((e) =>"
+    handlers += " [...e.attributes].map((a) => a.name)).filter((n) => n.startsWith('on'))"
+    assert tab.page.evaluate(handlers) == []
+    sources = "[...document.querySelectorAll('section.kap-panel img')].map((i) => i.src)"
+    assert all(url.startswith("data:image/") for url in tab.page.evaluate(sources))
+    caused = [url for url in tab.requests if HOST in url or "canary" in url]
+    assert (caused, tab.dialogs, tab.page.evaluate("window.canary")) == ([], [], None)
+    tab.run(1)  # the control: as HTML of the notebook it does act
+    tab.wait("() => window.canary === 1")
+    assert [url for url in tab.requests if "canary" in url]
+
+
+def test_two_hundred_steps_stay_smooth_and_light(opened: Opened) -> None:
+    """Old steps are folded, and a folded step has no elements."""
+    tab = opened(STAGE + "panel = stage.many(200)\nprint('all told')")
+    tab.run()
+    wait_for_text(tab, "all told", 60)
+    tab.wait("() => document.querySelectorAll('.kap-step[data-state=ok]').length === 200")
+    assert tab.panel.locator("details.kap-step[open]").count() <= 4
+    assert tab.page.evaluate("document.querySelectorAll('section.kap-panel *').length") < 3000
+    first = tab.panel.locator("details.kap-step").first
+    first.locator("summary").first.click()
+    assert "line 0 of step 1" in first.get_by_text("line 19 of step 1").inner_text()
+    # What a person unfolded stays so, and in view: the panel does not jump to its end.
+    tab.page.wait_for_timeout(300)
+    assert tab.page.evaluate("document.querySelector('.kap-steps').scrollTop") < 200
+    tab.panel.get_by_role("button", name="Newest step").click()
+    tab.wait("() => { const s = document.querySelector('.kap-steps');"
+             " return s.scrollHeight - s.scrollTop - s.clientHeight < 5; }")  # fmt: skip
+
+
+def test_nothing_sticks_out_at_any_width(opened: Opened) -> None:
+    """Long words, wide code and wide tables scroll in their own places."""
+    tab = opened(STAGE + "h = stage.approval()\nprint(await h)", front="notebook")
+    tab.run()
+    tab.panel.get_by_role("button", name="Approve").wait_for()
+    for width in (1100, 600, 400):
+        tab.page.set_viewport_size({"width": width, "height": 900})
+        tab.page.wait_for_timeout(300)
+        out = tab.page.evaluate(
+            """() => { const panel = document.querySelector('section.kap-panel');
+            const box = panel.getBoundingClientRect();
+            return [...panel.querySelectorAll('*')].filter((e) => e.checkVisibility() &&
+              !e.closest('pre, .kap-table, .kap-unseen') &&
+              e.getBoundingClientRect().right > box.right + 1).map((e) => e.className); }"""
+        )
+        assert (width, out) == (width, [])
+    pressed(tab, "Deny")
+
+
+def test_the_panel_can_be_read_and_used_without_eyes_or_mouse(
+    opened: Opened, server: Server
+) -> None:
+    """axe finds nothing: names, roles, contrast, focus; in the light and in the dark theme."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    rules = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
+    style = "getComputedStyle(document.querySelector('.kap-panel')).backgroundColor"
+    for theme in ("Light", "Dark"):
+        server.theme(f"JupyterLab {theme}")
+        tab = opened(STAGE + "print(await stage.approval())")
+        tab.run()
+        tab.panel.get_by_role("button", name="Approve").wait_for()
+        tab.page.wait_for_timeout(500)
+        shade = [int(part) for part in re.findall(r"\d+", tab.page.evaluate(style))[:3]]
+        assert (max(shade) < 80) == (theme == "Dark")
+        found = Axe().run(tab.page, context="section.kap-panel", options=rules).response
+        wrong = [(v["id"], [n["html"] for n in v["nodes"]]) for v in found["violations"]]
+        assert (theme, wrong) == (theme, [])
+        assert {"color-contrast", "button-name"} <= {rule["id"] for rule in found["passes"]}
+    live = tab.panel.get_by_role("status")
+    assert live.text_content() == "Approval wanted: It sends data to a host: api.example.org."
+    # From the first button, Tab goes on to Edit, Deny and the reason.
+    tab.panel.get_by_role("button", name="Approve").focus()
+    order = []
+    for _ in range(3):
+        tab.page.keyboard.press("Tab")
+        focused = "(({textContent, placeholder}) => textContent || placeholder)"
+        order.append(tab.page.evaluate(f"{focused}(document.activeElement)"))
+    assert order[:2] == ["Edit, then run", "Deny"]
+    assert order[2].startswith("Reason")
+    pressed(tab, "Deny")
+
+
+def test_plain_widgets_show_the_run_where_the_page_takes_no_program(opened: Opened) -> None:
+    """Text areas and buttons; Stop works, and the end is as static."""
+    tab = opened(STAGE + "await stage.ask(stage.WORKING, plain_widgets=True)")
+    tab.run()
+    log = "[...document.querySelectorAll('.jp-OutputArea textarea')].map((t) => t.value).join('')"
+    tab.wait(f"() => ({log}).includes('fold 3')")
+    assert "Sandbox: bubblewrap" in tab.page.evaluate(log)
+    assert tab.panel.count() == 0
+    tab.page.get_by_role("button", name="Stop", exact=True).click()
+    wait_for_text(tab, "interrupted, 2 steps")
+    assert tab.page.locator(".jp-OutputArea textarea").count() == 0
+
+
+def test_the_notebook_is_offered_where_it_is(opened: Opened) -> None:
+    """As an address of the server that the page came from."""
+    cell = (
+        "from pathlib import Path\nfrom kernel_agent_extension.panel import open_panel\n"
+        "made = Path('runs/a b')\nmade.mkdir(parents=True, exist_ok=True)\n"
+        "(made / 'run.ipynb').write_text('{}')\n"
+        "panel = open_panel(task='x', notebook=made / 'run.ipynb')"
+    )
+    tab = opened(cell)
+    tab.run()
+    link = tab.panel.get_by_role("link", name="Open notebook")
+    link.wait_for()
+    assert link.get_attribute("href") == "/lab/tree/runs/a%20b/run.ipynb"
