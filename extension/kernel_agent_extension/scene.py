@@ -51,6 +51,7 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Undone,
     Usage,
 )
 from kernel_agent.text import encodable, harmless, one_line, plain, shorten
@@ -170,7 +171,7 @@ class Scene:
                 yield from self._step(event)
             case RunStop():
                 yield from self._stop(event)
-            case Notice() | Condensation() | FormatChange():
+            case Notice() | Condensation() | FormatChange() | Undone():
                 for block in self._story.blocks(event):
                     yield {"op": "note", "text": _text(block.text, 2000)}
 
