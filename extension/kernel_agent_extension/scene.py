@@ -119,7 +119,7 @@ class Scene:
             "id": number,
             "step": question.number,
             "kind": question.kind,
-            "reason": _text(question.reason, 2000),
+            "reason": _text(question.reason[:1].upper() + question.reason[1:], 2000),
             **_coloured(question.code if question.kind == "cell" else _call(question)),
         }
         self._questions[number] = note
