@@ -52,14 +52,13 @@ def test_what_nobody_can_be_asked_about_is_denied_and_the_page_says_so(tmp_path:
 
 
 def test_a_step_is_taken_back_by_a_line_and_the_next_question_goes_on(tmp_path: Path) -> None:
-    """What was passed in stays; wrong use is one line."""
+    """What was passed in stays."""
     book = executed(
         tmp_path, ["rows.append(2)\nfinal_answer(rows)", "final_answer(rows)"],
         "rows = [1]\nrun = %agent -i rows --model scripted:script.jsonl Change it",
         "%agent undo: not like that",
         "again = %agent And now?",
-        "print(again.answer)\ntry:\n    %agent undo 9\nexcept Exception as error:\n    print(error)",
+        "print(again.answer)",
     )  # fmt: skip
     assert book.cells[2].outputs[0].text.startswith("Step 1 was undone: not like that.")
-    lines = book.cells[4].outputs[0].text.splitlines()
-    assert lines[0] == "[1]"
+    assert book.cells[4].outputs[0].text == "[1]\n"
