@@ -162,5 +162,5 @@ def _one_name(name: str, numbers: list[int]) -> str:
         return name
     if len(numbers) == 1:
         return f"{name} (call {numbers[0]})"
-    listed = ", ".join(map(str, numbers[:5])) + (", …" if len(numbers) > 5 else "")
+    listed = ", ".join(map(str, sorted(numbers)[:5])) + (", …" if len(numbers) > 5 else "")
     return f"{name} (calls {listed})"

@@ -41,6 +41,8 @@ class Handle:
         Shows an event, on the thread that waits.
     finish
         Called once when the run has ended, on the thread that waits; without a run with the reason.
+    cell
+        The number of the notebook's cell that asked.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Handle:
         stop: Callable[[], None],
         show: Callable[[Event], None],
         finish: Callable[[Run | None, str], None],
+        cell: int = 0,
     ) -> None:
         self.task = task
         self._future = future
@@ -60,6 +63,7 @@ class Handle:
         self._show = show
         self._finish: Callable[[Run | None, str], None] | None = finish
         self._began = time.monotonic()
+        self._cell = cell
 
     # --- what it came to -------------------------------------------------------------------
 
@@ -159,6 +163,16 @@ class Handle:
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001 - IPython's protocol
         printer.text(repr(self))
+
+    def _ipython_display_(self) -> None:
+        """Show what it is; nothing in the cell that asked, below which the run itself is shown."""
+        from IPython import get_ipython
+        from IPython.display import publish_display_data
+
+        shell: Any = get_ipython()  # type: ignore[no-untyped-call]  # IPython's
+        if shell is None or shell.execution_count != self._cell:
+            publish: Any = publish_display_data
+            publish({"text/plain": repr(self)})
 
     # --- while it lasts --------------------------------------------------------------------
 

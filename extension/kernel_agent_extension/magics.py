@@ -258,6 +258,7 @@ class AgentMagics(Magics):
             stop=talk.stop,
             show=view,
             finish=lambda run, why: self._finish(request, talk, view, run, why),
+            cell=self._shell.execution_count,
         )
         self._handles = [*self._handles[-KEPT:], handle]
         if request.background:

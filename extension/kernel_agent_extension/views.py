@@ -41,6 +41,7 @@ Approver = Callable[[Question], Awaitable[Decision]]
 PANEL = "kernel_agent_extension.panel"
 PAGE = "kernel_agent.notebook.page"
 VARIABLE = "KERNEL_AGENT_PANEL"
+NOTICES = 10  # that are shown above the page of a run
 RECORDS = (RunStart, Step, RunStop, FormatChange, Condensation, Undone)
 
 
@@ -188,7 +189,18 @@ class _Told:
             html: str = page.summary_html(records, notebook=notebook)
         except NotebookError:
             return ""
-        return html
+        return self._notices() + html
+
+    def _notices(self) -> str:
+        """Return what a person should know and no record holds, as HTML to stand above the page."""
+        from kernel_agent.notebook.markup import belt, element, inked
+
+        notices = [event.text for event in self._events if isinstance(event, Notice)]
+        shown = [one_line(text, 500) for text in dict.fromkeys(notices)]
+        if len(shown) > NOTICES:
+            shown = [*shown[:NOTICES], f"{len(shown) - NOTICES} more of these are left out."]
+        lines = "".join(element("p", inked(text, "orange"), "margin:0.4em 0") for text in shown)
+        return belt(element("div", lines)) if lines else ""
 
 
 class _LineView:
@@ -238,11 +250,13 @@ class _PageView:
     def note(self, text: str) -> None:
         self(Notice(text=text))
 
-    def finish(self, run: Run | None, why: str = "") -> None:
+    def finish(self, run: Run | None, why: str = "") -> None:  # noqa: ARG002 - raised in the cell
         from IPython.display import publish_display_data
 
         publish: Any = publish_display_data
-        publish(self._told.bundle(run, why))
+        bundle = self._told.bundle(run, "")
+        if any(bundle.values()):
+            publish(bundle)
 
 
 class _PanelView:

@@ -22,6 +22,8 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import zmq
@@ -52,7 +54,11 @@ class Cell:
     """A cell that is running: what it has put out, and whether it is over."""
 
     def __init__(self, step: int, on_output: OnOutput | None, on_request: OnRequest | None) -> None:
-        self.collector = Collector(on_output, step=step)
+        # Of whoever runs the cell: in a notebook, what a tool or an approver prints belongs to the
+        # cell that asked, not to the one in which the session was started.
+        self.context = copy_context()
+        tell = None if on_output is None else partial(self.context.run, on_output)
+        self.collector = Collector(tell, step=step)
         self.on_request = on_request
         self.reply: dict[str, Any] | None = None
         self.changes: Changes | None = None
@@ -306,7 +312,9 @@ class KernelClient:
             self.ignored += 1
             self._send(self._stdin, self._session.msg("input_reply", {"value": ""}, parent=msg))
             return
-        task = asyncio.create_task(self._answer(msg))
+        cell = self._cell_of(msg)
+        context = None if cell is None else cell.context.copy()
+        task = asyncio.create_task(self._answer(msg), context=context)
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
