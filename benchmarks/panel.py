@@ -7,19 +7,22 @@ panel says that the run is over. Usage: python benchmarks/panel.py [KERNELSPEC .
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT), str(ROOT / "extension")]
 
 from browser.jupyter import CHROMIUM_ARGS, Server, Tab, open_notebook, serve  # noqa: E402
 
-ROUNDS = 5
+ROUNDS = 6
+SLEEPS = "I wait.\n\n```python\nimport time\nprint('sleeping')\ntime.sleep(60)\n```"
 WATCH = """() => {
   window.seen = {};
   const look = () => {
@@ -65,6 +68,44 @@ def times(tab: Tab) -> list[dict[str, float]]:
             }
         )
         tab.panel.wait_for(state="detached")
+        tab.page.wait_for_timeout(500)
+    return found
+
+
+WATCH_MAGIC = """() => {
+  window.seen = {};
+  const free = () => /\\d/.test(document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')[1].textContent);
+  const look = () => {
+    if (document.querySelector('section.kap-panel')) seen.panel ??= performance.now();
+    else if (seen.click) seen.gone ??= performance.now();
+    if (seen.click && free()) seen.free ??= performance.now();
+  };
+  new MutationObserver(look).observe(document.body, {childList: true, subtree: true, characterData: true});
+  addEventListener('keydown', (e) => { if (e.key === 'Enter') window.seen = {key: performance.now()}; }, true);
+  addEventListener('click', (e) => { if (e.target.matches('.kap-stop')) seen.click = performance.now(); }, true);
+}"""  # noqa: E501
+
+
+def magic_times(tab: Tab) -> list[dict[str, float]]:
+    """The same through ``%agent``: until its page has come, and until the kernel is free."""
+    found = []
+    tab.page.evaluate(WATCH_MAGIC)
+    tab.run(0)
+    tab.page.wait_for_timeout(4000)
+    for _ in range(ROUNDS):
+        tab.run(1)
+        tab.panel.get_by_text("sleeping").last.wait_for(timeout=60_000)
+        tab.page.wait_for_timeout(700)
+        tab.panel.get_by_role("button", name="Stop", exact=True).click()
+        tab.wait("() => seen.free && seen.gone")
+        seen = tab.page.evaluate("seen")
+        found.append(
+            {
+                "panel_ms": seen["panel"] - seen["key"],
+                "stop_page_ms": seen["gone"] - seen["click"],
+                "stop_free_ms": seen["free"] - seen["click"],
+            }
+        )
         tab.page.wait_for_timeout(500)
     return found
 
@@ -115,10 +156,18 @@ print("all told", json.dumps(told))
 def measure(browser: Any, server: Server, kernel: str) -> None:
     """Print the figures of one kernel in both front ends."""
     run = "await stage.ask(stage.WORKING, pause_s=0.002, linger_s=0.3)"
-    for front in ("lab", "notebook"):
-        name = server.write(f"{front}.ipynb", "from browser import stage", run, kernel=kernel)
+    (server.folder / "wait.jsonl").write_text(json.dumps({"content": SLEEPS}) + "\n")
+    ask = "run = %agent --new --model scripted:wait.jsonl Wait"
+    kinds = (
+        (("from browser import stage", run), times),
+        (("%load_ext kernel_agent", ask), magic_times),
+        (("%load_ext kernel_agent", f"%%time\n{ask}"), magic_times),
+    )
+    for front, (cells, timed) in itertools.product(("lab", "notebook"), kinds):
+        print(cells[-1].splitlines()[0])
+        name = server.write(f"{front}-{time.time_ns()}.ipynb", *cells, kernel=kernel)
         tab = open_notebook(browser, server, name, front=front)
-        found = times(tab)
+        found = timed(tab)
         for key in found[0]:
             later = [one[key] for one in found[1:]]
             print(f"{kernel:12} {front:9} {key:14} first {found[0][key]:6.0f}  "

@@ -132,7 +132,51 @@ class Config:
     def public(self) -> dict[str, Any]:
         """The settings as a trace may hold them: of what may hold a key, the names only."""
         values = dataclasses.asdict(self)
-        return {**values, **{name: sorted(values[name]) for name in ("headers", "mcp", "sql")}}
+        return {
+            **values,
+            **{name: sorted(values[name]) for name in ("headers", "mcp", "sql")},
+            "base_url": None if self.base_url is None else public_address(self.base_url),
+            "extra_body": {k: _shown(k, v) for k, v in self.extra_body.items()},
+        }
+
+
+def public_address(url: str) -> str:
+    """Return an address without the user, the password and the values of its query.
+
+    Examples
+    --------
+    >>> public_address("https://me:s3cret@host:1234/v1?version=2&key=s3cret")
+    'https://host:1234/v1?version=…&key=…'
+    """
+    address, mark, query = url.partition("?")
+    scheme, slashes, rest = address.rpartition("://")
+    host, slash, path = rest.partition("/")
+    names = (part.partition("=")[0] for part in query.split("&"))
+    hidden = "&".join(f"{name}=…" for name in names)
+    return f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}{mark}{hidden if mark else ''}"
+
+
+_SECRET_WORDS = frozenset(
+    ("key", "apikey", "token", "secret", "password", "authorization", "cookie", "auth")
+)
+
+
+def hides(name: str) -> bool:
+    """Return whether what has this name (of a header, a field) is a secret, by the name.
+
+    Examples
+    --------
+    >>> hides("X-Api-Key"), hides("max_tokens")
+    (True, False)
+    """
+    return not _SECRET_WORDS.isdisjoint(name.lower().replace("-", "_").split("_"))
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return a further field of the requests as a trace may hold it."""
+    if isinstance(value, Mapping):
+        return {k: _shown(str(k), v) for k, v in value.items()}
+    return "…" if isinstance(value, str) and hides(name) else value
 
 
 def load_config(environment: Mapping[str, str] | None = None) -> Config:

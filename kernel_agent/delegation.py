@@ -328,6 +328,8 @@ class Delegation:
         self._places = asyncio.Semaphore(config.agents_at_once)
         self._prompts = asyncio.Semaphore(PROMPTS_AT_ONCE)
         self._numbers = 0
+        self.at_work = 0
+        """Agents that are under way."""
         self.current: Current | None = None
         """The run under way; set by the session."""
 
@@ -440,6 +442,7 @@ class Delegation:
         given = {"data": dict(opening.described)} if opening else {}
         note(arguments={"args": [task], "kwargs": given})
         hearing = _Hearing(name, task, _relative(folder, self._out()), current.tell)
+        self.at_work += 1
         try:
             await asyncio.to_thread(_place, folder, opening)
             session = self._spawn(lineage, folder, hearing)
@@ -450,6 +453,7 @@ class Delegation:
             reason = one_line(str(error), REASON_CHARS)
             raise _refused(f"the agent {name} could not work: {reason}") from None
         finally:
+            self.at_work -= 1
             if hearing.delegated is None:  # no run has been in it
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             else:

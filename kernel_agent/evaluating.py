@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.config import Config, load_config
+from kernel_agent.config import Config, load_config, public_address
 from kernel_agent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -130,6 +130,12 @@ def _plan(options: Options) -> Plan:
     config = load_config().merged(base_url=options.base_url, **options.settings)
     for name in options.formats:
         get_format(name)  # an unknown one is said before anything is done
+    for address in filter(None, (config.base_url, options.judge_base_url)):
+        if "@" in address.partition("?")[0]:
+            raise UsageError(
+                "an evaluation keeps the endpoint's address in its folder and its tables: put the "
+                f"password of {public_address(address)} into OPENAI_API_KEY or a header"
+            )
     judge = None
     if options.judge:
         judge = Arm(model=options.judge, base_url=options.judge_base_url or config.base_url)

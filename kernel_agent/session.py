@@ -1070,6 +1070,8 @@ class Session:
             await asyncio.wait({cell, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not cell.done():
                 await asyncio.wait({cell}, timeout=STOP_S)
+            while not cell.done() and self._delegation.at_work:  # they end with the cell
+                await asyncio.wait({cell}, timeout=STOP_S)
         except asyncio.CancelledError:
             cell.cancel()
             await asyncio.wait({cell})

@@ -24,11 +24,13 @@ from IPython.core.error import UsageError as MagicUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope
 from traitlets import Enum, Float, Int, Unicode
 
+from kernel_agent.asking import UNDO
 from kernel_agent.background import LoopThread
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.given import fingerprint
 from kernel_agent.records import Event
 from kernel_agent.run import Run
+from kernel_agent.undone import person_text
 from kernel_agent_extension.handle import Handle
 from kernel_agent_extension.insertion import code_of
 from kernel_agent_extension.request import APPROVALS, HELP, Request, read_request
@@ -121,6 +123,8 @@ class AgentMagics(Magics):
         elif request == Request(task="status"):
             sys.stdout.write("\n".join(map(repr, self._running())) or "Nothing runs.")
             sys.stdout.write("\n")
+        elif undo := UNDO.fullmatch(request.task):
+            self._undo(int(undo["steps"] or 1), undo["reason"] or "")
         elif not request.task:
             raise MagicUsageError("There is no task, as in: %agent --data sales.csv How many rows?")
         else:
@@ -144,6 +148,11 @@ class AgentMagics(Magics):
         for handle in running:
             handle.stop()
         sys.stdout.write(f"Stopping {len(running)}.\n" if running else "Nothing runs.\n")
+
+    def _undo(self, steps: int, reason: str) -> None:
+        if self._talk is None or self._loop is None:
+            raise MagicUsageError("There is nothing to undo: ask a first question.")
+        sys.stdout.write(f"{person_text(self._loop.result(self._talk.undo(steps, reason)))}\n")
 
     def _with_defaults(self, request: Request) -> Request:
         return replace(
@@ -176,6 +185,7 @@ class AgentMagics(Magics):
             panel=self.panel,
             background=request.background,
             stop=talk.stop,
+            undo=talk.press_undo,
             notebook=talk.session.notebook_path,
             sandbox=talk.session.sandbox,
         )

@@ -606,6 +606,7 @@ class PanelView {
     if (note && this.asked === note.id) { this.more.textContent = this.waiting(); return; }
     const had = this.asking.contains(document.activeElement);
     this.asked = note?.id;
+    this.root.dataset.asks = note?.kind || "";
     this.asking.replaceChildren();
     shown(this.asking, Boolean(note));
     this.showKeys();

@@ -83,6 +83,7 @@ TASK over several lines
 {_usage()}
 
 %agent stop       stops what runs          %agent status      says what runs
+%agent undo       takes the last step back; `%agent undo 3: the join was wrong` three of them
 %config AgentMagics.model = "…"            a default; %config AgentMagics lists all
 
 Questions of one notebook share a session: a later one builds on what an earlier one computed, until

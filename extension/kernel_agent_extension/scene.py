@@ -51,6 +51,7 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Undone,
     Usage,
 )
 from kernel_agent.text import encodable, harmless, one_line, plain, shorten
@@ -118,7 +119,7 @@ class Scene:
             "id": number,
             "step": question.number,
             "kind": question.kind,
-            "reason": _text(question.reason, 2000),
+            "reason": _text(question.reason[:1].upper() + question.reason[1:], 2000),
             **_coloured(question.code if question.kind == "cell" else _call(question)),
         }
         self._questions[number] = note
@@ -170,7 +171,7 @@ class Scene:
                 yield from self._step(event)
             case RunStop():
                 yield from self._stop(event)
-            case Notice() | Condensation() | FormatChange():
+            case Notice() | Condensation() | FormatChange() | Undone():
                 for block in self._story.blocks(event):
                     yield {"op": "note", "text": _text(block.text, 2000)}
 

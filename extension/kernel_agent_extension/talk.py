@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any
 
 from kernel_agent.budget import Budget
-from kernel_agent.errors import InputError
+from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.notebook.export import export
-from kernel_agent.records import Decision, Event, Notice, Question
+from kernel_agent.records import Decision, Event, Notice, Question, Step, Undone
 from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent_extension.handle import is_answered
@@ -53,6 +53,8 @@ class Talk:
         """The work on the latest question."""
         self._tell_to: Callable[[Event], None] = lambda _: None
         self._running = False  # the run itself, between its preparation and its end
+        self._last = 0  # the number of the run's latest step
+        self._undo_from = 0  # the first of the steps that a person undid while it went on
         self._ended = False
         self._started = False
         self.session = Session(
@@ -89,6 +91,13 @@ class Talk:
             The user's variables; only those that are wanted are set.
         """
         self._tell_to = tell
+        self._last = self._undo_from = 0
+
+        def listen(event: Event) -> None:
+            if isinstance(event, Step):
+                self._last = event.number
+            tell(event)
+
         try:
             if not self._started:
                 ready = asyncio.ensure_future(asyncio.to_thread(prepare_notebooks))
@@ -100,11 +109,12 @@ class Talk:
             run = await self.session.run(
                 request.task,
                 budget=_budget(self.session.budget, request),
-                on_event=tell,
+                on_event=listen,
                 wanted=request.wanted,
             )
+            undone = await self._undo_pressed(run, tell)
             self._running, self._ended = False, True
-            if request.wanted:
+            if request.wanted and not undone:
                 await self._take(request.wanted, run, tell, names)
             if request.export is not None:
                 tell(Notice(text=f"Exported: {export(run.trace, request.export)}"))
@@ -125,6 +135,28 @@ class Talk:
             self.session.stop()
         elif self.future is not None and not self._ended:
             self.future.cancel()
+
+    def press_undo(self) -> None:
+        """Stop the run, and go back to before the latest step that was seen to end."""
+        if self._running and self._last:
+            self._undo_from = self._last
+            self.session.stop()
+
+    async def _undo_pressed(self, run: Run, tell: Callable[[Event], None]) -> Undone | None:
+        count = sum(step.number >= self._undo_from for step in run.steps)
+        if not self._undo_from or not count:
+            return None
+        try:
+            return await self.session.undo(count, on_event=tell)
+        except KernelAgentError as error:
+            tell(Notice(text=f"{str(error).capitalize()}."))
+            return None
+
+    async def undo(self, steps: int, reason: str) -> Undone:
+        """Take steps back between questions; called for ``%agent undo``."""
+        if self.busy or not self._started:
+            raise UsageError("nothing can be undone now: wait for the question, or stop it")
+        return await self.session.undo(steps, reason=reason)
 
     def begin(self, view: RunView) -> None:
         """Take a question, unless there is one; called by whoever starts :meth:`answer`."""

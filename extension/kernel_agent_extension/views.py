@@ -30,6 +30,7 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Undone,
 )
 from kernel_agent.run import Run
 from kernel_agent.text import one_line, plain
@@ -41,7 +42,7 @@ PANEL = "kernel_agent_extension.panel"
 PAGE = "kernel_agent.notebook.page"
 VARIABLE = "KERNEL_AGENT_PANEL"
 NOTICES = 10  # that are shown above the page of a run
-RECORDS = (RunStart, Step, RunStop, FormatChange, Condensation)
+RECORDS = (RunStart, Step, RunStop, FormatChange, Condensation, Undone)
 
 
 class RunView(Protocol):
@@ -73,6 +74,7 @@ def open_view(
     panel: str,
     background: bool,
     stop: Callable[[], None],
+    undo: Callable[[], None],
     notebook: Path,
     sandbox: str,
 ) -> RunView:
@@ -92,6 +94,8 @@ def open_view(
         Whether the cell ends before the run does.
     stop
         What the stop button does.
+    undo
+        What the button does that takes the latest step back.
     notebook
         Where the session writes its notebook.
     sandbox
@@ -101,7 +105,7 @@ def open_view(
     if chosen == "auto" and has_kernel(shell):
         chosen = "on" if watched(shell) else "page"
     if chosen == "on" and find_spec(PANEL) is not None:
-        return _PanelView(task=task, stop=stop, notebook=notebook, sandbox=sandbox)
+        return _PanelView(task=task, stop=stop, undo=undo, notebook=notebook, sandbox=sandbox)
     if background:
         return _LineView(task)
     if chosen == "page" and find_spec(PAGE) is not None:
@@ -261,11 +265,19 @@ class _PanelView:
     direct = True
 
     def __init__(
-        self, *, task: str, stop: Callable[[], None], notebook: Path, sandbox: str
+        self,
+        *,
+        task: str,
+        stop: Callable[[], None],
+        undo: Callable[[], None],
+        notebook: Path,
+        sandbox: str,
     ) -> None:
         self._told = _Told()
         panel: Any = import_module(PANEL)
-        self._panel = panel.open_panel(task=task, on_stop=stop, notebook=notebook, sandbox=sandbox)
+        self._panel = panel.open_panel(
+            task=task, on_stop=stop, on_undo=undo, notebook=notebook, sandbox=sandbox
+        )
         self.approver: Approver | None = self._panel.approver
 
     def __call__(self, event: Event) -> None:

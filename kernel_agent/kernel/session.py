@@ -189,8 +189,13 @@ class KernelSession:
 
     # --- life ------------------------------------------------------------------------------
 
-    async def start(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
+    async def start(self, *, timeout_s: float | None = None) -> None:
         """Start the process and wait until nothing that it puts out can be missed.
+
+        Parameters
+        ----------
+        timeout_s
+            How long it may stay silent; by default as long as its level may take.
 
         Raises
         ------
@@ -212,7 +217,7 @@ class KernelSession:
             self._client = KernelClient(dict(manager.get_connection_info()))
             self._client.start()
             self._watch = asyncio.create_task(self._watch_process())
-            await self._wait_until_ready(timeout_s)
+            await self._wait_until_ready(timeout_s or self._patience_s)
             await self._settle()
         except BaseException as error:
             reason = _last_lines(log)
@@ -264,6 +269,12 @@ class KernelSession:
             connection_file=str(directory / "k.json"),
             ip=str(directory / SOCKETS / "s"),
         )
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a kernel may stay silent; its provisioner may be another than ours."""
+        provisioner = self._manager.provisioner if self._manager else None
+        return float(getattr(provisioner, "patience_s", START_TIMEOUT_S))
 
     @property
     def _provisioner(self) -> Any:
@@ -352,7 +363,7 @@ class KernelSession:
             await self._client.close()
         self._client = KernelClient(dict(self._manager.get_connection_info()))
         self._client.start()
-        await self._wait_until_ready(START_TIMEOUT_S)
+        await self._wait_until_ready(self._patience_s)
 
     async def restart(self) -> None:
         """Replace the kernel by a fresh one; every variable is gone."""

@@ -16,7 +16,7 @@ import keyword
 import pprint
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kernel_agent.notebook import standalone
@@ -68,10 +68,6 @@ def environment_source(
     return "\n\n\n".join(parts)
 
 
-_REPLAY = (standalone.ToolError, standalone.replayed)
-_AGENTS = (standalone.delegated,)
-
-
 def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
     """Return the cell that defines the host tools as replays, or empty when there are none.
 
@@ -88,13 +84,18 @@ def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
             by_name.setdefault(call.name, []).append(_recorded(call))
     if not by_name:
         return ""
+    of_tools = bool({*by_name} - {"delegate"})
+    needed: list[Callable[..., Any]] = [
+        *([standalone.ToolError] if of_tools else []),
+        standalone.revived,
+        *([standalone.replayed] if of_tools else []),
+        *([standalone.delegated] if "delegate" in by_name else []),
+    ]
     definitions = [f"{n} = {_replay(n, _literal(found))}" for n, found in by_name.items()]
     parts = [
         "# The run called tools on the host. Here they only give again what they gave then.",
         "from collections.abc import Callable\nfrom typing import Any",
-        *(inspect.getsource(part).rstrip() for part in _REPLAY if {*by_name} - {"delegate"}),
-        inspect.getsource(standalone.revived).rstrip(),
-        *(inspect.getsource(part).rstrip() for part in _AGENTS if "delegate" in by_name),
+        *(inspect.getsource(part).rstrip() for part in needed),
         "\n".join(definitions),
     ]
     return "\n".join(parts[:2]) + "\n\n\n" + "\n\n\n".join(parts[2:])

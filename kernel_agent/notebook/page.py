@@ -324,8 +324,8 @@ def _spent(run: _Run) -> Iterator[str]:
     caps = run.start.budget
     stop, steps = run.stop, run.steps
     count = stop.steps if stop else len(steps)
-    most = _of(caps.get("max_steps"))
-    yield f"{count}{most} step{'' if count == 1 and not most else 's'}"
+    cap = caps.get("max_steps")
+    yield f"{count}{_of(cap)} step{'' if (cap or count) == 1 else 's'}"
     if stop:
         yield f"{stop.seconds:,.1f}{_of(caps.get('max_seconds'))} s"
     usage = stop.usage if stop else sum((step.usage for step in steps), Usage())

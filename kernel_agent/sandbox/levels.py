@@ -102,6 +102,7 @@ class Level:
     claims: tuple[str, ...] = ()
     automatic: bool = False  # whether `auto` may choose it
     opens_hosts: bool = False  # whether a network that is empty can be opened for named hosts
+    patience_s: float = 60.0  # the longest that a kernel may take to give its first sign of life
 
 
 @dataclass(frozen=True, kw_only=True)

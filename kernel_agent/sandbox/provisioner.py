@@ -197,6 +197,11 @@ class KernelAgentProvisioner(LocalProvisioner):
 
     # --- called by our sessions ----------------------------------------------------------------
 
+    @property
+    def patience_s(self) -> float:
+        """The longest that a kernel of the chosen level may take to give a sign of life."""
+        return self.chosen.patience_s if self.chosen else Level.patience_s
+
     def report(self) -> dict[str, Any]:
         """Return what the self-test inside found, after the kernel has shown a sign of life.
 

@@ -29,7 +29,7 @@ from kernel_agent.errors import ToolError
 from kernel_agent.inside.values import decode, encode
 from kernel_agent.records import Call, Decision, HostCall, Json
 from kernel_agent.tools.kept import kept, kept_arguments
-from kernel_agent.tools.secrets import without_secrets
+from kernel_agent.tools.secrets import check_tools, without_secrets
 from kernel_agent.tools.tool import Tool
 
 PREFIX = "kernel-agent/1 "
@@ -139,6 +139,7 @@ class Broker:
         mark: Mark | None = None,
         secrets: Sequence[str] = (),
     ) -> None:
+        check_tools(tools, secrets)
         self._tools = {tool.name: tool for tool in tools}
         self._calling = calling or _call
         self._admit = admit

@@ -2,20 +2,24 @@
 
 A tool's exception goes to the cell as it is, and may quote a connection string. The rule: values of
 environment variables that the configuration names as secrets (``api_key_env``, ``secret_env``,
-headers that come from a variable, ``$NAME`` in what is said of databases and MCP servers) and the
-passwords of database URLs are cut from every text that goes to a kernel or into a trace.
-What a tool author puts into bytes, tables or pictures is the author's.
+headers that come from a variable, ``$NAME`` in what is said of databases and MCP servers), headers
+and settings that are named like one (``Authorization``) and the passwords of the addresses of the
+endpoint and of databases are cut from every text that goes to a kernel or into a trace. A tool that
+shows one in its signature or description is refused: these go to the kernel and to the model. What
+a tool author puts into bytes, tables or pictures is the author's.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from kernel_agent.config import Config
+from kernel_agent.config import Config, hides
+from kernel_agent.errors import UsageError
+from kernel_agent.tools.tool import Tool
 
 CUT = "[secret]"
 _VARIABLE = re.compile(r"\$\{?(\w+)")
@@ -26,10 +30,14 @@ def secrets_of(config: Config, environment: Mapping[str, str]) -> tuple[str, ...
     """Return the values that must not leave the host, longest first; called by the session."""
     named = [environment.get(name, "") for name in (config.api_key_env, *config.secret_env)]
     from_variables = set(environment.values())
-    named += [value for value in config.headers.values() if value in from_variables]
+    for name, value in config.headers.items():
+        if hides(name) or value in from_variables:
+            named += [value, value.rpartition(" ")[2]]  # of "Bearer KEY" the key, too
     named += [environment.get(name, "") for name in _variables((config.mcp, config.sql))]
-    for url in map(str, config.sql.values()):
-        named.append(_password(environment.get(url[1:], "") if url.startswith("$") else url))
+    named += [environment.get(name, "") for name in _given_to(config.mcp)]
+    named += _named_like_one(config.mcp)
+    for url in (config.base_url or "", *map(str, config.sql.values())):
+        named += _passwords(environment.get(url[1:], "") if url.startswith("$") else url)
     return tuple(sorted({v for v in named if len(v) >= SHORTEST}, key=len, reverse=True))
 
 
@@ -44,11 +52,47 @@ def _variables(value: Any) -> Iterator[str]:
         yield from _VARIABLE.findall(value)
 
 
-def _password(url: str) -> str:
+def _given_to(servers: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the names of the variables that servers are given as they are (a list of names)."""
+    for server in servers.values():
+        given = server.get("env", ()) if isinstance(server, Mapping) else ()
+        yield from map(str, given if isinstance(given, (list, tuple)) else ())
+
+
+def _named_like_one(value: Any) -> Iterator[str]:
+    """Yield the texts in a setting whose names say that they are secrets."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            if isinstance(item, str) and hides(str(name)) and not _VARIABLE.search(item):
+                yield from (item, item.rpartition(" ")[2])
+            else:
+                yield from _named_like_one(item)
+
+
+def _passwords(url: str) -> tuple[str, ...]:
+    """Return the password in an address, as it stands there and as it is meant."""
     try:
-        return unquote(urlsplit(url).password or "")
-    except ValueError:
-        return ""
+        password = urlsplit(url).password or ""
+    except ValueError:  # not an address; whoever connects to it says so
+        return ()
+    return (password, unquote(password))
+
+
+def check_tools(tools: Sequence[Tool], secrets: Iterable[str]) -> None:
+    """Refuse tools that show a secret; called by the broker for all of a session's.
+
+    Raises
+    ------
+    UsageError
+        The caller's: a default (``functools.partial`` makes such) or a description holds a secret.
+    """
+    for tool in tools:
+        shown = json.dumps(tool.spec, ensure_ascii=False)
+        if without_secrets(shown, secrets) != shown:
+            raise UsageError(
+                f"the tool {tool.name} shows a secret in its signature or description, which the "
+                "model reads: let the function look it up when it is called"
+            )
 
 
 def without_secrets(text: str, secrets: Iterable[str]) -> str:
@@ -58,8 +102,10 @@ def without_secrets(text: str, secrets: Iterable[str]) -> str:
     --------
     >>> without_secrets("no access for key s3cr3t-key", ["s3cr3t-key"])
     'no access for key [secret]'
+    >>> without_secrets("postgresql://me:a%2Fb%2Bc%3Dd@host", ["a/b+c=d"])
+    'postgresql://me:[secret]@host'
     """
     for secret in secrets:
-        for form in {secret, json.dumps(secret)[1:-1]}:
+        for form in {secret, json.dumps(secret)[1:-1], quote(secret, safe=""), quote(secret)}:
             text = text.replace(form, CUT)
     return text

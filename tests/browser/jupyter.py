@@ -50,6 +50,11 @@ class Server:
         """Read a notebook as it is on the disk."""
         return json.loads((self.folder / name).read_text())
 
+    @property
+    def log(self) -> str:
+        """What the server says of itself, each request that it was sent among it."""
+        return (self.folder.parent / "server.log").read_text(errors="replace")
+
     def is_ready(self, name: str) -> bool:
         """Whether a notebook's kernel is idle, and a page is connected to it."""
         kernels = [s["kernel"] for s in self._sessions() if s["path"] == name]
@@ -106,7 +111,7 @@ def serve(folder: Path) -> Iterator[Server]:
         sys.executable, "-m", "jupyter", "lab", "--no-browser", "--allow-root",
         "--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.port_retries=0",
         f"--IdentityProvider.token={server.token}", f"--ServerApp.root_dir={work}",
-        "--KernelManager.transport=ipc",
+        "--KernelManager.transport=ipc", "--log-level=DEBUG",
     ]  # fmt: skip
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(

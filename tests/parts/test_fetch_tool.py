@@ -210,5 +210,5 @@ def test_hosts_have_to_be_named_somewhere():
         ready_tools(["fetch"], around)
     (tool,) = ready_tools(["fetch=example.org,docs.python.org"], around)
     assert "Get a page of example.org, docs.python.org" in tool.doc
-    with pytest.raises(UsageError, match="no such tool; ready-made are sql, files, fetch"):
+    with pytest.raises(UsageError, match="neither a module nor a ready-made tool"):
         ready_tools(["ftech=example.org"], around)

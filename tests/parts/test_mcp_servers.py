@@ -44,14 +44,14 @@ def bad(how, **more):
 
 
 def alive(command: str) -> bool:
-    """Return whether a process with that command line is there."""
+    """Return whether a process is there whose command line begins like that."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except (OSError, ValueError):
                 continue
-            if command in line:
+            if f"{line.strip()} ".startswith(f"{command} "):
                 return True
     return False
 

@@ -46,6 +46,7 @@ class Terminal:
     def __init__(self, folder: Path, *arguments: str, **changes: str) -> None:
         self.fd, theirs = pty.openpty()
         self.seen = ""
+        self._at = 0  # behind what was waited for last
         self.process = subprocess.Popen(
             [*COMMAND, *arguments], cwd=folder, env=environment(**changes),
             stdin=theirs, stdout=theirs, stderr=theirs,
@@ -71,10 +72,11 @@ class Terminal:
         return shown
 
     def wait_for(self, text: str) -> str:
-        start, end = len(self.seen), time.monotonic() + 40
+        start, end = self._at, time.monotonic() + 40
         while text not in self.seen[start:]:
             if time.monotonic() > end or not self._read():
                 pytest.fail(f"{text!r} was never shown in {self.seen[start:]!r}")
+        self._at = self.seen.index(text, start) + len(text)  # more may have been read already
         return self.seen[start:]
 
     def finish(self) -> int:

@@ -235,6 +235,7 @@ class Terminal:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.seen = ""
+        self._at = 0  # behind what was waited for last
         self._fd, theirs = pty.openpty()
         self.process = start(folder, *arguments, stdin=theirs, stdout=theirs, stderr=theirs)
         os.close(theirs)
@@ -266,13 +267,15 @@ class Terminal:
             self.interrupt()
             if select.select([self._fd], [], [], 2)[0]:
                 self._read()
+        self._at = self.seen.index(text, start) + len(text)
 
     def wait_for(self, text: str) -> None:
         """Read on until the text is shown after what was waited for before."""
-        start, end = len(self.seen), time.monotonic() + 30
+        start, end = self._at, time.monotonic() + 30
         while text not in self.seen[start:]:
             if time.monotonic() > end or not self._read():
                 pytest.fail(f"{text!r} was never shown in {self.seen[start:]!r}")
+        self._at = self.seen.index(text, start) + len(text)  # more may have been read already
 
     def finish(self) -> int:
         while self._read():

@@ -206,6 +206,8 @@ def test_each_bad_input_is_one_line_and_nothing_is_run(tmp_path):
     assert "needs --max-cost" in complaint(tmp_path, fine, "--max-total-cost", "3")
     assert "exclude each other" in complaint(tmp_path, fine, "--oracle", "--replay")
     assert "gold calls" in complaint(tmp_path, fine, "--oracle")
+    said = complaint(tmp_path, fine, "--base-url", "http://me:s3cret@localhost:1/v1")
+    assert "put the password of http://localhost:1/v1 into OPENAI_API_KEY" in said
     assert "holds no evaluation" in complaint(tmp_path, tmp_path, "--report")
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "runs").exists()

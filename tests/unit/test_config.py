@@ -83,3 +83,15 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, text: str, message: str)
 def test_a_mistake_in_the_environment_is_named(variable: str, value: str) -> None:
     with pytest.raises(ConfigError, match=variable):
         load_config({variable: value})
+
+
+def test_what_an_address_or_a_field_hides_is_in_no_trace():
+    """A password in the base URL, a key in its query, and fields named like secrets."""
+    config = Config(
+        base_url="https://me:s3cret@host/v1?api_key=s3cret",
+        extra_body={"temperature": 0, "gateway": {"api-key": "s3cret"}, "max_tokens": 5},
+    )
+    assert "s3cret" not in str(config.public)
+    assert config.public["base_url"] == "https://host/v1?api_key=…"
+    assert config.public["extra_body"]["max_tokens"] == 5
+    assert "s3cret" in str(config.base_url)

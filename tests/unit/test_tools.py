@@ -223,14 +223,60 @@ def test_secrets_are_the_values_that_the_configuration_names() -> None:
     assert without_secrets("nothing in it", found) == "nothing in it"
 
 
+def test_secrets_are_known_from_variables_headers_and_the_address():
+    """Of a header that is a variable's or named like one, and of the endpoint's address."""
+    config = Config(
+        base_url="http://me:p%2Fassword@host/v1",
+        secret_env=("SHOP_PASSWORD",),
+        headers={
+            "Authorization": "Bearer gateway-key",
+            "X-Team": "analytics",
+            "X-A": "from-variable",
+        },
+    )
+    environment = {
+        "OPENAI_API_KEY": "openai-key",
+        "SHOP_PASSWORD": "shop-password",
+        "A": "from-variable",
+    }
+    assert set(secrets_of(config, environment)) == {
+        "openai-key", "shop-password", "Bearer gateway-key", "gateway-key", "from-variable",
+        "p%2Fassword", "p/assword",
+    }  # fmt: skip
+
+
+def test_a_tool_that_shows_a_secret_is_refused():
+    """As a default, which functools.partial leaves in the signature; not where it is looked up."""
+
+    def query(sql: str, password: str = "shop-password") -> str:
+        """Ask the database."""
+        return sql
+
+    with pytest.raises(UsageError, match="the tool query shows a secret"):
+        Broker([Tool(query)], secrets=["shop-password"])
+    Broker([Tool(query)], secrets=["another-password"])
+
+
 def test_what_databases_and_servers_are_given_is_secret():
     """By variable, wherever a setting refers to one, and by a URL's password."""
     config = Config(
         sql={"shop": "postgresql://me:pa%24sword9@db/shop", "other": "$OTHER_URL"},
         mcp={
-            "mail": {"command": "mail", "env": {"TOKEN": "$MAIL_TOKEN"}, "headers": {"A": "plain"}}
+            "mail": {
+                "command": "mail",
+                "env": {
+                    "TOKEN": "$MAIL_TOKEN",
+                    "MAIL_PASSWORD": "written-down",
+                    "USER": "somebody",
+                },
+                "headers": {"A": "plain"},
+            },
+            "news": {"command": "news", "env": ["NEWS_ACCESS"]},
         },
     )
     environment = {"OTHER_URL": "mysql://u:another-secret@h/d", "MAIL_TOKEN": "mail-token-1"}
+    environment["NEWS_ACCESS"] = "given-by-name"
     found = set(secrets_of(config, environment))
-    assert found == {"pa$sword9", environment["OTHER_URL"], "another-secret", "mail-token-1"}
+    assert found == {"pa%24sword9", "pa$sword9", environment["OTHER_URL"], "another-secret"} | {
+        "mail-token-1", "written-down", "given-by-name",
+    }  # fmt: skip

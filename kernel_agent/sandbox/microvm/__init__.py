@@ -58,6 +58,7 @@ LEVEL = Level(
         "writes",
         "inputs",
     ),
+    patience_s=300.0,  # a boot takes half a minute on an emulated processor, and more beside others
 )
 
 BUILD = "kernel-agent microvm build"

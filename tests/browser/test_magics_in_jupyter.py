@@ -1,0 +1,278 @@
+"""``%agent`` in JupyterLab and Notebook 7, in a real browser."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parts.test_display import HOST, TEXTS, hostile_outputs
+
+from browser.conftest import Opened
+from browser.jupyter import Server, Tab, open_notebook
+from kernel_agent.records import RunStop
+from kernel_agent.trace import read_trace
+
+BOTH = pytest.mark.parametrize("front", ["lab", "notebook"])
+LOAD = "%load_ext kernel_agent"
+SLEEP = "import time\nprint('sleeping')\ntime.sleep(60)"
+NAMES = "[...new Set([...document.querySelectorAll({0!r})].map((e) => e.tagName))]"
+HANDLERS = (
+    "[...document.querySelectorAll({0!r})].flatMap((e) => [...e.attributes].map((a) => a.name))"
+    ".filter((name) => name.startsWith('on'))"
+)
+
+
+def script(folder: Path, *cells: str, thought: str = "Thinking.") -> str:
+    """Write replies with one cell each; return the name of the model that plays them back."""
+    replies = [{"content": f"{thought}\n```python\n{cell}\n```"} for cell in cells]
+    path = folder / "script.jsonl"
+    path.write_text("".join(json.dumps(reply) + "\n" for reply in replies))
+    return f"scripted:{path}"
+
+
+def press(tab: Tab, name: str) -> None:
+    tab.panel.get_by_role("button", name=name, exact=True).click()
+
+
+def until(tab: Tab, true: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+    """Wait until something is so, outside the page."""
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, what
+        tab.page.wait_for_timeout(100)
+    return found
+
+
+def ended(server: Server, task: str) -> RunStop | None:
+    """Return the last record of the run with this task, if its trace has one."""
+    name = "-".join(task.lower().split())
+    for trace in server.folder.glob(f"runs/*{name}*/trace.jsonl"):
+        return next((r for r in read_trace(trace) if isinstance(r, RunStop)), None)
+    return None
+
+
+@BOTH
+def test_a_question_shows_the_panel_and_leaves_a_static_page(
+    opened: Opened, front: str, tmp_path: Path
+) -> None:
+    """A variable goes in, a result comes out, one cell is inserted below."""
+    model = script(tmp_path, "result = df.assign(double=df.sold * 2)", "final_answer(result)")
+    tab = opened(
+        f"{LOAD}\nimport pandas as pd\ndf = pd.DataFrame({{'sold': [3, 5]}})",
+        f"%agent -i df -o result --insert --model {model} Double it?",
+        "print('TOTAL', result.double.sum())",
+        front=front,
+    )
+    for cell in range(2):
+        tab.run(cell)
+    tab.page.get_by_text("answered, 2 steps").first.wait_for(timeout=30_000)
+    tab.panel.wait_for(state="detached")
+    tab.page.get_by_text("The code of run").first.wait_for()
+    tab.run(3)
+    tab.page.get_by_text("TOTAL 16").wait_for()
+    tab.save()
+    saved = tab.server.saved(tab.name)
+    outputs = [sorted(o["data"]) for o in saved["cells"][1]["outputs"] if "data" in o]
+    assert outputs[0] == ["text/html", "text/plain"]
+    assert "".join(saved["cells"][2]["source"]).startswith("# Double it?\n")
+    assert "widgets" not in saved["metadata"]
+
+
+@BOTH
+def test_stop_ends_the_run_at_once_whether_the_cell_awaits_or_blocks(
+    opened: Opened, front: str, tmp_path: Path
+) -> None:
+    """On a quiet machine within half a second (``benchmarks/panel.py``)."""
+    run = f"run = %agent --new --model {script(tmp_path, SLEEP)} Wait"
+    tab = opened(LOAD, run, f"%%time\n{run}", "run.status", front=front)
+    tab.run(0)
+    for cell in (1, 2):
+        tab.run(cell)
+        tab.panel.get_by_text("sleeping").last.wait_for(timeout=30_000)
+        began = time.monotonic()
+        press(tab, "Stop")
+        tab.panel.wait_for(state="detached", timeout=10_000)
+        assert time.monotonic() - began < 3, "even on a busy machine"
+        tab.run(3)
+        tab.page.get_by_text("'interrupted'").wait_for()
+
+
+def test_a_person_decides_on_each_cell_before_it_runs(opened: Opened, tmp_path: Path) -> None:
+    """Approved as it is, denied with a reason, edited; kernel, trace and page have it so."""
+    model = script(
+        tmp_path, "a = 1", "a = 2", "a = a + 10", "final_answer(a)",
+    )  # fmt: skip
+    tab = opened(
+        LOAD,
+        f"run = %agent --approve always --model {model} Decide",
+        "print('SAID', [(s.decision.allowed, s.decision.by, s.decision.reason, s.decision.edited)"
+        " for s in run.steps], run.answer)",
+    )
+    tab.run(0)
+    tab.run(1)
+
+    def asked(step: int) -> None:
+        tab.panel.get_by_text(f"Run the cell of step {step}?").wait_for()
+
+    asked(1)
+    press(tab, "Approve")
+    asked(2)
+    tab.panel.get_by_role("textbox", name="Reason").fill("Not two.")
+    press(tab, "Deny")
+    asked(3)
+    press(tab, "Edit, then run")
+    tab.panel.get_by_role("textbox", name="The cell, to be edited").fill("a = a + 100")
+    press(tab, "Run as edited")
+    asked(4)
+    press(tab, "Approve")
+    tab.panel.wait_for(state="detached")
+    tab.run(2)
+    said = until(tab, lambda: tab.output(2), "the decisions are printed")
+    decisions = [
+        "(True, 'person', '', None)", "(False, 'person', 'Not two.', None)",
+        "(True, 'person', '', 'a = a + 100')", "(True, 'person', '', None)",
+    ]  # fmt: skip
+    assert " ".join(said.split()) == f"SAID [{', '.join(decisions)}] 101"
+    page = tab.page.locator(".jp-CodeCell").nth(1).locator(".jp-OutputArea").text_content()
+    assert "Not two." in page
+
+
+def test_stop_is_the_answer_no_to_an_open_question(opened: Opened, tmp_path: Path) -> None:
+    """The run does not wait for a person who wants its end."""
+    model = script(tmp_path, "a = 1", "a = 2")
+    tab = opened(LOAD, f"run = %agent --approve always --model {model} Ask me", "run.status")
+    tab.run(0)
+    tab.run(1)
+    tab.panel.get_by_role("button", name="Approve").wait_for()
+    press(tab, "Stop")
+    tab.panel.wait_for(state="detached")
+    tab.run(2)
+    tab.page.get_by_text("'interrupted'").wait_for()
+
+
+def test_undo_takes_back_the_step_that_was_seen_to_end(opened: Opened, tmp_path: Path) -> None:
+    """And what runs; the variables that were passed in are as they were; questions go on."""
+    model = script(tmp_path, "rows.append(2)", "rows.clear()", SLEEP, "final_answer(rows)")
+    tab = opened(
+        f"{LOAD}\nrows = [1]",
+        f"run = %agent -i rows --model {model} Change the rows",
+        "again = %agent --continue And now?",
+        "%agent undo: once more",
+    )
+    tab.run(0)
+    tab.run(1)
+    tab.panel.get_by_text("sleeping").last.wait_for()
+    press(tab, "Undo step")
+    tab.panel.wait_for(state="detached")
+    assert "undone" in tab.output(1)
+    tab.run(2)
+    tab.panel.wait_for(state="detached")
+    until(tab, lambda: "[1, 2]" in tab.output(2), "the kernel is as it was before the step")
+    tab.run(3)
+    tab.page.get_by_text("Step 4 was undone: once more.").wait_for()
+
+
+def test_a_closed_tab_stops_nothing(
+    opened: Opened, browser: Any, server: Server, tmp_path: Path
+) -> None:
+    """The run goes on to its answer; the notebook's kernel has it when the page is open again."""
+    slow = "import time\nprint('sleeping')\ntime.sleep(4)\nfinal_answer('it went on')"
+    task = "Outlive the tab"
+    tab = opened(LOAD, f"run = %agent --model {script(tmp_path, slow)} {task}", "run.answer")
+    tab.run(0)
+    tab.run(1)
+    tab.panel.get_by_text("sleeping").last.wait_for()
+    tab.save()
+    tab.page.context.close()
+    assert ended(server, task) is None, "the tab was closed while the run went on"
+    end = time.monotonic() + 20
+    while (stop := ended(server, task)) is None:
+        assert time.monotonic() < end, "the run did not end"
+        time.sleep(0.2)
+    assert stop.status == "answered"
+    again = open_notebook(browser, server, tab.name)
+    again.run(2)
+    again.page.get_by_text("'it went on'").wait_for()
+    again.page.context.close()
+
+
+CANARIES = (
+    "<img src=x onerror=\"fetch('/api/contents?canary');window.canary=1\">",
+    "<script>fetch('/api/status?canary');window.canary=1</script>",
+    "<style>@import '/api/status?canary'; body{display:none}</style>",
+    '<img src="/api/status?canary">',
+    "![x](/api/status?canary) <svg onload=\"fetch('/api/status?canary')\"></svg>",
+)
+SHOW = """import json
+from IPython.display import display
+for data in json.load(open('data/payloads.json'))[{0}:{1}]:
+    display(data, raw=True)
+    print(data.get('text/plain'))
+"""
+
+
+def payloads(folder: Path) -> str:
+    """Write what a cell displays; return the options that name the files."""
+    kinds = ("text/html", "text/markdown", "text/plain", "image/svg+xml", "text/latex",
+             "application/javascript", "application/vnd.jupyter.widget-view+json")  # fmt: skip
+    texts = [*CANARIES, *(text for text in TEXTS if len(text) < 1000)]
+    shown: list[Any] = [dict.fromkeys(kinds, text) for text in texts]
+    shown += [{kind: text, "text/plain": "x"} for text in CANARIES for kind in kinds]
+    shown += [o["data"] for o in hostile_outputs() if "data" in o and len(str(o)) < 3000][::7]
+    shown = [data for data in shown if "kernel-agent" not in str(list(data))]  # an answer ends it
+    (folder / "payloads.json").write_text(json.dumps(shown))
+    return f"--data {folder}/payloads.json"
+
+
+@BOTH
+def test_nothing_of_a_run_acts_in_the_panel_in_its_page_or_in_the_saved_notebook(
+    opened: Opened, front: str, tmp_path: Path
+) -> None:
+    """The server's log has no request that a payload made; as HTML of the notebook one does."""
+    options = payloads(tmp_path)
+    hostile = f"{CANARIES[0]} {CANARIES[4]} {CANARIES[1]}"
+    cells = [SHOW.format(at, at + 60) for at in range(0, 300, 60)]
+    answer = f"time.sleep(3)\nfinal_answer({hostile!r})"
+    model = script(tmp_path, *cells, f"import time\n{answer}", thought=hostile)
+    tab = opened(
+        LOAD,
+        f"%agent {options} --model {model} Show {CANARIES[3]}",
+        f"from IPython.display import HTML\nHTML({CANARIES[0]!r})",
+        front=front,
+    )
+
+    def quiet(where: str) -> None:
+        tab.page.wait_for_timeout(1500)
+        caused = [url for url in tab.requests if HOST in url or "canary" in url]
+        assert (where, caused, tab.dialogs) == (where, [], [])
+        assert tab.page.evaluate("window.canary") is None
+        assert "?canary" not in tab.server.log
+        assert tab.page.evaluate(HANDLERS.format(f"{where} *")) == []
+
+    tab.run(0)
+    tab.run(1)
+    tab.panel.get_by_text("Step 6", exact=True).wait_for(timeout=30_000)
+    tab.page.evaluate("document.querySelectorAll('.kap-step').forEach((d) => { d.open = true; })")
+    quiet("section.kap-panel")
+    assert not {"SCRIPT", "STYLE", "IFRAME", "OBJECT", "EMBED", "LINK", "SVG", "svg"} & set(
+        tab.page.evaluate(NAMES.format("section.kap-panel *"))
+    )
+    tab.panel.wait_for(state="detached", timeout=60_000)
+    page = ".jp-OutputArea"
+    tab.page.evaluate(
+        "document.querySelectorAll('.jp-OutputArea details').forEach((d) => { d.open = true; })"
+    )
+    quiet(page)
+    assert "?canary" in tab.output(1), "the payloads are there, as text"
+    tab.save()
+    tab.page.reload()
+    tab.page.get_by_text("answered, 6 steps").first.wait_for(timeout=60_000)
+    quiet(page)
+    tab.run(2)
+    tab.wait("() => window.canary === 1")
+    until(tab, lambda: "?canary" in tab.server.log, "the log has the request of the control")
+    (tab.server.folder.parent / "server.log").write_text("")  # the other front end begins anew
