@@ -166,10 +166,11 @@ class Handle:
 
     def _ipython_display_(self) -> None:
         """Show what it is; nothing in the cell that asked, below which the run itself is shown."""
-        from IPython import get_ipython
+        import IPython
         from IPython.display import publish_display_data
 
-        shell: Any = get_ipython()  # type: ignore[no-untyped-call]  # IPython's
+        ipython: Any = IPython  # untyped in some versions
+        shell = ipython.get_ipython()
         if shell is None or shell.execution_count != self._cell:
             publish: Any = publish_display_data
             publish({"text/plain": repr(self)})

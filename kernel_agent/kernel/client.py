@@ -57,7 +57,8 @@ class Cell:
         # Of whoever runs the cell: in a notebook, what a tool or an approver prints belongs to the
         # cell that asked, not to the one in which the session was started.
         self.context = copy_context()
-        tell = None if on_output is None else partial(self.context.run, on_output)
+        run: Callable[..., None] = self.context.run
+        tell = None if on_output is None else partial(run, on_output)
         self.collector = Collector(tell, step=step)
         self.on_request = on_request
         self.reply: dict[str, Any] | None = None
