@@ -178,10 +178,6 @@ class Broker:
             self._working -= left
         self._counted += Counter()  # without zeros
 
-    def offer(self, tools: Sequence[Tool]) -> None:
-        """Let these be called, too; for tools that are known when the session starts."""
-        self._tools.update((tool.name, tool) for tool in tools)
-
     def take_calls(self) -> tuple[HostCall, ...]:
         """Return the calls since the last time, in the order of their answers."""
         calls, self._calls = tuple(self._calls), []
