@@ -17,6 +17,7 @@ from kernel_agent.config import Config, load_config
 from kernel_agent.errors import SandboxError
 from kernel_agent.records import DataFile, Event, Notice, Visit
 from kernel_agent.sandbox import interpreter
+from kernel_agent.sandbox.choose import choose
 from kernel_agent.sandbox.guard import check_guard, guard_prompt
 from kernel_agent.sandbox.interpreter import InterpreterSession
 from kernel_agent.tools.policy import Approval, approval_prompt
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.sandbox.proxy import Proxy
 
+NOT_SANDBOXED = (
+    "NOT SANDBOXED: code written by the model runs with your rights on this machine "
+    "(files, network, processes)."
+)
 PACKAGES = (
     "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
     "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
@@ -200,6 +205,15 @@ def budget_of(config: Config) -> Budget:
         max_tokens=config.max_tokens,
         max_cost=config.max_cost,
     )
+
+
+def statement_of(level: str) -> str:
+    """Return one line on what protects this machine at a level; said at every start."""
+    if level == "none":
+        return NOT_SANDBOXED
+    if level == interpreter.LEVEL.name:
+        return interpreter.STATEMENT
+    return f"Sandbox: {choose(level).name} ({choose(level).summary})"
 
 
 def _limits_of(config: Config) -> dict[str, int]:

@@ -114,7 +114,8 @@ class Executor:
         tell: Callable[[Event], None],
     ) -> None:
         self._config = config
-        self._level = level
+        self.level = level
+        """How its kernels are confined."""
         self._folder = folder
         self._files = files
         self._tools = tools
@@ -156,17 +157,22 @@ class Executor:
         if self.kernel is not None:
             await self.kernel.close()
         if self._delegates:  # before the kernel, which is to see an empty folder there
-            agents_folder(self._folder, self._level).mkdir(exist_ok=True)
+            agents_folder(self._folder, self.level).mkdir(exist_ok=True)
         self.kernel = self._make_kernel(self._proxy, self._resume)
         self._broker.fresh_kernel()
         await self.kernel.start()
         self._history.begin(self._resume)
-        gone = await self.exchange.restore(self._set, level=self._level)
+        gone = await self.exchange.restore(self._set, level=self.level)
         if gone:
             self._tell(Notice(text=f"Pass these in again, they are gone: {', '.join(gone)}."))
         if self._resume is not None:
             self._resume = None  # a kernel that is lost is replaced by a fresh one
             self.steps = self.kernel.steps
+
+    @property
+    def sandbox_report(self) -> dict[str, Any]:
+        """What the sandbox's self-test found in the running kernel."""
+        return getattr(self.kernel, "sandbox_report", {})
 
     @property
     def _delegates(self) -> bool:
@@ -177,7 +183,7 @@ class Executor:
     ) -> KernelSession | InterpreterSession:
         return make_kernel(
             self._config,
-            level=self._level,
+            level=self.level,
             folder=self._folder.resolve(),
             files=self._files,
             tools=self._tools,
@@ -222,7 +228,7 @@ class Executor:
         from kernel_agent.kernel.session import KernelSession
 
         if not isinstance(self.kernel, KernelSession):
-            raise SandboxError(f"a kernel at level {self._level} cannot hibernate")
+            raise SandboxError(f"a kernel at level {self.level} cannot hibernate")
         await self.kernel.hibernate(folder)
 
     async def close(self) -> None:
@@ -233,13 +239,13 @@ class Executor:
             self._left.cancel()
         if self._delegates:
             with suppress(OSError):  # there are agents in it
-                agents_folder(self._folder, self._level).rmdir()
+                agents_folder(self._folder, self.level).rmdir()
 
     # --- one thing at a time ---------------------------------------------------------------
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Be busy with a run or an undo; called by the session around each."""
+        """Be busy with a run or an undo; called by the runner around each."""
         self.busy, self.stopping = True, False
         try:
             yield
@@ -414,7 +420,7 @@ class Executor:
     async def put(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
         """Set variables in the kernel to values of the user's; see :meth:`Session.put`."""
         given, changes = await self.exchange.put(
-            variables, self._set, folder=self._folder, level=self._level, after=self.steps
+            variables, self._set, folder=self._folder, level=self.level, after=self.steps
         )
         self._changes = merge(self._changes, changes)
         return given

@@ -1,6 +1,6 @@
 """A session: one kernel, one workspace, any number of runs. The place where the parts meet.
 
-From the configuration to a model, an executor, a trace and the loop; nothing is decided here that
+From the configuration to a model, a trace, an executor and a runner; nothing is decided here that
 belongs to one of them. A session works in one folder, which receives ``trace.jsonl``,
 ``run.ipynb``, ``data/`` (the inputs, read-only) and the files that the runs make, and which is
 the kernel's working directory.
@@ -21,52 +21,29 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from kernel_agent.agent import Agent, now
-from kernel_agent.assembly import budget_of, proxy_of, settings_of, system_prompt, versions
+from kernel_agent.assembly import budget_of, proxy_of, settings_of, statement_of
 from kernel_agent.background import Synchronous
-from kernel_agent.budget import Budget, Meter
+from kernel_agent.budget import Budget
 from kernel_agent.config import Config
-from kernel_agent.context import Context
-from kernel_agent.delegation import (
-    NAMES,
-    Current,
-    Delegation,
-    Lent,
-    Lineage,
-    check_names,
-    whole_answer,
-)
-from kernel_agent.errors import (
-    InputError,
-    KernelAgentError,
-    UsageError,
-)
+from kernel_agent.delegation import NAMES, Delegation, Lent, Lineage, check_names, whole_answer
+from kernel_agent.errors import InputError, UsageError
 from kernel_agent.executor import Executor
-from kernel_agent.formats import AUTO, get_format, ladder
+from kernel_agent.formats import AUTO, get_format
 from kernel_agent.named import Surroundings, ready_tools
-from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
+from kernel_agent.pipeline import FixedCell
 from kernel_agent.records import (
-    Action,
     CellResult,
-    Code,
     DataFile,
     Decision,
     Event,
-    FormatChange,
     Given,
     Json,
-    Message,
     Notice,
     Question,
-    Record,
-    Reply,
-    ReplyText,
-    RequestOptions,
-    RunStart,
     Undone,
-    Usage,
 )
 from kernel_agent.run import Run
+from kernel_agent.runner import Runner
 from kernel_agent.sandbox import interpreter
 from kernel_agent.sandbox.choose import choose, mechanism
 from kernel_agent.sandbox.interpreter import InterpreterSession
@@ -77,33 +54,17 @@ from kernel_agent.tools.mcp.servers import named_servers
 from kernel_agent.tools.policy import Approval, Approver, Policy
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
-from kernel_agent.undo import steps_to_undo
-from kernel_agent.workspace import (
-    DATA_NAME,
-    NOTEBOOK_NAME,
-    agents_folder,
-    files_made,
-    make_folder,
-    new_folder,
-)
+from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME, agents_folder, make_folder, new_folder
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-    from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
-
-NOT_SANDBOXED = (
-    "NOT SANDBOXED: code written by the model runs with your rights on this machine "
-    "(files, network, processes)."
-)
+    from kernel_agent.models.probe import Choice
 
 NOT_STARTED = "the session is not started: use `async with Session(…)`"
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
-
-Making = Callable[[Executor, Budget, Callable[[Event], None]], Agent | Pipeline]
-"""Makes what does a run: in which kernel, what it may cost, who is told what happens."""
 
 
 class Session(Synchronous):
@@ -255,14 +216,10 @@ class Session(Synchronous):
 
     def _begin(self) -> None:
         """Set what a session learns while it lives to what it knows before."""
-        self._format: Format | None = None
         self._executor: Executor | None = None
+        self._runner: Runner | None = None
         self._trace: TraceWriter | None = None
-        self._context: Context | None = None
         self._files: tuple[DataFile, ...] = ()
-        self._agent: Agent | Pipeline | None = None
-        self._format_reason = ""
-        self._unpaid = Usage()  # of measuring the format; the first run pays
         self._made_folder = False
         self._closed = False
 
@@ -281,24 +238,16 @@ class Session(Synchronous):
     @property
     def sandbox_line(self) -> str:
         """One line on what protects this machine; said at every start."""
-        if self.sandbox == "none":
-            return NOT_SANDBOXED
-        if self._interpreted:
-            return interpreter.STATEMENT
-        return f"Sandbox: {choose(self.sandbox).name} ({choose(self.sandbox).summary})"
+        return statement_of(self.sandbox)
 
     @property
     def sandbox_report(self) -> dict[str, Any]:
         """What the sandbox's self-test found in the running kernel."""
-        return getattr(self._kernel, "sandbox_report", {})
+        return self._executor.sandbox_report if self._executor else {}
 
     @property
     def _kernel(self) -> KernelSession | InterpreterSession | None:
         return self._executor.kernel if self._executor else None
-
-    @property
-    def _interpreted(self) -> bool:
-        return self.sandbox == interpreter.LEVEL.name
 
     @property
     def tainted(self) -> bool:
@@ -371,9 +320,9 @@ class Session(Synchronous):
         else:
             self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
         await self._find_tools()
-        self._format = get_format(self.config.format)
+        fmt = get_format(self.config.format)
         if self._model is None:
-            self._model = await choose_model(self.config, self._format, self._tell)
+            self._model = await choose_model(self.config, fmt, self._tell)
         level, made = await asyncio.gather(
             asyncio.to_thread(choose, self.sandbox),
             asyncio.to_thread(self._make_folder),
@@ -389,20 +338,17 @@ class Session(Synchronous):
         preparing = asyncio.ensure_future(self._prepare(self._model))
         try:
             await self._executor.start()
-            await preparing
+            choice = await preparing
         finally:
             preparing.cancel()  # when the kernel did not start, nothing is asked any more
-        self._context = Context(
-            self._system_prompt(self._format),
-            self._format,
-            max_tokens=self.config.context_tokens,
-        )
-        if not self._format.writes_code and not self.tools:
-            self._tell(Notice(text=NO_TOOLS.format(self._format.name)))
+        runner = self._make_runner(self._model, choice, self._executor, self._trace)
+        if not runner.format.writes_code and not self.tools:
+            self._tell(Notice(text=NO_TOOLS.format(runner.format.name)))
         for line in self._approval.policy.strangers({tool.name for tool in self.tools}):
             self._tell(Notice(text=line))
         if self.config.untrusted_data and self._files:
             self._approval.entered("the data files")
+        self._runner = runner
 
     async def _find_tools(self) -> None:
         """Load the tools that were named, and connect the servers."""
@@ -413,27 +359,17 @@ class Session(Synchronous):
         names = {*NAMES, *(tool.name for tool in self.tools)}
         self.tools = as_tools((*self.tools, *await self._servers.open(names)))
 
-    async def _prepare(self, model: Model) -> None:
+    async def _prepare(self, model: Model) -> Choice:
         """Do what a model needs before its first call, while the kernel starts."""
+        from kernel_agent.models.probe import Choice, choose_format, memory_file
+
         prepare = getattr(model, "prepare", None)
         if prepare is not None:
             await prepare()
-        if self.config.format == AUTO:
-            from kernel_agent.models.probe import choose_format, memory_file
-
-            choice = await choose_format(
-                model, max_tokens=self.budget.max_tokens, tell=self._tell, memory=memory_file()
-            )
-            self._format = get_format(choice.format)
-            self._format_reason, self._unpaid = choice.reason, choice.usage
-
-    def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
-        return system_prompt(
-            format,
-            config=self.config,
-            level=self.sandbox,
-            tools=self.tools,
-            approval=self._approval,
+        if self.config.format != AUTO:
+            return Choice(format=self.config.format, reason="")
+        return await choose_format(
+            model, max_tokens=self.budget.max_tokens, tell=self._tell, memory=memory_file()
         )
 
     def _make_folder(self) -> None:
@@ -455,7 +391,7 @@ class Session(Synchronous):
             ) from None
         self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
         (self.out / DATA_NAME).mkdir(exist_ok=True)  # protected from now on, for what is put later
-        if self._interpreted:
+        if self.sandbox == interpreter.LEVEL.name:
             interpreter.check_data(self._files)
 
     def _make_executor(self) -> Executor:
@@ -473,6 +409,30 @@ class Session(Synchronous):
             tell=self._tell,
         )
 
+    def _make_runner(
+        self, model: Model, choice: Choice, executor: Executor, trace: TraceWriter
+    ) -> Runner:
+        return Runner(
+            self.config,
+            model=model,
+            choice=choice,
+            executor=executor,
+            trace=trace,
+            folder=self.out,
+            files=self._files,
+            tools=self.tools,
+            approval=self._approval,
+            delegation=self._delegation,
+            lineage=self._lineage,
+            telemetry=self._telemetry,
+            sandbox={
+                "level": self.sandbox,
+                "statement": self.sandbox_line,
+                "not_covered": list(choose(self.sandbox).not_covered),
+            },
+            settings={**self.config.public, "mcp": self._servers.public},
+        )
+
     async def hibernate(self, folder: str | Path) -> None:
         """Write the kernel with all its variables to a folder, and close the session.
 
@@ -486,7 +446,7 @@ class Session(Synchronous):
         SandboxError
             The level cannot do it, or it failed; the session then goes on, if its kernel does.
         """
-        if self._executor is None or self._closed or self.busy:
+        if self._executor is None or self._kernel is None or self._closed or self.busy:
             raise UsageError("a session is hibernated between runs, and before it is closed")
         await self._executor.hibernate(Path(folder))
         await self.close()
@@ -537,7 +497,9 @@ class Session(Synchronous):
         """
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
-        return await self._run(task, self._make_agent, budget, on_event, wanted)
+        runner = self._started()
+        tell = on_event or self._on_event
+        return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
 
     async def play(
         self,
@@ -558,75 +520,14 @@ class Session(Synchronous):
         budget, on_event
             As in :meth:`run`.
         """
+        runner = self._started()
+        tell = on_event or self._on_event
+        return await runner.play(cells, title, budget or self.budget, tell=tell)
 
-        def make(executor: Executor, budget: Budget, tell: Callable[[Event], None]) -> Pipeline:
-            return self._make_pipeline(cells, executor, budget, tell)
-
-        return await self._run(title, make, budget, on_event)
-
-    async def _run(
-        self,
-        task: str,
-        make: Making,
-        budget: Budget | None,
-        on_event: Callable[[Event], None] | None,
-        wanted: Sequence[str] = (),
-    ) -> Run:
-        """Do a run, by the loop or by fixed cells, from its first record to its notebook."""
-        executor = self._started()
-        if executor.busy:
-            raise UsageError("the session is busy with another run")
-        with executor.occupied():
-            tell = self._telemetry.listener(on_event or self._on_event, self._model)
-            return await self._run_now(
-                executor, task, make, budget or self.budget, tell=tell, wanted=wanted
-            )
-
-    def _started(self) -> Executor:
-        if self._executor is None or self._context is None or self._closed:
+    def _started(self) -> Runner:
+        if self._runner is None or self._closed:
             raise UsageError(NOT_STARTED)
-        return self._executor
-
-    async def _run_now(
-        self,
-        executor: Executor,
-        task: str,
-        make: Making,
-        budget: Budget,
-        *,
-        tell: Callable[[Event], None],
-        wanted: Sequence[str],
-    ) -> Run:
-        await executor.revive(tell)
-        before = files_made(self.out)
-        self._agent = agent = make(executor, budget, tell)
-        if executor.stopping:
-            agent.stop()
-        start = self._run_start(executor, task, budget, wanted)
-        if isinstance(agent, Pipeline):
-            start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
-        self._delegation.current = self._current(start, tell)
-        given = {"opening": self._lineage.opening} if self._lineage.opening else {}
-        try:
-            stop = await agent.run(start, first_step=executor.steps + 1, **given)
-        finally:
-            self._agent = self._delegation.current = None
-            if isinstance(agent, Agent):
-                self._format = agent.format
-            executor.note(agent.steps)
-            notebook = self._export(tell)
-        return Run.of(
-            start,
-            stop,
-            steps=tuple(agent.steps),
-            trace=self.trace_path,
-            notebook=notebook,
-            files=tuple(
-                name
-                for name, changed in files_made(self.out).items()
-                if before.get(name) != changed
-            ),
-        )
+        return self._runner
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell without a model, in the same kernel.
@@ -690,7 +591,7 @@ class Session(Synchronous):
         return await executor.take(names)
 
     async def _between_runs(self, what: str) -> Executor:
-        executor = self._started()
+        executor = self._started().executor
         if executor.busy:
             raise UsageError(f"the session is busy with a run: {what} between runs")
         await executor.revive(self._on_event)
@@ -702,12 +603,8 @@ class Session(Synchronous):
             self._loop.call_soon_threadsafe(self._stop_now)
 
     def _stop_now(self) -> None:
-        if self._executor is None:
-            return
-        self._executor.stop()
-        if self._agent is not None:
-            self._agent.stop()
-            self._executor.interrupt()
+        if self._runner is not None:
+            self._runner.stop()
 
     async def undo(
         self,
@@ -739,180 +636,18 @@ class Session(Synchronous):
         TraceError
             The trace cannot be written.
         """
-        executor = self._started()
-        if executor.busy:
-            raise UsageError("the session is busy: stop the run first, then undo")
-        with executor.occupied():
-            return await self._undo(executor, steps, reason, on_event or self._on_event)
-
-    async def _undo(
-        self, executor: Executor, steps: int, reason: str, tell: Callable[[Event], None]
-    ) -> Undone:
-        trace, context = self._trace, self._context
-        assert trace is not None
-        assert context is not None
-        await executor.left_behind()
-        gone = steps_to_undo(trace.records, steps)
-        async with executor.undoing(gone, reason, record=trace.append, tell=tell) as undone:
-            context.add(undone)
-            self._export(tell)
-            tell(undone)
-        self._telemetry.undone(undone)
-        return undone
-
-    def _make_agent(
-        self, executor: Executor, budget: Budget, tell: Callable[[Event], None]
-    ) -> Agent:
-        model, fmt, context, trace = self._model, self._format, self._context, self._trace
-        assert model is not None
-        assert fmt is not None
-        assert context is not None
-        assert trace is not None
-        meter = self._meter = self._lineage.meter or Meter(budget)
-        meter.charge(self._unpaid)
-        self._unpaid = Usage()
-        schemas = tuple(tool.schema for tool in self.tools) if not fmt.writes_code else ()
-
-        async def complete(messages: list[Message]) -> Reply:
-            options = agent.format.options(tools=schemas)
-            return await self._telemetry.complete(model, messages, options, tell)
-
-        async def summarise(messages: list[Message]) -> Reply:
-            options = RequestOptions()
-            return await self._telemetry.complete(model, messages, options, tell_notices)
-
-        def tell_notices(event: Event) -> None:
-            if not isinstance(event, ReplyText):  # a summary is no part of the run's story
-                tell(event)
-
-        async def admit(action: Action, number: int) -> Decision | None:
-            if not isinstance(action, Code):
-                return None  # the broker asks about each call
-            return await self._approval.cell(action.source, number)
-
-        def record(made: Record) -> None:
-            trace.append(made)
-            if isinstance(made, FormatChange):
-                from kernel_agent.models.probe import memory_file, remember_change
-
-                remember_change(memory_file(), made, model=model)
-
-        agent = Agent(
-            complete=complete,
-            execute=executor.executing(meter, tell),
-            record=record,
-            format=fmt,
-            context=context,
-            meter=meter,
-            on_event=tell,
-            observation_chars=self.config.observation_chars,
-            visits=executor.take_visits,
-            lower=self._lower,
-            summarise=summarise if getattr(model, "writes_prose", False) else None,
-            names=frozenset(tool.name for tool in self.tools),
-            admit=admit,
-            show=self._approval.shown,
-        )
-        return agent
-
-    def _lower(self, format: Format) -> tuple[Format, str] | None:  # noqa: A002 - the project's word
-        """Return the next rung of the ladder, unless the user chose the format."""
-        below = ladder.lower(format.name) if self.config.format == AUTO else None
-        if below is None:
-            return None
-        found = get_format(below)
-        return found, self._system_prompt(found)
-
-    def _make_pipeline(
-        self,
-        cells: Sequence[FixedCell],
-        executor: Executor,
-        budget: Budget,
-        tell: Callable[[Event], None],
-    ) -> Pipeline:
-        assert self._trace is not None
-        meter = self._meter = Meter(budget)
-        return Pipeline(
-            cells,
-            execute=executor.executing(meter, tell),
-            record=self._trace.append,
-            meter=meter,
-            on_event=tell,
-            observation_chars=self.config.observation_chars,
-            visits=executor.take_visits,
-        )
-
-    def _run_start(
-        self, executor: Executor, task: str, budget: Budget, wanted: Sequence[str]
-    ) -> RunStart:
-        assert self._format is not None
-        return RunStart(
-            run_id=secrets.token_hex(6),
-            task=task,
-            time=now(),
-            model=self.model_name,
-            format=self._format.name,
-            sandbox={
-                "level": self.sandbox,
-                "statement": self.sandbox_line,
-                "not_covered": list(choose(self.sandbox).not_covered),
-                "report": self.sandbox_report,
-            },
-            budget=dataclasses.asdict(budget),
-            data=(*self._files, *executor.exchange.files),
-            tools=tuple(tool.name for tool in self.tools),
-            system_prompt=self._system_prompt(self._format),
-            format_reason=self._format_reason,
-            parent_id=self._lineage.parent_id,
-            versions=versions(),
-            config={**self.config.public, "mcp": self._servers.public},
-            changes=executor.take_changes(),
-            given=executor.exchange.told(),
-            wanted=tuple(wanted),
-        )
-
-    def _export(self, tell: Callable[[Event], None]) -> Path | None:
-        """Write the notebook from the host's records; a failure is told.
-
-        Never from the file: where the sandbox does not hide it, a cell can change it.
-        """
-        from kernel_agent.notebook.export import notebook_of, write_notebook
-
-        assert self._trace is not None
-        try:
-            if self._trace.restore():
-                tell(
-                    Notice(
-                        text="The trace had been changed by code in a cell or another program: "
-                        "it was written again from what the host had recorded."
-                    )
-                )
-            return write_notebook(notebook_of(self._trace.records), self.notebook_path)
-        except KernelAgentError as error:
-            tell(Notice(text=f"No notebook was written: {error}"))
-            return None
+        runner = self._started()
+        return await runner.undo(steps, reason, tell=on_event or self._on_event)
 
     def _tell(self, event: Event) -> None:
         self._on_event(event)
 
     # --- delegation ------------------------------------------------------------------------
 
-    def _current(self, start: RunStart, tell: Callable[[Event], None]) -> Current:
-        assert self._model is not None
-        assert self._meter is not None
-        return Current(
-            run_id=start.run_id,
-            meter=self._meter,
-            model=self._model,
-            telemetry=self._telemetry,
-            tell=tell,
-            writes_code=self._format is not None and self._format.writes_code,
-        )
-
     def _spawn(self, lineage: Lineage, out: Path, on_event: Callable[[Event], None]) -> Session:
         """Make the session of an agent beneath this one: all that is decided is decided here."""
         assert self._model is not None
-        assert self._format is not None
+        assert self._runner is not None
         deep = lineage.depth >= self.config.max_depth
 
         async def asked_above(question: Question) -> Decision:
@@ -921,7 +656,7 @@ class Session(Synchronous):
 
         session = Session(
             model=Lent(self._model),
-            format=self._format.name,
+            format=self._runner.format.name,
             sandbox=self.sandbox,
             tools=[
                 tool.name if tool.name in NAMES else tool
