@@ -340,7 +340,7 @@ class Delegation:
         self.at_work = 0
         """Agents that are under way."""
         self.current: Current | None = None
-        """The run under way; set by the session."""
+        """The run under way; set by the runner."""
 
     # --- the tools ---------------------------------------------------------------------------
 

@@ -137,7 +137,10 @@ class Executor:
         """The variables of the user's that the kernel was given."""
         self.steps = 0
         """Numbers that were used, by steps and by cells of the person's own."""
-        self.busy = self.stopping = False
+        self.busy = False
+        """Whether a run or an undo is under way."""
+        self.stopping = False
+        """Whether somebody has asked for its end."""
         self._history = History()
         self._changes: Changes | None = None  # of variables, since the last run
         self._stopped = asyncio.Event()  # the run

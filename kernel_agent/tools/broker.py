@@ -158,7 +158,7 @@ class Broker:
         self._cell_calls = 0
         self._kept = 0
 
-    # --- for the session -------------------------------------------------------------------
+    # --- for the executor ------------------------------------------------------------------
 
     def fresh_kernel(self) -> None:
         """Expect the requests of another kernel, whose ids begin again."""

@@ -235,7 +235,7 @@ class Approval:
         """Whether untrusted data has entered the session."""
         return bool(self._sources)
 
-    # --- the course of a run, told by the session --------------------------------------------
+    # --- the course of a run, told by the executor -------------------------------------------
 
     def begin(self, meter: Meter, tell: Callable[[Event], None]) -> None:
         """Begin a run: what a person said in the last one holds no more.
