@@ -1,4 +1,4 @@
-"""From the settings to the parts that a session is made of: its kernel, budget, way out.
+"""From the settings to the parts that a session is made of: its kernel, budget, prompt, way out.
 
 Nothing is decided here: each function reads settings and calls what makes the part.
 """
@@ -7,31 +7,116 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernel_agent.budget import Budget
-from kernel_agent.config import Config
+from kernel_agent.config import Config, load_config
 from kernel_agent.errors import SandboxError
 from kernel_agent.records import DataFile, Event, Notice, Visit
 from kernel_agent.sandbox import interpreter
+from kernel_agent.sandbox.choose import choose
+from kernel_agent.sandbox.guard import check_guard, guard_prompt
 from kernel_agent.sandbox.interpreter import InterpreterSession
-from kernel_agent.tools.tool import Tool
+from kernel_agent.tools.policy import Approval, approval_prompt
+from kernel_agent.tools.tool import Tool, stubs
 from kernel_agent.trace import FILE_NAME
+from kernel_agent.untrusted import untrusted_prompt
 from kernel_agent.workspace import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
 
 if TYPE_CHECKING:
+    from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.sandbox.proxy import Proxy
 
+NOT_SANDBOXED = (
+    "NOT SANDBOXED: code written by the model runs with your rights on this machine "
+    "(files, network, processes)."
+)
 PACKAGES = (
     "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
     "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
     "duckdb", "networkx", "sympy", "requests", "xarray",
 )  # fmt: skip
 """Packages whose versions a run records, so that its notebook can name what it needs."""
+
+
+def settings_of(
+    config: Config | None,
+    *,
+    resumed: bool,
+    approve_tools: Mapping[str, str] | None,
+    **named: Any,
+) -> Config:
+    """Return the settings of a session: the configured ones, under what its caller named.
+
+    Parameters
+    ----------
+    config
+        The configured settings; read from file and environment by default.
+    resumed
+        Whether the session goes on with a hibernated kernel.
+    approve_tools
+        What holds for single tools; it goes before what is configured for them.
+    named
+        Other settings by name; None where the caller named nothing.
+
+    Raises
+    ------
+    UsageError
+        The caller's: a guard that cannot be.
+    """
+    settled = (config or load_config()).merged(**named)
+    if approve_tools:
+        settled = settled.merged(approve_tools={**settled.approve_tools, **approve_tools})
+    check_guard(settled.guard_imports, settled.max_operations)
+    if resumed and settled.sandbox == "auto":
+        settled = settled.merged(sandbox="microvm")  # the level whose kernels hibernate
+    return settled
+
+
+def system_prompt(
+    format: Format,  # noqa: A002 - the project's word
+    *,
+    config: Config,
+    level: str,
+    tools: Sequence[Tool],
+    approval: Approval,
+) -> str:
+    """Return what a model is told before the task: of its format, tools, limits, approval.
+
+    Parameters
+    ----------
+    format
+        How the model writes its actions.
+    config
+        The settings; guards and hosts are read.
+    level
+        The level that was chosen.
+    tools
+        What it may call.
+    approval
+        The rule, and whether data from others is in the session.
+    """
+    marks = (
+        any(tool.untrusted for tool in tools)
+        or config.untrusted_data
+        or approval.tainted
+        or bool(config.allow_hosts)
+    )
+    parts = [
+        format.system_prompt(tools=stubs(tools)),
+        approval_prompt(approval.policy, tools),
+        untrusted_prompt(approval.word) if marks else "",
+    ]
+    if format.writes_code:
+        parts += [
+            interpreter.prompt() if level == interpreter.LEVEL.name else "",
+            guard_prompt(config.guard_imports, config.max_operations),
+        ]
+    return "\n\n".join(filter(None, parts))
 
 
 def make_kernel(
@@ -120,6 +205,15 @@ def budget_of(config: Config) -> Budget:
         max_tokens=config.max_tokens,
         max_cost=config.max_cost,
     )
+
+
+def statement_of(level: str) -> str:
+    """Return one line on what protects this machine at a level; said at every start."""
+    if level == "none":
+        return NOT_SANDBOXED
+    if level == interpreter.LEVEL.name:
+        return interpreter.STATEMENT
+    return f"Sandbox: {choose(level).name} ({choose(level).summary})"
 
 
 def _limits_of(config: Config) -> dict[str, int]:

@@ -1,15 +1,20 @@
 """An event loop in a thread of its own, for callers that have none or whose own is busy.
 
-Used by the session's synchronous methods and by front ends that must stay responsive.
+:class:`Synchronous` is what the session's synchronous methods rest on; front ends that must stay
+responsive use :class:`LoopThread` itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kernel_agent.errors import UsageError
 
 T = TypeVar("T")
 
@@ -55,3 +60,60 @@ async def _cancel_others() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+
+
+class Synchronous(ABC):
+    """What has asynchronous methods, used without an event loop: it gets one in its own thread.
+
+    It is started when it is first used, or entered as a context manager.
+    """
+
+    _loop: asyncio.AbstractEventLoop | None = None  # on which it was started
+    _thread: LoopThread | None = None
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin; called once, on the loop that all else is called on."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End; may be called when the start has failed."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End what is under way; called from any thread."""
+
+    def close_sync(self) -> None:
+        """Close a session that was used synchronously."""
+        if self._thread is not None:
+            self._thread.result(self.close())
+            self._thread.end()
+            self._thread = None
+
+    def __enter__(self) -> Self:
+        self._on_own_thread()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close_sync()
+
+    def _wait_for(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        thread = self._on_own_thread()
+        return thread.result(make(), on_interrupt=self.stop)
+
+    def _on_own_thread(self) -> LoopThread:
+        if self._thread is None:
+            if self._loop is not None:
+                raise UsageError("this session runs on your event loop: await session.run(…)")
+            self._thread = LoopThread()
+            try:
+                self._thread.result(self.start())
+            except BaseException:
+                self.close_sync()
+                raise
+        return self._thread

@@ -27,7 +27,14 @@ from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 from kernel_agent.beneath import Folder
 from kernel_agent.budget import Budget, Meter
-from kernel_agent.errors import BudgetExceeded, KernelAgentError, ModelError, ToolError, UsageError
+from kernel_agent.errors import (
+    BudgetExceeded,
+    KernelAgentError,
+    KernelError,
+    ModelError,
+    ToolError,
+    UsageError,
+)
 from kernel_agent.lineage import agents_of, gave, spent
 from kernel_agent.opening import Opening, opening_of
 from kernel_agent.records import Answer as FinalAnswer
@@ -49,7 +56,7 @@ from kernel_agent.records import (
 from kernel_agent.run import Run
 from kernel_agent.telemetry import Telemetry
 from kernel_agent.text import one_line, plain
-from kernel_agent.tools.broker import note
+from kernel_agent.tools.broker import Broker, note
 from kernel_agent.tools.tool import Tool
 from kernel_agent.workspace import DATA_NAME, slug
 
@@ -57,6 +64,7 @@ if TYPE_CHECKING:
     from kernel_agent.config import Config
     from kernel_agent.models.base import Model
     from kernel_agent.session import Session
+    from kernel_agent.undo import Kernel
 
 NAMES = ("delegate", "llm")
 """The tools that belong to a session, by the names that ``--tools`` and ``Session`` take."""
@@ -65,6 +73,7 @@ KINDS = {"arrow": "Arrow", "json": "JSON", "bin": "binary", "png": "PNG"}
 MAX_TASK = 100_000  # characters of a task or a prompt
 PROMPTS_AT_ONCE = 8
 STOP_GRACE_S = 6.0  # an interrupted cell may take three seconds, and its kernel as long
+TAKE_ANSWER = "get_ipython().kernel_agent_answer()"  # see inside/app.py
 GIVEN = "What this run was given:"  # over the cell that reads it
 ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
 REASON_CHARS = 400
@@ -331,7 +340,7 @@ class Delegation:
         self.at_work = 0
         """Agents that are under way."""
         self.current: Current | None = None
-        """The run under way; set by the session."""
+        """The run under way; set by the runner."""
 
     # --- the tools ---------------------------------------------------------------------------
 
@@ -525,6 +534,42 @@ async def _worked(session: Session, task: str, budget: Budget) -> tuple[Run, Jso
         run = await session.run(task, budget=budget)
         answer = await session.whole_answer(run) if run.status is ExitStatus.ANSWERED else None
     return run, answer
+
+
+async def whole_answer(run: Run, kernel: Kernel, *, timeout_s: float) -> Json:
+    """Return the answer of a run that has just ended, as its kernel has it; see the session's.
+
+    Parameters
+    ----------
+    run
+        The last run of its session.
+    kernel
+        That of the session.
+    timeout_s
+        Seconds that the kernel has for it.
+
+    Raises
+    ------
+    KernelError
+        The kernel did not give it: it is too large, or the kernel has ended.
+    """
+    if not run.steps or not isinstance(run.steps[-1].action, Code):
+        return run.answer  # it was given by a call: plain JSON
+    taken: list[Json] = []
+
+    def take_answer(value: Any) -> None:
+        """Take the answer."""
+        taken.append(value)
+
+    receive = Broker([Tool(take_answer)]).answer
+    result = await kernel.execute(TAKE_ANSWER, timeout_s=timeout_s, on_request=receive)
+    if taken:
+        return taken[0]
+    error = result.error
+    if error is not None and error.ename == "TypeError":  # it has no form there
+        return run.answer
+    why = one_line(f"{error.ename}: {error.evalue}" if error else result.status, 300)
+    raise KernelError(f"its answer could not be taken from its kernel ({why})")
 
 
 def _place(folder: Path, opening: Opening | None) -> None:

@@ -1,7 +1,7 @@
 """A session: one kernel, one workspace, any number of runs. The place where the parts meet.
 
-From the configuration to a model, a kernel, a broker, a trace and the loop; nothing is decided
-here that belongs to one of them. A session works in one folder, which receives ``trace.jsonl``,
+From the configuration to a model, a trace, an executor and a runner; nothing is decided here that
+belongs to one of them. A session works in one folder, which receives ``trace.jsonl``,
 ``run.ipynb``, ``data/`` (the inputs, read-only) and the files that the runs make, and which is
 the kernel's working directory.
 
@@ -16,117 +16,58 @@ import dataclasses
 import os
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from kernel_agent.agent import Agent, now
-from kernel_agent.assembly import budget_of, make_kernel, proxy_of, versions
-from kernel_agent.background import LoopThread
-from kernel_agent.budget import Budget, Meter
-from kernel_agent.config import Config, load_config
-from kernel_agent.context import Context
-from kernel_agent.delegation import (
-    NAMES,
-    Current,
-    Delegation,
-    Lent,
-    Lineage,
-    Scope,
-    check_names,
-)
-from kernel_agent.errors import (
-    InputError,
-    KernelAgentError,
-    KernelError,
-    SandboxError,
-    UndoError,
-    UsageError,
-)
-from kernel_agent.exchange import PUT_SECONDS, Exchange
-from kernel_agent.formats import AUTO, get_format, ladder
+from kernel_agent.assembly import budget_of, proxy_of, settings_of, statement_of
+from kernel_agent.background import Synchronous
+from kernel_agent.budget import Budget
+from kernel_agent.config import Config
+from kernel_agent.delegation import NAMES, Delegation, Lent, Lineage, check_names, whole_answer
+from kernel_agent.errors import InputError, UsageError
+from kernel_agent.executor import Executor
+from kernel_agent.formats import AUTO, get_format
 from kernel_agent.named import Surroundings, ready_tools
-from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
+from kernel_agent.pipeline import FixedCell
 from kernel_agent.records import (
-    Action,
-    Calls,
-    CellError,
     CellResult,
-    Changes,
-    Code,
     DataFile,
     Decision,
     Event,
-    FormatChange,
     Given,
     Json,
-    Message,
     Notice,
-    Output,
-    OutputDict,
     Question,
-    Record,
-    Reply,
-    ReplyText,
-    RequestOptions,
-    RunStart,
     Undone,
-    Usage,
-    Visit,
 )
 from kernel_agent.run import Run
+from kernel_agent.runner import Runner
 from kernel_agent.sandbox import interpreter
 from kernel_agent.sandbox.choose import choose, mechanism
-from kernel_agent.sandbox.guard import check_guard, guard_prompt, refusal, refused
 from kernel_agent.sandbox.interpreter import InterpreterSession
 from kernel_agent.sandbox.levels import Level
 from kernel_agent.telemetry import Telemetry, telemetry_for
-from kernel_agent.text import one_line
-from kernel_agent.tools.broker import Broker
-from kernel_agent.tools.direct import carry_out
 from kernel_agent.tools.mcp.connected import Servers
 from kernel_agent.tools.mcp.servers import named_servers
-from kernel_agent.tools.policy import Approval, Approver, Policy, approval_prompt
-from kernel_agent.tools.secrets import secrets_of
-from kernel_agent.tools.tool import Tool, as_tools, stubs
+from kernel_agent.tools.policy import Approval, Approver, Policy
+from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
-from kernel_agent.undo import Aside, History, Played, Replay, play_again, steps_to_undo
-from kernel_agent.untrusted import untrusted_prompt
-from kernel_agent.variables import merge
-from kernel_agent.workspace import (
-    DATA_NAME,
-    NOTEBOOK_NAME,
-    agents_folder,
-    files_made,
-    make_folder,
-    new_folder,
-)
+from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME, agents_folder, make_folder, new_folder
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-    from kernel_agent.formats.base import Format
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
-    from kernel_agent.sandbox.proxy import Proxy
+    from kernel_agent.models.probe import Choice
 
-NOT_SANDBOXED = (
-    "NOT SANDBOXED: code written by the model runs with your rights on this machine "
-    "(files, network, processes)."
-)
-
-STOPPED_UNDO = "nothing was undone: it was stopped"
-TAKE_ANSWER = "get_ipython().kernel_agent_answer()"  # see inside/app.py
-STOP_S = 0.25  # for a cell to end when the run is stopped; the run does not wait longer for it
-
+NOT_STARTED = "the session is not started: use `async with Session(…)`"
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
-T = TypeVar("T")
 
-
-class Session:
+class Session(Synchronous):
     """One kernel, one workspace, any number of runs; an (async) context manager.
 
     Parameters
@@ -219,9 +160,10 @@ class Session:
         tracer: Tracer | None = None,
         lineage: Lineage | None = None,
     ) -> None:
-        named = model if isinstance(model, str) else None
-        self.config = (config or load_config()).merged(
-            model=named,
+        self.config = settings_of(
+            config,
+            resumed=resume is not None,
+            model=model if isinstance(model, str) else None,
             base_url=base_url,
             format=format,
             sandbox=sandbox,
@@ -229,17 +171,12 @@ class Session:
             guard_imports=guard_imports,
             max_operations=max_operations,
             approve=approve,
+            approve_tools=approve_tools,
             untrusted_data=untrusted_data,
         )
-        if approve_tools:
-            both = {**self.config.approve_tools, **approve_tools}
-            self.config = self.config.merged(approve_tools=both)
-        check_guard(self.config.guard_imports, self.config.max_operations)
         if resume is not None and data:
             raise UsageError("a resumed session has the inputs that it had: leave data out")
         self._resume = None if resume is None else Path(resume).absolute()
-        if self._resume is not None and self.config.sandbox == "auto":
-            self.config = self.config.merged(sandbox="microvm")
         self.sandbox = self.config.sandbox
         """The level; ``auto`` until the session is started."""
         if self.sandbox != "auto":
@@ -264,7 +201,6 @@ class Session:
         check_names(given)
         self.tools = as_tools((*given, *own))
         self._data = data
-        self._proxy = proxy_of(self.config, self._tell, visited=self._visited)
         self._model: Model | None = None if isinstance(model, str) else model
         self._on_event = on_event or (lambda _event: None)
         self._tracer = tracer
@@ -274,36 +210,17 @@ class Session:
             approver=approver,
             word=secrets.token_hex(4),
         )
-        self._broker = Broker(
-            self.tools,
-            calling=self._call,
-            admit=self._approval.call,
-            mark=self._approval.mark,
-            secrets=secrets_of(self.config, os.environ),
-        )
+        self._proxy = proxy_of(self.config, self._tell, visited=self._approval.visited)
         self._servers = Servers(servers, self._tell)
-        self._exchange = Exchange()
         self._begin()
 
     def _begin(self) -> None:
         """Set what a session learns while it lives to what it knows before."""
-        self._format: Format | None = None
-        self._kernel: KernelSession | InterpreterSession | None = None
+        self._executor: Executor | None = None
+        self._runner: Runner | None = None
         self._trace: TraceWriter | None = None
-        self._context: Context | None = None
         self._files: tuple[DataFile, ...] = ()
-        self._agent: Agent | Pipeline | None = None
-        self._format_reason = ""
-        self._unpaid = Usage()  # of measuring the format; the first run pays
-        self._stop_calls = asyncio.Event()
-        self._steps = 0
-        self._history = History()
-        self._playing: asyncio.Task[Replay] | None = None  # an undo's
-        self._changes: Changes | None = None  # of variables, since the last run
-        self._left: asyncio.Future[CellResult] | None = None  # a cell that outlived its run
-        self._made_folder = self._busy = self._stopping = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: LoopThread | None = None
+        self._made_folder = False
         self._closed = False
 
     # --- what the front ends show ----------------------------------------------------------
@@ -321,24 +238,16 @@ class Session:
     @property
     def sandbox_line(self) -> str:
         """One line on what protects this machine; said at every start."""
-        if self.sandbox == "none":
-            return NOT_SANDBOXED
-        if self._interpreted:
-            return interpreter.STATEMENT
-        return f"Sandbox: {choose(self.sandbox).name} ({choose(self.sandbox).summary})"
+        return statement_of(self.sandbox)
 
     @property
     def sandbox_report(self) -> dict[str, Any]:
         """What the sandbox's self-test found in the running kernel."""
-        return getattr(self._kernel, "sandbox_report", {})
+        return self._executor.sandbox_report if self._executor else {}
 
     @property
-    def _interpreted(self) -> bool:
-        return self.sandbox == interpreter.LEVEL.name
-
-    @property
-    def _delegates(self) -> bool:
-        return any(tool.name == "delegate" for tool in self.tools)
+    def _kernel(self) -> KernelSession | InterpreterSession | None:
+        return self._executor.kernel if self._executor else None
 
     @property
     def tainted(self) -> bool:
@@ -348,7 +257,7 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether a run is under way."""
-        return self._busy
+        return self._executor is not None and self._executor.busy
 
     @property
     def closed(self) -> bool:
@@ -363,7 +272,7 @@ class Session:
     @property
     def given(self) -> Mapping[str, Given]:
         """The variables that were put and that the kernel has, by name."""
-        return self._exchange.given
+        return self._executor.exchange.given if self._executor else {}
 
     @property
     def model_name(self) -> str:
@@ -411,9 +320,9 @@ class Session:
         else:
             self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
         await self._find_tools()
-        self._format = get_format(self.config.format)
+        fmt = get_format(self.config.format)
         if self._model is None:
-            self._model = await choose_model(self.config, self._format, self._tell)
+            self._model = await choose_model(self.config, fmt, self._tell)
         level, made = await asyncio.gather(
             asyncio.to_thread(choose, self.sandbox),
             asyncio.to_thread(self._make_folder),
@@ -425,23 +334,21 @@ class Session:
         assert isinstance(level, Level)
         self.sandbox = level.name
         self._trace = TraceWriter(self.trace_path)
+        self._executor = self._make_executor()
         preparing = asyncio.ensure_future(self._prepare(self._model))
         try:
-            await self._start_kernel()
-            await preparing
+            await self._executor.start()
+            choice = await preparing
         finally:
             preparing.cancel()  # when the kernel did not start, nothing is asked any more
-        self._context = Context(
-            self._system_prompt(self._format),
-            self._format,
-            max_tokens=self.config.context_tokens,
-        )
-        if not self._format.writes_code and not self.tools:
-            self._tell(Notice(text=NO_TOOLS.format(self._format.name)))
+        runner = self._make_runner(self._model, choice, self._executor, self._trace)
+        if not runner.format.writes_code and not self.tools:
+            self._tell(Notice(text=NO_TOOLS.format(runner.format.name)))
         for line in self._approval.policy.strangers({tool.name for tool in self.tools}):
             self._tell(Notice(text=line))
         if self.config.untrusted_data and self._files:
             self._approval.entered("the data files")
+        self._runner = runner
 
     async def _find_tools(self) -> None:
         """Load the tools that were named, and connect the servers."""
@@ -451,40 +358,18 @@ class Session:
         self.tools = as_tools((*self.tools, *named))
         names = {*NAMES, *(tool.name for tool in self.tools)}
         self.tools = as_tools((*self.tools, *await self._servers.open(names)))
-        self._broker.offer(self.tools)
 
-    async def _prepare(self, model: Model) -> None:
+    async def _prepare(self, model: Model) -> Choice:
         """Do what a model needs before its first call, while the kernel starts."""
+        from kernel_agent.models.probe import Choice, choose_format, memory_file
+
         prepare = getattr(model, "prepare", None)
         if prepare is not None:
             await prepare()
-        if self.config.format == AUTO:
-            from kernel_agent.models.probe import choose_format, memory_file
-
-            choice = await choose_format(
-                model, max_tokens=self.budget.max_tokens, tell=self._tell, memory=memory_file()
-            )
-            self._format = get_format(choice.format)
-            self._format_reason, self._unpaid = choice.reason, choice.usage
-
-    def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
-        prompt = format.system_prompt(tools=stubs(self.tools))
-        prompt = "\n\n".join(filter(None, (prompt, *self._what_is_asked_and_marked())))
-        if not format.writes_code:
-            return prompt
-        language = interpreter.prompt() if self._interpreted else ""
-        limits = guard_prompt(self.config.guard_imports, self.config.max_operations)
-        return "\n\n".join(filter(None, (prompt, language, limits)))
-
-    def _what_is_asked_and_marked(self) -> tuple[str, str]:
-        """Return what the prompt says of approval and of untrusted data, the session through."""
-        config = self.config
-        strangers = any(tool.untrusted for tool in self.tools)
-        tainted = config.untrusted_data or self._approval.tainted
-        marks = strangers or tainted or bool(config.allow_hosts)
-        return (
-            approval_prompt(self._approval.policy, self.tools),
-            untrusted_prompt(self._approval.word) if marks else "",
+        if self.config.format != AUTO:
+            return Choice(format=self.config.format, reason="")
+        return await choose_format(
+            model, max_tokens=self.budget.max_tokens, tell=self._tell, memory=memory_file()
         )
 
     def _make_folder(self) -> None:
@@ -506,36 +391,46 @@ class Session:
             ) from None
         self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
         (self.out / DATA_NAME).mkdir(exist_ok=True)  # protected from now on, for what is put later
-        if self._interpreted:
+        if self.sandbox == interpreter.LEVEL.name:
             interpreter.check_data(self._files)
 
-    async def _start_kernel(self) -> None:
-        if self._kernel is not None:
-            await self._kernel.close()
-        if self._delegates:  # before the kernel, which is to see an empty folder there
-            agents_folder(self.out, self.sandbox).mkdir(exist_ok=True)
-        self._kernel = self._make_kernel(self._proxy, self._resume)
-        self._broker.fresh_kernel()
-        await self._kernel.start()
-        self._history.begin(self._resume)
-        gone = await self._exchange.restore(self._set, level=self.sandbox)
-        if gone:
-            self._tell(Notice(text=f"Pass these in again, they are gone: {', '.join(gone)}."))
-        if self._resume is not None:
-            self._resume = None  # a kernel that is lost is replaced by a fresh one
-            self._steps = self._kernel.steps
-
-    def _make_kernel(
-        self, proxy: Proxy | None, resume: Path | None
-    ) -> KernelSession | InterpreterSession:
-        return make_kernel(
+    def _make_executor(self) -> Executor:
+        return Executor(
             self.config,
             level=self.sandbox,
-            folder=self.out.resolve(),
+            folder=self.out,
             files=self._files,
             tools=self.tools,
-            proxy=proxy,
-            resume=resume,
+            proxy=self._proxy,
+            resume=self._resume,
+            approval=self._approval,
+            delegation=self._delegation,
+            calling=self._telemetry.call,
+            tell=self._tell,
+        )
+
+    def _make_runner(
+        self, model: Model, choice: Choice, executor: Executor, trace: TraceWriter
+    ) -> Runner:
+        return Runner(
+            self.config,
+            model=model,
+            choice=choice,
+            executor=executor,
+            trace=trace,
+            folder=self.out,
+            files=self._files,
+            tools=self.tools,
+            approval=self._approval,
+            delegation=self._delegation,
+            lineage=self._lineage,
+            telemetry=self._telemetry,
+            sandbox={
+                "level": self.sandbox,
+                "statement": self.sandbox_line,
+                "not_covered": list(choose(self.sandbox).not_covered),
+            },
+            settings={**self.config.public, "mcp": self._servers.public},
         )
 
     async def hibernate(self, folder: str | Path) -> None:
@@ -551,13 +446,9 @@ class Session:
         SandboxError
             The level cannot do it, or it failed; the session then goes on, if its kernel does.
         """
-        if self._kernel is None or self._closed or self._busy:
+        if self._executor is None or self._kernel is None or self._closed or self.busy:
             raise UsageError("a session is hibernated between runs, and before it is closed")
-        from kernel_agent.kernel.session import KernelSession
-
-        if not isinstance(self._kernel, KernelSession):
-            raise SandboxError(f"a kernel at level {self.sandbox} cannot hibernate")
-        await self._kernel.hibernate(Path(folder))
+        await self._executor.hibernate(Path(folder))
         await self.close()
 
     async def close(self) -> None:
@@ -565,14 +456,9 @@ class Session:
         if self._closed:
             return
         self._closed = True
-        if self._kernel is not None:
-            await self._kernel.close()
-        if self._left is not None:
-            self._left.cancel()
+        if self._executor is not None:
+            await self._executor.close()
         await self._servers.close()
-        if self._delegates:
-            with suppress(OSError):  # there are agents in it
-                agents_folder(self.out, self.sandbox).rmdir()
         if self._trace is not None:
             self._trace.close()
         if self._model is not None:
@@ -611,7 +497,9 @@ class Session:
         """
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
-        return await self._run(task, self._make_agent, budget, on_event, wanted)
+        runner = self._started()
+        tell = on_event or self._on_event
+        return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
 
     async def play(
         self,
@@ -632,74 +520,14 @@ class Session:
         budget, on_event
             As in :meth:`run`.
         """
+        runner = self._started()
+        tell = on_event or self._on_event
+        return await runner.play(cells, title, budget or self.budget, tell=tell)
 
-        def make(budget: Budget, tell: Callable[[Event], None]) -> Pipeline:
-            return self._make_pipeline(cells, budget, tell)
-
-        return await self._run(title, make, budget, on_event)
-
-    async def _run(
-        self,
-        task: str,
-        make: Callable[[Budget, Callable[[Event], None]], Agent | Pipeline],
-        budget: Budget | None,
-        on_event: Callable[[Event], None] | None,
-        wanted: Sequence[str] = (),
-    ) -> Run:
-        """Do a run, by the loop or by fixed cells, from its first record to its notebook."""
-        if self._context is None or self._closed:
-            raise UsageError("the session is not started: use `async with Session(…)`")
-        if self._busy:
-            raise UsageError("the session is busy with another run")
-        self._busy, self._stopping = True, False
-        try:
-            tell = self._telemetry.listener(on_event or self._on_event, self._model)
-            return await self._run_now(task, make, budget, tell, wanted)
-        finally:
-            self._busy = False
-
-    async def _run_now(
-        self,
-        task: str,
-        make: Callable[[Budget, Callable[[Event], None]], Agent | Pipeline],
-        budget: Budget | None,
-        tell: Callable[[Event], None],
-        wanted: Sequence[str],
-    ) -> Run:
-        await self._revive(tell)
-        before = files_made(self.out)
-        agent = make(budget or self.budget, tell)
-        self._agent = agent
-        if self._stopping:
-            agent.stop()
-        start = self._run_start(task, budget or self.budget)
-        start = dataclasses.replace(start, given=self._exchange.told(), wanted=tuple(wanted))
-        if isinstance(agent, Pipeline):
-            start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
-        self._changes = None
-        self._delegation.current = self._current(start, tell)
-        given = {"opening": self._lineage.opening} if self._lineage.opening else {}
-        try:
-            stop = await agent.run(start, first_step=self._steps + 1, **given)
-        finally:
-            self._agent = self._delegation.current = None
-            if isinstance(agent, Agent):
-                self._format = agent.format
-            self._steps += len(agent.steps)
-            self._exchange.note(agent.steps)
-            notebook = self._export(tell)
-        return Run.of(
-            start,
-            stop,
-            steps=tuple(agent.steps),
-            trace=self.trace_path,
-            notebook=notebook,
-            files=tuple(
-                name
-                for name, changed in files_made(self.out).items()
-                if before.get(name) != changed
-            ),
-        )
+    def _started(self) -> Runner:
+        if self._runner is None or self._closed:
+            raise UsageError(NOT_STARTED)
+        return self._runner
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell without a model, in the same kernel.
@@ -711,22 +539,9 @@ class Session:
         timeout_s
             Seconds until it is interrupted; the configured ``cell_seconds`` by default.
         """
-        await self._revive(self._on_event)
-        self._steps += 1
-        meter = Meter(Budget(max_steps=None, max_seconds=None))
-        if not self._busy:
-            self._approval.begin(meter, self._on_event)
-        result = await self._run_cell(
-            code,
-            self._steps,
-            timeout_s=timeout_s or self.config.cell_seconds,
-            on_output=None,
-            is_step=False,
-            waited=lambda: meter.waited,
-        )
-        if not self._busy:  # in a run, the next step's report has it
-            self._changes = merge(self._changes, result.changes)
-        return result
+        if self._executor is None:
+            raise UsageError(NOT_STARTED)
+        return await self._executor.execute(code, timeout_s=timeout_s, tell=self._on_event)
 
     async def put(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
         """Set variables in the kernel to values of the user's; the next run's model is told.
@@ -752,21 +567,8 @@ class Session:
         InputError
             A value that cannot be passed; the line names the variable. None was set.
         """
-        await self._between_runs("variables are put")
-        given, changes = await self._exchange.put(
-            variables, self._set, folder=self.out, level=self.sandbox, after=self._steps
-        )
-        self._changes = merge(self._changes, changes)
-        return given
-
-    async def _set(self, source: str, names: Sequence[str]) -> CellResult:
-        """Run a cell that sets variables of the user's; an undo of later steps plays it again."""
-        assert self._kernel is not None
-        recording = self._history.recording(self._steps, source, is_step=False, given=names)
-        result = await self._kernel.execute(source, step=0, timeout_s=PUT_SECONDS)
-        if result.ok:
-            recording.end(result)
-        return result
+        executor = await self._between_runs("variables are put")
+        return await executor.put(variables)
 
     async def take(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables of the kernel: tables, series, arrays, pictures, dates, plain values.
@@ -785,17 +587,15 @@ class Session:
         InputError
             There is no such variable, or its value has no form in which it could be taken.
         """
-        kernel = await self._between_runs("variables are taken")
-        return await self._exchange.take(names, kernel)
+        executor = await self._between_runs("variables are taken")
+        return await executor.take(names)
 
-    async def _between_runs(self, what: str) -> KernelSession | InterpreterSession:
-        if self._context is None or self._closed:
-            raise UsageError("the session is not started: use `async with Session(…)`")
-        if self._busy:
+    async def _between_runs(self, what: str) -> Executor:
+        executor = self._started().executor
+        if executor.busy:
             raise UsageError(f"the session is busy with a run: {what} between runs")
-        await self._revive(self._on_event)
-        assert self._kernel is not None
-        return self._kernel
+        await executor.revive(self._on_event)
+        return executor
 
     def stop(self) -> None:
         """End the current run as interrupted, at once. Safe from any thread or signal handler."""
@@ -803,16 +603,8 @@ class Session:
             self._loop.call_soon_threadsafe(self._stop_now)
 
     def _stop_now(self) -> None:
-        self._stopping = self._busy
-        if self._playing is not None:
-            self._playing.cancel()
-        if self._agent is None:
-            return
-        self._agent.stop()
-        self._approval.stop()
-        self._stop_calls.set()
-        if self._kernel is not None:
-            self._interrupting = asyncio.ensure_future(self._kernel.interrupt())
+        if self._runner is not None:
+            self._runner.stop()
 
     async def undo(
         self,
@@ -844,358 +636,18 @@ class Session:
         TraceError
             The trace cannot be written.
         """
-        if self._context is None or self._closed:
-            raise UsageError("the session is not started: use `async with Session(…)`")
-        if self._busy:
-            raise UsageError("the session is busy: stop the run first, then undo")
-        self._busy, self._stopping = True, False
-        try:
-            return await self._undo(steps, reason, on_event or self._on_event)
-        finally:
-            self._busy = False
-
-    async def _undo(self, steps: int, reason: str, tell: Callable[[Event], None]) -> Undone:
-        assert self._trace is not None
-        assert self._context is not None
-        await self._left_behind()
-        gone = steps_to_undo(self._trace.records, steps)
-        first, last = gone[0].number, gone[-1].number
-        resumed, cells = self._history.before(first)
-        if cells:
-            told = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
-            tell(Notice(text=f"Playing {told} again in a new kernel; no tool is called."))
-        aside = Aside(self.out, self._history, first=first, last=last, again=cells)
-        await asyncio.to_thread(aside.take)
-        proxy = proxy_of(self.config, self._tell, visited=self._visited)
-        kernel = self._make_kernel(proxy, resumed)
-        self._playing = asyncio.ensure_future(self._play_again(kernel, cells))
-        try:
-            replay = await self._playing
-            undone = Undone(
-                run_id=gone[0].run_id,
-                first=first,
-                last=last,
-                reason=reason,
-                time=now(),
-                files=aside.files,
-                cells=self._history.own_cells_from(first),
-                given=self._exchange.since(first),
-                withdrawn=tuple(s.run_id for s in gone if s.result and s.result.answer),
-                differences=replay.differences,
-                changes=replay.changes if replay.differences else None,
-            )
-            self._trace.append(undone)
-        except BaseException as error:
-            self._playing.cancel()
-            await kernel.close()
-            await asyncio.to_thread(aside.put_back)
-            if isinstance(error, asyncio.CancelledError) and self._stopping:
-                raise UndoError(STOPPED_UNDO) from None
-            if isinstance(error, KernelError | SandboxError):
-                raise UndoError(f"nothing was undone: {error}") from None
-            raise
-        finally:
-            self._playing = None
-        await asyncio.to_thread(aside.settle)
-        old, self._kernel, self._proxy = self._kernel, kernel, proxy
-        kernel.steps = self._steps  # numbers are not used again
-        self._broker.fresh_kernel()
-        self._history.go_back(first, replay.played, resumed)
-        self._exchange.go_back(first)
-        self._changes = None
-        try:
-            self._context.add(undone)
-            self._export(tell)
-            tell(undone)
-        finally:
-            if old is not None:
-                await old.close()
-        self._telemetry.undone(undone)
-        return undone
-
-    async def _play_again(
-        self, kernel: KernelSession | InterpreterSession, cells: Sequence[Played]
-    ) -> Replay:
-        if self._stopping:
-            raise UndoError(STOPPED_UNDO)
-        await kernel.start()
-        return await play_again(
-            kernel, cells, timeout_s=self.config.cell_seconds, folder=str(self.out.resolve())
-        )
-
-    async def _left_behind(self) -> None:
-        """Wait for a cell that outlived its run."""
-        if self._left is not None:
-            await asyncio.wait({self._left})
-            self._left = None
-
-    async def _revive(self, tell: Callable[[Event], None]) -> None:
-        """Start a new kernel when the last one was lost, and say what that means."""
-        if self._playing is not None:
-            raise UsageError("an undo is under way")
-        await self._left_behind()
-        if self._kernel is None or not self._kernel.alive:
-            tell(Notice(text="The kernel was lost: a new one was started, all variables are gone."))
-            await self._start_kernel()
-            self._changes = Changes(fresh=True)
-
-    def _make_agent(self, budget: Budget, tell: Callable[[Event], None]) -> Agent:
-        model, fmt, context, trace = self._model, self._format, self._context, self._trace
-        assert model is not None
-        assert fmt is not None
-        assert context is not None
-        assert trace is not None
-        meter = self._meter = self._lineage.meter or Meter(budget)
-        meter.charge(self._unpaid)
-        self._unpaid = Usage()
-        self._stop_calls = asyncio.Event()
-        schemas = tuple(tool.schema for tool in self.tools) if not fmt.writes_code else ()
-
-        async def complete(messages: list[Message]) -> Reply:
-            options = agent.format.options(tools=schemas)
-            return await self._telemetry.complete(model, messages, options, tell)
-
-        async def summarise(messages: list[Message]) -> Reply:
-            options = RequestOptions()
-            return await self._telemetry.complete(model, messages, options, tell_notices)
-
-        def tell_notices(event: Event) -> None:
-            if not isinstance(event, ReplyText):  # a summary is no part of the run's story
-                tell(event)
-
-        execute = self._executing(meter, tell)
-
-        async def admit(action: Action, number: int) -> Decision | None:
-            if not isinstance(action, Code):
-                return None  # the broker asks about each call
-            return await self._approval.cell(action.source, number)
-
-        def record(made: Record) -> None:
-            trace.append(made)
-            if isinstance(made, FormatChange):
-                from kernel_agent.models.probe import memory_file, remember_change
-
-                remember_change(memory_file(), made, model=model)
-
-        agent = Agent(
-            complete=complete,
-            execute=execute,
-            record=record,
-            format=fmt,
-            context=context,
-            meter=meter,
-            on_event=tell,
-            observation_chars=self.config.observation_chars,
-            visits=self._proxy.take_visits if self._proxy else tuple,
-            lower=self._lower,
-            summarise=summarise if getattr(model, "writes_prose", False) else None,
-            names=frozenset(tool.name for tool in self.tools),
-            admit=admit,
-            show=self._approval.shown,
-        )
-        return agent
-
-    def _lower(self, format: Format) -> tuple[Format, str] | None:  # noqa: A002 - the project's word
-        """Return the next rung of the ladder, unless the user chose the format."""
-        below = ladder.lower(format.name) if self.config.format == AUTO else None
-        if below is None:
-            return None
-        found = get_format(below)
-        return found, self._system_prompt(found)
-
-    def _make_pipeline(
-        self, cells: Sequence[FixedCell], budget: Budget, tell: Callable[[Event], None]
-    ) -> Pipeline:
-        assert self._trace is not None
-        meter = self._meter = Meter(budget)
-        return Pipeline(
-            cells,
-            execute=self._executing(meter, tell),
-            record=self._trace.append,
-            meter=meter,
-            on_event=tell,
-            observation_chars=self.config.observation_chars,
-            visits=self._proxy.take_visits if self._proxy else tuple,
-        )
-
-    def _executing(
-        self, meter: Meter, tell: Callable[[Event], None]
-    ) -> Callable[[Action, int], Awaitable[CellResult]]:
-        """Return what carries out an action of a run, within what the run may still spend."""
-        self._approval.begin(meter, tell)
-
-        async def execute(action: Action, number: int) -> CellResult:
-            timeout_s = min(self.config.cell_seconds, meter.seconds_left or float("inf"))
-            if isinstance(action, Calls):
-                self._approval.enter(number)
-                self._approval.arriving()
-                async with Scope() as scope:
-                    return await carry_out(
-                        action,
-                        self._broker,
-                        timeout_s=timeout_s,
-                        stopping=self._stop_calls,
-                        waited=lambda: meter.waited + scope.waited(),
-                    )
-            if not isinstance(action, Code):
-                raise UsageError("the format asked for something that cannot be done")
-            outputs: list[OutputDict] = []
-
-            def show(output: OutputDict) -> None:
-                outputs.append(output)
-                tell(Output(number=number, output=output))
-
-            running = self._run_cell(
-                action.source,
-                number,
-                timeout_s=timeout_s,
-                on_output=show,
-                waited=lambda: meter.waited,
-            )
-            return await self._until_stopped(running, outputs)
-
-        return execute
-
-    async def _until_stopped(
-        self, running: Coroutine[Any, Any, CellResult], outputs: list[OutputDict]
-    ) -> CellResult:
-        """Wait for a cell, but not much longer than until somebody asks for the end of the run.
-
-        One that does not let itself be interrupted at once is left behind: the next use of the
-        kernel waits until it has ended, or the kernel was killed.
-        """
-        cell = asyncio.ensure_future(running)
-        stopping = asyncio.ensure_future(self._stop_calls.wait())
-        try:
-            await asyncio.wait({cell, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if not cell.done():
-                await asyncio.wait({cell}, timeout=STOP_S)
-            while not cell.done() and self._delegation.at_work:  # they end with the cell
-                await asyncio.wait({cell}, timeout=STOP_S)
-        except asyncio.CancelledError:
-            cell.cancel()
-            await asyncio.wait({cell})
-            raise
-        finally:
-            stopping.cancel()
-        if cell.done():
-            return cell.result()
-        self._left = cell
-        error = CellError(ename="KeyboardInterrupt", evalue="")
-        return CellResult(status="interrupted", outputs=tuple(outputs), error=error)
-
-    async def _run_cell(
-        self,
-        source: str,
-        number: int,
-        *,
-        timeout_s: float,
-        on_output: Callable[[OutputDict], None] | None,
-        waited: Callable[[], float] = lambda: 0.0,
-        is_step: bool = True,
-    ) -> CellResult:
-        assert self._kernel is not None
-        if self.config.guard_imports is not None:
-            reason = refusal(source, self.config.guard_imports)
-            if reason:
-                return refused(reason)
-        recording = self._history.recording(number, source, is_step=is_step)
-        self._approval.enter(number, source)
-        try:
-            async with Scope() as scope:
-                result = await self._kernel.execute(
-                    source,
-                    step=number,
-                    timeout_s=timeout_s,
-                    waited=lambda: waited() + scope.waited(),
-                    on_output=on_output,
-                    on_request=recording.listening(scope.answering(self._answer)),
-                )
-        finally:
-            await self._approval.leave()
-            await self._broker.end_cell()
-            calls, counted = self._broker.take_calls(), self._broker.take_counted()
-        recording.end(result)
-        return dataclasses.replace(result, calls=calls, counted=counted)
-
-    def _run_start(self, task: str, budget: Budget) -> RunStart:
-        assert self._format is not None
-        return RunStart(
-            run_id=secrets.token_hex(6),
-            task=task,
-            time=now(),
-            model=self.model_name,
-            format=self._format.name,
-            sandbox={
-                "level": self.sandbox,
-                "statement": self.sandbox_line,
-                "not_covered": list(choose(self.sandbox).not_covered),
-                "report": self.sandbox_report,
-            },
-            budget=dataclasses.asdict(budget),
-            data=(*self._files, *self._exchange.files),
-            tools=tuple(tool.name for tool in self.tools),
-            system_prompt=self._system_prompt(self._format),
-            format_reason=self._format_reason,
-            parent_id=self._lineage.parent_id,
-            versions=versions(),
-            config={**self.config.public, "mcp": self._servers.public},
-            changes=self._changes,
-        )
-
-    def _export(self, tell: Callable[[Event], None]) -> Path | None:
-        """Write the notebook from the host's records; a failure is told.
-
-        Never from the file: where the sandbox does not hide it, a cell can change it.
-        """
-        from kernel_agent.notebook.export import notebook_of, write_notebook
-
-        assert self._trace is not None
-        try:
-            if self._trace.restore():
-                tell(
-                    Notice(
-                        text="The trace had been changed by code in a cell or another program: "
-                        "it was written again from what the host had recorded."
-                    )
-                )
-            return write_notebook(notebook_of(self._trace.records), self.notebook_path)
-        except KernelAgentError as error:
-            tell(Notice(text=f"No notebook was written: {error}"))
-            return None
+        runner = self._started()
+        return await runner.undo(steps, reason, tell=on_event or self._on_event)
 
     def _tell(self, event: Event) -> None:
         self._on_event(event)
 
-    async def _answer(self, prompt: str) -> str:
-        self._approval.arriving()
-        return await self._broker.answer(prompt)
-
-    def _visited(self, visit: Visit) -> None:
-        if visit.allowed:
-            self._approval.entered(f"the host {visit.host}")
-
-    async def _call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        return await self._telemetry.call(tool, args, kwargs)
-
     # --- delegation ------------------------------------------------------------------------
-
-    def _current(self, start: RunStart, tell: Callable[[Event], None]) -> Current:
-        assert self._model is not None
-        assert self._meter is not None
-        return Current(
-            run_id=start.run_id,
-            meter=self._meter,
-            model=self._model,
-            telemetry=self._telemetry,
-            tell=tell,
-            writes_code=self._format is not None and self._format.writes_code,
-        )
 
     def _spawn(self, lineage: Lineage, out: Path, on_event: Callable[[Event], None]) -> Session:
         """Make the session of an agent beneath this one: all that is decided is decided here."""
         assert self._model is not None
-        assert self._format is not None
+        assert self._runner is not None
         deep = lineage.depth >= self.config.max_depth
 
         async def asked_above(question: Question) -> Decision:
@@ -1204,7 +656,7 @@ class Session:
 
         session = Session(
             model=Lent(self._model),
-            format=self._format.name,
+            format=self._runner.format.name,
             sandbox=self.sandbox,
             tools=[
                 tool.name if tool.name in NAMES else tool
@@ -1232,25 +684,7 @@ class Session:
             The kernel did not give it: it is too large, or the kernel has ended.
         """
         assert self._kernel is not None
-        if not run.steps or not isinstance(run.steps[-1].action, Code):
-            return run.answer  # it was given by a call: plain JSON
-        taken: list[Json] = []
-
-        def take_answer(value: Any) -> None:
-            """Take the answer."""
-            taken.append(value)
-
-        receive = Broker([Tool(take_answer)]).answer
-        result = await self._kernel.execute(
-            TAKE_ANSWER, timeout_s=self.config.cell_seconds, on_request=receive
-        )
-        if taken:
-            return taken[0]
-        error = result.error
-        if error is not None and error.ename == "TypeError":  # it has no form there
-            return run.answer
-        why = one_line(f"{error.ename}: {error.evalue}" if error else result.status, 300)
-        raise KernelError(f"its answer could not be taken from its kernel ({why})")
+        return await whole_answer(run, self._kernel, timeout_s=self.config.cell_seconds)
 
     # --- the synchronous face --------------------------------------------------------------
 
@@ -1281,38 +715,3 @@ class Session:
     def hibernate_sync(self, folder: str | Path) -> None:
         """Hibernate and wait for it; see :meth:`hibernate`."""
         self._wait_for(lambda: self.hibernate(folder))
-
-    def close_sync(self) -> None:
-        """Close a session that was used synchronously."""
-        if self._thread is not None:
-            self._thread.result(self.close())
-            self._thread.end()
-            self._thread = None
-
-    def __enter__(self) -> Self:
-        self._on_own_thread()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.close_sync()
-
-    def _wait_for(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        thread = self._on_own_thread()
-        return thread.result(make(), on_interrupt=self.stop)
-
-    def _on_own_thread(self) -> LoopThread:
-        if self._thread is None:
-            if self._loop is not None:
-                raise UsageError("this session runs on your event loop: await session.run(…)")
-            self._thread = LoopThread()
-            try:
-                self._thread.result(self.start())
-            except BaseException:
-                self.close_sync()
-                raise
-        return self._thread

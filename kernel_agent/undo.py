@@ -107,7 +107,7 @@ class History:
         """Files that an undo put back: their time of change since then, and whose they are."""
 
     def begin(self, resumed: Path | None = None) -> None:
-        """Note that a new kernel runs from here on; called by the session at each start of one."""
+        """Note that a new kernel runs from here on; called by the executor at each start of one."""
         self._lives.append(_Life(resumed=resumed))
 
     def recording(

@@ -49,7 +49,7 @@ class Telemetry:
         return await tool.call(args, kwargs)
 
     def undone(self, undone: Undone) -> None:
-        """Note that steps were taken back; called by the session when it is done."""
+        """Note that steps were taken back; called by the runner when it is done."""
 
     def beneath(self) -> Telemetry:
         """Return what a session reports to that works for a call of this one."""

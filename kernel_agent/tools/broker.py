@@ -159,7 +159,7 @@ class Broker:
         self._cell_calls = 0
         self._kept = 0
 
-    # --- for the session -------------------------------------------------------------------
+    # --- for the executor ------------------------------------------------------------------
 
     def fresh_kernel(self) -> None:
         """Expect the requests of another kernel, whose ids begin again."""
@@ -178,10 +178,6 @@ class Broker:
             self._counted["abandoned"] += len(left)
             self._working -= left
         self._counted += Counter()  # without zeros
-
-    def offer(self, tools: Sequence[Tool]) -> None:
-        """Let these be called, too; for tools that are known when the session starts."""
-        self._tools.update((tool.name, tool) for tool in tools)
 
     def take_calls(self) -> tuple[HostCall, ...]:
         """Return the calls since the last time, in the order of their answers."""

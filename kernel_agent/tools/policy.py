@@ -44,6 +44,7 @@ from kernel_agent.records import (
     Notice,
     Observation,
     Question,
+    Visit,
 )
 from kernel_agent.text import one_line
 from kernel_agent.tools.tool import Tool
@@ -234,7 +235,7 @@ class Approval:
         """Whether untrusted data has entered the session."""
         return bool(self._sources)
 
-    # --- the course of a run, told by the session --------------------------------------------
+    # --- the course of a run, told by the executor -------------------------------------------
 
     def begin(self, meter: Meter, tell: Callable[[Event], None]) -> None:
         """Begin a run: what a person said in the last one holds no more.
@@ -396,6 +397,11 @@ class Approval:
         """Take in that untrusted data came by no call: inputs, or a host that a cell reached."""
         if all(source.name != name for source in self._sources):
             self._sources.append(_Source(number=0, name=name))
+
+    def visited(self, visit: Visit) -> None:
+        """Take in what came from a host that a cell reached; called by the proxy for each."""
+        if visit.allowed:
+            self.entered(f"the host {visit.host}")
 
     def arriving(self) -> None:
         """Take in that a request begins to be answered: what comes later cannot have shaped it.

@@ -27,7 +27,7 @@ SHORTEST = 8  # a shorter value is a word that texts are full of, not a secret
 
 
 def secrets_of(config: Config, environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values that must not leave the host, longest first; called by the session."""
+    """Return the values that must not leave the host, longest first; called by the executor."""
     named = [environment.get(name, "") for name in (config.api_key_env, *config.secret_env)]
     from_variables = set(environment.values())
     for name, value in config.headers.items():

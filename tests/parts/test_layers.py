@@ -1,7 +1,7 @@
 """The package keeps its shape: imports go down, public names are documented, importing is light.
 
 The rows are those of the design document. A module imports rows below its own, and neighbours in
-its own row unless they are in "outside": those meet in the session only.
+its own row unless they are in "outside": those meet in the session, its runner and executor only.
 """
 
 import ast
@@ -37,7 +37,9 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "named",
         "delegation",
         "exchange",
+        "executor",
         "run",
+        "runner",
         "pipeline",
         "workspace",
         "undo",

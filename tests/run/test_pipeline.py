@@ -11,8 +11,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from kernel_agent import Session
 from kernel_agent.errors import NotebookError
-from kernel_agent.pipeline import read_cells
-from kernel_agent.records import ExitStatus, Step
+from kernel_agent.pipeline import FixedCell, read_cells
+from kernel_agent.records import Code, ExitStatus, Output, Step
 from kernel_agent.trace import read_trace
 
 
@@ -136,3 +136,19 @@ def test_a_notebook_without_code_or_for_another_language_is_refused(tmp_path):
     )  # fmt: skip
     with pytest.raises(NotebookError, match="for R"):
         read_cells(r)
+
+
+async def test_cells_come_to_their_end_after_a_run_that_was_stopped(tmp_path):
+    """A stop holds for the run that it was meant for."""
+    endless = Code(source="import time\nprint('begun')\nwhile True: time.sleep(0.05)")
+    slow = Code(source="time.sleep(0.8)\nprint('done')")
+    async with Session(model="offline", out=tmp_path / "out") as session:
+
+        def stop_it(event):
+            if isinstance(event, Output):
+                session.stop()
+
+        stopped = await session.play([FixedCell(code=endless)], "stopped", on_event=stop_it)
+        run = await session.play([FixedCell(code=slow)], "after it")
+    assert stopped.status is ExitStatus.INTERRUPTED
+    assert run.status is ExitStatus.ANSWERED
