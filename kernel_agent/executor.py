@@ -343,7 +343,14 @@ class Executor:
             return cell.result()
         self._left = cell
         error = CellError(ename="KeyboardInterrupt", evalue="")
-        return CellResult(status="interrupted", outputs=tuple(outputs), error=error)
+        calls, counted = self._broker.take_calls(), self._broker.take_counted()
+        return CellResult(
+            status="interrupted",
+            outputs=tuple(outputs),
+            error=error,
+            calls=calls,
+            counted=counted,
+        )
 
     async def _run_cell(
         self,

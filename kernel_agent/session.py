@@ -539,8 +539,8 @@ class Session(Synchronous):
         timeout_s
             Seconds until it is interrupted; the configured ``cell_seconds`` by default.
         """
-        if self._executor is None:
-            raise UsageError(NOT_STARTED)
+        self._started()
+        assert self._executor is not None
         return await self._executor.execute(code, timeout_s=timeout_s, tell=self._on_event)
 
     async def put(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
