@@ -100,6 +100,8 @@ from kernel_agent.workspace import (
     NOTEBOOK_NAME,
     agents_folder,
     files_made,
+    hold_place,
+    leave_place,
     make_folder,
     new_folder,
 )
@@ -425,6 +427,7 @@ class Session:
         assert isinstance(level, Level)
         self.sandbox = level.name
         self._trace = TraceWriter(self.trace_path)
+        hold_place(self.out)
         preparing = asyncio.ensure_future(self._prepare(self._model))
         try:
             await self._start_kernel()
@@ -574,6 +577,7 @@ class Session:
             with suppress(OSError):  # there are agents in it
                 agents_folder(self.out, self.sandbox).rmdir()
         if self._trace is not None:
+            leave_place(self.out)
             self._trace.close()
         if self._model is not None:
             await self._model.close()
@@ -1148,7 +1152,7 @@ class Session:
 
         Never from the file: where the sandbox does not hide it, a cell can change it.
         """
-        from kernel_agent.notebook.export import notebook_of, write_notebook
+        from kernel_agent.notebook.export import notebook_of, rewrite_notebook
 
         assert self._trace is not None
         try:
@@ -1159,7 +1163,7 @@ class Session:
                         "it was written again from what the host had recorded."
                     )
                 )
-            return write_notebook(notebook_of(self._trace.records), self.notebook_path)
+            return rewrite_notebook(notebook_of(self._trace.records), self.notebook_path)
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))
             return None

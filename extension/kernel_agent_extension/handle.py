@@ -169,7 +169,7 @@ class Handle:
         from IPython import get_ipython
         from IPython.display import publish_display_data
 
-        shell: Any = get_ipython()  # type: ignore[no-untyped-call]  # IPython's
+        shell: Any = get_ipython()
         if shell is None or shell.execution_count != self._cell:
             publish: Any = publish_display_data
             publish({"text/plain": repr(self)})
