@@ -256,6 +256,25 @@ class Folder:
                     os.unlink(beside, dir_fd=folder.fd)
                 raise
 
+    def rewrite(self, name: str, data: bytes) -> None:
+        """Put other content into a regular file, which stays the same file.
+
+        A sandbox that hides a file hides that very file: what is moved into its place is seen.
+        Whoever reads it meanwhile may see half of it.
+
+        Raises
+        ------
+        OSError
+            It is missing, not a regular file, known by another name as well, or there is no room:
+            what was there is kept.
+        """
+        with os.fdopen(self._regular(name, os.O_RDWR | os.O_NONBLOCK), "r+b") as file:
+            if os.fstat(file.fileno()).st_nlink != 1:
+                raise OSError(errno.EMLINK, "it has another name as well", name)
+            os.posix_fallocate(file.fileno(), 0, max(len(data), 1))
+            file.write(data)
+            file.truncate()
+
     def rename(self, name: str, new: str) -> None:
         """Give an entry of this very folder another name; what has that name is replaced."""
         (old,), (now,) = _parts(name), _parts(new)

@@ -331,7 +331,7 @@ class Runner:
 
         Never from the file: where the sandbox does not hide it, a cell can change it.
         """
-        from kernel_agent.notebook.export import notebook_of, write_notebook
+        from kernel_agent.notebook.export import notebook_of, rewrite_notebook
 
         try:
             if self._trace.restore():
@@ -341,7 +341,8 @@ class Runner:
                         "it was written again from what the host had recorded."
                     )
                 )
-            return write_notebook(notebook_of(self._trace.records), self._folder / NOTEBOOK_NAME)
+            notebook = notebook_of(self._trace.records)
+            return rewrite_notebook(notebook, self._folder / NOTEBOOK_NAME)
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))
             return None

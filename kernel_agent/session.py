@@ -54,7 +54,15 @@ from kernel_agent.tools.mcp.servers import named_servers
 from kernel_agent.tools.policy import Approval, Approver, Policy
 from kernel_agent.tools.tool import Tool, as_tools
 from kernel_agent.trace import FILE_NAME, TraceWriter
-from kernel_agent.workspace import DATA_NAME, NOTEBOOK_NAME, agents_folder, make_folder, new_folder
+from kernel_agent.workspace import (
+    DATA_NAME,
+    NOTEBOOK_NAME,
+    agents_folder,
+    hold_place,
+    leave_place,
+    make_folder,
+    new_folder,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -334,6 +342,7 @@ class Session(Synchronous):
         assert isinstance(level, Level)
         self.sandbox = level.name
         self._trace = TraceWriter(self.trace_path)
+        hold_place(self.out)
         self._executor = self._make_executor()
         preparing = asyncio.ensure_future(self._prepare(self._model))
         try:
@@ -460,6 +469,7 @@ class Session(Synchronous):
             await self._executor.close()
         await self._servers.close()
         if self._trace is not None:
+            leave_place(self.out)
             self._trace.close()
         if self._model is not None:
             await self._model.close()

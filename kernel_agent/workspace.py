@@ -7,6 +7,7 @@ hostile code: no link in it is followed.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -20,6 +21,8 @@ UNDONE_NAME = "undone"  # where files of steps lie that were undone
 AGENTS_NAME = "agents"
 OURS = (FILE_NAME, NOTEBOOK_NAME, DATA_NAME, UNDONE_NAME, AGENTS_NAME)
 MAX_FILES = 1000  # files that are listed
+
+_EMPTY = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n'
 
 
 def new_folder(title: str) -> Path:
@@ -47,6 +50,28 @@ def agents_folder(out: Path, level: str) -> Path:
         out = out.absolute()
         return out.with_name(f"{out.name}.{AGENTS_NAME}")
     return out / AGENTS_NAME
+
+
+def hold_place(folder: Path) -> None:
+    """Put a notebook without cells where the session's will be; called before its kernel starts.
+
+    A sandbox hides what is there when the kernel starts, and hides it for as long as it stays the
+    same file (:func:`kernel_agent.notebook.export.rewrite_notebook`).
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
+    with Folder(folder) as opened:
+        opened.replace(NOTEBOOK_NAME, _EMPTY)
+
+
+def leave_place(folder: Path) -> None:
+    """Remove the notebook without cells when no run has filled it; called when a session ends."""
+    with suppress(OSError), Folder(folder) as opened:
+        if opened.read(NOTEBOOK_NAME, max_bytes=len(_EMPTY)) == _EMPTY:
+            opened.remove(NOTEBOOK_NAME)
 
 
 def make_folder(folder: Path, title: str) -> Path:

@@ -23,7 +23,6 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
-from functools import partial
 from typing import Any
 
 import zmq
@@ -56,9 +55,12 @@ class Cell:
     def __init__(self, step: int, on_output: OnOutput | None, on_request: OnRequest | None) -> None:
         # Of whoever runs the cell: in a notebook, what a tool or an approver prints belongs to the
         # cell that asked, not to the one in which the session was started.
-        self.context = copy_context()
-        run: Callable[..., None] = self.context.run
-        tell = None if on_output is None else partial(run, on_output)
+        context = self.context = copy_context()
+
+        def tell(output: OutputDict) -> None:
+            if on_output is not None:
+                context.run(on_output, output)
+
         self.collector = Collector(tell, step=step)
         self.on_request = on_request
         self.reply: dict[str, Any] | None = None

@@ -5,6 +5,7 @@ The notebook itself is made by :func:`kernel_agent.notebook.compose.notebook_of`
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from kernel_agent.trace import read_trace
 if TYPE_CHECKING:
     import nbformat
 
-__all__ = ["export", "notebook_of", "write_notebook", "write_page"]
+__all__ = ["export", "notebook_of", "rewrite_notebook", "write_notebook", "write_page"]
 
 
 def export(trace: str | Path, path: str | Path) -> Path:
@@ -52,10 +53,24 @@ def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
     NotebookError
         The folder is missing or not writable, or the disk is full. What was there is kept.
     """
-    import nbformat
+    return _put(_text(notebook), Path(path), "notebook")
 
-    text: str = nbformat.writes(notebook, version=nbformat.NO_CONVERT)  # type: ignore[no-untyped-call]  # nbformat is untyped
-    return _put(f"{text}\n", Path(path), "notebook")
+
+def rewrite_notebook(notebook: nbformat.NotebookNode, path: Path) -> Path:
+    """Write a session's notebook into the file that is there, so that it stays hidden from cells.
+
+    Where a cell could remove that file and did, it is put there anew.
+
+    Raises
+    ------
+    NotebookError
+        As :func:`write_notebook`.
+    """
+    text = _text(notebook)
+    with suppress(OSError), Folder(path.parent) as folder:
+        folder.rewrite(path.name, text.encode())
+        return path
+    return _put(text, path, "notebook")
 
 
 def write_page(page: str, path: str | Path) -> Path:
@@ -67,6 +82,13 @@ def write_page(page: str, path: str | Path) -> Path:
         The folder is missing or not writable, or the disk is full. What was there is kept.
     """
     return _put(page, Path(path), "page")
+
+
+def _text(notebook: nbformat.NotebookNode) -> str:
+    import nbformat
+
+    text: str = nbformat.writes(notebook, version=nbformat.NO_CONVERT)  # type: ignore[no-untyped-call]  # nbformat is untyped
+    return f"{text}\n"
 
 
 def _put(text: str, target: Path, what: str) -> Path:

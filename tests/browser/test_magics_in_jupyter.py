@@ -69,7 +69,7 @@ def test_a_question_shows_the_panel_and_leaves_a_static_page(
     )
     for cell in range(2):
         tab.run(cell)
-    tab.page.get_by_text("answered, 2 steps").first.wait_for(timeout=30_000)
+    tab.page.get_by_text("2 of 30 steps").first.wait_for(timeout=30_000)
     tab.panel.wait_for(state="detached")
     tab.page.get_by_text("The code of run").first.wait_for()
     tab.run(3)
@@ -270,7 +270,7 @@ def test_nothing_of_a_run_acts_in_the_panel_in_its_page_or_in_the_saved_notebook
     assert "?canary" in tab.output(1), "the payloads are there, as text"
     tab.save()
     tab.page.reload()
-    tab.page.get_by_text("answered, 6 steps").first.wait_for(timeout=60_000)
+    tab.page.get_by_text("6 of 30 steps").first.wait_for(timeout=60_000)
     quiet(page)
     tab.run(2)
     tab.wait("() => window.canary === 1")

@@ -162,7 +162,7 @@ async def test_an_agent_has_no_variable_and_no_file_of_the_run_above_it(tmp_path
     ]
     async with make(replies, tmp_path) as session:
         run = await session.run("What does it see?")
-    assert run.answer == [2.5, ["a", "b"], False, ["agents", "data", "trace.jsonl"]]
+    assert run.answer == [2.5, ["a", "b"], False, ["agents", "data", "run.ipynb", "trace.jsonl"]]
 
 
 async def test_the_run_above_sees_and_changes_nothing_of_its_agents(tmp_path: Path) -> None:

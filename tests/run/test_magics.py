@@ -100,6 +100,28 @@ def test_a_cell_of_the_agent_may_have_many_lines(tmp_path):
     assert "UsageError missing.csv does not exist" in printed(wrong)
 
 
+def test_below_a_cell_stands_its_page_with_the_notices_and_nothing_twice(tmp_path, monkeypatch):
+    """A handle says what it is in other cells; a refusal is told once, by the cell's error."""
+    monkeypatch.setenv("KERNEL_AGENT_PANEL", "auto")
+    model = script(tmp_path, "final_answer(n)", "final_answer(n + 1)")
+    _, asked, _, again, handle, refused = notebook(
+        tmp_path,
+        "n = 1",
+        f"%agent -i n --model {model} What is n?",
+        "n = 5",
+        "run = %agent And one more?\nrun",
+        "run",
+        "try:\n    get_ipython().run_line_magic('agent', '-i print What is it?')\n"
+        "except Exception as error:\n    print(type(error).__name__)",
+    )
+    assert [sorted(output.data) for output in asked.outputs] == [["text/html", "text/plain"]]
+    assert len(again.outputs) == 1
+    assert "n has changed since it was passed in" in again.outputs[0].data["text/html"]
+    assert handle.outputs[0].data["text/plain"].startswith("<Run ")
+    assert [output.output_type for output in refused.outputs] == ["stream"]
+    assert printed(refused) == "UsageError\n"
+
+
 async def test_interrupting_the_notebook_stops_the_run_and_keeps_the_session(tmp_path):
     """The stop button ends the run as interrupted, and the next question is answered."""
     model = script(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -290,6 +291,62 @@ async def test_a_cell_that_forges_trace_and_notebook_changes_neither(tmp_path: P
     assert (tmp_path / "secret").read_text() == "SECRET"
     if run.sandbox == "none":
         assert any("written again" in e.text for e in told if isinstance(e, Notice))
+
+
+async def test_the_notebook_of_a_run_stays_out_of_reach_of_later_cells(tmp_path: Path) -> None:
+    """What the host writes while the kernel lives is hidden from it like what was there before."""
+    reach = (
+        "import os\ndone = []\n"
+        "for do in (lambda: open('run.ipynb').read(1), lambda: open('run.ipynb', 'a').write('x'),"
+        " lambda: os.rename('run.ipynb', 'x'), lambda: os.remove('run.ipynb')):\n"
+        "    try: done.append(do())\n"
+        "    except OSError: pass\n"
+        "print('done:', [d for d in done if d != ''])"
+    )
+    replies = [cell("final_answer('first')"), cell("final_answer('second')")]
+    async with make(replies, tmp_path / "out") as session:
+        if session.sandbox in ("none", "landlock"):
+            pytest.skip(f"the level {session.sandbox} hides no file")
+        for answer in ("first", "second"):
+            run = await session.run("answer")
+            before = session.notebook_path.read_bytes()
+            result = await session.execute(reach)
+            assert result.outputs[0]["text"] == "done: []\n"
+            assert session.notebook_path.read_bytes() == before
+            assert answer in before.decode()
+    assert run.notebook is not None
+    assert run.notebook.stat().st_nlink == 1
+
+
+WHO: ContextVar[str] = ContextVar("who")
+
+
+async def test_tools_and_listeners_belong_to_whoever_asks(tmp_path: Path) -> None:
+    """In a notebook what they print then stands below the cell that asked."""
+    heard: list[str] = []
+
+    @tool
+    def who() -> str:
+        """Return who asks."""
+        return WHO.get()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Output):
+            heard.append(WHO.get())
+
+    WHO.set("who started")
+    replies = [cell("print('x')\nfinal_answer(who())")]
+    async with make(replies, tmp_path / "out", tools=[who], on_event=listen) as session:
+        WHO.set("who asks")
+        run = await session.run("who?")
+    assert run.answer == "who asks"
+    assert set(heard) == {"who asks"}
+
+
+async def test_a_session_without_a_run_leaves_no_notebook(tmp_path: Path) -> None:
+    async with make([], tmp_path / "out") as session:
+        await session.execute("1 + 1")
+    assert not (tmp_path / "out" / "run.ipynb").exists()
 
 
 async def test_what_a_cell_leaves_in_the_folder_neither_hangs_nor_misleads_the_host(
