@@ -15,9 +15,13 @@ REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_BROWSER") == "1"
 CHROMIUM = shutil.which("chromium")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """Chromium, driven by Playwright; its absence is a failure where it is required."""
+    """Chromium, driven by Playwright; its absence is a failure where it is required.
+
+    It ends with this folder: while it is open, its event loop counts as running, and asynchronous
+    tests could not have theirs.
+    """
     if CHROMIUM is None:
         missing = "there is no chromium on the PATH"
         pytest.fail(missing) if REQUIRED else pytest.skip(missing)
@@ -29,7 +33,7 @@ def browser() -> Iterator[Any]:
         started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of JupyterLab and Notebook 7 for all tests."""
     with serve(tmp_path_factory.mktemp("jupyter")) as started:
