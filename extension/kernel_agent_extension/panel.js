@@ -448,10 +448,12 @@ class PanelView {
     if (message.for !== undefined) {
       if (message.for !== this.view || this.ready) { this.last = message.n; return; }
       this.reset();
+      this.said = "";
       this.canUndo = message.undo;
       this.replaying = true;
       this.takeAll(message.notes);
       this.replaying = false;
+      if (this.said) this.say(this.said); // only the latest: what to do now, not all that happened
       this.fold();
       this.ready = true;
       clearTimeout(this.again);
@@ -596,6 +598,7 @@ class PanelView {
 
   told(note) {
     this.questions.delete(note.id);
+    this.said = "";
     if (note.said) this.step(note.step).take(note);
     this.showQuestion();
     if (!this.questions.size && !this.ended) this.setStatus("running", "Running the cell");
@@ -715,6 +718,7 @@ class PanelView {
   }
 
   say(words) {
+    this.said = words;
     if (!this.replaying) this.live.textContent = words;
   }
 
