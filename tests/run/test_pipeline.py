@@ -141,7 +141,7 @@ def test_a_notebook_without_code_or_for_another_language_is_refused(tmp_path):
 async def test_cells_come_to_their_end_after_a_run_that_was_stopped(tmp_path):
     """A stop holds for the run that it was meant for."""
     endless = Code(source="import time\nprint('begun')\nwhile True: time.sleep(0.05)")
-    slow = Code(source="time.sleep(0.8)\nprint('done')")
+    slow = Code(source="import time\ntime.sleep(0.8)\nprint('done')")
     async with Session(model="offline", out=tmp_path / "out") as session:
 
         def stop_it(event):
