@@ -45,6 +45,7 @@ Answer = Callable[[str], Awaitable[str]]
 
 _CLOCK_REALTIME_COARSE = 5  # linux/time.h
 MAX_NAMED = 1000  # files that a record names
+MAX_KEPT = 64_000_000  # characters of requests and answers that are kept of a session's cells
 
 
 class Kernel(Protocol):
@@ -69,7 +70,7 @@ class Played:
     ``requests`` are what it asked the host and what it was answered; ``began_ns`` and ``ended_ns``
     are times by the clock that stamps files. ``is_step`` is false for a cell of the person's own,
     whose outputs are not kept; ``given`` names the variables that a cell of ours set for them, and
-    has the number of the step before it.
+    has the number of the step before it. ``dropped`` counts requests for which there was no room.
     """
 
     number: int
@@ -80,6 +81,12 @@ class Played:
     ended_ns: int
     is_step: bool
     given: tuple[str, ...] = ()
+    dropped: int = 0
+
+    @property
+    def kept(self) -> int:
+        """Characters that are kept of its requests and their answers."""
+        return sum(len(request) + len(reply) for request, reply in self.requests)
 
     @property
     def can_be_played(self) -> bool:
@@ -98,11 +105,13 @@ class _Life:
 class History:
     """What the kernels of a session have run: what an undo needs beyond the trace.
 
-    It stays in memory. Answers of the host stand in it as they were sent.
+    It stays in memory. Answers of the host stand in it as they were sent, up to :data:`MAX_KEPT`:
+    a kernel decides how much it asks, and what is kept of that is not to fill the host's memory.
     """
 
     def __init__(self) -> None:
         self._lives: list[_Life] = []
+        self._kept = 0  # characters of requests and answers
         self.put_back: dict[str, tuple[int, int]] = {}
         """Files that an undo put back: their time of change since then, and whose they are."""
 
@@ -114,7 +123,20 @@ class History:
         self, number: int, source: str, *, is_step: bool, given: Sequence[str] = ()
     ) -> Recording:
         """Return what takes down a cell that is about to run."""
-        return Recording(self._lives[-1].played, number, source, is_step=is_step, given=given)
+        return Recording(
+            self._lives[-1].played,
+            number,
+            source,
+            is_step=is_step,
+            given=given,
+            has_room=self._has_room,
+        )
+
+    def _has_room(self, characters: int) -> bool:
+        """Take room for a request and its answer, if there is enough."""
+        fits = self._kept + characters <= MAX_KEPT
+        self._kept += characters if fits else 0
+        return fits
 
     def before(self, first: int) -> tuple[Path | None, list[Played]]:
         """Return what made the kernel that there was before cell ``first``.
@@ -145,6 +167,7 @@ class History:
         ]
         kept = [life for life in earlier if life.played]
         self._lives = [*kept, _Life(resumed=resumed, played=list(played))]
+        self._kept = sum(cell.kept for life in self._lives for cell in life.played)
 
     def own_cells_from(self, first: int) -> int:
         """Return how many cells of the person's own have run since cell ``first``."""
@@ -167,6 +190,8 @@ class Recording:
     ----------
     cells
         Where the cell is appended when it has ended.
+    has_room
+        Says of so many characters whether they may be kept, and counts them.
     """
 
     def __init__(
@@ -177,8 +202,11 @@ class Recording:
         *,
         is_step: bool,
         given: Sequence[str] = (),
+        has_room: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self._cells = cells
+        self._has_room = has_room
+        self._dropped = 0
         self._number, self._source, self._is_step = number, source, is_step
         self._given = tuple(given)
         self._requests: list[tuple[str, str]] = []
@@ -189,7 +217,10 @@ class Recording:
 
         async def answer_and_keep(request: str) -> str:
             reply = await answer(request)
-            self._requests.append((request, reply))
+            if self._has_room(len(request) + len(reply)):
+                self._requests.append((request, reply))
+            else:
+                self._dropped += 1
             return reply
 
         return answer_and_keep
@@ -207,6 +238,7 @@ class Recording:
                 ended_ns=time.time_ns(),
                 is_step=self._is_step,
                 given=self._given,
+                dropped=self._dropped,
             )
         )
 
@@ -281,7 +313,7 @@ async def play_again(
                 "again: what it had done until then is gone."
             )
             continue
-        recorded = Recorded(cell.requests)
+        recorded = Recorded(cell.requests, dropped=cell.dropped)
         recording = Recording(
             played, cell.number, cell.source, is_step=cell.is_step, given=cell.given
         )
@@ -298,7 +330,9 @@ async def play_again(
             raise UndoError(_lost(cell, result.error.evalue if result.error else ""))
         recording.end(result)
         # What this cell showed and asked the first time is what the trace has, and what counts.
-        played[-1] = dataclasses.replace(played[-1], result=cell.result, requests=cell.requests)
+        played[-1] = dataclasses.replace(
+            played[-1], result=cell.result, requests=cell.requests, dropped=cell.dropped
+        )
         changes = merge(changes, result.changes) or changes
         difference = recorded.missing or _difference(cell, result, folder)
         if difference:
@@ -313,25 +347,28 @@ class Recorded:
     ----------
     requests
         What the cell had asked and was answered, in the order of the answers.
+    dropped
+        How many more it had asked, whose answers were too much to keep.
     """
 
-    def __init__(self, requests: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, requests: Sequence[tuple[str, str]], *, dropped: int = 0) -> None:
         self._answers: dict[str, deque[str]] = defaultdict(deque)
         for request, reply in requests:
             self._answers[_asked(request)[1]].append(reply)
+        self._unknown = "whose answer was too much to keep" if dropped else "not made before"
         self.missing = ""
-        """What was asked that had not been asked before."""
+        """What was asked for which there is no answer."""
 
     async def answer(self, request: str) -> str:
         """Answer one request; the same request gets its answers in their order."""
         number, asked = _asked(request)
         if self._answers[asked]:
             return _numbered(self._answers[asked].popleft(), number)
-        self.missing = "made a call that it had not made before; it was not made."
+        self.missing = f"asked for a call {self._unknown}; it was not made."
         told = {
             "ok": False,
             "type": "RuntimeError",
-            "message": "this call was not made before: in an undo no tool is called",
+            "message": f"a call {self._unknown}: in an undo no tool is called",
         }
         return json.dumps({"id": number, "results": [told] * max(_calls(request), 1)})
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
 import json
+import re
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -376,3 +379,23 @@ async def test_a_folder_that_holds_a_session_is_not_mixed_with_another(tmp_path:
         async with make([cell("final_answer(2)")], tmp_path):
             pass
     assert session.trace_path.read_bytes() == before
+
+
+async def test_what_tools_give_does_not_pile_up_on_the_host(tmp_path):
+    """A session keeps answers for an undo, and no more than it has room for."""
+
+    @tool
+    def large(n: int) -> str:
+        """Return a large text."""
+        return "x" * n
+
+    async with Session(model="offline", out=tmp_path / "out", tools=[large]) as session:
+        taken = []
+        for _ in range(2):
+            result = await session.execute("for _ in range(10):\n    large(20_000_000)")
+            assert result.ok
+            gc.collect()
+            ctypes.CDLL(None).malloc_trim(0)
+            status = Path("/proc/self/status").read_text()
+            taken.append(int(re.search(r"VmRSS:\s+(\d+)", status)[1]) // 1024)
+    assert taken[1] - taken[0] < 60

@@ -156,9 +156,7 @@ async def test_a_call_that_was_not_made_before_is_not_made_in_an_undo_and_said(
         await session.run("More", budget=ONE)
         undone = await session.undo()
         assert len(calls) == 1
-        assert undone.differences == (
-            "Step 1 made a call that it had not made before; it was not made.",
-        )
+        assert undone.differences == ("Step 1 asked for a call not made before; it was not made.",)
         gone = await session.execute("after")
         assert gone.error is not None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.records import CellResult
-from kernel_agent.undo import History, Played, Recorded
+from kernel_agent.undo import MAX_KEPT, History, Played, Recorded
 
 
 def cell(number: int, **more: object) -> Played:
@@ -108,3 +108,30 @@ async def test_a_request_that_is_none_is_answered_like_any_that_was_not_made(hos
     recorded = Recorded([(hostile, "an answer that is no JSON")])
     assert await recorded.answer(hostile) == "an answer that is no JSON"
     assert not json.loads(await recorded.answer(hostile))["results"][0]["ok"]
+
+
+async def test_what_a_kernel_asks_and_is_answered_is_kept_up_to_a_bound() -> None:
+    """Undoing gives the room back; a replay says that it has not all answers."""
+    made = history((None, []))
+
+    async def answer(_request: str) -> str:
+        return "x" * (MAX_KEPT // 3)
+
+    async def ask(number: int, times: int) -> None:
+        recording = made.recording(number, "f()", is_step=True)
+        for n in range(times):
+            await recording.listening(answer)(request(n, "f"))
+        recording.end(CellResult(status="ok"))
+
+    await ask(1, 2)
+    await ask(2, 9)
+    _, (first, second) = made.before(3)
+    assert (len(first.requests), first.dropped) == (2, 0)
+    assert (len(second.requests), second.dropped) == (0, 9)
+    recorded = Recorded(second.requests, dropped=second.dropped)
+    told = json.loads(await recorded.answer(request(1, "f")))
+    assert "too much to keep" in told["results"][0]["message"]
+    assert "too much to keep" in recorded.missing
+    made.go_back(1, [], None)
+    await ask(1, 2)
+    assert made.before(2)[1][-1].dropped == 0
