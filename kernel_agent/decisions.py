@@ -35,15 +35,14 @@ class Decided:
 def decided(step: Step) -> Iterator[Decided]:
     """Return the decisions of a step that are worth telling, the cell's first."""
     calls = step.result.calls if step.result else ()
-    if step.decision is not None and tells(step.decision):
+    if step.decision is not None and _tells(step.decision):
         yield Decided(step=step.number, what="cell", decision=step.decision)
     for call in calls:
-        if call.decision is not None and tells(call.decision):
+        if call.decision is not None and _tells(call.decision):
             yield Decided(step=step.number, what=call.name, decision=call.decision, call=call)
 
 
-def tells(decision: Decision) -> bool:
-    """Say whether a decision is worth a line: it is not the ordinary one."""
+def _tells(decision: Decision) -> bool:
     ordinary = decision.by == "policy" and decision.allowed
     return not (ordinary and decision.reason in (CELLS_RUN, NO_EFFECTS))
 

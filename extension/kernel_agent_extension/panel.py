@@ -111,8 +111,6 @@ class Panel:
     ) -> None:
         self.on_stop = on_stop
         self.on_undo = on_undo
-        self.stop_pressed = False
-        """Whether a person asked for the end of the run."""
         self._notebook = None if notebook is None else Path(notebook).absolute()
         self._offered = False
         self._scene = Scene(task=task, level=sandbox, clock=time.monotonic)
@@ -268,7 +266,6 @@ class Panel:
                     self._outgoing.append(whole)
                     self._changed.notify_all()
             case "stop":
-                self.stop_pressed = True
                 self._call(self.on_stop, "Stopping")
                 self._deny_all()
             case "undo":

@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from kernel_agent.decisions import tells
+from kernel_agent.decisions import Decided, decided, told
 from kernel_agent.errors import NotebookError
 from kernel_agent.formats.calls import written
 from kernel_agent.lineage import gave, spent
@@ -49,7 +49,6 @@ from kernel_agent.records import (
     CellResult,
     Code,
     Condensation,
-    Decision,
     ExitStatus,
     Final,
     FormatChange,
@@ -488,14 +487,14 @@ def _step_parts(run: _Run, step: Step, room: _Room, depth: int) -> Iterator[str]
     for retry in step.retries:
         said = block(retry.content, max_chars=min(4_000, limit))
         yield folded(_small("A reply that could not be read"), said + _note(retry.feedback))
-    if step.decision is not None and tells(step.decision):
-        yield _decided(step.decision)
+    decisions = list(decided(step))
+    yield from (_decision(each) for each in decisions if each.call is None)
     yield from _acted(step, limit)
     if step.result is None:
         if not isinstance(step.action, Final):
             yield block(step.observation.text, max_chars=min(MAX_OUTPUT, limit))
         return
-    yield from _calls(run, step.result.calls, room, depth)
+    yield from _calls(run, step.result.calls, decisions, room, depth)
     yield from _outputs(step.result, room)
     yield from _ended(step.result)
 
@@ -518,22 +517,23 @@ def _acted(step: Step, limit: int) -> Iterator[str]:
         yield element("p", inked("No readable action: nothing was run.", "red"))
 
 
-def _decided(decision: Decision) -> str:
-    word = "Allowed" if decision.allowed else "Denied"
-    by = "a person" if decision.by == "person" else "the policy"
-    took = f" after {decision.seconds:,.1f} s" if decision.seconds else ""
-    why = f": {one_line(decision.reason, 500)}" if decision.reason else ""
-    said = inked(f"{word} by {by}{took}{why}", "green" if decision.allowed else "red")
-    return element("p", said, "margin:0.4em 0")
+def _decision(each: Decided) -> str:
+    ink = "green" if each.decision.allowed else "red"
+    return element("p", inked(told(each), ink), "margin:0.4em 0")
 
 
-def _calls(run: _Run, calls: Sequence[HostCall], room: _Room, depth: int) -> Iterator[str]:
+def _calls(
+    run: _Run,
+    calls: Sequence[HostCall],
+    decisions: Sequence[Decided],
+    room: _Room,
+    depth: int,
+) -> Iterator[str]:
     children = {child.start.run_id: child for child in run.children}
     made = sorted(calls, key=lambda call: call.number)  # as they were asked for, not answered
     for call in made[:MAX_CALLS]:
         yield _called(call)
-        if call.decision is not None and tells(call.decision):
-            yield _decided(call.decision)
+        yield from (_decision(each) for each in decisions if each.call is call)
         child = children.get(call.run_id)
         if child is not None and depth < MAX_DEPTH:
             shown = _run(child, _Room(room.left // 2), None, depth + 1)

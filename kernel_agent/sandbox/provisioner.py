@@ -57,8 +57,6 @@ class KernelAgentProvisioner(LocalProvisioner):
         self.resumed: dict[str, Any] = {}
         """What was noted of the kernel when it was hibernated; empty for a new one."""
         self.chosen: Level | None = None
-        self.ended_because = ""
-        """Why the watchdog ended the kernel; empty when it did not."""
         self.on_limit: Callable[[str], Awaitable[None]] | None = None
         """What is done when a limit is exceeded, before the kernel is killed."""
         self._directory: Path | None = None
@@ -241,7 +239,6 @@ class KernelAgentProvisioner(LocalProvisioner):
         await hibernating(self.chosen.name).hibernate(self._directory / SOCKETS, folder, told)
 
     async def _exceeded(self, reason: str) -> None:
-        self.ended_because = reason
         if self.on_limit is not None:
             await self.on_limit(reason)
         await self.kill()

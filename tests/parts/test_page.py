@@ -148,7 +148,8 @@ def test_decisions_calls_and_network_are_told():
         summary_html([start(), step(calls=(call,), decision=edited), stop(network=visits)])
     )
     for told in (
-        "Denied by a person after 3.0 s: too dear", "Call 7:", "PermissionError: no", "untrusted",
+        "buy (call 7) was denied by a person after 3 s: too dear", "Call 7:",
+        "PermissionError: no", "untrusted",
         "could be influenced by call 2, 3", "A person changed the cell",
         "As the model had written it", "example.org:443 refused",
     ):  # fmt: skip

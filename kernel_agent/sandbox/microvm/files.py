@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,8 +247,3 @@ def copy_sparse(source: int, target: int) -> None:
                 writing.write(part)
                 left -= len(part)
         at = end
-
-
-def free_bytes(folder: Path) -> int:
-    """Return the free space where a folder is."""
-    return shutil.disk_usage(folder).free
