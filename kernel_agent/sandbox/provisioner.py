@@ -30,6 +30,7 @@ from traitlets import Dict, Unicode
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.private import SOCKETS, private_directory
+from kernel_agent.sandbox.cgroup import move
 from kernel_agent.sandbox.choose import choose, hibernating, mechanism
 from kernel_agent.sandbox.confinement import planned
 from kernel_agent.sandbox.environment import clean_environment, proxied
@@ -61,6 +62,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         """What is done when a limit is exceeded, before the kernel is killed."""
         self._directory: Path | None = None
         self._launch: Launch | None = None
+        self._groups: tuple[str, ...] = ()
         self._plant: Plant | None = None
         self._watchdog: Watchdog | None = None
         self._original: KernelConnectionInfo | None = None
@@ -100,7 +102,8 @@ class KernelAgentProvisioner(LocalProvisioner):
                     f"the sandbox level {self.chosen.name} cannot open single hosts (--allow-host)"
                 )
             environment |= proxied()
-        self._record(directory, [("empty", path) for path in planned(grant)])
+        self._groups = planned(grant)
+        self._record(directory, [("empty", path) for path in self._groups])
         standby.watch(directory)
         if self.chosen.claims and not self.resume:
             self._plant = Plant(self.chosen, grant, environment, directory)
@@ -136,6 +139,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         for descriptor in kwargs["pass_fds"]:
             os.close(descriptor)
         self.pid = self.pgid = self.process.pid
+        asyncio.get_running_loop().run_in_executor(None, move, self.pid, self._groups)
         self.cwd = kwargs["cwd"]
         end = ("end", str(self.pid), warden.born(self.pid), str(int(self._launch.ended_by)))
         self._record(self._directory, [end, *self._launch.undo])

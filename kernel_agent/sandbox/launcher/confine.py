@@ -73,8 +73,12 @@ def check(result: int) -> int:
 
 
 def join(cgroup: str) -> None:
-    """Move into a control group; ``cgroup`` is its directory."""
-    with open(f"{cgroup}/cgroup.procs", "w") as file:
+    """Move into a control group, if the host has not been faster; ``cgroup`` is its directory."""
+    members = f"{cgroup}/cgroup.procs"
+    with open(members) as file:
+        if str(os.getpid()) in file.read().split():
+            return
+    with open(members, "w") as file:
         file.write("0")
 
 
