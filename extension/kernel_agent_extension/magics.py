@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 from IPython.core.error import UsageError as MagicUsageError
@@ -36,7 +37,7 @@ from kernel_agent_extension.insertion import code_of
 from kernel_agent_extension.request import APPROVALS, HELP, Request, read_request
 from kernel_agent_extension.talk import Talk
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
-from kernel_agent_extension.views import RunView, has_kernel, open_view
+from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view
 
 CLOSE_S = 0.7  # for all kernels to end when the notebook's does; the warden ends what is left
 KEPT = 50  # handles of ended runs that are remembered
@@ -82,6 +83,7 @@ class AgentMagics(Magics):
         shell.input_transformers_cleanup.append(keep_questions)
         if has_kernel(shell):
             shell.input_transformers_post.append(AwaitCalls(shell))
+            Thread(target=load_panel, daemon=True).start()
         atexit.register(self._close)
 
     @needs_local_scope
@@ -170,15 +172,7 @@ class AgentMagics(Magics):
     def _ask(self, request: Request, local: Mapping[str, Any]) -> Handle:
         before = self._talk
         talk = self._talk_for(request)
-        notes = [NEW] if before is not None and talk is not before and not talk.once else []
-        changed, gone = self._changed(talk)
-        notes += [
-            f"{name} cannot be passed in as it is now: the kernel's copy stays." for name in gone
-        ]
-        values = self._values((*request.given, *changed), local)
-        if request.background:
-            values = {name: copy.deepcopy(value) for name, value in values.items()}
-
+        values = self._values(request.given, local)
         view = open_view(
             self._shell,
             task=request.task,
@@ -189,8 +183,15 @@ class AgentMagics(Magics):
             notebook=talk.session.notebook_path,
             sandbox=talk.session.sandbox,
         )
-        for note in notes:
-            view.note(note)
+        # From here on it may take a while: what is large is looked through, or copied.
+        if before is not None and talk is not before and not talk.once:
+            view.note(NEW)
+        changed, gone = self._changed(talk)
+        for name in gone:
+            view.note(f"{name} cannot be passed in as it is now: the kernel's copy stays.")
+        values |= self._values(changed, local)
+        if request.background:
+            values = {name: copy.deepcopy(value) for name, value in values.items()}
         return self._start(talk, request, values, view, before=before)
 
     def _talk_for(self, request: Request) -> Talk:

@@ -345,6 +345,12 @@ def _from_here(path: Path) -> str:
     return Path(os.path.relpath(path, here)).as_posix()
 
 
+def prepare() -> None:
+    """Import the widget's library, so that the first panel need not wait for it."""
+    with contextlib.suppress(ImportError):
+        _widget_class()
+
+
 # --- the two fronts ------------------------------------------------------------------------------
 
 

@@ -67,6 +67,13 @@ class RunView(Protocol):
         ...
 
 
+def load_panel() -> None:
+    """Import the panel and its libraries, so that the first question need not wait for them."""
+    if find_spec(PANEL) is not None:
+        panel: Any = import_module(PANEL)
+        panel.prepare()
+
+
 def open_view(
     shell: Any,
     *,

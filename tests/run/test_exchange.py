@@ -17,6 +17,7 @@ from kernel_agent.errors import InputError, UsageError
 from kernel_agent.inside import values
 from kernel_agent.kernel.session import KernelSession, setting
 from kernel_agent.notebook.verify import verify
+from kernel_agent.records import ExitStatus
 
 TABLE = pd.DataFrame(
     {"month": ["May", "June"], "sold": [3.5, None], "when": pd.to_datetime(["2026-05-01"] * 2)},
@@ -182,3 +183,15 @@ def test_put_and_take_work_without_await(tmp_path):
         session.put_sync({"n": 2})
         session.execute_sync("m = n * 21")
         assert session.take_sync(["m"]) == {"m": 42}
+
+
+async def test_the_offline_analyst_reads_the_table_as_the_user_has_changed_it(tmp_path):
+    async with Session(model="offline", out=tmp_path / "out") as session:
+        answers = []
+        for table in (TABLE, pd.concat([TABLE, TABLE], ignore_index=True)):
+            await session.put({"table": table})
+            run = await session.run("How many rows?")
+            answers.append((run.status, run.answer))
+    assert answers == [
+        (ExitStatus.ANSWERED, f"There are {rows} rows.") for rows in (len(TABLE), 2 * len(TABLE))
+    ]

@@ -10,6 +10,7 @@ from kernel_agent.errors import ModelError
 from kernel_agent.records import Message
 
 _TASK = re.compile(r"\A\s*<task>\n?(.*)\n?</task>(.*)\Z", re.DOTALL)
+_FILES = "Data files, relative to the working directory:\n"
 _FILE = re.compile(r"^- (?P<path>.+) \((?P<kind>[^(),]*)[^()]*\)$", re.MULTILINE)
 _OBSERVATION = re.compile(r"\AObservation \(step \d+\):\s*")
 _FAILURE = re.compile(
@@ -50,7 +51,8 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
         task = _TASK.match(message.content)
         if task:
             question = task[1].strip()
-            files = tuple(m["path"] for m in _FILE.finditer(task[2])) or files
+            listed = task[2].partition(_FILES)[2].partition("\n\n")[0]
+            files = tuple(m["path"] for m in _FILE.finditer(listed)) or files
             earlier += observations
             observations = []
         elif _OBSERVATION.match(message.content):
