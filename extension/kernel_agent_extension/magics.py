@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from queue import SimpleQueue
-from threading import Thread
 from typing import Any, TypeVar
 
 from IPython.core.error import UsageError as MagicUsageError
@@ -83,7 +82,7 @@ class AgentMagics(Magics):
         shell.input_transformers_cleanup.append(keep_questions)
         if has_kernel(shell):
             shell.input_transformers_post.append(AwaitCalls(shell))
-            Thread(target=load_panel, daemon=True).start()
+        load_panel(shell)
         atexit.register(self._close)
 
     @needs_local_scope

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import Any, Protocol
 
 from kernel_agent.errors import NotebookError
@@ -67,11 +68,13 @@ class RunView(Protocol):
         ...
 
 
-def load_panel() -> None:
-    """Import the panel and its libraries, so that the first question need not wait for them."""
-    if find_spec(PANEL) is not None:
-        panel: Any = import_module(PANEL)
-        panel.prepare()
+def load_panel(shell: Any) -> None:
+    """Begin to import the panel and its libraries, if runs are shown in it.
+
+    Called when the magics are loaded, so that the first question need not wait for that.
+    """
+    if _shown_as(shell, "auto") == "on" and find_spec(PANEL) is not None:
+        Thread(target=lambda: import_module(PANEL).prepare(), daemon=True).start()
 
 
 def open_view(
@@ -108,9 +111,7 @@ def open_view(
     sandbox
         The level that was asked for.
     """
-    chosen = os.environ.get(VARIABLE) or panel
-    if chosen == "auto" and has_kernel(shell):
-        chosen = "on" if watched(shell) else "page"
+    chosen = _shown_as(shell, panel)
     if chosen == "on" and find_spec(PANEL) is not None:
         return _PanelView(task=task, stop=stop, undo=undo, notebook=notebook, sandbox=sandbox)
     if background:
@@ -118,6 +119,13 @@ def open_view(
     if chosen == "page" and find_spec(PAGE) is not None:
         return _PageView()
     return TextView(sys.stdout.write)
+
+
+def _shown_as(shell: Any, panel: str) -> str:
+    chosen = os.environ.get(VARIABLE) or panel
+    if chosen == "auto" and has_kernel(shell):
+        return "on" if watched(shell) else "page"
+    return chosen
 
 
 def watched(shell: Any) -> bool:

@@ -222,6 +222,18 @@ async def test_the_agents_kernels_end_with_the_notebooks(tmp_path, how):
             await ending
 
 
+async def test_the_panel_is_loaded_before_the_first_question(tmp_path, monkeypatch):
+    """Its libraries take longer to import than a panel may take to appear."""
+    monkeypatch.setenv("KERNEL_AGENT_PANEL", "on")
+    wait = (
+        "import sys, time\nuntil = time.monotonic() + 20\n"
+        "while 'anywidget' not in sys.modules and time.monotonic() < until:\n    time.sleep(0.01)\n"
+        "print('anywidget' in sys.modules)"
+    )
+    async with opened(tmp_path) as book:
+        assert await book.run(wait) == "True\n"
+
+
 def test_papermill_waits_for_the_run_and_keeps_its_notebook(tmp_path, monkeypatch):
     """Run All waits; the parameters reach the question."""
     monkeypatch.chdir(tmp_path)
