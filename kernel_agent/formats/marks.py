@@ -59,7 +59,8 @@ _PYTHON_CHANNEL = (
 )
 _TURN_TOKENS = (
     r"<\|(?:eo[mt]_id|im_(?:end|start)|start_header_id|endoftext|return|call|end|user|observation)\|>"
-    r"|<(?:end|start)_of_turn>|<\uff5c(?:User|Assistant|end▁of▁sentence)\uff5c>|\[INST\]"
+    r"|<(?:end|start)_of_turn>|<\uff5c(?:User|Assistant|end▁of▁sentence)\uff5c>"
+    r"|<\|start_tool_result\|>|<\uff5ctool▁outputs?▁begin\uff5c>|\[(?:INST|TOOL_RESULTS)\]"
 )
 TAG_SPACE = r"(?:\w{1,9}:|\uff5cDSML\uff5c)?"
 """What some families write before the names of tags: Anthropic, MiniMax, DeepSeek."""

@@ -134,6 +134,11 @@ CHOICES = [
         "```python\na()\n```<|im_end|>\n<|im_start|>user\n3<|im_end|>\n```python\nb()\n```",
         "a()",
     ),
+    (
+        "a template's result ends it",
+        "```python\na()\n```\n[TOOL_RESULTS]3\n```python\nb()\n```",
+        "a()",
+    ),
     ("an output fence without code ends nothing", "```output\n3\n```\n```python\na()\n```", "a()"),
     ("an unclosed thought hides nothing", "<thought> Go.\n<execute>\na()\n</execute>", "a()"),
 ]
