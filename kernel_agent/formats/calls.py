@@ -85,7 +85,7 @@ def find_calls(reply: Reply, *, shape: str) -> tuple[ToolCall, ...]:
 
 def _in_text(reply: Reply, shape: str) -> Iterator[ToolCall]:
     text = readable(reply.content)
-    if calls := in_python_calls(_TOKEN.sub("", text)):
+    if calls := in_python_calls(_without_tokens(text)):
         yield from calls
         return
     tagged = list(islice(_tagged(text, shape), MAX_CALLS + 1))
@@ -101,7 +101,21 @@ def _in_text(reply: Reply, shape: str) -> Iterator[ToolCall]:
 
 
 _TAG = re.compile(r"<tool_call>|\[TOOL_CALLS\]", re.IGNORECASE)
-_TOKEN = re.compile(r"<\|\w{1,40}\|>")
+_TOKENS = re.compile(r"(?:<\|\w{1,40}\|>\s{0,9})*")
+_MAX_TOKENS = 4  # around a call: of the call, its list and the turn
+
+
+def _without_tokens(text: str) -> str:
+    """Return a text without the template's tokens around it; those inside are its own."""
+    text = text.strip()
+    text = text[_TOKENS.match(text).end() :]  # type: ignore[union-attr]  # matches nothing at least
+    for _ in range(_MAX_TOKENS):
+        at = text.rfind("<|", max(len(text) - _TOKEN_CHARS, 0))
+        text = text[:at].rstrip() if at >= 0 and _TOKENS.fullmatch(text, at) else text
+    return text
+
+
+_TOKEN_CHARS = 44
 
 
 def _after_blocks(text: str) -> int:

@@ -204,6 +204,12 @@ def test_a_call_in_the_text_that_never_closes_never_runs(text):
     assert kind(Reply(content=text)) == "truncated"
 
 
+def test_a_template_token_in_the_string_of_a_call_stays():
+    """Only those around the call are the template's."""
+    text = "<|tool_call_start|>[python(code='s = \"<|im_end|>\"')]<|tool_call_end|><|im_end|>"
+    assert source(Reply(content=text)) == 's = "<|im_end|>"'
+
+
 def test_an_answer_in_the_form_of_an_action_is_one():
     """Agents of another kind end with an action that is called Final Answer."""
     text = '{"action": "Final Answer", "action_input": "4 EUR"}'
