@@ -241,7 +241,8 @@ class _Scanner:
             return i + 1
         if closer is not None:
             return self.add(i, closer, closer + 1)
-        return i + 1 if self.is_mention(mark) else self.unclosed(i)
+        mentioned = mark.name != PYTHON_CHANNEL and self.is_mention(mark)
+        return i + 1 if mentioned else self.unclosed(i)
 
     def fence(self, i: int) -> int:
         mark = self.marks[i]

@@ -95,9 +95,25 @@ def _in_text(reply: Reply, shape: str) -> Iterator[ToolCall]:
     objects = find_objects(text, shape=shape)
     if not objects and _TAG.search(text) and (call := _TAG.search(text, _after_blocks(text))):
         objects = find_objects(text[call.start() :], shape=shape)
+    at = 0
     for source in objects[-MAX_OBJECTS:]:
+        start = text.find(source, at)
+        at = start + len(source)
+        name = _NAMED.search(text, max(start - _NAME_CHARS, 0), start)
+        if name:
+            yield ToolCall(id="", name=name[1], arguments=source)
+            continue
         value = strict(source)
         yield from described(lenient(source) if value is None else value)
+
+
+# Mistral, Kimi, DeepSeek and Harmony write the name before the object with the arguments.
+_NAMED = re.compile(
+    r"(?:\[TOOL_CALLS\]|<\|tool_call_begin\|>|<\uff5ctool▁(?:call▁begin|sep)\uff5c>|\bto=)\s{0,9}"
+    r"(?:functions\.)?([A-Za-z_][\w-]{0,99})(?::\d{1,3})?\s{0,9}"
+    r"(?:\[ARGS\]|<\uff5ctool▁sep\uff5c>|<\|\w{1,40}\|>|```json|json|commentary|\s){0,9}\Z"
+)
+_NAME_CHARS = 240
 
 
 _TAG = re.compile(r"<tool_call>|\[TOOL_CALLS\]", re.IGNORECASE)

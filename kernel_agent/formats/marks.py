@@ -53,6 +53,7 @@ _SPEAKS = (
     r"|<\|(?:end_of_thought|end_thinking|/think|think_end|inner_suffix)\|>|◁/think▷"
     r"|<unused95>|<channel\|>"
 )
+_LEAKED = "assistant(?:final|commentary)"  # of a server that takes out the tokens alone
 _PYTHON_TAG = r"<\|python_tag\|>(?!\s{0,9}[\[{])"
 _PYTHON_CHANNEL = (
     rf"{_CHANNEL}(?:analysis|commentary)[^\S\n]to=python\b[^<\n]{{0,40}}{_MESSAGE}(?!\s{{0,9}}\{{)"
@@ -76,7 +77,8 @@ _CALLED = rf"</function>|</{TAG_SPACE}invoke>|</tool_call>"
 _MARK = re.compile(
     rf"""
     ^(?P<indent>[^\S\n]*+) (?=[`~*_\#a-z观输]) (?:
-        (?P<fence>`{{3,}}+|~{{3,}}+) (?: [^\S\n]*+(?=[<◁]|\[/?THINK\]) | (?P<info>[^\n]*+) )
+        (?P<fence>`{{3,}}+|~{{3,}}+)
+        (?: [^\S\n]*+ (?=[<◁]|\[/?THINK\]|{_LEAKED}) | (?P<info>[^\n]*+) )
       | (?:[*_]{{1,3}}|(?P<heading>\#{{1,6}}[^\S\n]+))? (?P<turn>{_TURN_NAMES})
         (?:[^\S\n]*\([^()\n]{{0,40}}\))? [*_]{{0,3}} [^\S\n]* [:\uff1a]
       | (?:\*\*|(?P<title>\#{{1,6}}[^\S\n]+)) (?:observation|output)s? (?:\*\*)? [^\S\n]*+ $
@@ -87,7 +89,7 @@ _MARK = re.compile(
       | (?P<answer>{_ANSWER_TAGS}) | {_TURN_TAGS}
     ) (?:[^\S\n][^<>\n]{{0,80}})? >
   | \[ (?P<magistral>/?) THINK \]
-  | (?P<leaked>assistant(?:final|commentary)(?![a-z_]))
+  | (?P<leaked>{_LEAKED})
   | (?=[<\[◁]) (?=<[|\uff5ccesu]|[\[◁]) (?:  # tested first because most places are none of these
         (?P<python_tag>{_PYTHON_TAG}) | (?P<python_channel>{_PYTHON_CHANNEL})
       | (?P<thinks>{_THINKS}) | (?P<speaks>{_SPEAKS}) | (?P<token>{_TURN_TOKENS})

@@ -187,6 +187,7 @@ REASONING = [
         "<|end|><|start|>assistant<|channel|>final<|message|>",
     ),
     ("analysis", "assistantfinal"),
+    ("analysis", "assistantfinalSo: "),
 ]  # fmt: skip
 
 

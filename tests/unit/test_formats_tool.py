@@ -204,6 +204,26 @@ def test_a_call_in_the_text_that_never_closes_never_runs(text):
     assert kind(Reply(content=text)) == "truncated"
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "[TOOL_CALLS]{name}{arguments}",
+        "[TOOL_CALLS]{name}[ARGS]{arguments}",
+        "<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
+        "<\uff5ctool\u2581call\u2581begin\uff5c>{name}<\uff5ctool\u2581sep\uff5c>{arguments}",
+        "<\uff5ctool\u2581call\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>{name}\n```json\n{arguments}\n```",
+        "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}",
+    ],
+)
+def test_calls_named_before_their_arguments_are_all_made_in_their_order(call):
+    """The second does not replace the first, and an answer is an answer."""
+    first = call.format(name="python", arguments='{"code": "x = 1"}')
+    second = call.format(name="final_answer", arguments='{"answer": "4 EUR"}')
+    assert source(Reply(content=second)) == "final_answer('4 EUR')"
+    if "commentary" not in call:  # its next message hides the one before, as reasoning
+        assert source(Reply(content=f"{first}\n{second}")) == "x = 1\n\nfinal_answer('4 EUR')"
+
+
 def test_a_template_token_in_the_string_of_a_call_stays():
     """Only those around the call are the template's."""
     text = "<|tool_call_start|>[python(code='s = \"<|im_end|>\"')]<|tool_call_end|><|im_end|>"
