@@ -116,7 +116,7 @@ _NAMED = re.compile(
 _NAME_CHARS = 240
 
 
-_TAG = re.compile(r"<tool_call>|\[TOOL_CALLS\]", re.IGNORECASE)
+_TAG = re.compile(r"<\|?tool_calls?[>_|]|<\uff5ctool▁call|\[TOOL_CALLS\]", re.IGNORECASE)
 _TOKENS = re.compile(r"(?:<\|\w{1,40}\|>\s{0,9})*")
 _MAX_TOKENS = 4  # around a call: of the call, its list and the turn
 

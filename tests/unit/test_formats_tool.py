@@ -103,6 +103,8 @@ TEXTS = {
     "in Python, fenced": "Go.\n```tool_code\npython(code='f()')\n```",
     "after a draft": 'Go.\n```python\nbad()\n```\n<tool_call>\n{"name": "python", "arguments": '
     '{"code": "f()"}}\n</tool_call>',
+    "named after a draft": "Go.\n```python\nbad()\n```\n<|tool_call_begin|>functions.python:0"
+    '<|tool_call_argument_begin|>{"code": "f()"}<|tool_call_end|>',
     "before an invented turn": "<function=python><parameter=code>f()</parameter></function>\n"
     "Observation: 3\n<function=python><parameter=code>bad()</parameter></function>",
     "an action and its input": 'Action:\n{"action": "python", "action_input": "f()"}',
