@@ -9,8 +9,10 @@ they are text, so that ``"</code>"``, ```` ``` ```` or ``Output:`` in a string c
   first closer with which it compiles; when there is none, at the first closer. Closing fences
   follow CommonMark (same character, at least as long, nothing else on the line), and a fence at
   the end of a line of code is a closer of last resort.
-- After a block, a line that begins with ``Observation:``, ``Output:`` or a role such as ``User:``
-  is invented: the reply ends there.
+- A call whose arguments are tags (``<function=python>…``) is no block, and nothing in it is one.
+- After a block or a call, a line that begins with ``Observation:``, ``Output:`` or a role such as
+  ``User:``, a fence tagged ``output`` and a template's end of turn are invented: the reply ends
+  there.
 
 A block that never closes is **open**, unless something shows that its code was finished: another
 mark or a sentence of prose follows, and the code before it compiles; or its closer was begun
@@ -29,7 +31,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from kernel_agent.formats.marks import Mark, find_marks
+from kernel_agent.formats.marks import PYTHON_CHANNEL, TAG_SPACE, TEMPLATE_PYTHON, Mark, find_marks
 from kernel_agent.formats.prose import is_prose, without_first_label, without_labels
 from kernel_agent.formats.source import (
     MAX_CODE_CHARS,
@@ -68,7 +70,8 @@ class Blocks:
 
     ``hidden`` are the spans of reasoning and drafts, ``thoughts`` those of ``<thought>``,
     ``turns`` the places where an invented turn begins, ``end`` the place of the one that ends the
-    reply (or its length), ``languages`` those of the fences that are not Python.
+    reply (or its length), ``languages`` those of the fences that are not Python, ``calls`` the
+    spans of calls whose arguments are tags.
     """
 
     text: str
@@ -78,6 +81,7 @@ class Blocks:
     turns: tuple[int, ...]
     end: int
     languages: tuple[str, ...]
+    calls: tuple[tuple[int, int], ...]
 
     @property
     def chosen(self) -> Block | None:
@@ -135,6 +139,7 @@ class _Scanner:
         self.hidden: list[tuple[int, int]] = []
         self.thoughts: list[tuple[int, int]] = []
         self.languages: list[str] = []
+        self.calls: list[tuple[int, int]] = []
         self.end = len(text)
         self.thought_from: tuple[int, int] | None = None
         self.in_answer = False
@@ -143,6 +148,7 @@ class _Scanner:
         readers = {
             "reasoning": self.reasoning, "thought": self.thought, "answer": self.answer,
             "turn": self.turn, "code": self.tag, "fence": self.fence, "midline": self.fence,
+            "call": self.call,
         }  # fmt: skip
         i = 0
         while i < len(self.marks):
@@ -155,18 +161,24 @@ class _Scanner:
             turns=tuple(m.start for m in self.marks if m.kind == "turn" and m.name != "#"),
             end=self.end,
             languages=tuple(self.languages),
+            calls=tuple(self.calls),
         )
 
     def reasoning(self, i: int) -> int:
         if self.marks[i].closing:
             self.blocks.clear()
+            self.calls.clear()
             self.thought_from = None
             self.hidden.append((0, self.marks[i].end))
             return i + 1
         closer = next(self.index.after("reasoning end", i), None)
-        stop = self.end if closer is None else self.marks[closer].end
-        self.hidden.append((self.marks[i].start, stop))
-        return len(self.marks) if closer is None else closer + 1
+        if closer is None:
+            self.hidden.append((self.marks[i].start, self.end))
+            return len(self.marks)
+        opens = self.marks[closer].kind == "code"
+        end = self.marks[closer].start if opens else self.marks[closer].end
+        self.hidden.append((self.marks[i].start, end))
+        return closer if opens else closer + 1
 
     def thought(self, i: int) -> int:
         if not self.marks[i].closing:
@@ -175,6 +187,7 @@ class _Scanner:
             start, drafts_from = self.thought_from
             self.hidden += [(block.start, block.end) for block in self.blocks[drafts_from:]]
             del self.blocks[drafts_from:]
+            self.calls = [call for call in self.calls if call[0] < start]
             self.thoughts.append((start, self.marks[i].end))
             self.thought_from = None
         return i + 1
@@ -185,18 +198,30 @@ class _Scanner:
         return i + 1
 
     def turn(self, i: int) -> int:
-        if not self.blocks:
+        if not self.blocks and not self.calls:
             return i + 1
         if (closer := self.index.headless_end(i)) is not None:
             return closer  # it was invented while thinking, and the reply is still to come
         self.end = self.marks[i].start
         return len(self.marks)
 
+    def call(self, i: int) -> int:
+        """Read a call whose arguments are tags; one that never closes runs to the end."""
+        mark = self.marks[i]
+        closer = None if mark.closing else next(self.index.after(f"</{mark.name}>", i), None)
+        if mark.closing or (closer is None and not _ARGUMENT_NEXT.match(self.text, mark.end)):
+            return i + 1
+        stop = len(self.text) if closer is None else self.marks[closer].end
+        self.calls.append((mark.start, stop))
+        self.hidden.append((mark.start, stop))
+        return len(self.marks) if closer is None else closer + 1
+
     def tag(self, i: int) -> int:
         mark = self.marks[i]
         if mark.closing:
             return i + 1
-        closers = list(self.index.after(f"</{mark.name}>", i, limit=_MAX_ENDS))
+        ends = "token" if mark.name in TEMPLATE_PYTHON else f"</{mark.name}>"
+        closers = list(self.index.after(ends, i, limit=_MAX_ENDS))
         if closers and self.text.find("\n", mark.end, self.marks[closers[0]].start) >= 0:
             # A closer on its own line is the likelier one: it is not inside of a comment.
             closers.sort(key=lambda j: not self.begins_line(self.marks[j].start))
@@ -216,7 +241,8 @@ class _Scanner:
             return i + 1
         if closer is not None:
             return self.add(i, closer, closer + 1)
-        return i + 1 if self.is_mention(mark) else self.unclosed(i)
+        mentioned = mark.name != PYTHON_CHANNEL and self.is_mention(mark)
+        return i + 1 if mentioned else self.unclosed(i)
 
     def fence(self, i: int) -> int:
         mark = self.marks[i]
@@ -227,6 +253,8 @@ class _Scanner:
         closers = list(self.closing_fences(i))
         if mark.language == "python":
             return self.python_fence(i, closers)
+        if mark.invents and (self.blocks or self.calls):
+            return self.turn(i)
         if mark.language == "other":
             self.languages.append(mark.name.split()[0])
             return closers[0] + 1 if closers else len(self.marks)
@@ -259,7 +287,8 @@ class _Scanner:
         """Yield marks that show where the code ended although its own closer is missing."""
         for j in self.index.after("ending", i, before=before):
             mark = self.marks[j]
-            if (mark.kind == "code" and mark.closing) or self.begins_line(mark.start):
+            anywhere = (mark.kind == "code" and mark.closing) or mark.name == "token"
+            if anywhere or self.begins_line(mark.start):
                 yield j
 
     def closing_fences(self, i: int) -> Iterator[int]:
@@ -393,10 +422,16 @@ class _Index:
 
 
 def _roles(mark: Mark) -> Iterator[str]:
-    if mark.kind == "code":
-        yield f"</{mark.name}>" if mark.closing else "opener"
+    if mark.kind in {"code", "call"} and mark.closing:
+        yield f"</{mark.name}>"
+    if mark.kind == "code" and not mark.closing:
+        yield "opener"
     if mark.kind == "reasoning":
         yield "reasoning end" if mark.closing else "reasoning start"
+    if mark.name == "token":
+        yield "token"
+    if mark.name == PYTHON_CHANNEL:
+        yield "reasoning end"
     if mark.kind == "fence" and not mark.name:
         yield "bare fence"
     if mark.kind == "midline" and not mark.name:
@@ -408,6 +443,7 @@ def _roles(mark: Mark) -> Iterator[str]:
         yield "ending"
 
 
+_ARGUMENT_NEXT = re.compile(rf"\s{{0,200}}(?:\{{|<{TAG_SPACE}(?:parameter|arg_key)\b)")
 _FENCE_NEXT = re.compile(r"\s{0,200}(?:```|~~~)")
 _MAX_INDENT = 200
 

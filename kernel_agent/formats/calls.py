@@ -8,6 +8,8 @@ Where a native call is asked for, many models write one of these (of 120,700 rec
     {"name": "python", "parameters": {"code": "1 + 1"}}
     ```
     <function=python><parameter=code>1 + 1</parameter></function>
+    <invoke name="python"><parameter name="code">1 + 1</parameter></invoke>
+    <tool_call>python<arg_key>code</arg_key><arg_value>1 + 1</arg_value></tool_call>
 
 Reasoning is hidden first, a native call comes before anything in the text, and an object that
 never closes is truncated: no call before it runs in its place.
@@ -15,6 +17,7 @@ never closes is truncated: no call before it runs in its place.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +27,10 @@ from typing import Any
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.blocks import find_blocks
 from kernel_agent.formats.fenced import readable
+from kernel_agent.formats.marks import TAG_SPACE
 from kernel_agent.formats.objects import (
     MAX_OBJECTS,
+    cut_off,
     find_objects,
     in_python,
     lenient,
@@ -35,10 +40,19 @@ from kernel_agent.formats.objects import (
     stand_in,
     strict,
 )
-from kernel_agent.formats.source import unwrap
-from kernel_agent.records import Call, Json, Message, Observation, Reply, Step, ToolCall
+from kernel_agent.formats.source import parsed, unwrap
+from kernel_agent.records import (
+    FINAL_ANSWER,
+    Call,
+    Json,
+    Message,
+    Observation,
+    Reply,
+    Step,
+    ToolCall,
+)
 
-_NAMES = ("name", "tool", "tool_name", "function_name", "recipient_name")
+_NAMES = ("name", "tool", "tool_name", "function_name", "recipient_name", "action")
 _ARGUMENTS = ("arguments", "parameters", "args", "kwargs", "tool_input", "action_input", "input")
 MAX_CALLS = 100
 """Calls in one reply; a model that writes more is in a loop."""
@@ -71,67 +85,172 @@ def find_calls(reply: Reply, *, shape: str) -> tuple[ToolCall, ...]:
 
 def _in_text(reply: Reply, shape: str) -> Iterator[ToolCall]:
     text = readable(reply.content)
-    tagged = list(islice(_tagged(text), MAX_CALLS + 1))
+    if calls := in_python_calls(_without_tokens(text)):
+        yield from calls
+        return
+    tagged = list(islice(_tagged(text, shape), MAX_CALLS + 1))
     yield from tagged
     if tagged:
         return
-    for source in find_objects(text, shape=shape)[-MAX_OBJECTS:]:
+    objects = find_objects(text, shape=shape)
+    if not objects and _TAG.search(text) and (call := _TAG.search(text, _after_blocks(text))):
+        objects = find_objects(text[call.start() :], shape=shape)
+    at = 0
+    for source in objects[-MAX_OBJECTS:]:
+        start = text.find(source, at)
+        at = start + len(source)
+        name = _NAMED.search(text, max(start - _NAME_CHARS, 0), start)
+        if name:
+            yield ToolCall(id="", name=name[1], arguments=source)
+            continue
         value = strict(source)
-        yield from _described(lenient(source) if value is None else value)
+        yield from described(lenient(source) if value is None else value)
 
 
-def _described(value: Json) -> Iterator[ToolCall]:
+# Mistral, Kimi, DeepSeek and Harmony write the name before the object with the arguments.
+_NAMED = re.compile(
+    r"(?:\[TOOL_CALLS\]|<\|tool_call_begin\|>|<\uff5ctool▁(?:call▁begin|sep)\uff5c>|\bto=)\s{0,9}"
+    r"(?:functions\.)?([A-Za-z_][\w-]{0,99})(?::\d{1,3})?\s{0,9}"
+    r"(?:\[ARGS\]|<\uff5ctool▁sep\uff5c>|<\|\w{1,40}\|>|```json|json|commentary|\s){0,9}\Z"
+)
+_NAME_CHARS = 240
+
+
+_TAG = re.compile(r"<\|?tool_calls?[>_|]|<\uff5ctool▁call|\[TOOL_CALLS\]", re.IGNORECASE)
+_TOKENS = re.compile(r"(?:<\|\w{1,40}\|>\s{0,9})*")
+_MAX_TOKENS = 4  # around a call: of the call, its list and the turn
+
+
+def _without_tokens(text: str) -> str:
+    """Return a text without the template's tokens around it; those inside are its own."""
+    text = text.strip()
+    text = text[_TOKENS.match(text).end() :]  # type: ignore[union-attr]  # matches nothing at least
+    for _ in range(_MAX_TOKENS):
+        at = text.rfind("<|", max(len(text) - _TOKEN_CHARS, 0))
+        text = text[:at].rstrip() if at >= 0 and _TOKENS.fullmatch(text, at) else text
+    return text
+
+
+_TOKEN_CHARS = 44
+
+
+def _after_blocks(text: str) -> int:
+    """Return where the last block that was written to its end closes."""
+    return max((block.end for block in find_blocks(text).blocks if not block.open), default=0)
+
+
+def in_python_calls(source: str) -> tuple[ToolCall, ...]:
+    """Return the calls of ``python`` that are all of a source: one, or a list of them.
+
+    >>> in_python_calls("[python(code='1 + 1')]")[0].arguments
+    '{"code": "1 + 1"}'
+    """
+    tree = parsed(source.strip()) if _CALLS_PYTHON.match(source) else None
+    if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
+        return ()
+    value = tree.body[0].value
+    calls = value.elts if isinstance(value, ast.List) else [value]
+    read = [_python_call(call) for call in calls]
+    return tuple(call for call in read if call) if all(read) else ()
+
+
+_CALLS_PYTHON = re.compile(r"\s*(?:\[\s*)?python\(")
+
+
+def _python_call(node: ast.expr) -> ToolCall | None:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        return None
+    values = [*node.args, *(keyword.value for keyword in node.keywords)]
+    try:
+        arguments = [ast.literal_eval(value) for value in values]
+        told = json.dumps(arguments[0] if node.args else {"code": arguments[0]})
+    except (ValueError, TypeError, IndexError, RecursionError):
+        return None
+    one = node.func.id == "python" and len(values) == 1
+    return ToolCall(id="", name="python", arguments=told) if one else None
+
+
+def described(value: Json) -> Iterator[ToolCall]:
     """Yield the calls that an object describes; none when it is something else."""
     if not isinstance(value, dict):
         return
-    for inside in ("tool_calls", "calls"):
+    for inside in ("tool_calls", "tool_uses", "calls"):
         if isinstance(value.get(inside), list):
             for one in value[inside]:
-                yield from _described(one)
+                yield from described(one)
             return
-    if isinstance(value.get("function"), dict):
-        value = value["function"]
+    for inside in ("function", "function_call"):
+        if isinstance(value.get(inside), dict):
+            value = value[inside]
     name = _first(value, (*_NAMES, "function"))
     if isinstance(name, str) and any(key in value for key in _ARGUMENTS):
         arguments = _first(value, _ARGUMENTS)
         text = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-        yield ToolCall(id="", name=name.strip(), arguments=text)
+        name = name.strip()
+        is_answer = name.lower().replace(" ", "_") == FINAL_ANSWER
+        yield ToolCall(id="", name=FINAL_ANSWER if is_answer else name, arguments=text)
 
 
 def _first(value: Mapping[str, Any], keys: Sequence[str]) -> Any:
     return next((value[key] for key in keys if key in value), None)
 
 
-_FUNCTION = re.compile(r"<function=\s*([\w.-]{1,100})\s*>")
-_PARAMETER = re.compile(r"<parameter=\s*([\w.-]{1,100})\s*>\n?")
+_OPENER = re.compile(
+    rf"<(?:function=|{TAG_SPACE}invoke\sname=[\"']|tool_call>)\s{{0,9}}([\w.-]{{1,100}})"
+    r"(?:[\"'][^<>\n]{0,80})?\s{0,9}>?",
+    re.IGNORECASE,
+)
+_CLOSER = re.compile(rf"</{TAG_SPACE}\w{{1,40}}>\Z")
+_ARGUMENT = re.compile(
+    rf"<{TAG_SPACE}parameter(?:=|\sname=[\"'])\s{{0,9}}([\w.-]{{1,100}})[^<>\n]{{0,80}}>\n?"
+    r"|<arg_key>\s{0,9}([\w.-]{1,100})\s{0,9}</arg_key>\s{0,9}<arg_value>\n?"
+)
+_MAX_CLOSERS, _CLOSER_CHARS = 3, 60  # of the call, of its list, and of what holds the list
+_ARGUMENT_END = re.compile(rf"</{TAG_SPACE}parameter>|</arg_value>")
 
 
-def _tagged(text: str) -> Iterator[ToolCall]:
-    """Yield the calls written as ``<function=name>…</function>``, outside of reasoning."""
-    if "<function=" not in text:
+def _tagged(text: str, shape: str) -> Iterator[ToolCall]:
+    """Yield the calls whose arguments are tags, or what stands between the tags of a function.
+
+    Raises
+    ------
+    FormatError
+        ``truncated``, when one never closes. The model's fault.
+    """
+    if not _OPENER.search(text):
         return
-    found = find_blocks(text)
-    visible = found.outside_thoughts(found.end)
-    at = 0
-    while opener := _FUNCTION.search(visible, at):
-        at = visible.find("</function>", opener.end())
-        if at < 0:
-            return
-        body = visible[opener.end() : at]
-        parameters = dict(_parameters(body))
-        arguments = json.dumps(parameters) if parameters else body.strip()
-        yield ToolCall(id="", name=opener[1], arguments=arguments)
+    for start, stop in find_blocks(text).calls:
+        opener = _OPENER.match(text, start, stop)
+        if opener is None:
+            continue
+        arguments, at = {}, opener.end()
+        while argument := _ARGUMENT.search(text, at, stop):
+            closer = _ARGUMENT_END.search(text, argument.end(), stop)
+            if closer is None:
+                raise cut_off(shape)
+            name = argument[1] or argument[2]
+            arguments[name] = _argument(name, text[argument.end() : closer.start()])
+            at = closer.end()
+        body = _without_closers(text[at:stop])
+        if arguments and body:
+            raise cut_off(shape)
+        yield ToolCall(
+            id="", name=opener[1], arguments=json.dumps(arguments) if arguments else body
+        )
 
 
-def _parameters(body: str) -> Iterator[tuple[str, Json]]:
-    at = 0
-    while opener := _PARAMETER.search(body, at):
-        at = body.find("</parameter>", opener.end())
-        if at < 0:
-            return
-        text = body[opener.end() : at].removesuffix("\n")
-        value = None if opener[1] == "code" else strict(text)
-        yield opener[1], text if value is None else value
+def _without_closers(body: str) -> str:
+    body = body.strip()
+    for _ in range(_MAX_CLOSERS):
+        closer = _CLOSER.search(body, max(len(body) - _CLOSER_CHARS, 0))
+        body = body[: closer.start()].rstrip() if closer else body
+    return body
+
+
+def _argument(name: str, text: str) -> Json:
+    text = text.removesuffix("\n")
+    value = None if name == "code" else strict(text)
+    return text if value is None else value
 
 
 def opened(arguments: str) -> str:
@@ -183,7 +302,11 @@ def _in_another_notation(source: str) -> Json:
         return value if stand_in(value, source) else None
 
 
-_BEGINS = re.compile(r"<tool_call>|<function=|\[TOOL_CALLS\]|```|\{\s*+[\"']", re.IGNORECASE)
+_BEGINS = re.compile(
+    rf"<{TAG_SPACE}(?:tool_calls?|function_calls)>|<function=|<[|\uff5c]|\[TOOL_CALLS\]"
+    r"|^Action\s*+:|^\[?python\(|```|\{\s*+[\"']",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def thought_of(reply: Reply) -> str:

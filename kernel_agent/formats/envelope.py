@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.blocks import RANK_MARKED, find_blocks
 from kernel_agent.formats.fenced import Fenced, readable, refuse_truncated
+from kernel_agent.formats.marks import language
 from kernel_agent.formats.objects import (
     MAX_OBJECTS,
     find_objects,
@@ -32,7 +33,7 @@ from kernel_agent.formats.objects import (
     strict,
     unescaped,
 )
-from kernel_agent.formats.source import checked, compile_error, unwrap
+from kernel_agent.formats.source import checked, compile_error, is_blank, unwrap
 from kernel_agent.formats.writing import system_prompt, write_step
 from kernel_agent.records import (
     Action,
@@ -156,11 +157,26 @@ def read_code(text: str, *, shape: str = _SHAPE) -> dict[str, str]:
     lowered = {str(key).strip().lower(): field for key, field in value.items()}
     if "code" not in lowered:
         return {}
+    refuse_other_language(lowered)
     code = _as_text(lowered["code"], shape)
     if code and not exact and not _stands_in(code, text):
         raise malformed("its strings are ambiguous", shape=shape)
     thought = lowered.get("thought")
     return {"code": code.strip("\n"), "thought": thought if isinstance(thought, str) else ""}
+
+
+def refuse_other_language(fields: Mapping[str, Json]) -> None:
+    """Refuse code that is said to be of another language.
+
+    Raises
+    ------
+    FormatError
+        ``missing``. The model's fault.
+    """
+    told = fields.get("language")
+    if isinstance(told, str) and language(told) == "other":
+        shown = f"Code of the language {told[:20]} is not run; only Python is. {_MISSING}"
+        raise FormatError("code of another language", feedback=shown, kind="missing")
 
 
 def _as_text(code: Json, shape: str) -> str:
@@ -195,7 +211,9 @@ _KEY_CHARS = 20
 
 def _without_double_escapes(source: str) -> str:
     r"""Return code whose line breaks were escaped twice (``\\n``) with real ones."""
-    if "\n" in source or "\\n" not in source or compile_error(source) is None:
+    if "\n" in source or "\\n" not in source:
+        return source
+    if compile_error(source) is None and not is_blank(source):
         return source
     plain = source.replace("\\n", "\n").replace('\\"', '"')
     return plain if compile_error(plain) is None else source

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from kernel_agent.errors import FormatError
-from kernel_agent.formats.marks import MAX_MARKS, Mark, find_marks
+from kernel_agent.formats.marks import MAX_MARKS, PYTHON_CHANNEL, Mark, find_marks
 from kernel_agent.formats.source import MAX_CODE_CHARS
 from kernel_agent.records import Json
 
@@ -49,6 +49,7 @@ def find_objects(text: str, *, shape: str) -> list[str]:
     objects: list[str] = []
     events = _Events(text)
     at = 0
+    drafts_from: int | None = None
     while (event := events.first(at)) is not None:
         if isinstance(event, re.Match):
             at = object_end(text, event.start(), shape=shape)
@@ -58,14 +59,18 @@ def find_objects(text: str, *, shape: str) -> list[str]:
         elif event.kind == "reasoning":
             if event.closing:
                 objects.clear()
-            at = event.end if event.closing else events.reasoning_end(event)
-        elif event.kind == "turn" if objects else _opens_python(event, text):
+            at = events.behind(event)
+        elif event.kind == "thought":
+            if event.closing and drafts_from is not None:
+                del objects[drafts_from:]
+            at, drafts_from = event.end, None if event.closing else len(objects)
+        elif event.invents if objects else _opens_python(event, text):
             closer = events.headless_end(event)
             if closer is None:
                 return objects
             at = closer.start  # all of this was thinking, and the reply is still to come
         else:
-            at = event.end
+            at = events.behind(event)
     return objects
 
 
@@ -94,10 +99,25 @@ class _Events:
         first = next((found for found in after if found.kind == "reasoning"), None)
         return first if first is not None and first.closing else None
 
-    def reasoning_end(self, opener: Mark) -> int:
+    def behind(self, mark: Mark) -> int:
+        """Return where to go on: after a mark, or after the reasoning or the call that it opens."""
+        if mark.closing or mark.kind not in {"reasoning", "call"}:
+            return mark.end
+        return self._reasoning_end(mark) if mark.kind == "reasoning" else self._call_end(mark)
+
+    def _reasoning_end(self, opener: Mark) -> int:
         after = self._marks[bisect_left(self._starts, opener.end) :]
-        ends = (mark.end for mark in after if mark.kind == "reasoning" and mark.closing)
-        return next(ends, len(self._text))
+        for mark in after:
+            if mark.name == PYTHON_CHANNEL:
+                return mark.start
+            if mark.kind == "reasoning" and mark.closing:
+                return mark.end
+        return len(self._text)
+
+    def _call_end(self, opener: Mark) -> int:
+        after = self._marks[bisect_left(self._starts, opener.end) :]
+        same = (mark for mark in after if mark.kind == "call" and mark.name == opener.name)
+        return next((mark.end for mark in same if mark.closing), len(self._text))
 
 
 def _opens_python(mark: Mark, text: str) -> bool:
@@ -150,11 +170,16 @@ def object_end(text: str, start: int, *, shape: str) -> int:
             raise malformed("nested too deeply", shape=shape)
     if _LOOKS_COMPLETE.search(text[-200:]):
         raise malformed("the object does not close", shape=shape)
+    raise cut_off(shape)
+
+
+def cut_off(shape: str) -> FormatError:
+    """Return the error of an object or a call that never closes."""
     told = (
-        "The reply was cut off before the end of its JSON object, so nothing was run. Write a "
-        f"shorter thought and less in one turn:{shape.rstrip()}"
+        "The reply was cut off before the end of its call or JSON object, so nothing was run. "
+        f"Write a shorter thought and less in one turn:{shape.rstrip()}"
     )
-    raise FormatError("object cut off", feedback=told, kind="truncated")
+    return FormatError("cut off", feedback=told, kind="truncated")
 
 
 def strict(text: str) -> Json:

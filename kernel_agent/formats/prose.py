@@ -32,7 +32,7 @@ def is_prose(line: str) -> bool:
 _LABEL = re.compile(
     r"^[^\S\n]*(?:(?:Assistant|AI)[^\S\n]*[:\uff1a][^\S\n]*)+"
     r"|</?(?:thoughts?|analysis)>|^[^\S\n]*</?(?:execute|code|python|py|solution|answer)>[^\S\n]*$"
-    r"|^[^\S\n]*(?:Thoughts?)[^\S\n]*:[^\S\n]*",
+    r"|^[^\S\n]*(?:Thoughts?)[^\S\n]*:[^\S\n]*|^python3?[^\S\n]*$",
     re.MULTILINE | re.IGNORECASE,
 )
 

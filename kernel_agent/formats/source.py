@@ -50,7 +50,11 @@ def tidy(body: str) -> str:
 
 
 def unwrap(body: str) -> str:
-    """Return the source without a fence inside of a tag, or a tag inside of a fence."""
+    """Return the source without a fence inside of a tag, or a tag inside of a fence.
+
+    And without what is no source there: the name of the language on a line of its own, and in an
+    example in the style of doctest the prompts with the output that the model made up.
+    """
     for _ in range(_MAX_WRAPPERS):
         body = tidy(body)
         line = body.partition("\n")[0]
@@ -60,8 +64,18 @@ def unwrap(body: str) -> str:
             stop = body.lower().rfind(f"</{tag[1].lower()}>")
             body = body[tag.end() : stop if stop >= 0 else len(body)]
         else:
-            return body
-    return tidy(body)
+            break
+    return _typed(_LANGUAGE_LINE.sub("", tidy(body), count=1))
+
+
+_LANGUAGE_LINE = re.compile(r"\Apython3?[^\S\n]*\n", re.IGNORECASE)
+_PROMPT = re.compile(r"(?:>>>|\.\.\.)(?: |$)")
+
+
+def _typed(body: str) -> str:
+    if not body.startswith(">>> "):
+        return body
+    return "\n".join(line[4:] for line in body.splitlines() if _PROMPT.match(line))
 
 
 def _inside_fence(body: str, line: str) -> str:
@@ -126,7 +140,7 @@ def is_evidently_code(source: str) -> bool:
     ``Done``, ``yes``, ``3.5``, ``(1, 2)`` and ``Mean: 5`` are all valid Python; an import, an
     assignment, a definition, a loop or a call is what makes text a cell.
     """
-    tree = _tree(source)
+    tree = parsed(source)
     return tree is not None and any(_asks_for_something(node) for node in tree.body)
 
 
@@ -199,7 +213,8 @@ def _ipython_error(source: str) -> Exception | None:
     return _plain_error(transformed)
 
 
-def _tree(source: str) -> ast.Module | None:
+def parsed(source: str) -> ast.Module | None:
+    """Return the syntax tree of plain Python that compiles; None for anything else."""
     if len(source) > MAX_CODE_CHARS or _plain_error(source) is not None:
         return None
     try:

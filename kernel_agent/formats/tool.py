@@ -7,7 +7,8 @@ the assistant's call, then a tool message with the call's id. Read is what model
 2. A native call comes before a call in the text (:mod:`kernel_agent.formats.calls`), and that
    before an envelope or a fenced block, which are read as those formats read them.
 3. The code is the argument ``code``, or the only string argument whatever its name; arguments
-   that are no object are the code itself. A JSON string inside of a JSON string is opened.
+   that are no object are the code itself. A JSON string inside of a JSON string is opened, and so
+   is a whole call inside of the arguments. Code of another language is not run.
 4. **Several calls** of one reply run as one cell, in their order: a second call does not correct
    the first, as a second block of text does. The same call twice in a row is one.
 5. A call of any other name is what it would be in Python: ``final_answer({"answer": 42})``
@@ -17,24 +18,29 @@ the assistant's call, then a tool message with the call's id. Read is what model
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.calls import (
     call_messages,
+    described,
     find_calls,
+    in_python_calls,
     opened,
     read_arguments,
     thought_of,
     written,
 )
-from kernel_agent.formats.envelope import Envelope, as_code, read_code
+from kernel_agent.formats.envelope import Envelope, as_code, read_code, refuse_other_language
 from kernel_agent.formats.fenced import refuse_truncated
 from kernel_agent.formats.objects import object_end
 from kernel_agent.formats.source import checked
 from kernel_agent.formats.writing import system_prompt, write_step
 from kernel_agent.records import (
+    FINAL_ANSWER,
     Action,
     Call,
     Code,
@@ -68,9 +74,10 @@ _MAGIC = (
     "Nothing was run: call python once, with that cell alone."
 )
 _RUNS_CODE = frozenset(
-    ("python", "execute", "run", "code", "cell", "ipython", "jupyter", "code_interpreter",
-     "python_interpreter", "execute_python", "run_python", "execute_code", "run_code", "exec")
+    ("python", "ipython", "jupyter", "repl", "interpreter", "code", "cell", "notebook", "tool",
+     "execute", "execution", "exec", "run", "ast")
 )  # fmt: skip
+"""A name made of these words is one of the many that models know the function by."""
 
 
 class NativeTool:
@@ -98,13 +105,8 @@ class NativeTool:
         """
         refuse_truncated(reply)
         found = find_calls(reply, shape=_SHAPE)
-        calls = [next(same) for _, same in groupby(found, key=lambda c: (c.name, c.arguments))]
-        sources = [source for call in calls if (source := _cell(call))]
-        if not sources:
-            return _written_instead(reply)
-        if any(source.startswith("%%") for source in sources[1:]):
-            raise FormatError("a cell magic in a later call", feedback=_MAGIC, kind="syntax")
-        return Code(source=checked("\n\n".join(sources)), thought=thought_of(reply))
+        source = _joined(found)
+        return Code(source=source, thought=thought_of(reply)) if source else _written_instead(reply)
 
     def write(self, step: Step) -> tuple[Message, ...]:
         """Return how a finished step stands in the history."""
@@ -123,11 +125,29 @@ class NativeTool:
 def _written_instead(reply: Reply) -> Action:
     """Read a reply without any call that has code: an envelope, a block, or no action."""
     try:
-        return Envelope().parse(reply)
+        action = Envelope().parse(reply)
     except FormatError as error:
         if error.kind != "missing":
             raise
         raise FormatError(str(error), feedback=_MISSING, kind="missing") from None
+    if isinstance(action, Code) and (source := _joined(in_python_calls(action.source))):
+        return replace(action, source=source)
+    return action
+
+
+def _joined(calls: Sequence[ToolCall]) -> str:
+    """Return the cell that the calls of one reply ask for; empty when they ask for none.
+
+    Raises
+    ------
+    FormatError
+        The code cannot be told for certain, or does not compile. The model's fault.
+    """
+    once = [next(same) for _, same in groupby(calls, key=lambda c: (c.name, c.arguments))]
+    sources = [source for call in once if (source := _cell(call))]
+    if any(source.startswith("%%") for source in sources[1:]):
+        raise FormatError("a cell magic in a later call", feedback=_MAGIC, kind="syntax")
+    return checked("\n\n".join(sources)) if sources else ""
 
 
 def _cell(call: ToolCall) -> str:
@@ -145,21 +165,38 @@ def _cell(call: ToolCall) -> str:
         fields = read_code(plain, shape=_SHAPE)
         if fields:
             return as_code(fields).source if fields["code"] else ""
-    runs_code = call.name.lower() in _RUNS_CODE or not call.name.isidentifier()
-    if not runs_code:
+    if not _runs_code(call.name):
         return _as_python(call.name, read_arguments(plain, shape=_SHAPE))
     if is_object:
         fields = read_arguments(plain, shape=_SHAPE)
-        texts = [v for k, v in fields.items() if isinstance(v, str) and k != "thought"]
-        plain = texts[0] if len(texts) == 1 else ""
+        if inner := next(described(fields), None):
+            return _cell(inner)
+        plain = _only_text(fields)
     return as_code({"code": plain, "thought": ""}).source if plain.strip() else ""
+
+
+def _runs_code(name: str) -> bool:
+    words = re.findall(r"[a-z]+|[A-Z][a-z]+|[A-Z]+", name)
+    return not name.isidentifier() or {word.lower() for word in words} <= _RUNS_CODE
+
+
+_NOT_CODE = frozenset(("thought", "language", "answer", FINAL_ANSWER))
+
+
+def _only_text(fields: Json) -> str:
+    """Return the one string of an object without structure, beside a thought; else nothing."""
+    if not isinstance(fields, dict) or any(isinstance(v, dict | list) for v in fields.values()):
+        return ""
+    refuse_other_language(fields)
+    texts = [v for k, v in fields.items() if isinstance(v, str) and k not in _NOT_CODE]
+    return texts[0] if len(texts) == 1 else ""
 
 
 def _as_python(name: str, arguments: Json) -> str:
     """Return the cell that makes a call; the answer is ``final_answer``'s one argument."""
     if not isinstance(arguments, dict):
         return f"{name}({arguments!r})"
-    if name == "final_answer":
+    if name == FINAL_ANSWER:
         value = next(iter(arguments.values())) if len(arguments) == 1 else arguments
         return f"final_answer({value!r})" if arguments else ""
     if all(key.isidentifier() for key in arguments):

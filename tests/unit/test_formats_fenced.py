@@ -48,6 +48,15 @@ READABLE = [
     ("bare with comments", "f(1)\n# Output: 1\nf(2)", "f(1)\n# Output: 1\nf(2)"),
     ("bare after a thought", "<thought>Go.</thought>\nprint(1)", "print(1)"),
     ("solution", "<solution>\n```python\nf()\n```\n</solution>", "f()"),
+    ("prompts", "```python\n>>> if x:\n...     g(x)\n7\n```", "if x:\n    g(x)"),
+    ("language on its own line", "```\npython\nx = f(1)\n```", "x = f(1)"),
+    ("bare after the language", "Python\nx = f(1)", "x = f(1)"),
+    ("end of turn", "```python\nx = 1\n```<|im_end|>", "x = 1"),
+    ("end of turn for a closer", "<execute>\nx = 1\n<|eot_id|>", "x = 1"),
+    ("bare before an end of turn", "x = f(1)<|im_end|>", "x = f(1)"),
+    ("Llama's token", "Go.\n<|python_tag|>x = 1<|eom_id|>", "x = 1"),
+    ("Harmony's tool", "<|channel|>analysis to=python code<|message|>x = 1<|call|>", "x = 1"),
+    ("interpreter tag", "<code_interpreter>\nx = 1\n</code_interpreter>", "x = 1"),
 ]  # fmt: skip
 
 
@@ -98,6 +107,39 @@ CHOICES = [
         "<thought><execute>b()</execute></thought><execute>a()</execute>",
         "a()",
     ),
+    (
+        "an output fence ends it",
+        "```python\na()\n```\n```output\n3\n```\n```python\nb()\n```",
+        "a()",
+    ),
+    ("a bold title ends it", "```python\na()\n```\n**Output**\n3\n```python\nb()\n```", "a()"),
+    ("a heading ends it", "```python\na()\n```\n## Observation\n3\n```python\nb()\n```", "a()"),
+    (
+        "a numbered output ends it",
+        "```python\na()\n```\nStep 1 Output: 3\n```python\nb()\n```",
+        "a()",
+    ),
+    (
+        "a tag of results ends it",
+        "```python\na()\n```\n<function_results>3</function_results>\n```python\nb()\n```",
+        "a()",
+    ),
+    (
+        "another language's output ends it",
+        "```python\na()\n```\n\u89c2\u5bdf\uff1a3\n```python\nb()\n```",
+        "a()",
+    ),
+    (
+        "a template's turn ends it",
+        "```python\na()\n```<|im_end|>\n<|im_start|>user\n3<|im_end|>\n```python\nb()\n```",
+        "a()",
+    ),
+    (
+        "a template's result ends it",
+        "```python\na()\n```\n[TOOL_RESULTS]3\n```python\nb()\n```",
+        "a()",
+    ),
+    ("an output fence without code ends nothing", "```output\n3\n```\n```python\na()\n```", "a()"),
     ("an unclosed thought hides nothing", "<thought> Go.\n<execute>\na()\n</execute>", "a()"),
 ]
 
@@ -126,6 +168,62 @@ def test_nothing_inside_reasoning_is_run_or_shown(text):
     action = parse(text)
     assert action.source == "good()"
     assert "bad" not in action.thought
+
+
+REASONING = [
+    ("<seed:think>", "</seed:think>"),
+    ("<antThinking>", "</antThinking>"),
+    ("<reasoning_content>", "</reasoning_content>"),
+    ("<inner_monologue>", "</inner_monologue>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|think|>", "<|/think|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
+    ("<unused94>thought\n", "<unused95>"),
+    ("<|channel>thought\n", "<channel|>"),
+    (
+        "<|channel|>analysis<|message|>",
+        "<|end|><|start|>assistant<|channel|>final<|message|>",
+    ),
+    ("analysis", "assistantfinal"),
+    ("analysis", "assistantfinalSo: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("opening", "closing"), REASONING)
+@pytest.mark.parametrize(
+    "draft",
+    [
+        "```python\nbad()\n```",
+        '{"name": "python", "arguments": {"code": "bad()"}}',
+        '{"thought": "", "code": "bad()"}',
+        "<function=python><parameter=code>bad()</parameter></function>",
+    ],
+)
+@pytest.mark.parametrize("name", ["fenced", "envelope", "tool", "json"])
+def test_reasoning_in_the_marks_of_any_family_is_hidden_in_every_format(
+    opening, closing, draft, name
+):
+    """A server that does not know the model's template passes its reasoning on as text."""
+    drafted = f"{opening}Perhaps\n{draft}\nor not.{closing}"
+    assert kind(f"{drafted}\nWhich column do you mean?", name) == "missing"
+    if name != "json":
+        action = parse(f"{drafted}\n```python\ngood()\n```", name)
+        assert action.source == "good()"
+        assert "bad" not in action.thought
+
+
+@pytest.mark.parametrize("name", ["fenced", "envelope", "tool"])
+def test_a_call_written_as_tags_hides_what_its_code_holds(name):
+    """A fence or an object in a string of the code is no action."""
+    for held in ("```python\nbad()\n```", '{"code": "bad()"}', "<think>bad()</think>"):
+        code = f'text = """\n{held}\n"""'
+        text = f"<function=python>\n<parameter=code>\n{code}\n</parameter>\n</function>"
+        if name == "tool":
+            assert parse(text, name).source == code
+        else:
+            assert kind(text, name) == "missing"
 
 
 @pytest.mark.parametrize(

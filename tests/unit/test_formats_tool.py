@@ -46,6 +46,10 @@ ARGUMENTS = [
     ("text after it", '{"code": "f()"} and so on', "f()"),
     ("line breaks escaped twice", '{"code": "import os\\\\nf()"}', "import os\nf()"),
     ("a bare name", "df", "df"),
+    ("a whole call", '{"name": "python", "arguments": {"code": "f()"}}', "f()"),
+    ("a whole call as text", '{"name": "run", "arguments": "{\\"code\\": \\"f()\\"}"}', "f()"),
+    ("Python said", '{"language": "python", "source": "f()"}', "f()"),
+    ("a comment and escaped breaks", '{"code": "# Go.\\\\nf()"}', "# Go.\nf()"),
 ]  # fmt: skip
 
 
@@ -58,8 +62,10 @@ def test_the_arguments_of_a_native_call_are_read_in_any_notation(arguments, code
 
 
 @pytest.mark.parametrize(
-    "name", ["python", "execute", "code_interpreter", "Python", "functions.python", "", "run code"]
-)
+    "name",
+    ["python", "execute", "code_interpreter", "Python", "functions.python", "", "run code",
+     "execute_ipython_cell", "Python_REPL", "python_repl_ast", "executeCode", "run_python_code"],
+)  # fmt: skip
 def test_the_function_may_be_called_what_the_model_likes(name):
     """There is only one function: what matters is that there is code."""
     assert source(native('{"code": "f()"}', name=name)) == "f()"
@@ -82,6 +88,30 @@ TEXTS = {
     '<tool_call>{"name": "python", "arguments": {"code": "f()"}}</tool_call>',
     "tags after reasoning": "<think><function=python><parameter=code>bad()</parameter></function>"
     "</think><function=python><parameter=code>f()</parameter></function>",
+    "tags never closed": "Go.\n<function=run_cell>\n<parameter=code>f()</parameter>\n",
+    "named tags": 'Go.\n<function_calls>\n<invoke name="python">\n<parameter name="code">f()'
+    "</parameter>\n</invoke>\n</function_calls>",
+    "tags in a namespace": '<minimax:tool_call><minimax:invoke name="python">'
+    '<minimax:parameter name="code">f()</minimax:parameter></minimax:invoke></minimax:tool_call>',
+    "tags between bars": '<\uff5cDSML\uff5cfunction_calls><\uff5cDSML\uff5cinvoke name="python">'
+    '<\uff5cDSML\uff5cparameter name="code" string="true">f()</\uff5cDSML\uff5cparameter>\n'
+    "</\uff5cDSML\uff5cinvoke>\n</\uff5cDSML\uff5cfunction_calls>",
+    "keys and values": "<tool_call>python\n<arg_key>code</arg_key>\n<arg_value>f()</arg_value>\n"
+    "</tool_call>",
+    "in Python": 'python(code="f()")',
+    "in Python, listed": "<|tool_call_start|>[python(code='f()')]<|tool_call_end|>",
+    "in Python, fenced": "Go.\n```tool_code\npython(code='f()')\n```",
+    "after a draft": 'Go.\n```python\nbad()\n```\n<tool_call>\n{"name": "python", "arguments": '
+    '{"code": "f()"}}\n</tool_call>',
+    "named after a draft": "Go.\n```python\nbad()\n```\n<|tool_call_begin|>functions.python:0"
+    '<|tool_call_argument_begin|>{"code": "f()"}<|tool_call_end|>',
+    "before an invented turn": "<function=python><parameter=code>f()</parameter></function>\n"
+    "Observation: 3\n<function=python><parameter=code>bad()</parameter></function>",
+    "an action and its input": 'Action:\n{"action": "python", "action_input": "f()"}',
+    "uses of tools": '{"tool_uses": [{"recipient_name": "functions.python", "parameters": '
+    '{"code": "f()"}}]}',
+    "a function call": '{"function_call": {"name": "python", "arguments": "{\\"code\\": '
+    '\\"f()\\"}"}}',
     "an envelope": '{"thought": "Go.", "code": "f()"}',
     "a block": "Go.\n```python\nf()\n```",
 }
@@ -134,6 +164,10 @@ REFUSED = [
     ("null code", '{"code": null}', "missing"),
     ("only a comment", '{"code": "# later"}', "missing"),
     ("two texts", '{"a": "f()", "b": "g()"}', "missing"),
+    ("a schema", '{"type": "object", "properties": {"code": {"type": "string"}}}', "missing"),
+    ("another language", '{"language": "bash", "code": "ls -la"}', "missing"),
+    ("another language by another name", '{"language": "r", "script": "x = f(1)"}', "missing"),
+    ("an answer", '{"final_answer": "42"}', "missing"),
     ("cut off", '{"code": "x = 1', "truncated"),
     ("cut before the brace", '{"code": "x = 1"', "truncated"),
     ("ambiguous quotes", '{"code": "x = "" + y"}', "malformed"),
@@ -156,6 +190,52 @@ def test_a_call_that_the_endpoint_cut_off_never_runs():
     assert kind(native('{"code": "x = 1"}', reason="length")) == "truncated"
     cut = '{"name": "python", "arguments": {"code": "f()"}} {"name": "python", "arguments": {"co'
     assert kind(Reply(content=cut)) == "truncated"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=python>\n<parameter=code>\nx = 1\ny = 2",
+        "<function=python>\n<parameter=code>x = 1</parameter>\n<parameter=",
+        "<tool_call>python\n<arg_key>code</arg_key>\n<arg_value>x = 1",
+        'f()\n```python\nf()\n```\n<tool_call>{"name": "python", "arguments": {"code": "x',
+    ],
+)
+def test_a_call_in_the_text_that_never_closes_never_runs(text):
+    """Nor does a block before it."""
+    assert kind(Reply(content=text)) == "truncated"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "[TOOL_CALLS]{name}{arguments}",
+        "[TOOL_CALLS]{name}[ARGS]{arguments}",
+        "<|tool_call_begin|>functions.{name}:0<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",
+        "<\uff5ctool\u2581call\u2581begin\uff5c>{name}<\uff5ctool\u2581sep\uff5c>{arguments}",
+        "<\uff5ctool\u2581call\u2581begin\uff5c>function<\uff5ctool\u2581sep\uff5c>{name}\n```json\n{arguments}\n```",
+        "<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>{arguments}",
+    ],
+)
+def test_calls_named_before_their_arguments_are_all_made_in_their_order(call):
+    """The second does not replace the first, and an answer is an answer."""
+    first = call.format(name="python", arguments='{"code": "x = 1"}')
+    second = call.format(name="final_answer", arguments='{"answer": "4 EUR"}')
+    assert source(Reply(content=second)) == "final_answer('4 EUR')"
+    if "commentary" not in call:  # its next message hides the one before, as reasoning
+        assert source(Reply(content=f"{first}\n{second}")) == "x = 1\n\nfinal_answer('4 EUR')"
+
+
+def test_a_template_token_in_the_string_of_a_call_stays():
+    """Only those around the call are the template's."""
+    text = "<|tool_call_start|>[python(code='s = \"<|im_end|>\"')]<|tool_call_end|><|im_end|>"
+    assert source(Reply(content=text)) == 's = "<|im_end|>"'
+
+
+def test_an_answer_in_the_form_of_an_action_is_one():
+    """Agents of another kind end with an action that is called Final Answer."""
+    text = '{"action": "Final Answer", "action_input": "4 EUR"}'
+    assert source(Reply(content=text)) == "final_answer('4 EUR')"
 
 
 def test_what_is_told_about_a_missing_call_shows_the_call():
