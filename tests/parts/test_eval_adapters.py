@@ -10,6 +10,8 @@ from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.adapters import cells_of, open_bench, read_suite
 from kernel_agent.evaluation.adapters.m3tooleval import arithmetic
 from kernel_agent.evaluation.oracle import measure
+from kernel_agent.evaluation.runs import offered_tools
+from kernel_agent.evaluation.specs import Arm
 
 
 def said(text, answer=None):
@@ -89,12 +91,15 @@ def tools():
     return {
         "up": ToolType("up", "Counts.", Counter().up, "up(by: int) -> int"),
         "calculator": ToolType("calculator", "Adds.", calculator, "calculator(expression: str)"),
+        "max": ToolType("max", "Finds the largest.", max, "max(*args: float) -> float"),
     }
 register_task_iterator([
     Task("shop/price of 3", tools, "Answer in the format of 'xx.xx'", 3 * 0.333),
     Task("shop/list", tools, "List them", [1.1, 2.2]),
     Task("shop/name", tools, "Who?", "Ann"),
-], 3)
+    Task("shop/counts", tools, "How many of each?", {"a": 1, "b": 2}),
+    Task("message_decoder/longest_decoded_string", tools, "Find the longest message", 3),
+], 5)
 """
 
 
@@ -112,7 +117,7 @@ def test_m3tooleval_is_loaded_silently_and_its_corrections_are_said(tmp_path, ca
     import sys
 
     suite = m3tooleval(tmp_path)
-    assert [task.id for task in suite.tasks] == ["shop.price.of.3", "shop.list", "shop.name"]
+    assert [task.id for task in suite.tasks[:3]] == ["shop.price.of.3", "shop.list", "shop.name"]
     assert suite.tasks[0].corrected == "the comparison of numbers and the calculator"
     assert "calculator evaluates any Python" in " ".join(suite.remarks)
     assert capsys.readouterr().out == ""
@@ -121,21 +126,52 @@ def test_m3tooleval_is_loaded_silently_and_its_corrections_are_said(tmp_path, ca
 
 def test_m3tooleval_judges_numbers_to_the_digits_that_it_asks_for(tmp_path):
     """The suite itself compares 0.999 with 1.00 and says no, and raises for lists."""
-    price, many, name = (open_bench(task) for task in m3tooleval(tmp_path).tasks)
+    price, many, name, counts, _ = (open_bench(task) for task in m3tooleval(tmp_path).tasks)
     assert price.judge(said("1.00")).success
     assert not price.judge(said("1.01")).success
     assert many.judge(said("[1.1, 2.2]")).success
     assert many.judge(said("a list", [1.1, 2.2])).success
     assert not many.judge(said("[1.1]")).success
+    assert many.judge(said("Answer: [1.1, 2.2]")).success
+    assert counts.judge(said("counts", {"b": 2, "a": 1})).success
+    assert not counts.judge(said("counts", {"b": 2, "a": 2})).success
     assert name.judge(said(" Ann ")).success
     assert not name.judge(said("Bob")).success
+
+
+def test_m3tooleval_asks_for_the_answer_and_nothing_else_as_its_own_prompt_does(tmp_path):
+    """A sentence around the answer would be wrong by its check."""
+    suite = m3tooleval(tmp_path)
+    assert suite.tasks[2].task == (
+        "Who?\n\nPlease ONLY output the answer (e.g., single number), without any other text."
+    )
+
+
+def test_m3tooleval_lists_tasks_whose_answer_cannot_be_told_from_the_question(tmp_path):
+    """With the reason; nothing of them is corrected."""
+    task = m3tooleval(tmp_path).tasks[-1]
+    assert task.excluded == "it asks for a message and expects a length"
+    assert task.corrected == ""
+
+
+@pytest.mark.parametrize(("fmt", "offered"), [("json", True), ("fenced", False), ("auto", False)])
+async def test_a_function_that_python_has_itself_is_a_tool_only_where_calls_are_made(
+    tmp_path, fmt, offered
+):
+    """In code it would hide Python's own, which takes a generator and a key."""
+    bench = open_bench(m3tooleval(tmp_path).tasks[0])
+    names = {tool.name for tool in offered_tools(bench, Arm(format=fmt))}
+    assert names == ({"up", "calculator", "max"} if offered else {"up", "calculator"})
+    largest = next(tool for tool in bench.tools if tool.name == "max")
+    assert largest.schema["parameters"]["properties"]["args"]["items"] == {"type": "number"}
+    assert await largest.call([1, 3, 2], {}) == 3
 
 
 async def test_m3tooleval_gives_each_run_tools_with_a_state_of_their_own(tmp_path):
     """And a calculator that is no way to run code on this side."""
     task = m3tooleval(tmp_path).tasks[0]
     for _ in range(2):
-        up, calculator = open_bench(task).tools
+        up, calculator, _ = open_bench(task).tools
         assert await up.call([2], {}) == 2
         assert await calculator.call(["2 + (3 * 4)"], {}) == 14
         with pytest.raises(Exception, match="not arithmetic"):
