@@ -20,7 +20,7 @@ from kernel_agent.budget import Budget
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import InputError, KernelAgentError, KernelError, ModelError
 from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
-from kernel_agent.evaluation.checks import Verdict, judge, not_judged, same_value, wrong
+from kernel_agent.evaluation.checks import Verdict, judge, not_judged, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.formats.parallel import ParallelCalls
 from kernel_agent.records import CellResult, ExitStatus, Message, Reply, RequestOptions, Usage
@@ -139,7 +139,7 @@ async def _by_reference(
     expected = results[-1].answer
     if expected is None:
         return not_judged("the suite's reference code gives no answer")
-    return same_value(expected.value, expected.text, run.answer, run.text)
+    return cells.compare(expected, run)
 
 
 def _raised(result: CellResult) -> str:

@@ -8,10 +8,12 @@ import pytest
 
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.adapters import cells_of, open_bench, read_suite
+from kernel_agent.evaluation.adapters.dseval import compare
 from kernel_agent.evaluation.adapters.m3tooleval import arithmetic
 from kernel_agent.evaluation.oracle import measure
 from kernel_agent.evaluation.runs import offered_tools
 from kernel_agent.evaluation.specs import Arm
+from kernel_agent.records import Answer
 
 
 def said(text, answer=None):
@@ -191,6 +193,8 @@ def test_the_calculator_does_arithmetic_and_nothing_else(hostile):
 # --- DSEval ----------------------------------------------------------------------------------
 
 PROBLEMS = '''\
+"The solution is 2, says whoever wrote this set."
+
 # %%
 import pandas as pd
 
@@ -214,6 +218,23 @@ n
 
 # %%
 """
+question: How many signs '\\n'?
+"""
+
+# none
+0
+
+# %%
+"""
+question: Which, by a rule of its own?
+validator:
+  result: {match_partial: true, ignore_order: true}
+"""
+
+[1]
+
+# %%
+"""
 question: And in the other file?
 """
 
@@ -230,11 +251,15 @@ def dseval(folder):
 
 def test_dseval_asks_each_question_alone_after_the_cells_before_it(tmp_path):
     """What its result does not judge, and what it lacks a file for, is listed as excluded."""
-    load, rows, other = dseval(tmp_path).tasks
+    load, rows, signs, own, other = dseval(tmp_path).tasks
     assert "judged by namespace_check" in load.excluded
     assert "gone.csv is not in the checkout" in other.excluded
+    assert own.excluded == "its result is compared by match_partial"
     assert rows.excluded == ""
     assert "df = pd.read_csv" in rows.task
+    assert "not a sentence about it" in rows.task
+    assert "How many signs '\\n'?" in signs.task
+    assert "solution" not in signs.task
     cells = cells_of(rows)
     assert cells.setup.endswith("df = pd.read_csv('inputs/t.csv')")
     assert cells.reference == "n = df.shape[0]\nfinal_answer(n)"
@@ -258,6 +283,43 @@ def test_dseval_compares_with_what_the_reference_code_gives_here(tmp_path, answe
     )
     result = run_one(spec)
     assert (result.success, result.status) == (success, "answered"), result.reason
+
+
+def given(value, text="", kind="list"):
+    return Answer(value=value, text=text or str(value), kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer", "rule", "success"),
+    [
+        (given(15.25), 15.2500001, {}, True),
+        (given(15.25), 15.26, {}, False),
+        (given(15.25), "It is 15.25.", {}, True),
+        (given(0.1), 0.2, {"atol": 0.2}, True),
+        (given(0.9), 0.95, {"metrictol": 0.99}, True),
+        (given(0.9), 0.88, {"metrictol": 0.99}, False),
+        (given(True), 1, {}, False),
+        (given([1 / 3, 2]), [0.3333333, 2], {}, True),
+        (given([1, 2]), [2, 1], {}, False),
+        (given([1.0, 2]), [2, 1], {"ignore_order": True}, True),
+        (given([{"a": 1}, {"a": 2}]), [{"a": 2}, {"a": 1}], {"ignore_order": True}, True),
+        (given({"x": 5}, kind="Series"), 5, {}, False),
+        (given({"x": 5}, kind="Series"), 5, {"value_only": True}, True),
+        (given({"x": 5}), {"y": 5}, {"ignore_index": True}, True),
+        (given({"x": 1, "y": 2}), {"y": 2, "x": 1}, {}, True),
+        (given({"x": 1, "y": 2}, kind="Series"), {"y": 2, "x": 1}, {}, False),
+        (given({"x": 1, "y": 2}, kind="Series"), {"y": 2, "x": 1}, {"ignore_order": True}, True),
+        (given(None, "a  int64"), None, {}, True),
+        (given(None, "0  0\n    ..\n9  0"), None, {}, None),
+        (given(None, "<GroupBy object at 0x7f>"), None, {}, None),
+    ],
+)
+def test_dseval_compares_as_the_suites_matcher_with_the_tasks_own_options(
+    expected, answer, rule, success
+):
+    """What was cut short, or is an address, is not judged: equal heads and tails prove nothing."""
+    run = SimpleNamespace(answer=answer, text="a int64" if answer is None else str(answer))
+    assert compare(expected, run, rule=rule).success is success
 
 
 # --- packages --------------------------------------------------------------------------------
