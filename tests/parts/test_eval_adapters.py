@@ -58,6 +58,14 @@ def test_dabench_is_read_and_what_cannot_be_right_is_listed_with_its_reason(tmp_
         assert what in reasons
 
 
+def test_a_line_of_dabench_ends_where_a_file_has_its_end_of_line(tmp_path):
+    """Not at another sign that Unicode calls one, inside a question."""
+    dabench(tmp_path)
+    path = tmp_path / "examples" / "DA-Agent" / "data" / "da-dev-questions.jsonl"
+    path.write_text(path.read_text().replace("Mean?", "Mean\u2028of all?"))
+    assert "Mean\u2028of all?" in read_suite(f"dabench:{tmp_path}").tasks[0].task
+
+
 def test_dabench_counts_an_answer_when_every_label_is_right(tmp_path):
     """As the suite's own script does."""
     bench = open_bench(dabench(tmp_path).tasks[0])
