@@ -267,9 +267,11 @@ async def evaluate(
     try:
         async with engine:
             campaign = Campaign(plan, store, engine, tell)
-            return await campaign.run(at_once or engine.places)
+            outcome = await campaign.run(at_once or engine.places)
     except BaseExceptionGroup as group:
         raise _first(group) from None
+    store.plan(plan.to_json() | {"left_out": outcome.failed_arms}, ())
+    return outcome
 
 
 def _version() -> str:
