@@ -288,7 +288,7 @@ def _success_in_words(pair: Pair) -> str:
             f"no task tells them apart{_alike(pair)}. That is not proof that they are equally "
             f"good: a difference on up to {upper:.0%} of such tasks could have stayed unseen."
         )
-    split = f"{pair.only_first} for the first, {pair.only_second} for the second"
+    split = f"{pair.only_first} for {pair.first}, {pair.only_second} for {pair.second}"
     tell = "tells" if discordant == 1 else "tell"
     if smallest_p(discordant) > LEVEL:
         return head + (
@@ -297,11 +297,13 @@ def _success_in_words(pair: Pair) -> str:
             f"(p = {smallest_p(discordant):.2f})."
         )
     better = pair.second if pair.only_second > pair.only_first else pair.first
-    interval = f"{_points(pair.success)}, p = {pair.p_adjusted:.3g}"
+    interval = (
+        f"{pair.second} minus {pair.first} {_points(pair.success)}, p = {pair.p_adjusted:.3g}"
+    )
     if pair.p_adjusted <= LEVEL:
-        return head + f"**{better}** is better ({split}; second minus first {interval})."
+        return head + f"**{better}** is better ({split}; {interval})."
     return head + (
-        f"no difference is shown ({split}; second minus first {interval}). The interval says how "
+        f"no difference is shown ({split}; {interval}). The interval says how "
         "large one could still be."
     )
 
