@@ -72,6 +72,8 @@ def evaluate(options: Options, tell: Callable[[str], None]) -> int:
     from kernel_agent.evaluation.tables import arms_markdown, compare_folder
 
     comparison = compare_folder(folder)
+    if comparison.common:
+        tell(f"\nin all arms: {comparison.common}")
     tell(f"\n{arms_markdown(comparison)}\n")
     for line in comparison.words:
         tell(line.replace("**", ""))

@@ -263,13 +263,16 @@ async def evaluate(
     TraceError
         The disk is full.
     """
-    store.plan(plan.to_json(), plan.specs(str(store.folder)))
+    told = plan.to_json()
+    store.plan(told, plan.specs(str(store.folder)))
     try:
         async with engine:
             campaign = Campaign(plan, store, engine, tell)
-            return await campaign.run(at_once or engine.places)
+            outcome = await campaign.run(at_once or engine.places)
     except BaseExceptionGroup as group:
         raise _first(group) from None
+    store.plan(told | {"left_out": outcome.failed_arms}, ())
+    return outcome
 
 
 def _version() -> str:

@@ -73,7 +73,7 @@ async def judge(  # noqa: PLR0911 - one return for each kind of check
         case Exact() as check:
             return _exact(check, task.answer, answer, text)
         case Number() as check:
-            return _number(check, task.answer, answer, text)
+            return near(check, task.answer, answer, text)
         case SetOf() as check:
             return _set(check, task.answer, answer, text)
         case Regex() as check:
@@ -111,7 +111,8 @@ def _same(expected: Json, answer: Json) -> bool:
     return bool(expected == answer) and type(expected) in (type(answer), int, float)
 
 
-def _number(check: Number, expected: float, answer: Json, text: str) -> Verdict:
+def near(check: Number, expected: float, answer: Json, text: str) -> Verdict:
+    """Judge an answer that is a number, or has exactly one in it."""
     numbers = _numbers(answer) if answer is not None else []
     numbers = numbers or [_float(m) for m in NUMBER.findall(text)]
     if len(numbers) != 1:
@@ -219,15 +220,6 @@ def _cell_same(first: Any, second: Any, relative: float) -> bool:
     if isinstance(first, float) and isinstance(second, float):
         return math.isclose(first, second, rel_tol=relative, abs_tol=1e-12)
     return bool(first == second)
-
-
-def same_value(expected: Json, expected_text: str, answer: Json, text: str) -> Verdict:
-    """Compare an answer with the one that reference code gave: a table, a number, or the text."""
-    if isinstance(expected, int | float) and not isinstance(expected, bool):
-        return _number(Number(), expected, answer, text)
-    if isinstance(expected, list) and expected and isinstance(expected[0], dict):
-        return _table(Table(ignore_order=False), expected, answer)
-    return _exact(Exact(), expected_text if expected is None else expected, answer, text)
 
 
 # --- by a function of the user's -----------------------------------------------------------------

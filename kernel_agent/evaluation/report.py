@@ -95,7 +95,7 @@ _SECTIONS: tuple[tuple[str, str, str, Callable[[Comparison], str | bytes]], ...]
         "pairs",
         (
             "## Pairs of arms\n\nOn the tasks that both have; second minus first, with 95 % "
-            "bootstrap intervals over tasks."
+            "intervals over tasks (success by Agresti and Min, the rest by bootstrap)."
         ),
         "Markdown(tables.pairs_markdown(comparison))",
         tables.pairs_markdown,
@@ -137,12 +137,13 @@ def _opening(comparison: Comparison) -> str:
         f"- **{row.arm}**: {row.success.value:.0%} of {row.tasks} tasks right "
         f"(95 % interval {row.success.low:.0%} to {row.success.high:.0%})"
         if row.tasks
-        else f"- **{row.arm}**: no judged result"
+        else f"- **{row.arm}**: {'no judged result' if row.runs else 'no result'}"
         for row in comparison.arms
     ]
+    common = [f"In all arms: {comparison.common}.", ""] if comparison.common else []
     words = [f"- {line}" for line in comparison.words]
     return "\n".join([
-        title, "", *rows, "", "## What these results can and cannot show", "", *words,
+        title, "", *common, *rows, "", "## What these results can and cannot show", "", *words,
     ])  # fmt: skip
 
 

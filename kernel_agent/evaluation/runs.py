@@ -8,6 +8,7 @@ run becomes its result; nothing but a stop is raised.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import dataclasses
 import os
 from collections.abc import Sequence
@@ -19,13 +20,14 @@ from kernel_agent.budget import Budget
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import InputError, KernelAgentError, KernelError, ModelError
 from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
-from kernel_agent.evaluation.checks import Verdict, judge, not_judged, same_value, wrong
+from kernel_agent.evaluation.checks import Verdict, judge, not_judged, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
+from kernel_agent.formats.parallel import ParallelCalls
 from kernel_agent.records import CellResult, ExitStatus, Message, Reply, RequestOptions, Usage
 from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent.text import one_line
-from kernel_agent.tools.tool import load_tools
+from kernel_agent.tools.tool import Tool, load_tools
 
 RESULT_NAME = "result.json"
 MAX_ANSWER = 20_000  # characters of an answer in a result; the trace has all of it
@@ -91,7 +93,7 @@ async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
     runs: list[Run] = []
     async with Session(
         config=config,
-        tools=[*tools, *(bench.tools if bench else ())],
+        tools=[*tools, *(offered_tools(bench, spec.arm) if bench else ())],
         data=task.data,
         budget=_budget(config),
         out=folder,
@@ -112,6 +114,15 @@ async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
     return runs, await _verdict(spec, runs, bench)
 
 
+def offered_tools(bench: Bench, arm: Arm) -> list[Tool]:
+    """Return a suite's tools: in code without those that would hide a built-in of Python's.
+
+    ``min(rows, key=…)`` is Python's business there: no generator and no function can be sent.
+    """
+    in_calls = arm.format == ParallelCalls.name
+    return [tool for tool in bench.tools if in_calls or not hasattr(builtins, tool.name)]
+
+
 async def _by_reference(
     cells: Cells, run: Run, config: Config, data: Sequence[str], folder: Path
 ) -> Verdict:
@@ -128,7 +139,7 @@ async def _by_reference(
     expected = results[-1].answer
     if expected is None:
         return not_judged("the suite's reference code gives no answer")
-    return same_value(expected.value, expected.text, run.answer, run.text)
+    return cells.compare(expected, run)
 
 
 def _raised(result: CellResult) -> str:

@@ -20,10 +20,12 @@ from kernel_agent.evaluation.statistics import (
     bootstrap_difference,
     holm,
     mcnemar_exact,
+    paired_shares,
     smallest_p,
     wilson,
 )
 from kernel_agent.evaluation.store import read_plan, read_results
+from kernel_agent.text import one_line
 
 LEVEL = 0.05  # below this a difference is called shown
 MEASURES: Mapping[str, tuple[str, Callable[[RunResult], float | None]]] = {
@@ -52,12 +54,14 @@ class ArmRow:
 class Pair:
     """Two arms on the tasks that both have: ``second`` compared with ``first``.
 
-    ``differences`` are second minus first, for each measure.
+    ``differences`` are second minus first, for each measure. ``share_of_first`` is what
+    the first did right.
     """
 
     first: str
     second: str
     tasks: int
+    share_of_first: float
     only_first: int
     only_second: int
     p: float
@@ -68,9 +72,13 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The whole of what the results say; ``words`` is what a reader is told."""
+    """The whole of what the results say; ``words`` is what a reader is told.
+
+    Arms are called by what they differ in; ``common`` says what all of them have.
+    """
 
     plan: Mapping[str, Any]
+    common: str
     arms: tuple[ArmRow, ...]
     pairs: tuple[Pair, ...]
     words: tuple[str, ...]
@@ -81,6 +89,7 @@ class Comparison:
         from dataclasses import asdict
 
         return {
+            "common": self.common,
             "arms": [asdict(row) for row in self.arms],
             "pairs": [asdict(pair) for pair in self.pairs],
             "words": list(self.words),
@@ -101,19 +110,41 @@ def compare_folder(folder: str | Path) -> Comparison:
 
 def compare_results(plan: Mapping[str, Any], results: Iterable[RunResult]) -> Comparison:
     """Compare the arms of a plan by their results; others, and unfinished ones, do not count."""
-    names = [arm["name"] for arm in plan["arms"]]
+    names, common = _names(plan["arms"])
     ids, trials = set(plan["task_ids"]), plan["trials"]
     kept = tuple(
-        r for r in results
+        r.model_copy(update={"arm": names[r.arm]}) for r in results
         if r.finished and r.arm in names and r.task_id in ids and r.trial <= trials
     )  # fmt: skip
-    by_arm: dict[str, list[RunResult]] = {name: [] for name in names}
+    by_arm: dict[str, list[RunResult]] = {name: [] for name in names.values()}
     for result in kept:
         by_arm[result.arm].append(result)
-    rows = tuple(_row(name, by_arm[name]) for name in names)
-    pairs = _pairs({name: by_arm[name] for name in names if by_arm[name]})
-    words = tuple(_words(plan, rows, pairs))
-    return Comparison(plan=plan, arms=rows, pairs=pairs, words=words, results=kept)
+    rows = tuple(_row(name, of_arm) for name, of_arm in by_arm.items())
+    pairs = _pairs({name: of_arm for name, of_arm in by_arm.items() if of_arm})
+    left_out = {names[arm]: why for arm, why in plan.get("left_out", {}).items()}
+    words = tuple(_words(plan, rows, pairs, left_out))
+    return Comparison(plan=plan, common=common, arms=rows, pairs=pairs, words=words, results=kept)
+
+
+def _names(arms: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], str]:
+    """Return what each arm is called, by what it differs in, and what is common to all."""
+    parts = [
+        {"format": arm["format"], "model": _at(arm), "sandbox": arm["sandbox"]} for arm in arms
+    ]
+    differ = [kind for kind in parts[0] if len({part[kind] for part in parts}) > 1]
+    if not differ:
+        return {arm["name"]: arm["name"] for arm in arms}, ""
+    names = {
+        arm["name"]: " / ".join(part[kind] for kind in differ)
+        for arm, part in zip(arms, parts, strict=True)
+    }
+    same = [f"{kind} {parts[0][kind]}" for kind in parts[0] if kind not in differ]
+    return names, ", ".join(same)
+
+
+def _at(arm: Mapping[str, Any]) -> str:
+    url = arm.get("base_url")
+    return f"{arm['model']}@{url}" if url else str(arm["model"])
 
 
 # --- numbers -----------------------------------------------------------------------------------
@@ -181,11 +212,12 @@ def _pair(
         first=first,
         second=second,
         tasks=len(both),
+        share_of_first=sum(one[t] for t in both) / max(1, len(both)),
         only_first=only_first,
         only_second=only_second,
         p=p,
         p_adjusted=p,
-        success=bootstrap_difference([one[t] for t in both], [other[t] for t in both]),
+        success=paired_shares([one[t] for t in both], [other[t] for t in both]),
         differences=differences,
     )
 
@@ -193,39 +225,55 @@ def _pair(
 # --- words -------------------------------------------------------------------------------------
 
 
-def _words(plan: Mapping[str, Any], rows: Sequence[ArmRow], pairs: Sequence[Pair]) -> Iterable[str]:
+def _words(
+    plan: Mapping[str, Any],
+    rows: Sequence[ArmRow],
+    pairs: Sequence[Pair],
+    left_out: Mapping[str, str],
+) -> Iterable[str]:
     planned = len(plan["task_ids"]) * plan["trials"]
     for row in rows:
-        if row.runs < planned:
-            yield (
-                f"**{row.arm}** has {row.runs} of {planned} runs: what is said about it holds for "
-                "those only."
-            )
-        if row.not_judged:
-            yield (
-                f"{row.not_judged} answers of **{row.arm}** could not be judged and count neither "
-                "way."
-            )
-        down = row.statuses.get("model_error", 0)
-        if down:
-            yield (
-                f"{down} runs of **{row.arm}** ended because the model gave no usable reply; they "
-                "count as failures. Run them again with `--repeat model_error`."
-            )
+        yield from _arm_in_words(row, planned, left_out.get(row.arm))
     for pair in pairs:
         yield _success_in_words(pair)
         yield from _measures_in_words(pair)
-    if len([row for row in rows if row.runs]) < 2:
-        yield "There is only one arm with results: nothing can be compared."
+    with_results = [row for row in rows if row.runs]
+    if len(with_results) < 2:
+        some = "Only one arm has results" if with_results else "No arm has a result"
+        yield f"{some}: nothing can be compared."
     elif len(pairs) > 1:
         yield (
             f"{len(pairs)} pairs were compared; the p-values are adjusted for that (Holm), the "
             "intervals are not."
         )
-    if plan["trials"] == 1:
+    if plan["trials"] == 1 and with_results:
         yield (
             "Each task was tried once: how much an arm changes its mind from one time to the next "
             "is not measured."
+        )
+
+
+def _arm_in_words(row: ArmRow, planned: int, left_out: str | None) -> Iterable[str]:
+    if left_out:
+        part = "was given up" if row.runs else "took no part"
+        yield f"**{row.arm}** {part}: {one_line(left_out, 200)}."
+    if 0 < row.runs < planned:
+        yield (
+            f"**{row.arm}** has {row.runs} of {planned} runs: what is said about it holds for "
+            "those only."
+        )
+    elif row.runs < planned and not left_out:
+        yield f"**{row.arm}** has no result yet."
+    if row.not_judged:
+        yield (
+            f"{_count(row.not_judged, 'answer')} of **{row.arm}** could not be judged: right and "
+            "wrong are counted without."
+        )
+    down = row.statuses.get("model_error", 0)
+    if down:
+        yield (
+            f"In {_count(down, 'run')} of **{row.arm}** the model gave no usable reply: counted as "
+            "failures. Run them again with `--repeat model_error`."
         )
 
 
@@ -233,25 +281,29 @@ def _success_in_words(pair: Pair) -> str:
     discordant = pair.only_first + pair.only_second
     head = f"**{pair.first}** against **{pair.second}**, success on {_tasks(pair.tasks)}: "
     if pair.tasks == 0:
-        return head + "no task was done by both, so they cannot be compared."
+        return head + "no task has a judged answer of both, so they cannot be compared."
     if discordant == 0:
         upper = 1 - LEVEL ** (1 / pair.tasks)
         return head + (
-            "no task tells them apart. That is not proof that they are equally good: a difference "
-            f"on up to {upper:.0%} of such tasks could have stayed unseen."
+            f"no task tells them apart{_alike(pair)}. That is not proof that they are equally "
+            f"good: a difference on up to {upper:.0%} of such tasks could have stayed unseen."
         )
-    split = f"{pair.only_first} for the first, {pair.only_second} for the second"
+    split = f"{pair.only_first} for {pair.first}, {pair.only_second} for {pair.second}"
+    tell = "tells" if discordant == 1 else "tell"
     if smallest_p(discordant) > LEVEL:
         return head + (
-            f"too few tasks to tell. Only {discordant} tell them apart ({split}); even if all "
-            f"spoke for one arm, chance could explain it (p = {smallest_p(discordant):.2f})."
+            f"too few tasks to tell. Only {_tasks(discordant)} {tell} them apart ({split}); even "
+            "if all spoke for one arm, chance could explain it "
+            f"(p = {smallest_p(discordant):.2f})."
         )
     better = pair.second if pair.only_second > pair.only_first else pair.first
-    interval = f"{_points(pair.success)}, p = {pair.p_adjusted:.3g}"
+    interval = (
+        f"{pair.second} minus {pair.first} {_points(pair.success)}, p = {pair.p_adjusted:.3g}"
+    )
     if pair.p_adjusted <= LEVEL:
-        return head + f"**{better}** is better ({split}; second minus first {interval})."
+        return head + f"**{better}** is better ({split}; {interval})."
     return head + (
-        f"no difference is shown ({split}; second minus first {interval}). The interval says how "
+        f"no difference is shown ({split}; {interval}). The interval says how "
         "large one could still be."
     )
 
@@ -268,8 +320,17 @@ def _measures_in_words(pair: Pair) -> Iterable[str]:
         )
 
 
+def _alike(pair: Pair) -> str:
+    """Say when the tasks are too hard, or too easy, for both."""
+    return {0.0: ": both got all wrong", 1.0: ": both got all right"}.get(pair.share_of_first, "")
+
+
 def _tasks(count: int) -> str:
-    return f"{count} task{'' if count == 1 else 's'}"
+    return _count(count, "task")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _points(share: Interval) -> str:

@@ -273,7 +273,9 @@ class Broker:
         Never raises: whatever goes wrong is in the result. Cancelling it gives up waiting.
         """
         made = _Made(name=call.name)
-        work = asyncio.ensure_future(self._make(made, [], dict(call.arguments), KEPT_DIRECT))
+        tool = self._tools.get(call.name)
+        args, kwargs = tool.spread(call.arguments) if tool else ([], dict(call.arguments))
+        work = asyncio.ensure_future(self._make(made, args, kwargs, KEPT_DIRECT))
         try:
             seconds = await asyncio.shield(work)
         except asyncio.CancelledError:

@@ -18,11 +18,11 @@ import inspect
 import keyword
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, update_wrapper, wraps
 from pathlib import Path
 from types import ModuleType
-from typing import Any, overload
+from typing import Any, get_type_hints, overload
 
 from kernel_agent.errors import UsageError
 from kernel_agent.records import ToolSchema
@@ -34,7 +34,12 @@ MAX_LINE = 300  # characters of a description that the model is shown
 MAX_SOURCE = 400  # characters of one default or annotation
 MAX_DOC = 20_000  # characters of a description that help() shows
 
-_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_SHOWN = (
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+    inspect.Parameter.KEYWORD_ONLY,
+)
 
 
 class Tool:
@@ -106,6 +111,22 @@ class Tool:
         """Return arguments that :meth:`check` gave by the names of their parameters."""
         return dict(self.signature.bind(*args, **kwargs).arguments)
 
+    def spread(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return arguments that all have names, as :attr:`schema` has them, as a call takes them.
+
+        The list that stands for ``*args`` goes to its places, after the parameters before it.
+        """
+        kwargs = dict(arguments)
+        several = self._several
+        if several is None or several.name not in kwargs:
+            return [], kwargs
+        given = kwargs.pop(several.name)
+        before = [p for p in self.signature.parameters.values() if p.kind in _PLACED]
+        if any(p.name not in kwargs and p.default is p.empty for p in before):
+            return [], kwargs  # the check says which one is missing
+        args = [kwargs.pop(p.name, p.default) for p in before]
+        return [*args, *(given if isinstance(given, list) else [given])], kwargs
+
     async def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function with arguments that :meth:`check` gave; plain ones in a thread.
 
@@ -155,14 +176,39 @@ class Tool:
         from pydantic.errors import PydanticUserError
 
         try:
-            adapter: TypeAdapter[Any] = TypeAdapter(self.function)  # type: ignore[arg-type]  # a function is a type to it
+            adapter: TypeAdapter[Any] = TypeAdapter(self._all_named)
             schema = adapter.json_schema()
-        except (PydanticUserError, TypeError):  # a type that JSON does not know
+        except (PydanticUserError, TypeError, NameError):  # a type that JSON does not know
             schema = {}
         if schema.get("type") != "object":  # positional-only parameters make it an array
-            names = [p.name for p in self.signature.parameters.values() if p.kind in _NAMED]
-            schema = {"type": "object", "properties": {name: {} for name in names}}
+            shown = [p for p in self.signature.parameters.values() if p.kind in _SHOWN]
+            kinds = {p.name: {"type": "array"} if p == self._several else {} for p in shown}
+            schema = {"type": "object", "properties": kinds}
         return schema
+
+    @property
+    def _several(self) -> inspect.Parameter | None:
+        """The parameter that takes any number of values, ``*args``."""
+        parameters = self.signature.parameters.values()
+        return next((p for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
+
+    @property
+    def _all_named(self) -> Any:
+        """The signature with a list for ``*args``: a JSON object has names and no places."""
+        several = self._several
+        if several is None:
+            return self.function
+        hints = get_type_hints(self.function, include_extras=True)
+        hints[several.name] = list[hints.get(several.name, Any)]  # type: ignore[misc]  # a type made here
+
+        def named() -> None: ...
+
+        kind, kept = inspect.Parameter.KEYWORD_ONLY, self.signature.parameters.values()
+        named.__signature__ = self.signature.replace(  # type: ignore[attr-defined]
+            parameters=[p.replace(kind=kind, default=[]) if p == several else p for p in kept]
+        )
+        named.__annotations__ = hints
+        return named
 
     @property
     def stub(self) -> str:

@@ -8,8 +8,12 @@ import pytest
 
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.adapters import cells_of, open_bench, read_suite
+from kernel_agent.evaluation.adapters.dseval import compare
 from kernel_agent.evaluation.adapters.m3tooleval import arithmetic
 from kernel_agent.evaluation.oracle import measure
+from kernel_agent.evaluation.runs import offered_tools
+from kernel_agent.evaluation.specs import Arm
+from kernel_agent.records import Answer
 
 
 def said(text, answer=None):
@@ -54,6 +58,14 @@ def test_dabench_is_read_and_what_cannot_be_right_is_listed_with_its_reason(tmp_
         assert what in reasons
 
 
+def test_a_line_of_dabench_ends_where_a_file_has_its_end_of_line(tmp_path):
+    """Not at another sign that Unicode calls one, inside a question."""
+    dabench(tmp_path)
+    path = tmp_path / "examples" / "DA-Agent" / "data" / "da-dev-questions.jsonl"
+    path.write_text(path.read_text().replace("Mean?", "Mean\u2028of all?"))
+    assert "Mean\u2028of all?" in read_suite(f"dabench:{tmp_path}").tasks[0].task
+
+
 def test_dabench_counts_an_answer_when_every_label_is_right(tmp_path):
     """As the suite's own script does."""
     bench = open_bench(dabench(tmp_path).tasks[0])
@@ -89,12 +101,15 @@ def tools():
     return {
         "up": ToolType("up", "Counts.", Counter().up, "up(by: int) -> int"),
         "calculator": ToolType("calculator", "Adds.", calculator, "calculator(expression: str)"),
+        "max": ToolType("max", "Finds the largest.", max, "max(*args: float) -> float"),
     }
 register_task_iterator([
     Task("shop/price of 3", tools, "Answer in the format of 'xx.xx'", 3 * 0.333),
     Task("shop/list", tools, "List them", [1.1, 2.2]),
     Task("shop/name", tools, "Who?", "Ann"),
-], 3)
+    Task("shop/counts", tools, "How many of each?", {"a": 1, "b": 2}),
+    Task("message_decoder/longest_decoded_string", tools, "Find the longest message", 3),
+], 5)
 """
 
 
@@ -112,7 +127,7 @@ def test_m3tooleval_is_loaded_silently_and_its_corrections_are_said(tmp_path, ca
     import sys
 
     suite = m3tooleval(tmp_path)
-    assert [task.id for task in suite.tasks] == ["shop.price.of.3", "shop.list", "shop.name"]
+    assert [task.id for task in suite.tasks[:3]] == ["shop.price.of.3", "shop.list", "shop.name"]
     assert suite.tasks[0].corrected == "the comparison of numbers and the calculator"
     assert "calculator evaluates any Python" in " ".join(suite.remarks)
     assert capsys.readouterr().out == ""
@@ -121,21 +136,52 @@ def test_m3tooleval_is_loaded_silently_and_its_corrections_are_said(tmp_path, ca
 
 def test_m3tooleval_judges_numbers_to_the_digits_that_it_asks_for(tmp_path):
     """The suite itself compares 0.999 with 1.00 and says no, and raises for lists."""
-    price, many, name = (open_bench(task) for task in m3tooleval(tmp_path).tasks)
+    price, many, name, counts, _ = (open_bench(task) for task in m3tooleval(tmp_path).tasks)
     assert price.judge(said("1.00")).success
     assert not price.judge(said("1.01")).success
     assert many.judge(said("[1.1, 2.2]")).success
     assert many.judge(said("a list", [1.1, 2.2])).success
     assert not many.judge(said("[1.1]")).success
+    assert many.judge(said("Answer: [1.1, 2.2]")).success
+    assert counts.judge(said("counts", {"b": 2, "a": 1})).success
+    assert not counts.judge(said("counts", {"b": 2, "a": 2})).success
     assert name.judge(said(" Ann ")).success
     assert not name.judge(said("Bob")).success
+
+
+def test_m3tooleval_asks_for_the_answer_and_nothing_else_as_its_own_prompt_does(tmp_path):
+    """A sentence around the answer would be wrong by its check."""
+    suite = m3tooleval(tmp_path)
+    assert suite.tasks[2].task == (
+        "Who?\n\nPlease ONLY output the answer (e.g., single number), without any other text."
+    )
+
+
+def test_m3tooleval_lists_tasks_whose_answer_cannot_be_told_from_the_question(tmp_path):
+    """With the reason; nothing of them is corrected."""
+    task = m3tooleval(tmp_path).tasks[-1]
+    assert task.excluded == "it asks for a message and expects a length"
+    assert task.corrected == ""
+
+
+@pytest.mark.parametrize(("fmt", "offered"), [("json", True), ("fenced", False), ("auto", False)])
+async def test_a_function_that_python_has_itself_is_a_tool_only_where_calls_are_made(
+    tmp_path, fmt, offered
+):
+    """In code it would hide Python's own, which takes a generator and a key."""
+    bench = open_bench(m3tooleval(tmp_path).tasks[0])
+    names = {tool.name for tool in offered_tools(bench, Arm(format=fmt))}
+    assert names == ({"up", "calculator", "max"} if offered else {"up", "calculator"})
+    largest = next(tool for tool in bench.tools if tool.name == "max")
+    assert largest.schema["parameters"]["properties"]["args"]["items"] == {"type": "number"}
+    assert await largest.call([1, 3, 2], {}) == 3
 
 
 async def test_m3tooleval_gives_each_run_tools_with_a_state_of_their_own(tmp_path):
     """And a calculator that is no way to run code on this side."""
     task = m3tooleval(tmp_path).tasks[0]
     for _ in range(2):
-        up, calculator = open_bench(task).tools
+        up, calculator, _ = open_bench(task).tools
         assert await up.call([2], {}) == 2
         assert await calculator.call(["2 + (3 * 4)"], {}) == 14
         with pytest.raises(Exception, match="not arithmetic"):
@@ -155,6 +201,8 @@ def test_the_calculator_does_arithmetic_and_nothing_else(hostile):
 # --- DSEval ----------------------------------------------------------------------------------
 
 PROBLEMS = '''\
+"The solution is 2, says whoever wrote this set."
+
 # %%
 import pandas as pd
 
@@ -178,6 +226,23 @@ n
 
 # %%
 """
+question: How many signs '\\n'?
+"""
+
+# none
+0
+
+# %%
+"""
+question: Which, by a rule of its own?
+validator:
+  result: {match_partial: true, ignore_order: true}
+"""
+
+[1]
+
+# %%
+"""
 question: And in the other file?
 """
 
@@ -194,11 +259,15 @@ def dseval(folder):
 
 def test_dseval_asks_each_question_alone_after_the_cells_before_it(tmp_path):
     """What its result does not judge, and what it lacks a file for, is listed as excluded."""
-    load, rows, other = dseval(tmp_path).tasks
+    load, rows, signs, own, other = dseval(tmp_path).tasks
     assert "judged by namespace_check" in load.excluded
     assert "gone.csv is not in the checkout" in other.excluded
+    assert own.excluded == "its result is compared by match_partial"
     assert rows.excluded == ""
     assert "df = pd.read_csv" in rows.task
+    assert "not a sentence about it" in rows.task
+    assert "How many signs '\\n'?" in signs.task
+    assert "solution" not in signs.task
     cells = cells_of(rows)
     assert cells.setup.endswith("df = pd.read_csv('inputs/t.csv')")
     assert cells.reference == "n = df.shape[0]\nfinal_answer(n)"
@@ -222,6 +291,43 @@ def test_dseval_compares_with_what_the_reference_code_gives_here(tmp_path, answe
     )
     result = run_one(spec)
     assert (result.success, result.status) == (success, "answered"), result.reason
+
+
+def given(value, text="", kind="list"):
+    return Answer(value=value, text=text or str(value), kind=kind)
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer", "rule", "success"),
+    [
+        (given(15.25), 15.2500001, {}, True),
+        (given(15.25), 15.26, {}, False),
+        (given(15.25), "It is 15.25.", {}, True),
+        (given(0.1), 0.2, {"atol": 0.2}, True),
+        (given(0.9), 0.95, {"metrictol": 0.99}, True),
+        (given(0.9), 0.88, {"metrictol": 0.99}, False),
+        (given(True), 1, {}, False),
+        (given([1 / 3, 2]), [0.3333333, 2], {}, True),
+        (given([1, 2]), [2, 1], {}, False),
+        (given([1.0, 2]), [2, 1], {"ignore_order": True}, True),
+        (given([{"a": 1}, {"a": 2}]), [{"a": 2}, {"a": 1}], {"ignore_order": True}, True),
+        (given({"x": 5}, kind="Series"), 5, {}, False),
+        (given({"x": 5}, kind="Series"), 5, {"value_only": True}, True),
+        (given({"x": 5}), {"y": 5}, {"ignore_index": True}, True),
+        (given({"x": 1, "y": 2}), {"y": 2, "x": 1}, {}, True),
+        (given({"x": 1, "y": 2}, kind="Series"), {"y": 2, "x": 1}, {}, False),
+        (given({"x": 1, "y": 2}, kind="Series"), {"y": 2, "x": 1}, {"ignore_order": True}, True),
+        (given(None, "a  int64"), None, {}, True),
+        (given(None, "0  0\n    ..\n9  0"), None, {}, None),
+        (given(None, "<GroupBy object at 0x7f>"), None, {}, None),
+    ],
+)
+def test_dseval_compares_as_the_suites_matcher_with_the_tasks_own_options(
+    expected, answer, rule, success
+):
+    """What was cut short, or is an address, is not judged: equal heads and tails prove nothing."""
+    run = SimpleNamespace(answer=answer, text="a int64" if answer is None else str(answer))
+    assert compare(expected, run, rule=rule).success is success
 
 
 # --- packages --------------------------------------------------------------------------------

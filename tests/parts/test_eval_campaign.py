@@ -136,11 +136,12 @@ async def test_an_arm_that_fails_its_smoke_test_takes_no_part(tmp_path):
     assert (outcome.done, len(down.tasks)) == (3, 3)
     assert any("arm left out: envelope / offline / none: model_error" in line for line in lines)
     words = " ".join(compare_folder(tmp_path).words)
-    assert "**envelope / offline / none** has 0 of 3 runs" in words
-    assert "nothing can be compared" in words
+    assert "**envelope** took no part: model_error: refused." in words
+    assert "Only one arm has results: nothing can be compared" in words
     up = Scripted()
     assert (await go(tmp_path, plan(), up)).complete
     assert len(up.tasks) == 3
+    assert "took no part" not in " ".join(compare_folder(tmp_path).words)
 
 
 async def test_a_smoke_test_that_passed_yesterday_is_no_pass_today(tmp_path):
@@ -230,7 +231,7 @@ def outcome_of(right_of_first, right_of_second):
     [
         (4, range(4), range(4), "no task tells them apart", "is better"),
         (5, range(5), [], "too few tasks to tell. Only 5", "is better ("),
-        (12, range(12), range(3), "**fenced / offline / none** is better (9", "too few"),
+        (12, range(12), range(3), "**fenced** is better (9", "too few"),
         (12, range(7), range(5, 12), "no difference is shown", "is better ("),
     ],
 )
@@ -243,6 +244,35 @@ async def test_the_words_say_what_the_numbers_can_show_and_no_more(
     assert said in words
     assert unsaid not in words
     assert ("needs fewer steps" in words) == (count >= 6)
+
+
+@pytest.mark.parametrize(
+    ("right", "said"),
+    [(range(8), "tells them apart: both got all right."), ([], "apart: both got all wrong.")],
+)
+async def test_tasks_that_are_too_easy_or_too_hard_for_both_are_told(tmp_path, right, said):
+    """Such tasks cannot show a difference, whatever their number."""
+    await go(tmp_path, plan(count=8), Scripted(outcome_of(set(right), set(right))))
+    assert said in " ".join(compare_folder(tmp_path).words)
+
+
+async def test_without_any_result_no_arm_is_said_to_have_one(tmp_path):
+    """As after a stop before the first run ended."""
+    down = Scripted(lambda _: {"status": "model_error", "success": False, "reason": "refused"})
+    await go(tmp_path, plan(), down)
+    words = " ".join(compare_folder(tmp_path).words)
+    assert "No arm has a result" in words
+    assert "was tried once" not in words
+
+
+async def test_arms_are_called_by_what_they_differ_in_and_the_rest_is_said_once(tmp_path):
+    """Long names that are alike but for a word hide that word."""
+    await go(tmp_path, plan(), Scripted())
+    comparison = compare_folder(tmp_path)
+    assert [row.arm for row in comparison.arms] == ["fenced", "envelope"]
+    assert comparison.common == "model offline, sandbox none"
+    write_report(tmp_path)
+    assert "In all arms: model offline, sandbox none." in (tmp_path / "table.md").read_text()
 
 
 async def test_the_report_is_a_notebook_whose_cells_give_what_it_shows(tmp_path):

@@ -9,6 +9,7 @@ from kernel_agent.evaluation.statistics import (
     bootstrap_difference,
     holm,
     mcnemar_exact,
+    paired_shares,
     smallest_p,
     wilson,
 )
@@ -81,3 +82,37 @@ def test_the_bootstrap_is_paired_and_gives_the_same_twice():
     assert (interval.low, interval.value, interval.high) == pytest.approx((2.0, 2.0, 2.0))
     assert bootstrap_difference([1, 2, 3], [3, 1, 9]) == bootstrap_difference([1, 2, 3], [3, 1, 9])
     assert bootstrap_difference([], []).low == -math.inf
+
+
+def coverage(n, only_first, only_second):
+    """How often the interval holds the true difference, over all outcomes of n tasks."""
+    true, held = only_second - only_first, 0.0
+    for a in range(n + 1):
+        for b in range(n + 1 - a):
+            chance = (
+                math.comb(n, a) * math.comb(n - a, b)
+                * only_first**a * only_second**b * (1 - only_first - only_second) ** (n - a - b)
+            )  # fmt: skip
+            ends = paired_shares(
+                [1.0] * a + [0.0] * (n - a), [0.0] * a + [1.0] * b + [0.0] * (n - a - b)
+            )
+            held += chance * (ends.low <= true <= ends.high)
+    return held
+
+
+@pytest.mark.parametrize("n", [6, 10, 20])
+@pytest.mark.parametrize(("first", "second"), [(0.1, 0.05), (0.25, 0.25), (0.5, 0.1), (0.0, 0.8)])
+def test_the_interval_of_a_difference_of_shares_holds_it_as_often_as_few_tasks_allow(
+    n, first, second
+):
+    """Nine times in ten at six tasks, where a bootstrap may hold it half of the time."""
+    assert coverage(n, first, second) > 0.9
+
+
+def test_tasks_that_all_speak_alike_leave_a_width():
+    """Nineteen to none is no certainty; nothing at all is none either."""
+    interval = paired_shares([1.0] * 19, [0.0] * 19)
+    assert (interval.value, interval.low) == (-1.0, -1.0)
+    assert interval.high == pytest.approx(-0.7483, abs=1e-4)
+    assert paired_shares([0.5, 0.5], [0.5, 0.5]).high == pytest.approx(0.4900, abs=1e-4)
+    assert math.isnan(paired_shares([], []).value)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
+from kernel_agent.records import Call
 from kernel_agent.tools.broker import PREFIX, Broker
 from kernel_agent.tools.secrets import secrets_of, without_secrets
 from kernel_agent.tools.tool import Tool, as_tools, load_tools, stubs, tool
@@ -280,3 +281,48 @@ def test_what_databases_and_servers_are_given_is_secret():
     assert found == {"pa%24sword9", "pa$sword9", environment["OTHER_URL"], "another-secret"} | {
         "mail-token-1", "written-down", "given-by-name",
     }  # fmt: skip
+
+
+# --- any number of values --------------------------------------------------------------------
+
+
+@tool
+def smallest(first: float, *others: float, least: float = 0.0) -> float:
+    """Return the smallest of some numbers, but not less than ``least``."""
+    return max(min(first, *others), least)
+
+
+def test_a_schema_asks_for_any_number_of_values_as_a_list_with_a_name() -> None:
+    """A JSON object has no places, so ``*others`` would be out of reach of calls."""
+    asked = smallest.schema["parameters"]
+    assert asked["properties"]["others"]["type"] == "array"
+    assert asked["properties"]["others"]["items"] == {"type": "number"}
+    assert asked["properties"]["first"]["type"] == "number"
+    assert asked["required"] == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "args", "kwargs"),
+    [
+        ({"first": 3, "others": [2, 1]}, [3, 2, 1], {}),
+        ({"first": 3, "others": 2, "least": 1}, [3, 2], {"least": 1}),
+        ({"first": 3, "least": 1}, [], {"first": 3, "least": 1}),
+        ({"others": [2]}, [], {}),
+    ],
+)
+def test_the_values_of_such_a_list_go_to_their_places(
+    arguments: dict[str, Any], args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    """After the parameters before them; without those the call is refused for what is missing."""
+    assert smallest.spread(arguments) == (args, kwargs)
+
+
+async def test_a_call_as_an_action_reaches_any_number_of_values() -> None:
+    """And is kept in the trace as the call that was made."""
+    made = await Broker([smallest]).call(
+        Call(name="smallest", arguments={"first": 3, "others": [2, 1]})
+    )
+    assert (made.ok, made.result) == (True, 1)
+    assert made.arguments == {"args": [3, 2, 1], "kwargs": {}}
+    missing = await Broker([smallest]).call(Call(name="smallest", arguments={"others": [2]}))
+    assert "first" in missing.error

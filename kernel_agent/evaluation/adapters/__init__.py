@@ -6,6 +6,8 @@ Nothing of a suite is copied into this project. An adapter is one module with
     the suite's tasks; known defects excluded or corrected, each with its reason;
 ``open_bench(task) -> Bench``
     for suites with tools or a judgement of their own: what one run needs, made anew for each run;
+``cells_of(task) -> Cells``
+    for suites that judge by reference code;
 ``gold(source) -> Iterator[GoldTask]``
     for suites with gold call sequences: what the oracle arm replays.
 
@@ -16,14 +18,14 @@ Nothing of a suite is copied into this project. An adapter is one module with
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.checks import Verdict
 from kernel_agent.evaluation.tasks import Task, TaskSet
-from kernel_agent.records import Json
+from kernel_agent.records import Answer, Json
 from kernel_agent.run import Run
 from kernel_agent.tools.tool import Tool
 
@@ -83,10 +85,13 @@ class Cells:
         Before the question, in the session of the run.
     reference
         After ``setup`` in a kernel of its own; its answer is the expected one.
+    compare
+        Judges a run by the expected answer.
     """
 
     setup: str
     reference: str
+    compare: Callable[[Answer, Run], Verdict]
 
 
 def is_adapter(source: str) -> bool:
@@ -118,9 +123,11 @@ def open_bench(task: Task) -> Bench | None:
 
 def cells_of(task: Task) -> Cells | None:
     """Return the code that a suite wants to have run for a task; None for most."""
-    if task.origin is None or "reference" not in task.origin.ref:
+    if task.origin is None:
         return None
-    return Cells(setup=task.origin.ref["setup"], reference=task.origin.ref["reference"])
+    of_task = getattr(_adapter(task.origin.suite), "cells_of", None)
+    cells: Cells | None = of_task(task) if of_task else None
+    return cells
 
 
 def gold_of(source: str) -> Iterator[GoldTask]:

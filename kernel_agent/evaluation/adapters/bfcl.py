@@ -233,7 +233,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"bfcl-eval has no {path.name}: {error.strerror}") from None
-    return [json.loads(line) for line in text.splitlines() if line.strip()]
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
 
 
 def _data() -> Path:

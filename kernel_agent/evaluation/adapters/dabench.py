@@ -127,6 +127,6 @@ def _folder(where: str) -> Path:
 def _lines(path: Path) -> list[dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
