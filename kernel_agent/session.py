@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kernel_agent.assembly import budget_of, proxy_of, settings_of, statement_of
-from kernel_agent.background import Synchronous
+from kernel_agent.background import CLOSED, Synchronous
 from kernel_agent.budget import Budget
 from kernel_agent.config import Config
 from kernel_agent.delegation import NAMES, Delegation, Lent, Lineage, check_names, whole_answer
@@ -72,6 +72,9 @@ if TYPE_CHECKING:
     from kernel_agent.models.probe import Choice
 
 NOT_STARTED = "the session is not started: use `async with Session(…)`"
+OTHER_LOOP = (
+    "the session was started on another event loop: use it where it was started, or make one here"
+)
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
 
@@ -168,6 +171,7 @@ class Session(Synchronous):
         tracer: Tracer | None = None,
         lineage: Lineage | None = None,
     ) -> None:
+        super().__init__()
         self.config = settings_of(
             config,
             resumed=resume is not None,
@@ -258,6 +262,11 @@ class Session(Synchronous):
         return self._executor.kernel if self._executor else None
 
     @property
+    def alive(self) -> bool:
+        """Whether there is a kernel, with the variables that cells have made."""
+        return self._kernel is not None and self._kernel.alive
+
+    @property
     def tainted(self) -> bool:
         """Whether data from others has entered the session."""
         return self._approval.tainted
@@ -307,10 +316,12 @@ class Session(Synchronous):
         Raises
         ------
         UsageError
-            The caller's: an option, a file, a folder that cannot be written.
+            The caller's: an option, a file, a folder that cannot be written; it was started before.
         KernelStartError
             The kernel did not start.
         """
+        if self._closed or self._loop is not None:
+            raise UsageError(CLOSED if self._closed else "the session is started already")
         self._loop = asyncio.get_running_loop()
         try:
             await self._start()
@@ -536,7 +547,9 @@ class Session(Synchronous):
 
     def _started(self) -> Runner:
         if self._runner is None or self._closed:
-            raise UsageError(NOT_STARTED)
+            raise UsageError(CLOSED if self._closed else NOT_STARTED)
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError(OTHER_LOOP)
         return self._runner
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> CellResult:
@@ -608,7 +621,10 @@ class Session(Synchronous):
         return executor
 
     def stop(self) -> None:
-        """End the current run as interrupted, at once. Safe from any thread or signal handler."""
+        """End the current run, or cell of yours, as interrupted, at once.
+
+        Safe from any thread or signal handler.
+        """
         if self._loop is not None and self._loop.is_running():
             self._loop.call_soon_threadsafe(self._stop_now)
 
@@ -707,7 +723,7 @@ class Session(Synchronous):
         return self._wait_for(lambda: self.play(cells, title, **options))
 
     def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
-        """Run one cell and wait for it; see :meth:`execute`."""
+        """Run one cell and wait for it; see :meth:`execute`. Ctrl-C ends it as interrupted."""
         return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
 
     def undo_sync(self, steps: int = 1, **options: Any) -> Undone:
