@@ -34,6 +34,7 @@ MAX_LINE = 300  # characters of a description that the model is shown
 MAX_SOURCE = 400  # characters of one default or annotation
 MAX_DOC = 20_000  # characters of a description that help() shows
 
+_ORDERED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -61,11 +62,11 @@ class Tool:
         self.function = function
         self.effects = effects
         self.untrusted = untrusted
-        self.name = function.__name__
+        self.name = str(getattr(function, "__name__", f"a {type(function).__name__}"))
         self.doc = inspect.cleandoc(function.__doc__ or "")
-        self.signature = inspect.signature(function)
         if not self.name.isidentifier() or keyword.iskeyword(self.name):
-            raise UsageError(f"a tool needs a name, not {self.name}")
+            raise UsageError(f"a tool is a function with a name, not {self.name}")
+        self.signature = inspect.signature(function)
         if not self.doc:
             raise UsageError(f"the tool {self.name} needs a docstring: the model reads it")
         for parameter in self.signature.parameters.values():
@@ -105,6 +106,15 @@ class Tool:
     def by_parameter(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return arguments that :meth:`check` gave by the names of their parameters."""
         return dict(self.signature.bind(*args, **kwargs).arguments)
+
+    def positional(self, place: int | str) -> int | str:
+        """Return the parameter that takes an argument given without a name, if there is one."""
+        if not isinstance(place, int):
+            return place
+        parameters = self.signature.parameters.values()
+        ordered = [p.name for p in parameters if p.kind in _ORDERED]
+        many = [p.name for p in parameters if p.kind is p.VAR_POSITIONAL]
+        return next(iter([*ordered[place : place + 1], *many]), place)
 
     async def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function with arguments that :meth:`check` gave; plain ones in a thread.
