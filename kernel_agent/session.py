@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import os
 import secrets
 import shutil
@@ -76,6 +77,9 @@ OTHER_LOOP = (
     "the session was started on another event loop: use it where it was started, or make one here"
 )
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
+
+
+Listener = Callable[[Event], None]
 
 
 class Session(Synchronous):
@@ -214,7 +218,7 @@ class Session(Synchronous):
         self.tools = as_tools((*given, *own))
         self._data = data
         self._model: Model | None = None if isinstance(model, str) else model
-        self._on_event = on_event or (lambda _event: None)
+        self._on_event = _listener(on_event) or (lambda _event: None)
         self._tracer = tracer
         self._telemetry = Telemetry()
         self._approval = Approval(
@@ -519,7 +523,7 @@ class Session(Synchronous):
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
         runner = self._started()
-        tell = on_event or self._on_event
+        tell = _listener(on_event) or self._on_event
         return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
 
     async def play(
@@ -741,3 +745,10 @@ class Session(Synchronous):
     def hibernate_sync(self, folder: str | Path) -> None:
         """Hibernate and wait for it; see :meth:`hibernate`."""
         self._wait_for(lambda: self.hibernate(folder))
+
+
+def _listener(on_event: Listener | None) -> Listener | None:
+    """Return what is told of events; refuse what would have to be awaited, and never would be."""
+    if inspect.iscoroutinefunction(on_event):
+        raise UsageError("on_event is called, not awaited: pass a plain function")
+    return on_event

@@ -277,7 +277,14 @@ async def test_wrong_use_is_one_line(tmp_path: Path, table: Path) -> None:
     with pytest.raises(InputError, match="--out"):
         async with make([], table / "below a file"):
             pass
+
+    async def never_awaited(event: Event) -> None: ...
+
+    with pytest.raises(UsageError, match="plain function"):
+        make([], tmp_path / "e", on_event=never_awaited)
     async with make([], tmp_path / "d") as session:
+        with pytest.raises(UsageError, match="plain function"):
+            await session.run("Why?", on_event=never_awaited)  # type: ignore[arg-type]  # refused
         with pytest.raises(UsageError, match="empty"):
             await session.run("  ")
         with pytest.raises(UsageError, match="event loop"):
