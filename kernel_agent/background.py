@@ -7,6 +7,7 @@ responsive use :class:`LoopThread` itself.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
@@ -18,16 +19,24 @@ from kernel_agent.errors import UsageError
 
 T = TypeVar("T")
 
+CLOSED = "the session is closed: make a new one"
+
 
 class LoopThread:
     """An event loop in a thread, for callers that have none."""
 
     def __init__(self) -> None:
+        self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="kernel-agent", daemon=True
         )
         self._thread.start()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the thread runs in this process: a fork has the object, and not the thread."""
+        return self._pid == os.getpid()
 
     def result(
         self, work: Coroutine[Any, Any, T], *, on_interrupt: Callable[[], None] | None = None
@@ -65,11 +74,18 @@ async def _cancel_others() -> None:
 class Synchronous(ABC):
     """What has asynchronous methods, used without an event loop: it gets one in its own thread.
 
-    It is started when it is first used, or entered as a context manager.
+    It is started when it is first used, or entered as a context manager; from any thread.
     """
 
-    _loop: asyncio.AbstractEventLoop | None = None  # on which it was started
-    _thread: LoopThread | None = None
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None  # on which it was started
+        self._thread: LoopThread | None = None
+        self._starting = threading.Lock()
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool:
+        """Whether it has ended."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -85,10 +101,10 @@ class Synchronous(ABC):
 
     def close_sync(self) -> None:
         """Close a session that was used synchronously."""
-        if self._thread is not None:
-            self._thread.result(self.close())
-            self._thread.end()
-            self._thread = None
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.is_here:  # else the process that was forked closes it
+            thread.result(self.close())
+            thread.end()
 
     def __enter__(self) -> Self:
         self._on_own_thread()
@@ -107,13 +123,26 @@ class Synchronous(ABC):
         return thread.result(make(), on_interrupt=self.stop)
 
     def _on_own_thread(self) -> LoopThread:
-        if self._thread is None:
-            if self._loop is not None:
-                raise UsageError("this session runs on your event loop: await session.run(…)")
-            self._thread = LoopThread()
-            try:
-                self._thread.result(self.start())
-            except BaseException:
-                self.close_sync()
-                raise
+        with self._starting:
+            if self._thread is None:
+                self._thread = self._begun()
+        if not self._thread.is_here:
+            raise UsageError(
+                "this session belongs to the process that started it: make one after the fork"
+            )
         return self._thread
+
+    def _begun(self) -> LoopThread:
+        """Start on a thread of its own."""
+        if self.closed:
+            raise UsageError(CLOSED)
+        if self._loop is not None:
+            raise UsageError("this session runs on your event loop: await session.run(…)")
+        thread = LoopThread()
+        try:
+            thread.result(self.start())
+        except BaseException:
+            thread.result(self.close())
+            thread.end()
+            raise
+        return thread

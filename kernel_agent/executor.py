@@ -146,6 +146,7 @@ class Executor:
         self._stopped = asyncio.Event()  # the run
         self._left: asyncio.Future[CellResult] | None = None  # a cell that outlived its run
         self._playing: asyncio.Task[Replay] | None = None  # an undo's
+        self._own = False  # a cell of the person's own is under way
 
     # --- kernels ---------------------------------------------------------------------------
 
@@ -256,10 +257,15 @@ class Executor:
             self.busy = False
 
     def stop(self) -> None:
-        """Note that what is under way is to end; an undo ends now. Called on the session's loop."""
+        """Note that what is under way is to end; an undo and a cell of the person's own end now.
+
+        Called on the session's loop.
+        """
         self.stopping = self.busy
         if self._playing is not None:
             self._playing.cancel()
+        if self._own:
+            self.interrupt()
 
     def interrupt(self) -> None:
         """End what a run has under way: its questions, its calls, its cell."""
@@ -415,14 +421,18 @@ class Executor:
         meter = Meter(Budget(max_steps=None, max_seconds=None))
         if not self.busy:
             self._approval.begin(meter, tell)
-        result = await self._run_cell(
-            code,
-            self.steps,
-            timeout_s=timeout_s or self._config.cell_seconds,
-            on_output=None,
-            is_step=False,
-            waited=lambda: meter.waited,
-        )
+        self._own = True
+        try:
+            result = await self._run_cell(
+                code,
+                self.steps,
+                timeout_s=timeout_s or self._config.cell_seconds,
+                on_output=None,
+                is_step=False,
+                waited=lambda: meter.waited,
+            )
+        finally:
+            self._own = False
         if not self.busy:  # in a run, the next step's report has it
             self._changes = merge(self._changes, result.changes)
         return result

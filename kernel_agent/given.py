@@ -102,6 +102,9 @@ def write_down(name: str, value: Any, folder: Path) -> Given:
         line that names the variable.
     """
     try:
+        given = value
+        if not _kind(given):  # refuses what has no form; records arrive as what they hold
+            value = values.decode(values.encode(given))
         writing = _Writing(name, folder)
         source = writing.statement(value)
         return Given(
@@ -110,7 +113,7 @@ def write_down(name: str, value: Any, folder: Path) -> Given:
             shape=_shape(value),
             about=_about(value),
             source=source,
-            fingerprint=fingerprint(value),
+            fingerprint=fingerprint(given),
             files=tuple(writing.files),
         )
     except (TypeError, ValueError, OverflowError) as error:
@@ -170,7 +173,6 @@ class _Writing:
 
     def _plain(self, value: Any) -> tuple[_Form | None, str]:
         """Return a literal where that is short enough to read, else the form of a JSON file."""
-        values.encode(value)  # refuses what is none of the plain types, with the type's name
         text = _literal(value)
         if len(text) > LITERAL_CHARS and _is_json(value):
             return _JSON, ""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import os
 import secrets
 import shutil
@@ -22,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kernel_agent.assembly import budget_of, proxy_of, settings_of, statement_of
-from kernel_agent.background import Synchronous
+from kernel_agent.background import CLOSED, Synchronous
 from kernel_agent.budget import Budget
 from kernel_agent.config import Config
 from kernel_agent.delegation import NAMES, Delegation, Lent, Lineage, check_names, whole_answer
@@ -72,7 +73,13 @@ if TYPE_CHECKING:
     from kernel_agent.models.probe import Choice
 
 NOT_STARTED = "the session is not started: use `async with Session(…)`"
+OTHER_LOOP = (
+    "the session was started on another event loop: use it where it was started, or make one here"
+)
 NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
+
+
+Listener = Callable[[Event], None]
 
 
 class Session(Synchronous):
@@ -168,6 +175,7 @@ class Session(Synchronous):
         tracer: Tracer | None = None,
         lineage: Lineage | None = None,
     ) -> None:
+        super().__init__()
         self.config = settings_of(
             config,
             resumed=resume is not None,
@@ -210,7 +218,7 @@ class Session(Synchronous):
         self.tools = as_tools((*given, *own))
         self._data = data
         self._model: Model | None = None if isinstance(model, str) else model
-        self._on_event = on_event or (lambda _event: None)
+        self._on_event = _listener(on_event) or (lambda _event: None)
         self._tracer = tracer
         self._telemetry = Telemetry()
         self._approval = Approval(
@@ -256,6 +264,11 @@ class Session(Synchronous):
     @property
     def _kernel(self) -> KernelSession | InterpreterSession | None:
         return self._executor.kernel if self._executor else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a kernel, with the variables that cells have made."""
+        return self._kernel is not None and self._kernel.alive
 
     @property
     def tainted(self) -> bool:
@@ -307,10 +320,12 @@ class Session(Synchronous):
         Raises
         ------
         UsageError
-            The caller's: an option, a file, a folder that cannot be written.
+            The caller's: an option, a file, a folder that cannot be written; it was started before.
         KernelStartError
             The kernel did not start.
         """
+        if self._closed or self._loop is not None:
+            raise UsageError(CLOSED if self._closed else "the session is started already")
         self._loop = asyncio.get_running_loop()
         try:
             await self._start()
@@ -508,7 +523,7 @@ class Session(Synchronous):
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
         runner = self._started()
-        tell = on_event or self._on_event
+        tell = _listener(on_event) or self._on_event
         return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
 
     async def play(
@@ -536,7 +551,9 @@ class Session(Synchronous):
 
     def _started(self) -> Runner:
         if self._runner is None or self._closed:
-            raise UsageError(NOT_STARTED)
+            raise UsageError(CLOSED if self._closed else NOT_STARTED)
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError(OTHER_LOOP)
         return self._runner
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> CellResult:
@@ -608,7 +625,10 @@ class Session(Synchronous):
         return executor
 
     def stop(self) -> None:
-        """End the current run as interrupted, at once. Safe from any thread or signal handler."""
+        """End the current run, or cell of yours, as interrupted, at once.
+
+        Safe from any thread or signal handler.
+        """
         if self._loop is not None and self._loop.is_running():
             self._loop.call_soon_threadsafe(self._stop_now)
 
@@ -707,7 +727,7 @@ class Session(Synchronous):
         return self._wait_for(lambda: self.play(cells, title, **options))
 
     def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
-        """Run one cell and wait for it; see :meth:`execute`."""
+        """Run one cell and wait for it; see :meth:`execute`. Ctrl-C ends it as interrupted."""
         return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
 
     def undo_sync(self, steps: int = 1, **options: Any) -> Undone:
@@ -725,3 +745,10 @@ class Session(Synchronous):
     def hibernate_sync(self, folder: str | Path) -> None:
         """Hibernate and wait for it; see :meth:`hibernate`."""
         self._wait_for(lambda: self.hibernate(folder))
+
+
+def _listener(on_event: Listener | None) -> Listener | None:
+    """Return what is told of events; refuse what would have to be awaited, and never would be."""
+    if inspect.iscoroutinefunction(on_event):
+        raise UsageError("on_event is called, not awaited: pass a plain function")
+    return on_event

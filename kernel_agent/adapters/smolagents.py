@@ -6,13 +6,16 @@
     from kernel_agent.adapters.smolagents import KernelExecutor
 
     with KernelExecutor(data=["sales.csv"]) as executor:
-        agent = CodeAgent(tools=[...], model=model, executor=executor)
+        agent = CodeAgent(
+            tools=[...], model=model, executor=executor, additional_authorized_imports=["*"]
+        )
         agent.run("Which month sold most? The table is data/sales.csv.")
 
-The code runs in a kernel of its own (any package of the environment may be imported, the sandbox
-confines what it can do); variables live on from step to step. Tools and managed agents are called
-on the host, where their keys are. DataFrames, arrays and pictures cross in both directions as what
-they are (Arrow, raw numbers, PNG), nothing is pickled.
+The code runs in a kernel of its own; variables live on from step to step. Any package of the
+environment may be imported, the sandbox confines what it can do: ``additional_authorized_imports``
+is what smolagents tells the model of it. An executor serves one agent at a time. Tools and managed
+agents are called on the host, where their keys are. DataFrames, arrays and pictures cross in both
+directions as what they are (Arrow, raw numbers, PNG), nothing is pickled.
 
 The interface is that of ``smolagents.PythonExecutor`` (release 1.26): ``send_tools``,
 ``send_variables``, and a call with the code that returns a ``CodeOutput``.
@@ -22,47 +25,30 @@ from __future__ import annotations
 
 import base64
 import io
-import json
-import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from smolagents.local_python_executor import CodeOutput, PythonExecutor
+from smolagents.utils import truncate_content
 
 from kernel_agent.errors import UsageError
-from kernel_agent.inside import values
-from kernel_agent.records import CellResult
+from kernel_agent.inside import foreign, values
+from kernel_agent.records import CellResult, OutputDict
+from kernel_agent.sandbox import interpreter
 from kernel_agent.session import Session
 from kernel_agent.text import plain
 from kernel_agent.tracebacks import cut_traceback
 
-TOOL = "smolagents_tool"  # the one host function behind all tools of the agent
+_INSIDE = "__import__('importlib').import_module('_kernel_agent_inside.foreign')"
+_FOREIGN = "get_ipython().kernel_agent_foreign"
 
-_PRELUDE = f"""\
-import json as _json, types as _types
-_values = _types.ModuleType("values")
-exec(compile(_json.loads(%s), "values.py", "exec"), _values.__dict__)
-
-class _FinalAnswer(BaseException):
-    "Ends the cell, past every `except Exception`."
-
-def _tool(name, doc):
-    def call(*args, **kwargs):
-        result = {TOOL}(name, list(args), kwargs)
-        if name == "final_answer":
-            raise _FinalAnswer
-        return result
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = doc
-    return call
-
-_tools = {{}}
-# A cell may overwrite a tool's name; the next one finds the tool again.
-get_ipython().events.register("pre_run_cell", lambda _info: globals().update(_tools))
-"""
+SHARED = "this executor is running a cell: every agent needs a KernelExecutor of its own"
+OVER = "this executor was cleaned up: make a new one"
 
 
 class CellFailed(Exception):
@@ -95,22 +81,32 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         cell_seconds: float | None = None,
         max_logs: int = 50_000,
     ) -> None:
+        # Its finalizer removes it also where nobody cleans up.
         self._temporary = (
-            None if out is not None else tempfile.mkdtemp(prefix="kernel-agent-smolagents-")
+            tempfile.TemporaryDirectory(
+                prefix="kernel-agent-smolagents-", ignore_cleanup_errors=True
+            )
+            if out is None
+            else None
         )
         self._session = Session(
             model="offline",
             sandbox=sandbox,
             data=data,
-            out=out if out is not None else self._temporary,
-            tools=[_named(self._call_tool)],
+            out=self._temporary.name if self._temporary is not None else out,
+            tools=self._host_functions(),
         )
+        if self._session.sandbox == interpreter.LEVEL.name:
+            raise UsageError("the executor needs a Jupyter kernel: another level than interpreter")
         self._cell_seconds = cell_seconds
         self._max_logs = max_logs
         self._tools: dict[str, Callable[..., Any]] = {}
-        self._sent: dict[str, str] = {}
+        self._defined: dict[str, str] = {}  # the tools that the kernel has, with what they are
+        self._variables: dict[str, Any] = {}
         self._answer: list[Any] = []
-        self._started = False
+        self._context = copy_context()
+        self._running = threading.Lock()
+        self._begun = False
         self.state: dict[str, Any] = {"_print_outputs": ""}
         """What the agent reads after a failure: the text that was printed before it."""
         self.images: list[Any] = []
@@ -119,28 +115,38 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
     # --- what smolagents calls -------------------------------------------------------------
 
     def send_tools(self, tools: Mapping[str, Callable[..., Any]]) -> None:
-        """Make the agent's tools callable in the kernel; called before each run."""
-        self._tools = dict(tools)
-        new = {
-            name: str(getattr(tool, "description", "") or "")
-            for name, tool in tools.items()
-            if name not in self._sent
-        }
-        wrong = [name for name in new if not name.isidentifier()]
+        """Make the agent's tools callable in the kernel, and no others; called before each run.
+
+        Raises
+        ------
+        UsageError
+            The caller's: a name that is none in Python, an executor that was cleaned up or is at
+            work for another agent.
+        """
+        wrong = [name for name in tools if not name.isidentifier()]
         if wrong:
             raise UsageError(f"a tool's name must be a Python name: {', '.join(wrong)}")
-        source = "\n".join(
-            f"_tools[{name!r}] = _tool({name!r}, {doc!r})" for name, doc in new.items()
-        )
-        if source:
-            self._run_ours(source)
-            self._sent.update(new)
+        self._begin()
+        self._tools = dict(tools)
+        self._define()
 
     def send_variables(self, variables: Mapping[str, Any]) -> None:
-        """Define variables in the kernel; called with the agent's state before each run."""
-        if variables:
-            sent = json.dumps(values.encode(dict(variables)))
-            self._run_ours(f"globals().update(_values.decode(_json.loads({sent!r})))")
+        """Define variables in the kernel; called with the agent's state before each run.
+
+        Raises
+        ------
+        UsageError
+            The caller's: a value that cannot be passed; the message names the variable.
+        """
+        if not variables:
+            return
+        self._begin()
+        known, self._variables = self._variables, {**self._variables, **variables}
+        try:
+            self._run_ours(f"{_FOREIGN}.give({list(variables)!r})")
+        except UsageError:
+            self._variables = known
+            raise
 
     def __call__(self, code_action: str) -> CodeOutput:
         """Run a cell.
@@ -149,15 +155,20 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         ------
         CellFailed
             The code raised, took too long, or cost the kernel.
+        KeyboardInterrupt
+            The user's: Ctrl-C.
         """
-        self._start()
-        self._answer.clear()
-        result = self._execute(code_action)
-        logs = _printed(result)[: self._max_logs]
+        self._begin()
+        answer = self._answer = []
+        self._context = copy_context()
+        result = self._execute(code_action, self._cell_seconds)
+        logs = truncate_content(_printed(result), self._max_logs)
         self.state["_print_outputs"] = logs
         self.images = _pictures(result)
-        if self._answer:
-            return CodeOutput(output=self._answer[0], logs=logs, is_final_answer=True)
+        if answer:
+            return CodeOutput(output=answer[0], logs=logs, is_final_answer=True)
+        if result.status == "interrupted":
+            raise KeyboardInterrupt
         if not result.ok:
             raise CellFailed(_reason(result))
         return CodeOutput(output=_last_value(result), logs=logs, is_final_answer=False)
@@ -166,7 +177,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         """End the kernel; called by the agent's own ``cleanup``. Safe to call twice."""
         self._session.close_sync()
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.cleanup()
 
     def __enter__(self) -> Self:
         return self
@@ -181,54 +192,67 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
 
     # --- inside ----------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Start the kernel with the first thing that is asked of it."""
-        if not self._started:
-            self._started = True
-            self._define()
+    def _host_functions(self) -> list[Callable[..., Any]]:
+        """Return what the kernel calls on the host, under the names that it knows."""
+
+        def agent_tool(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+            """Call a tool of the agent."""
+            return self._call_tool(name, args, kwargs)
+
+        def agent_variable(name: str) -> Any:
+            """Return a variable of the agent's."""
+            return _plain(self._variables[name])
+
+        return [agent_tool, agent_variable]
+
+    def _begin(self) -> None:
+        """Have a kernel with the tools and variables that were sent; the last may be lost."""
+        if self._session.closed:
+            raise UsageError(OVER)
+        if self._begun and self._session.alive:
+            return
+        self._run_ours(f"{_INSIDE}.begin(get_ipython())")
+        self._begun, self._defined = True, {}
+        self._define()
+        if self._variables:
+            self._run_ours(f"{_FOREIGN}.give({list(self._variables)!r})")
 
     def _define(self) -> None:
-        source = Path(values.__file__).read_text(encoding="utf-8")
-        self._check(self._execute(_PRELUDE % repr(json.dumps(source))))
+        described = {
+            name: str(getattr(tool, "description", "") or "") for name, tool in self._tools.items()
+        }
+        if described != self._defined:
+            self._run_ours(f"{_FOREIGN}.define({described!r})")
+            self._defined = described
 
     def _run_ours(self, source: str) -> None:
-        self._start()
-        self._check(self._execute(source))
-
-    def _execute(self, source: str) -> CellResult:
-        result = self._session.execute_sync(source, timeout_s=self._cell_seconds)
-        if result.status == "dead":  # the next cell gets a fresh kernel, with the tools in it
-            self._started = False
-            self._sent.clear()
-            tools, self._tools = self._tools, {}
-            self.send_tools(tools)
-        return result
-
-    @staticmethod
-    def _check(result: CellResult) -> None:
+        result = self._execute(source, None)
         if not result.ok:
-            raise CellFailed(_reason(result))
+            raise UsageError(result.error.evalue if result.error else _reason(result))
+
+    def _execute(self, source: str, seconds: float | None) -> CellResult:
+        if not self._running.acquire(blocking=False):
+            raise UsageError(SHARED)
+        try:
+            result = self._session.execute_sync(source, timeout_s=seconds)
+        finally:
+            self._running.release()
+        if result.status == "dead":
+            self._begun = False
+        return result
 
     def _call_tool(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """Call one of the agent's tools; in a thread of the host, for code in the kernel."""
+        answer = self._answer  # of the cell that calls, should the call outlive it
         tool = self._tools.get(name)
         if tool is None:
             raise NameError(f"there is no tool {name!r}")
-        result = tool(*args, **kwargs)
-        if name == "final_answer":
-            self._answer.append(result)
+        # What the agent has set around its step (a span, a context variable) holds for the tool.
+        result = self._context.copy().run(tool, *args, **kwargs)
+        if name == foreign.FINAL:
+            answer.append(result)
             return None
         return _plain(result)
-
-
-def _named(call: Callable[[str, list[Any], dict[str, Any]], Any]) -> Callable[..., Any]:
-    """Give the bound method the plain signature that a host tool has."""
-
-    def smolagents_tool(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a tool of the agent on the host."""
-        return call(name, args, kwargs)
-
-    return smolagents_tool
 
 
 def _plain(value: Any) -> Any:
@@ -238,9 +262,15 @@ def _plain(value: Any) -> Any:
 
 
 def _printed(result: CellResult) -> str:
-    return plain(
-        "".join(o.get("text", "") for o in result.outputs if o.get("output_type") == "stream")
-    )
+    """Return what the cell printed and, as text, what it displayed."""
+    return plain("".join(map(_text, result.outputs)))
+
+
+def _text(output: OutputDict) -> str:
+    if output.get("output_type") == "display_data":
+        shown = str(output.get("data", {}).get("text/plain", ""))
+        return f"{shown}\n" if shown else ""
+    return str(output.get("text", "")) if output.get("output_type") == "stream" else ""
 
 
 def _last_value(result: CellResult) -> str | None:
@@ -269,6 +299,6 @@ def _reason(result: CellResult) -> str:
     if error is None:
         return f"The cell ended as {result.status}."
     if result.status == "dead":
-        return f"The kernel was lost, all variables are gone: {error.evalue}"
+        return f"The kernel was lost, all variables that the code made are gone: {error.evalue}"
     short = cut_traceback(error)
     return plain(f"{short.before}\n{short.message}".strip())

@@ -51,6 +51,7 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     app.initialize([])
     # IPython drops old entries of Out after a thousand results, and says so in mid-cell.
     warnings.filterwarnings("ignore", "Output cache limit")
+    warnings.filterwarnings("ignore", "To exit: use")  # advice for a person at a prompt
     kernel: Any = app.kernel
     shell: Any = app.shell
     kernel._execute_sleep = 0  # waits for a race that our client does not have
@@ -74,6 +75,19 @@ def print_page(_shell: Any, page: Any, *_: Any, **__: Any) -> None:
     print(ANSI.sub("", str(shown)))
 
 
+def end_cell() -> None:
+    """Stand in for the end of the kernel that `exit()` asks for: code means the end of its cell.
+
+    ipykernel lets the cell go on, and ends with all variables a moment later, in another cell.
+
+    Raises
+    ------
+    SystemExit
+        Always.
+    """
+    raise SystemExit
+
+
 def _has_terminals() -> bool:
     try:
         for handle in os.openpty():
@@ -93,6 +107,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     kernel.raw_input = kernel.getpass = refuse_input
     channel = HostChannel(kernel)
     show_without_our_frames(shell)
+    shell.ask_exit = end_cell
     shell.set_hook("show_in_pager", print_page, 0)  # `name?`: there is no pager, and no payload
     names = {"final_answer": final_answer, "outputs": memory}
     for spec in settings.get("tools", []):

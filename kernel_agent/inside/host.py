@@ -28,6 +28,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -40,6 +41,7 @@ MAX_REQUEST = 32_000_000  # characters of one request, as on the host
 UNDER_WAY = 128  # requests at a time; the host answers no more than that side by side
 WAKE_S = 0.1  # how often a waiting call looks whether it was interrupted
 
+_OURS = str(Path(__file__).parent)
 _CELL_OVER = (
     "the host answers tools while a cell runs, and the cell of this call is over: "
     "wait for your threads before the cell ends"
@@ -280,7 +282,7 @@ def cut_frames(error: BaseException) -> None:
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
     kept = []
     while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename != __file__:
+        if str(Path(traceback.tb_frame.f_code.co_filename).parent) != _OURS:
             kept.append(traceback)
         traceback = traceback.tb_next
     for one, following in itertools.pairwise([*kept, None]):

@@ -14,7 +14,8 @@ Runs on both sides. What JSON has no form for becomes an object whose ``"$"`` na
 =============  ==================================================================================
 
 Records go as the plain values that they hold: dataclasses and pydantic's models as dicts, members
-of an enum as their values, paths and UUIDs as text.
+of an enum as their values, paths and UUIDs as text. Ranges, views of a dict, an index of pandas and
+arrays of objects go as lists.
 
 Whoever decodes trusts nothing: sizes are checked against the bytes that are there, a picture is
 opened as PNG only and with a bound on its pixels, a table has flat columns that are not compressed
@@ -35,7 +36,8 @@ import pathlib
 import re
 import struct
 import uuid
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import KeysView, Mapping, ValuesView
 from typing import Any
 
 DEPTH_MAX = 50
@@ -137,9 +139,9 @@ def _encode_library(value: Any, depth: int) -> Any:
     kind = type(value)
     module = kind.__module__.partition(".")[0]
     if module == "numpy":
-        return _encode_numpy(value)
-    if module == "pandas" and kind.__name__ in ("DataFrame", "Series", "Timestamp", "NaTType"):
-        return _encode_pandas(value)
+        return _encode_numpy(value, depth)
+    if module == "pandas":
+        return _encode_pandas(value, depth)
     if module == "PIL" or (module == "matplotlib" and hasattr(value, "savefig")):
         buffer = io.BytesIO()
         (value.save if module == "PIL" else value.savefig)(buffer, format="png")
@@ -147,13 +149,21 @@ def _encode_library(value: Any, depth: int) -> Any:
     return _encode_record(value, depth)
 
 
-def _encode_pandas(value: Any) -> Any:
+def _encode_pandas(value: Any, depth: int) -> Any:
     kind = type(value).__name__
     if kind == "DataFrame":
         return {"$": "table", "arrow": _base64(_arrow(value))}
     if kind == "Series":
         return {"$": "series", "arrow": _base64(_arrow(value.to_frame(value.name or "value")))}
-    return None if kind == "NaTType" else encode(value.to_pydatetime(warn=False))
+    if kind in ("NaTType", "NAType"):
+        return None
+    if kind in ("Timestamp", "Timedelta"):
+        in_time = kind == "Timestamp"
+        return encode(value.to_pydatetime(warn=False) if in_time else value.to_pytimedelta())
+    # An index, a categorical, what `unique()` gives.
+    return (
+        encode(value.tolist(), depth) if hasattr(value, "tolist") else _encode_record(value, depth)
+    )
 
 
 def _encode_record(value: Any, depth: int) -> Any:
@@ -169,6 +179,8 @@ def _encode_record(value: Any, depth: int) -> Any:
         value = value.model_dump()
     if isinstance(value, Mapping):
         return _encode_dict(dict(value), depth)
+    if isinstance(value, (range, deque, KeysView, ValuesView)):
+        return encode(list(value), depth)
     kinds: tuple[Any, ...] = (str, bool, int, float, bytes, tuple, list, set, frozenset)
     for plain in kinds:
         if isinstance(value, plain):
@@ -176,7 +188,7 @@ def _encode_record(value: Any, depth: int) -> Any:
     raise TypeError(f"a {kind.__name__} cannot be sent; text, numbers, lists, dicts, tables can")
 
 
-def _encode_numpy(value: Any) -> Any:
+def _encode_numpy(value: Any, depth: int) -> Any:
     import numpy as np
 
     if isinstance(value, np.ndarray) and not value.dtype.hasobject and value.dtype.names is None:
@@ -187,8 +199,12 @@ def _encode_numpy(value: Any) -> Any:
             "shape": list(array.shape),
             "base64": _base64(array.tobytes()),
         }
-    if isinstance(value, np.generic) and not value.dtype.hasobject and value.dtype.kind in "biufUS":
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        return encode(value.tolist(), depth)
+    if isinstance(value, np.generic) and value.dtype.kind in "biufUS":
         return encode(value.item())
+    if isinstance(value, np.generic) and value.dtype.kind in "mM":
+        return encode(value.astype(f"{value.dtype.kind}8[us]").item())
     raise TypeError(f"a numpy {value.dtype} cannot be sent: convert it with tolist()")
 
 

@@ -169,11 +169,11 @@ class Spans(Telemetry):
         attributes = {**_tool(tool.name), "gen_ai.tool.description": description}
         with self._spanning(f"execute_tool {tool.name}", attributes) as span:
             if self._content:
-                given = {"args": list(args), "kwargs": kwargs} if args else kwargs
-                _put(span, {"gen_ai.tool.call.arguments": _any_json(given)})
+                given = tool.by_parameter(args, kwargs)
+                _put(span, {"gen_ai.tool.call.arguments": _object(given)})
             result = await tool.call(args, kwargs)
             if self._content:
-                _put(span, {"gen_ai.tool.call.result": _any_json(result)})
+                _put(span, {"gen_ai.tool.call.result": _object(result)})
         return result
 
     def beneath(self) -> Telemetry:
@@ -285,7 +285,7 @@ class Spans(Telemetry):
             return
         _put(cell, {"kernel_agent.cell.status": result.status})
         if self._content:
-            _put(cell, {"gen_ai.tool.call.result": _json(step.observation.text)})
+            _put(cell, {"gen_ai.tool.call.result": _object(step.observation.text)})
         if not result.ok:
             raised = result.error if result.status == "error" else None
             message = raised.evalue if raised and self._content else ""
@@ -457,13 +457,20 @@ def _json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _any_json(value: Any) -> str:
-    """Return what a tool was given or gave back; of what is too long, its beginning as one text."""
+def _object(value: Any) -> str:
+    """Return what a tool was given or gave back as a JSON object, which the conventions ask for.
+
+    Of what is too long it is the beginning, as a text.
+    """
     try:
-        text = json.dumps(value, ensure_ascii=False, default=repr)
+        text = json.dumps(
+            value if isinstance(value, dict) else {"result": value},
+            ensure_ascii=False,
+            default=repr,
+        )
     except (ValueError, TypeError, RecursionError):  # a circle, keys that are no text
-        return _json(_cut(repr(value)))
-    return text if len(text) <= CONTENT_CHARS else _json(_cut(text))
+        return _json({"text": _cut(repr(value))})
+    return text if len(text) <= CONTENT_CHARS else _json({"text": _cut(text)})
 
 
 def _cut(text: str) -> str:

@@ -333,7 +333,7 @@ class Broker:
             checked_args, checked_kwargs = tool.check(args, kwargs)
         except ValidationError as error:
             self._counted["wrong arguments"] += 1
-            raise ToolError(_problems(error), kind="TypeError") from None
+            raise ToolError(_problems(error, tool), kind="TypeError") from None
         if self._admit is not None:
             given = tool.by_parameter(checked_args, checked_kwargs)
             made.decision = await self._admit(tool, given)
@@ -485,10 +485,15 @@ def _plain(value: Any) -> Json:
         raise ToolError(f"the tool's result has no JSON form: {error}", kind="TypeError") from None
 
 
-def _problems(error: Any) -> str:
-    """Return what is wrong with the arguments, one problem after the other."""
+def _problems(error: Any, tool: Tool) -> str:
+    """Return what is wrong with the arguments, one problem after the other, by parameter."""
+
+    def where(place: Sequence[int | str]) -> str:
+        first, *rest = place
+        return ".".join(map(str, (tool.positional(first), *rest)))
+
     problems = (
-        f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}"
+        f"{where(e['loc'])}: {e['msg']}"
         for e in error.errors(include_url=False, include_context=False, include_input=False)
     )
     return "; ".join(problems)[:MAX_MESSAGE]

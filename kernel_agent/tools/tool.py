@@ -66,11 +66,11 @@ class Tool:
         self.function = function
         self.effects = effects
         self.untrusted = untrusted
-        self.name = function.__name__
+        self.name = str(getattr(function, "__name__", f"a {type(function).__name__}"))
         self.doc = inspect.cleandoc(function.__doc__ or "")
-        self.signature = inspect.signature(function)
         if not self.name.isidentifier() or keyword.iskeyword(self.name):
-            raise UsageError(f"a tool needs a name, not {self.name}")
+            raise UsageError(f"a tool is a function with a name, not {self.name}")
+        self.signature = inspect.signature(function)
         if not self.doc:
             raise UsageError(f"the tool {self.name} needs a docstring: the model reads it")
         for parameter in self.signature.parameters.values():
@@ -126,6 +126,15 @@ class Tool:
             return [], kwargs  # the check says which one is missing
         args = [kwargs.pop(p.name, p.default) for p in before]
         return [*args, *(given if isinstance(given, list) else [given])], kwargs
+
+    def positional(self, place: int | str) -> int | str:
+        """Return the parameter that takes an argument given without a name, if there is one."""
+        if not isinstance(place, int):
+            return place
+        parameters = self.signature.parameters.values()
+        ordered = [p.name for p in parameters if p.kind in _PLACED]
+        several = [self._several.name] if self._several is not None else []
+        return next(iter([*ordered[place : place + 1], *several]), place)
 
     async def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the function with arguments that :meth:`check` gave; plain ones in a thread.

@@ -387,3 +387,15 @@ async def test_a_line_that_the_timer_sends_as_the_cell_ends_is_not_overtaken(
             pause = 0.048 + (number % 20) * 0.0002
             result = await kernel.execute(f"import time\nprint({number})\ntime.sleep({pause})")
             assert text_of(result) == f"{number}\n"
+
+
+@pytest.mark.parametrize("ending", ["exit()", "quit()", "exit(1)", "import sys; sys.exit()"])
+async def test_code_that_exits_ends_its_cell_and_not_the_kernel(
+    kernel: KernelSession, ending: str
+) -> None:
+    result = await kernel.execute(f"kept = 1\n{ending}\nkept = 2")
+    assert result.error is not None
+    assert result.error.ename == "SystemExit"
+    assert "To exit" not in text_of(result)
+    await kernel.execute("import time; time.sleep(0.5)")  # ipykernel would end after 0.1 s
+    assert text_of(await kernel.execute("kept")) == "1"

@@ -10,7 +10,7 @@ import json
 import math
 import struct
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from decimal import Decimal
 from pathlib import PurePosixPath
 
@@ -176,6 +176,31 @@ def test_records_go_as_the_plain_values_that_they_hold():
     assert there_and_back(PurePosixPath("a/b")) == "a/b"
     assert there_and_back(OrderedDict(a=1)) == {"a": 1}
     assert there_and_back(pd.NaT) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (range(3), [0, 1, 2]),
+        ({"a": 1}.keys(), ["a"]),
+        ({"a": 1}.values(), [1]),
+        (deque([1, 2]), [1, 2]),
+        (np.array(["a", None], dtype=object), ["a", None]),
+        (pd.Index(["a", "b"]), ["a", "b"]),
+        (pd.Series(["b", "a", "b"]).unique(), ["b", "a"]),
+        (pd.Categorical(["x"]), ["x"]),
+        (pd.DataFrame({"a": [1], "b": [2]}).columns, ["a", "b"]),
+        (pd.Timestamp(2024, 1, 3) - pd.Timestamp(2024, 1, 1), dt.timedelta(days=2)),
+        (np.datetime64("2024-02-29"), dt.datetime(2024, 2, 29)),
+        (np.timedelta64(90, "s"), dt.timedelta(seconds=90)),
+        (np.datetime64("NaT"), None),
+        (pd.NA, None),
+    ],
+)
+def test_what_an_analysis_makes_in_passing_goes_as_plain_values(value, expected):
+    back = there_and_back(value)
+    assert back == expected
+    assert type(back) is type(expected)
 
 
 def _stream(arrow, **options):

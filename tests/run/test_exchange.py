@@ -80,6 +80,14 @@ async def test_a_figure_is_taken_as_a_picture_and_a_picture_can_be_put(tmp_path)
     assert isinstance(back["fig"], Image.Image)
 
 
+async def test_what_holds_plain_values_under_a_type_of_its_own_is_put_as_those(tmp_path):
+    async with Session(model="offline", out=tmp_path / "out") as session:
+        given = await session.put({"days": range(3), "columns": TABLE.columns})
+        back = await session.take(["days", "columns"])
+    assert [g.type for g in given] == ["list", "list"]
+    assert back == {"days": [0, 1, 2], "columns": list(TABLE.columns)}
+
+
 async def test_what_has_no_form_is_one_line_that_names_it(tmp_path):
     """In both directions; nothing of such a call is set."""
     async with Session(model="offline", out=tmp_path / "out") as session:
@@ -102,7 +110,7 @@ async def test_what_has_no_form_is_one_line_that_names_it(tmp_path):
         await session.execute("import json as module")
         with pytest.raises(InputError, match=r"module cannot be taken: a module"):
             await session.take(["module"])
-    with pytest.raises(UsageError, match="not started"):
+    with pytest.raises(UsageError, match="closed"):
         await session.put({"n": 1})
 
 

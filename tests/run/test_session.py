@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -194,6 +197,74 @@ def test_the_synchronous_face_without_a_context_manager(tmp_path: Path) -> None:
     session.close_sync()
 
 
+def test_threads_that_use_a_session_for_the_first_time_at_once_share_one_kernel(
+    tmp_path: Path,
+) -> None:
+    session = make([], tmp_path)
+    with ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(session.execute_sync, [f"x{n} = {n}" for n in range(4)]))
+    assert [result.status for result in results] == ["ok"] * 4
+    assert session.execute_sync("assert (x0, x1, x2, x3) == (0, 1, 2, 3)").ok
+    session.close_sync()
+
+
+def test_the_interrupt_of_a_person_ends_a_cell_of_theirs_and_the_session_goes_on(
+    tmp_path: Path,
+) -> None:
+    @tool
+    def interrupt() -> None:
+        """Press Ctrl-C."""
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with make([], tmp_path, tools=[interrupt]) as session:
+        result = session.execute_sync("x = 1\ninterrupt()\nimport time; time.sleep(60)")
+        assert (result.status, result.seconds < 10) == ("interrupted", True)
+        assert session.execute_sync("assert x == 1").ok
+
+
+async def test_a_session_says_when_it_is_used_on_another_loop_or_after_its_end(
+    tmp_path: Path,
+) -> None:
+    async with make([], tmp_path) as session:
+        elsewhere = asyncio.to_thread(lambda: asyncio.run(session.execute("1")))
+        with pytest.raises(UsageError, match="another event loop"):
+            await elsewhere
+        with pytest.raises(UsageError, match="started already"):
+            await session.start()
+    for use in (session.execute("1"), session.run("Why?"), session.start()):
+        with pytest.raises(UsageError, match="closed"):
+            await use
+    with pytest.raises(UsageError, match="closed"):
+        session.execute_sync("1")
+
+
+def test_a_process_that_was_forked_is_told_that_the_session_is_not_its_own(tmp_path: Path) -> None:
+    """It has the session's objects without the thread that they need."""
+    program = """
+import os, sys
+from kernel_agent import Session
+from kernel_agent.errors import UsageError
+with Session(model="offline", out=sys.argv[1]) as session:
+    session.execute_sync("x = 1")
+    child = os.fork()
+    if not child:
+        try:
+            session.execute_sync("x")
+        except UsageError as error:
+            print(error, flush=True)
+        session.close_sync()
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(session.execute_sync("x").status)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == [
+        "this session belongs to the process that started it: make one after the fork",
+        "ok",
+    ]
+
+
 async def test_wrong_use_is_one_line(tmp_path: Path, table: Path) -> None:
     with pytest.raises(UsageError, match="not started"):
         await make([], tmp_path / "a").run("Why?")
@@ -206,7 +277,14 @@ async def test_wrong_use_is_one_line(tmp_path: Path, table: Path) -> None:
     with pytest.raises(InputError, match="--out"):
         async with make([], table / "below a file"):
             pass
+
+    async def never_awaited(event: Event) -> None: ...
+
+    with pytest.raises(UsageError, match="plain function"):
+        make([], tmp_path / "e", on_event=never_awaited)
     async with make([], tmp_path / "d") as session:
+        with pytest.raises(UsageError, match="plain function"):
+            await session.run("Why?", on_event=never_awaited)  # type: ignore[arg-type]  # refused
         with pytest.raises(UsageError, match="empty"):
             await session.run("  ")
         with pytest.raises(UsageError, match="event loop"):

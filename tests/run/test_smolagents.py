@@ -1,6 +1,10 @@
 """The released smolagents package with our kernel as its executor."""
 
 import os
+import signal
+import subprocess
+import sys
+from contextvars import ContextVar
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +18,7 @@ from smolagents import CodeAgent, Tool
 from smolagents.models import ChatMessage, MessageRole, Model
 
 from kernel_agent.adapters.smolagents import CellFailed, KernelExecutor
+from kernel_agent.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs, and those of what they import
 
@@ -115,16 +120,91 @@ def test_a_second_agent_as_a_tool_runs_in_a_kernel_of_its_own():
 def test_the_last_expression_is_the_output_and_what_cannot_be_sent_is_said(executor):
     executor.send_tools({"final_answer": lambda answer: answer})
     assert executor("6 * 7").output == "42"
-    assert executor("x = 1").output is None
+    assert executor("x = 1").output == "1", "what is assigned last, as smolagents' own executor"
+    assert executor("for x in (): pass").output is None
     with pytest.raises(CellFailed, match="a generator cannot be sent"):
         executor("final_answer(i for i in ())")
 
 
-def test_a_lost_kernel_is_said_and_the_next_cell_has_the_tools_again(executor):
+def test_a_lost_kernel_is_said_and_the_next_cell_has_tools_and_variables_again(executor):
+    executor.send_variables({"given": [1, 2]})
     executor.send_tools({"final_answer": lambda answer: answer, "lookup": Lookup()})
-    with pytest.raises(CellFailed, match="all variables are gone"):
+    with pytest.raises(CellFailed, match="variables that the code made are gone"):
         executor("import os; os._exit(1)")
-    assert executor("len(lookup('EUR'))").output == "2"
+    assert executor("len(lookup('EUR')), given").output == "(2, [1, 2])"
+
+
+def test_what_fails_is_told_in_the_words_of_the_agent(executor):
+    executor.send_tools({"numbers": lambda n: iter(range(n)), "lookup": Lookup()})
+    with pytest.raises(CellFailed) as told:
+        executor("numbers(3)")
+    _cell, line, message = str(told.value).splitlines()
+    assert line.strip() == "numbers(3)"
+    assert message.startswith("TypeError: the result of numbers cannot be sent: a range_iterator")
+    with pytest.raises(UsageError, match="the variable model cannot be sent: a object"):
+        executor.send_variables({"model": object()})
+
+
+def test_the_tools_of_a_run_are_those_that_were_sent_last(executor):
+    executor.send_tools({"old": lambda: 1, "both": lambda: 2})
+    executor.send_tools({"both": lambda: 3, "new": lambda: 4})
+    assert executor("both() + new()").output == "7"
+    with pytest.raises(CellFailed, match="'old' is not defined"):
+        executor("old()")
+
+
+def test_a_tool_works_in_the_context_of_the_step_that_calls_it(executor):
+    span = ContextVar("span", default="none")
+    executor.send_tools({"current": span.get})
+    span.set("the step's")
+    assert executor("current()").output == '"the step\'s"'
+
+
+def test_what_is_displayed_is_in_the_logs_and_long_logs_say_that_they_were_cut():
+    with KernelExecutor(max_logs=100) as executor:
+        assert "2    b" in executor("import pandas as pd\ndisplay(pd.Series(list('aab')))").logs
+        logs = executor("for n in range(1000): print(n)").logs
+    assert logs.startswith("0\n1\n")
+    assert logs.endswith("998\n999\n")
+    assert "content has been truncated" in logs
+
+
+def test_an_executor_serves_one_agent_at_a_time_and_none_after_its_end(executor):
+    def make(cell, **options):
+        return CodeAgent(
+            tools=[], model=Replies(*cell), executor=executor, verbosity_level=0, **options
+        )
+
+    helper = make([], name="helper", description="Helps.")
+    agent = make(
+        ["try:\n    helper('please')\nexcept Exception as error:\n    final_answer(str(error))"],
+        managed_agents=[helper],
+    )
+    assert "a KernelExecutor of its own" in agent.run("Ask the helper")
+    agent.cleanup()
+    with pytest.raises(UsageError, match="cleaned up"):
+        agent.run("Again")
+
+
+def test_the_interrupt_of_a_person_ends_the_run_and_not_only_the_cell(executor):
+    def interrupt():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    executor.send_tools({"interrupt": interrupt})
+    with pytest.raises(KeyboardInterrupt):
+        executor("interrupt()\nimport time; time.sleep(60)")
+    assert executor("1 + 1").output == "2"
+
+
+def test_a_program_that_ends_without_cleaning_up_leaves_no_folder():
+    program = """
+from kernel_agent.adapters.smolagents import KernelExecutor
+print(KernelExecutor()("import os; os.getcwd()").output.strip("'"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not Path(done.stdout.strip()).exists()
 
 
 def test_a_cell_that_takes_too_long_is_interrupted():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,6 +45,12 @@ def slow(value: int) -> int:
     return value
 
 
+@tool
+def total(first: int, *more: int, scale: int = 1) -> int:
+    """Return the sum."""
+    return (first + sum(more)) * scale
+
+
 def request(*calls: dict[str, Any], number: int = 1) -> str:
     return PREFIX + json.dumps({"id": number, "calls": list(calls)})
 
@@ -53,7 +60,7 @@ def call(name: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
 
 
 async def results(*calls: dict[str, Any]) -> list[dict[str, Any]]:
-    reply = json.loads(await Broker([price, later, slow]).answer(request(*calls, number=9)))
+    reply = json.loads(await Broker([price, later, slow, total]).answer(request(*calls, number=9)))
     assert reply["id"] == 9
     return list(reply["results"])
 
@@ -82,6 +89,9 @@ def test_a_tool_that_a_model_could_not_use_is_refused() -> None:
         Tool(no_doc)
     with pytest.raises(UsageError, match="annotate the parameter x"):
         Tool(no_annotation)
+    for nameless, what in ((partial(no_doc, 1), "a partial"), (5, "a int"), (None, "a NoneType")):
+        with pytest.raises(UsageError, match=f"a function with a name, not {what}"):
+            as_tools([nameless])  # type: ignore[list-item]  # it is what is refused
     with pytest.raises(UsageError, match="price"):
         as_tools([price, price])
 
@@ -105,6 +115,10 @@ async def test_calls_of_one_request_run_side_by_side() -> None:
     [
         (call("price", "moon"), "LookupError", "not for sale"),
         (call("price"), "TypeError", "item"),
+        (call("price", 5), "TypeError", "item: Input should be"),
+        (call("price", "pen", "many"), "TypeError", "count: Input should be"),
+        (call("price", "pen", 1, 2), "TypeError", "2: Unexpected positional argument"),
+        (call("total", 1, "x", "y"), "TypeError", "more: Input should be"),
         (call("price", "pen", count="many"), "TypeError", "count"),
         (call("price", "pen", color="red"), "TypeError", "color"),
         (call("no_such_tool"), "NameError", "no_such_tool"),
