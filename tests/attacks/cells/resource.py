@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from attacks.cells.prelude import call
 from attacks.score import more_than
 from attacks.stage import Stage
 from attacks.words import Report, attack
@@ -98,6 +99,25 @@ def memory_in_files(c):
         for descriptor in descriptors:
             os.close(descriptor)
     return "1920 MB"
+
+
+@attack("resource", more_than("kernel_memory_mb"), own_kernel=True)
+def memory_in_semaphores(c):
+    """Taking memory as System V semaphores, which no process shows (up to 1.5 GB)"""
+    sets = []
+    for index in range(800):
+        try:
+            sets.append(call("semget", 0, 32_000, 0o600))
+        except OSError:
+            if not index:
+                raise
+            break
+    try:
+        time.sleep(1)
+        return f"{len(sets) * 32_000 * 64 >> 20} MB"
+    finally:
+        for identifier in sets:
+            call("semctl", identifier, 0, 0)
 
 
 @attack("resource", more_than("file_mb"), own_kernel=True)
