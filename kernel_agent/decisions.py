@@ -145,8 +145,16 @@ def source_text(source: str) -> str:
     return "".join(_shown(char) for char in lines)
 
 
+# Letters, marks and symbols that print as nothing (Unicode: Default_Ignorable_Code_Point, as far as
+# Python calls them printable, and the blank pattern of Braille). Some may stand in a name.
+_BLANK = frozenset(
+    map(chr, [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x2800, 0x3164,
+              *range(0xFE00, 0xFE10), 0xFFA0, *range(0xE0100, 0xE01F0)])
+)  # fmt: skip
+
+
 def _shown(char: str) -> str:
-    if char in "\n\t" or char.isprintable():
+    if char in "\n\t" or (char.isprintable() and char not in _BLANK):
         return char
     if unicodedata.category(char) == "Zs":  # spaces that are not ASCII's
         return f"\\u{ord(char):04x}"

@@ -26,6 +26,9 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _CONTROLS_BUT_MOVES = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 # Overrides, embeddings and isolates: they make text read as something else than it is.
 _BIDI = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
+# Possessive, and one that never ends ends with the text: else 30 million characters from a kernel
+# cost 3.5 GB, or minutes.
+_JSON_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 LEFT_OUT = re.compile(r"\n?… ([\d,]+) characters left out[^\n]*…\n?")
@@ -115,6 +118,22 @@ def shorten(text: str, max_chars: int, *, where: str = "") -> str:
     tail = _tail(text, room - len(head))
     left_out = len(text) - len(head) - len(tail)
     return f"{head}\n{marker.replace(f'{len(text):,}', f'{left_out:,}', 1)}\n{tail}"
+
+
+def json_items(text: str | bytes, enough: int) -> int:
+    """Return about how many lists, objects and items a JSON text has.
+
+    Each costs many times its length when it is read. Counted in two ways, the fast one first: more
+    than ``enough`` is only said when those in strings are left out.
+    """
+    if isinstance(text, bytes):
+        count = sum(map(text.count, (b"[", b"{", b",")))
+        return count if count <= enough else json_items(text.decode(), enough)
+    count = sum(map(text.count, "[{,"))
+    if count > enough:
+        outside = _JSON_STRINGS.sub("", text)
+        count = sum(map(outside.count, "[{,"))
+    return count
 
 
 def html_text(source: str) -> str:

@@ -145,7 +145,7 @@ def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
             continue
         try:
             records.append(_record_of(line))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == len(lines):
                 return tuple(records), True
             raise TraceError(f"{file}, line {number}: not a trace record ({error})") from None
@@ -176,10 +176,13 @@ def _line_of(record: Record) -> bytes:
 
 def _record_of(line: bytes) -> Record:
     data: Any = json.loads(line)
-    if not isinstance(data, dict) or "$" not in data:
-        raise ValueError("it has no record type")
-    if data.get("v", 0) > SCHEMA_VERSION:
-        raise ValueError(f"schema version {data['v']} is newer than this program")
+    if not isinstance(data, dict) or not isinstance(data.get("$"), str):
+        raise ValueError("it has no record type")  # noqa: TRY004 - damage, not a type
+    version = data.get("v", 0)
+    if not isinstance(version, int):
+        raise ValueError("its schema version is no number")  # noqa: TRY004 - damage, not a type
+    if version > SCHEMA_VERSION:
+        raise ValueError(f"schema version {version} is newer than this program")
     record = from_json(data)
     if not isinstance(record, Record):
         raise ValueError(f"{data['$']} is not a record of its own")  # noqa: TRY004 - damage, not a type

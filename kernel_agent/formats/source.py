@@ -23,7 +23,7 @@ MAX_CODE_CHARS = 400_000
 """Longest source that is compiled: 0.6 s and some 100 MB for the compiler, and far more than one
 cell of an analysis needs (models stop at about 130,000 tokens for a whole reply)."""
 
-_IPYTHON_SIGN = re.compile(r"^\s*(?:[%!?]|>>>|In \[)|\?[^\S\n]*$|=[^\S\n]*[%!]", re.MULTILINE)
+_IPYTHON_SIGN = re.compile(r"^[^\S\n]*(?:[%!?]|>>>|In \[)|\?[^\S\n]*$|=[^\S\n]*[%!]", re.MULTILINE)
 _MAX_IPYTHON_CHARS = 100_000
 """Characters read in all, because the transformer reads the cell again for each magic: 0.4 s."""
 

@@ -30,6 +30,7 @@ from jupyter_client.session import DELIM, Session
 
 from kernel_agent.kernel.outputs import Collector
 from kernel_agent.records import CellError, Changes, OutputDict
+from kernel_agent.text import json_items
 from kernel_agent.variables import read_changes
 
 MAX_MESSAGE = 256 * 1024 * 1024  # bytes; larger ones are refused by libzmq: the last defence
@@ -37,8 +38,13 @@ MAX_HEADERS = 100_000  # bytes of a message's header and its parent's
 RECONNECT_MS = 2  # until the kernel has bound its sockets; libzmq's default is 100
 BATCH = 200  # messages read before the event loop gets its turn
 MAX_METADATA = 1_000_000  # bytes of a reply's metadata that are read
+MAX_CONTENT = 80_000_000  # bytes of a content; all that our kernel displays of a cell is less
+MAX_ITEMS = 1_000_000  # lists, objects and items in it: each costs many times its length
 MAX_REQUESTS = 256  # requests of the kernel answered at a time; our own code has 128 under way
 MAX_REQUEST = 80_000_000  # bytes of one; a kernel that sends more is disconnected
+QUEUED = 200  # messages of another channel that wait to be read
+MAX_CELL_BYTES = 256 * 1024 * 1024  # of messages that are looked at, from a cell to the next one
+SMALL_BYTES = 100_000  # of a message that is looked at even then: it may be the cell's end
 QUEUED_REQUESTS = 16  # requests that wait to be read; then the kernel has to wait
 REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
 
@@ -52,7 +58,14 @@ OnRequest = Callable[[str], Awaitable[str]]
 class Cell:
     """A cell that is running: what it has put out, and whether it is over."""
 
-    def __init__(self, step: int, on_output: OnOutput | None, on_request: OnRequest | None) -> None:
+    def __init__(
+        self,
+        step: int,
+        on_output: OnOutput | None,
+        on_request: OnRequest | None,
+        *,
+        brings_values: bool = False,
+    ) -> None:
         # Of whoever runs the cell: in a notebook, what a tool or an approver prints belongs to the
         # cell that asked, not to the one in which the session was started.
         context = self.context = copy_context()
@@ -63,6 +76,7 @@ class Cell:
 
         self.collector = Collector(tell, step=step)
         self.on_request = on_request
+        self.brings_values = brings_values
         self.reply: dict[str, Any] | None = None
         self.changes: Changes | None = None
         self.idle = False
@@ -118,15 +132,17 @@ class KernelClient:
         """Done when the output channel has brought something: from then on nothing is missed."""
         self.ignored = 0
         """Messages that were not valid or belonged to nothing that is running."""
-        self.late: list[OutputDict] = []
-        """Outputs of cells that were over already, for the next cell to show."""
+        self._late = Collector()
+        self._cell_bytes = 0
 
     def _connect(self, kind: int, info: dict[str, Any], channel: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         socket.linger = 0
         socket.reconnect_ivl = RECONNECT_MS
         socket.maxmsgsize = MAX_MESSAGE
-        socket.rcvhwm = 0  # keep everything: with a limit, output and the cell's end are dropped
+        # Our kernels keep what is not read yet: they have to wait. Others would drop output, and
+        # with it the cell's end; of them everything is kept here.
+        socket.rcvhwm = QUEUED if info["transport"] == "ipc" else 0
         if channel == "stdin":  # no end of a flood is kept in memory: the sender waits
             socket.maxmsgsize, socket.rcvhwm = MAX_REQUEST, QUEUED_REQUESTS
         if kind == zmq.DEALER:
@@ -176,10 +192,10 @@ class KernelClient:
         expressions
             Expressions whose display data the reply brings, by names of the caller's.
         """
-        cell = Cell(step, on_output, on_request)
-        for output in self.late:
+        cell = Cell(step, on_output, on_request, brings_values=bool(expressions))
+        for output in self._late.outputs():
             cell.collector.add(output)
-        self.late = []
+        self._late = Collector()
         msg = self._session.msg(
             "execute_request",
             {
@@ -193,6 +209,7 @@ class KernelClient:
             metadata={"kernel_agent": {"step": step}},
         )
         self._cells[msg["header"]["msg_id"]] = cell
+        self._cell_bytes = 0
         self._send(self._shell, msg)
         return cell
 
@@ -242,13 +259,23 @@ class KernelClient:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
+            if socket is not self._stdin and self._is_flood(sum(map(len, frames))):
+                self.ignored += 1
+                continue
             try:
                 handle(self._unpack(frames))
-            except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+            except (
+                ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError
+            ):  # fmt: skip
                 # Not signed with our key, not a message, or without what a message has.
                 self.ignored += 1
         # A flood must not keep the loop from everything else: come back for the rest.
         asyncio.get_running_loop().call_soon(self._read, socket, handle)
+
+    def _is_flood(self, size: int) -> bool:
+        """Whether a message is more than is looked at: to check it takes longer than to send it."""
+        self._cell_bytes += size
+        return size > SMALL_BYTES and self._cell_bytes > MAX_CELL_BYTES
 
     def _unpack(self, frames: list[bytes]) -> dict[str, Any]:
         """Check the signature and read the parts that we use.
@@ -263,16 +290,27 @@ class KernelClient:
             raise ValueError("wrong signature")
         if len(header) + len(parent) > MAX_HEADERS:
             raise ValueError("headers that are too long")
-        head = json.loads(header)
+        head, above = json.loads(header), json.loads(parent)
         kind = head["msg_type"]
         read_metadata = kind == "execute_reply" and len(metadata) <= MAX_METADATA
         return {
             "header": head,
             "msg_type": kind,
             "metadata": json.loads(metadata) if read_metadata else {},
-            "parent_header": json.loads(parent),
-            "content": (_question if kind == "input_request" else json.loads)(content),
+            "parent_header": above,
+            "content": self._content(kind, content, above),
         }
+
+    def _content(self, kind: str, content: bytes, above: dict[str, Any]) -> Any:
+        """Read a message's content, unless what it becomes in memory is too much."""
+        if kind == "input_request":
+            return _question(content)
+        cell = self._cells.get(str(above.get("msg_id")))
+        asked_for = kind == "execute_reply" and cell is not None and cell.brings_values
+        too_large = len(content) > MAX_CONTENT or json_items(content, MAX_ITEMS) > MAX_ITEMS
+        if too_large and not asked_for:
+            raise ValueError("content that is too large")
+        return json.loads(content)
 
     def _cell_of(self, msg: dict[str, Any]) -> Cell | None:
         return self._cells.get(msg["parent_header"].get("msg_id"))
@@ -293,12 +331,8 @@ class KernelClient:
     def _on_late(self, kind: str, content: dict[str, Any]) -> None:
         """Keep what a thread or child of an earlier cell puts out: the next cell shows it."""
         running = next(reversed(self._cells.values()), None)
-        if running is not None:
-            running.collector.add_message(kind, content)
-            return
-        collector = Collector(None, self.late)
+        collector = self._late if running is None else running.collector
         collector.add_message(kind, content)
-        self.late = collector.outputs()
 
     def _on_reply(self, msg: dict[str, Any]) -> None:
         cell = self._cell_of(msg)

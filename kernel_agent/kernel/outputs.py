@@ -14,6 +14,9 @@ from kernel_agent.records import Answer, OutputDict
 ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
 MAX_CELL = 128 * 1024 * 1024  # characters kept of one cell; our kernel's own cap is lower
 MAX_OUTPUTS = 20_000  # outputs kept of one cell
+MAX_ID = 1_000  # characters of a display's id
+MAX_DEPTH = 100  # of lists and objects in one output
+ITEM_WEIGHT = 32  # characters that each of its items counts for
 
 
 class Collector:
@@ -111,19 +114,25 @@ class Collector:
         output: OutputDict = {"output_type": kind, "data": data, "metadata": metadata}
         if kind == "execute_result":
             output["execution_count"] = self._step
+        self.add(output)
         if ANSWER_MIME in data and self.answer is None:
             self.answer = answer_of(data)
-        self.add(output)
         display_id = (content.get("transient") or {}).get("display_id")
-        if isinstance(display_id, str) and self._outputs and self._outputs[-1] is output:
+        is_kept = self._outputs and self._outputs[-1] is output
+        if is_kept and isinstance(display_id, str) and len(display_id) <= MAX_ID:
             self._displays.setdefault(display_id, []).append(len(self._outputs) - 1)
 
     def _update(self, content: dict[str, Any]) -> None:
         data, metadata = _bundle(content)
         display_id = str((content.get("transient") or {}).get("display_id"))
         for index in self._displays.get(display_id, ()):
-            if index < len(self._outputs):
-                self._outputs[index].update(data=data, metadata=metadata)
+            shown = self._outputs[index]
+            more = _size({**shown, "data": data, "metadata": metadata}) - _size(shown)
+            if self._size + more > MAX_CELL:
+                self._left_out += 1
+                return
+            self._size += more
+            shown.update(data=data, metadata=metadata)
 
     def _clear(self, *, wait: bool) -> None:
         self._clear_next = wait
@@ -164,8 +173,22 @@ def _error(content: dict[str, Any]) -> OutputDict:
 
 
 def _size(output: OutputDict) -> int:
-    if output["output_type"] == "stream":
-        return len(output["text"])
-    if output["output_type"] == "error":
-        return sum(map(len, output["traceback"]))
-    return sum(len(v) if isinstance(v, str) else 200 for v in output.get("data", {}).values())
+    """Return about how many characters an output holds, whatever it is made of.
+
+    Raises
+    ------
+    ValueError
+        It is nested more deeply than whoever reads it later can follow.
+    """
+    size, waiting = 0, [(output, 0)]
+    while waiting:
+        item, depth = waiting.pop()
+        size += ITEM_WEIGHT
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, (dict, list)):
+            if depth >= MAX_DEPTH:
+                raise ValueError("an output that is nested too deeply")
+            parts = item if isinstance(item, list) else [*item, *item.values()]
+            waiting += [(part, depth + 1) for part in parts]
+    return size

@@ -1,8 +1,8 @@
 """What a kernel holds of the machine's memory, seen from outside.
 
 Counted is what is its own: pages of its processes, shared memory (each page once), files in memory
-without a name (``memfd_create``), and the file systems in memory that only it has. A control group
-counts the same and more; this is for those who may not make one. Linux:
+without a name (``memfd_create``), and the file systems in memory that only it has, empty files
+included. A control group counts the same and more; this is for those who may not make one. Linux:
 Documentation/filesystems/proc.rst.
 """
 
@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_IN_MEMORY = ("/tmp", "/dev/shm")
+IN_MEMORY = ("/tmp", "/dev/shm")
+_FILE_KB = 1.6  # what Linux holds for one empty file in memory, measured on 400,000 of them
 
 
-def memory_mb(process: int) -> float:
-    """Return the megabytes that a process and all below it hold; shared pages may count twice."""
+def memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
+    """Return the megabytes that a process and all below it hold; shared pages may count twice.
+
+    ``places`` are where it may have a file system in memory.
+    """
     found = _resident(process)
     shared = max(sum(pages for _, pages in found.values()), _unnamed(found))
-    return (sum(own for own, _ in found.values()) + shared + _file_systems(found)) / 1024
+    return (sum(own for own, _ in found.values()) + shared + _file_systems(found, places)) / 1024
 
 
-def exact_memory_mb(process: int) -> float:
+def exact_memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
     """Return the same, with shared pages counted once; takes longer."""
     found = _resident(process)
     shared = max(sum(map(_portion, found)), _unnamed(found))
-    return (sum(own for own, _ in found.values()) + shared + _file_systems(found)) / 1024
+    return (sum(own for own, _ in found.values()) + shared + _file_systems(found, places)) / 1024
 
 
 def large(process: int, share: float = 0.1) -> list[int]:
@@ -79,15 +83,16 @@ def _unnamed(pids: dict[int, tuple[int, int]]) -> int:
     return sum(sizes.values())
 
 
-def _file_systems(pids: dict[int, tuple[int, int]]) -> int:
+def _file_systems(pids: dict[int, tuple[int, int]], places: Iterable[str]) -> int:
     """Return the kilobytes in the file systems for temporary files that the host does not have."""
     used: dict[int, int] = {}
     for pid in pids:
-        for place in _IN_MEMORY:
+        for place in places:
             with contextlib.suppress(OSError):
                 inside = Path(f"/proc/{pid}/root{place}")
                 device = inside.stat().st_dev
                 if device not in used and device != Path(place).stat().st_dev:
                     about = os.statvfs(inside)
-                    used[device] = (about.f_blocks - about.f_bfree) * about.f_frsize // 1024
+                    content = (about.f_blocks - about.f_bfree) * about.f_frsize // 1024
+                    used[device] = content + int((about.f_files - about.f_ffree) * _FILE_KB)
     return sum(used.values())

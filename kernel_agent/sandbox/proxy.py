@@ -8,7 +8,8 @@ is not named is refused with 403. What was asked for is counted per host (:attr:
 The client is hostile. Its messages are read and written anew by h11, so that nothing can be
 smuggled in a second interpretation; sizes, times and the number of connections are bounded; a TLS
 connection must name the host that it was opened for (else a large provider's front door leads to
-all its other customers). In a tunnel the client speaks first.
+all its other customers). For the same reason a tunnel to a web port holds TLS: in plain HTTP it is
+the proxy that names the host. In a tunnel the client speaks first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from urllib.parse import urlsplit
 import h11
 
 from kernel_agent.records import Visit
-from kernel_agent.sandbox.hosts import AllowedHost, may_connect, permitted, spelled, split_host
+from kernel_agent.sandbox.hosts import (
+    WEB_PORTS,
+    AllowedHost,
+    may_connect,
+    permitted,
+    spelled,
+    split_host,
+)
 
 CONNECTIONS_MAX = 64  # at once; beyond that 503, and far beyond not even that
 HEAD_BYTES_MAX = 65_536
@@ -157,6 +165,9 @@ class Proxy:
             await client.accept_tunnel()
             hello = await client.first_bytes()
             inner = server_name(hello)
+            if inner is None and port in WEB_PORTS:
+                self._count(host, port, allowed=False, reason="no TLS in a tunnel")
+                return
             if inner is not None and spelled(inner) != host:
                 self._count(spelled(inner) or inner[:80], port or 0, allowed=False,
                             reason=f"hidden behind {host}")  # fmt: skip

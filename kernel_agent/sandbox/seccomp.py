@@ -13,7 +13,8 @@ What it refuses, and how it answers:
   asks for a loopback socket that it can do without (measured).
 
 A level whose file tree is the host's asks for more: there ``connect`` and unix datagrams would
-reach sockets of the host by their path, which Landlock does not watch.
+reach sockets of the host by their path, and ``inotify`` would tell the names of its files, which
+Landlock does not watch.
 
 The format is ``struct sock_filter`` (linux/filter.h); offsets are those of ``struct seccomp_data``.
 System call numbers are those of the kernel's tables (arch/x86/entry/syscalls/syscall_64.tbl and
@@ -26,7 +27,7 @@ import platform
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from errno import ENOSYS, EOPNOTSUPP, EPERM
+from errno import ENOSPC, ENOSYS, EOPNOTSUPP, EPERM
 from functools import cache
 
 from kernel_agent.errors import SandboxError
@@ -64,8 +65,8 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "kcmp": (312, 272), "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
     "process_mrelease": (448, 448), "move_pages": (279, 239), "migrate_pages": (256, 238),
-    # memory that stays without a process that shows it
-    "shmget": (29, 194),
+    # memory that no process shows, and that stays without one
+    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186),
     # keys, which are shared beyond any namespace
     "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
     # file trees and namespaces
@@ -91,13 +92,12 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "syslog": (103, 116), "vhangup": (153, 58),
 }  # fmt: skip
 
-_SHARED_IPC: dict[str, tuple[int, int]] = {
-    "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
-}  # fmt: skip
+_SHARED_IPC: dict[str, tuple[int, int]] = {"mq_open": (240, 180)}
 
 _WITH_ARGUMENTS = {
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "clone": (56, 220),
     "ioctl": (16, 29), "prlimit64": (302, 261), "setpriority": (141, 140),
+    "inotify_add_watch": (254, 27),
 }  # fmt: skip
 
 _ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
@@ -123,9 +123,10 @@ class Filter:
     Parameters
     ----------
     shared_files
-        The file tree is the host's: unix sockets are not to be reached by path.
+        The file tree is the host's: unix sockets are not to be reached by path, and what happens
+        in its folders is not to be watched.
     shared_ipc
-        System V memory and message queues are the host's: they are refused.
+        POSIX message queues are the host's: they are refused.
     shared_processes
         Processes of the same user outside can be named: their priority is not to be changed.
     internet
@@ -191,6 +192,10 @@ def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
     if rules.shared_files and not rules.internet:
         refused.append(number["connect"])
     yield from (_when(n, [(_RETURN, 0, 0, _ERRNO | EPERM)]) for n in refused if n is not None)
+    if rules.shared_files:
+        # Landlock lets a folder be watched that it does not let be listed. Programs that cannot
+        # have another watch look now and then.
+        yield _when(number["inotify_add_watch"], [(_RETURN, 0, 0, _ERRNO | ENOSPC)])
     for absent in _ABSENT.values():
         yield _when(absent[column], [(_RETURN, 0, 0, _ERRNO | ENOSYS)])
     yield from _set_ids(column)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from kernel_agent.sandbox.levels import Grant
-from kernel_agent.sandbox.memory import exact_memory_mb, large, memory_mb
+from kernel_agent.sandbox.memory import IN_MEMORY, exact_memory_mb, large, memory_mb
 
 EVERY_S = 0.5
 MEMORY_EVERY_S = 0.2
@@ -41,6 +41,7 @@ class Watchdog:
         self._folders = (grant.workspace, grant.scratch, grant.sockets)
         self._limit_mb = grant.limits.disk_mb
         self._memory_mb = grant.limits.memory_mb
+        self._in_memory = (*IN_MEMORY, str(grant.scratch))
         self._task: asyncio.Task[None] | None = None
         self._stopped = threading.Event()
 
@@ -90,8 +91,8 @@ class Watchdog:
         pause_s = HURRY_S
         while not self._stopped.wait(pause_s):
             began = time.thread_time()
-            used_mb = memory_mb(process)
-            if used_mb > limit_mb and exact_memory_mb(process) > limit_mb:
+            used_mb = memory_mb(process, self._in_memory)
+            if used_mb > limit_mb and exact_memory_mb(process, self._in_memory) > limit_mb:
                 tell(f"memory limit of {limit_mb} MB exceeded")
                 for pid in large(process):
                     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,6 +27,7 @@ from kernel_agent.decisions import DENIED, denial
 from kernel_agent.errors import ToolError
 from kernel_agent.inside.values import decode, encode
 from kernel_agent.records import Call, Decision, HostCall, Json
+from kernel_agent.text import json_items
 from kernel_agent.tools.kept import kept, kept_arguments
 from kernel_agent.tools.secrets import check_tools, without_secrets
 from kernel_agent.tools.tool import Tool
@@ -56,7 +56,6 @@ Calling = Callable[[Tool, Sequence[Any], dict[str, Any]], Awaitable[Any]]
 Admit = Callable[[Tool, dict[str, Any]], Awaitable[Decision]]
 Mark = Callable[[HostCall, Any], HostCall]
 
-_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 _CELL_OVER = {
     "ok": False,
     "type": "RuntimeError",
@@ -227,7 +226,7 @@ class Broker:
             raise _Refused("input", "input() is not available: nobody is at the keyboard")
         if len(prompt) > MAX_REQUEST:
             raise _Refused("too large", f"the request has more than {MAX_REQUEST:,} characters")
-        nodes = _nodes(prompt)
+        nodes = json_items(prompt, MAX_NODES)
         if nodes > MAX_NODES:
             raise _Refused(
                 "too large",
@@ -427,15 +426,6 @@ async def _call(tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 
 
 # --- reading ---------------------------------------------------------------------------------
-
-
-def _nodes(prompt: str) -> int:
-    """Return how many lists, objects and items a request has; those in texts do not count."""
-    count = sum(map(prompt.count, "[{,"))
-    if count > MAX_NODES:
-        outside = _STRINGS.sub("", prompt)
-        count = sum(map(outside.count, "[{,"))
-    return count
 
 
 def _read(prompt: str) -> tuple[int, list[Any]]:

@@ -37,7 +37,7 @@ LIMITS = {
     "processes": 200, "memory_mb": 1024, "file_mb": 64, "disk_mb": 160, "open_files": 256,
 }  # fmt: skip
 """What a kernel under attack may use: little, so that going over it is cheap."""
-MEASURED = {**LIMITS, "host_memory_mb": 1200, "files": 100_000}
+MEASURED = {**LIMITS, "host_memory_mb": 1200, "kernel_memory_mb": 1024, "files": 100_000}
 CHECK_S = 12.0  # a session that does not answer a cell within this has been harmed
 
 
@@ -229,7 +229,7 @@ def _measuring(stage: Stage) -> Any:
     """Measure what the sandboxes use, ten times a second, and keep the highest values."""
     stop = threading.Event()
     own = _resident(os.getpid())
-    base, shared = len(_tasks(stage)), _shared_memory()
+    base, shared, kernel = len(_tasks(stage)), _meminfo("Shmem"), _meminfo("SUnreclaim")
 
     def keep(name: str, value: int) -> None:
         stage.peak[name] = max(stage.peak.get(name, 0), value)
@@ -238,7 +238,8 @@ def _measuring(stage: Stage) -> Any:
         while True:
             pids = stage.kernel_pids()
             keep("processes", len(_tasks(stage)) - base)
-            keep("memory_mb", sum(_resident(pid) for pid in pids) + _shared_memory() - shared)
+            keep("memory_mb", sum(_resident(pid) for pid in pids) + _meminfo("Shmem") - shared)
+            keep("kernel_memory_mb", _meminfo("SUnreclaim") - kernel)
             keep("host_memory_mb", _resident(os.getpid()) - own)
             files, size, largest = _usage(stage.workspace)
             keep("files", files)
@@ -274,10 +275,10 @@ def _resident(pid: int) -> int:
     return 0
 
 
-def _shared_memory() -> int:
-    """Return the MB of the machine's shared memory (tmpfs, memfd)."""
+def _meminfo(name: str) -> int:
+    """Return MB of the machine's: Shmem is tmpfs and memfd, SUnreclaim what Linux needs itself."""
     for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("Shmem:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) // 1024
     return 0
 

@@ -170,6 +170,30 @@ async def test_thousands_of_outputs_all_arrive_while_the_reader_is_busy(
     assert len(displayed) == 1000
 
 
+async def test_a_thread_that_goes_on_displaying_after_its_cell_does_not_hold_the_host(
+    kernel: KernelSession,
+) -> None:
+    """Each display once cost as much as all that came before it."""
+    flood = (
+        "import threading, time\nk = get_ipython().kernel\n"
+        "content = {'data': {'text/plain': 'late'}, 'metadata': {}}\n"
+        "def go():\n"
+        "    time.sleep(0.3)\n"
+        "    for _ in range(12_000):\n"
+        "        k.session.send(k.iopub_socket, 'display_data', content, {'msg_id': 'none'})\n"
+        "thread = threading.Thread(target=go); thread.start()"
+    )
+    await kernel.execute(flood)
+    longest, until = 0.0, time.monotonic() + 8
+    while time.monotonic() < until:
+        before = time.monotonic()
+        await asyncio.sleep(0.02)
+        longest = max(longest, time.monotonic() - before)
+    assert longest < 1.5
+    result = await kernel.execute("thread.join()")
+    assert len(result.outputs) > 10_000
+
+
 async def test_a_thread_that_prints_after_its_cell_is_heard_in_the_next(
     kernel: KernelSession,
 ) -> None:

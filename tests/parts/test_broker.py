@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import resource
 import sys
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from pydantic import BaseModel
 
 from kernel_agent.inside.values import decode, encode
 from kernel_agent.records import Call, Decision, from_json, to_json
+from kernel_agent.text import json_items
 from kernel_agent.tools import broker as bounds
 from kernel_agent.tools.broker import PREFIX, Broker
 from kernel_agent.tools.tool import Tool, tool
@@ -218,6 +221,22 @@ async def test_a_text_full_of_commas_is_not_too_large() -> None:
     broker = Broker([echo])
     text = '[{,"\\' * 400_000
     assert decode((await one(broker, call("echo", text)))["value"]) == text
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "a," * 15_000_000 + '"',
+        "\\n" * 14_000_000 + "," * 1_100_000 + '"',
+        '\\",' * 9_000_000 + "\\",
+    ],
+    ids=["letters", "escapes", "never ended"],
+)
+def test_telling_texts_from_items_takes_neither_memory_nor_time(inside: str) -> None:
+    began, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert json_items('{"a": "' + inside, 1_000_000) == 1
+    assert time.process_time() - began < 15
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB
 
 
 async def test_a_request_is_answered_once_and_in_its_turn() -> None:

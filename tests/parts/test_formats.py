@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -376,3 +377,10 @@ async def test_a_fifth_format_needs_nothing_but_its_registration(shouted, tmp_pa
     assert read_trace(run.trace)[0].format == "shouted"
     with pytest.raises(UsageError, match="shouted"):
         get_format("whispered")
+
+
+def test_a_source_of_blank_lines_is_read_in_no_time() -> None:
+    """A model that repeats itself may write line ends only; from each all others were once read."""
+    began = time.process_time()
+    assert compile_error("x = (\n" + "\n" * 100_000)
+    assert time.process_time() - began < 5

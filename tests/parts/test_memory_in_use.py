@@ -65,6 +65,29 @@ def test_shared_memory_counts_once_when_it_matters(start: Start) -> None:
     assert 40 < exact_memory_mb(pid) < 75
 
 
+@pytest.mark.parametrize(
+    "fill", ["open(f'{sys.argv[0]}/f', 'wb').write(bytes(40 << 20))",
+             "[os.mknod(f'{sys.argv[0]}/{n}') for n in range(30_000)]"],
+    ids=["content", "empty files"],
+)  # fmt: skip
+def test_a_file_system_in_memory_counts_with_its_empty_files(
+    fill: str, start: Start, tmp_path: Path
+) -> None:
+    pid = start(
+        f"import ctypes\nsys.argv = [{str(tmp_path)!r}]\n"
+        "libc, uid, gid = ctypes.CDLL(None), os.getuid(), os.getgid()\n"
+        "if libc.unshare(0x10020000) == 0:\n"
+        "    open('/proc/self/setgroups', 'w').write('deny')\n"
+        "    open('/proc/self/uid_map', 'w').write(f'0 {uid} 1')\n"
+        "    open('/proc/self/gid_map', 'w').write(f'0 {gid} 1')\n"
+        "    if libc.mount(b'none', os.fsencode(sys.argv[0]), b'tmpfs', 0, None) == 0:\n"
+        f"        {fill}"
+    )
+    if Path(f"/proc/{pid}/root{tmp_path}").stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no file system can be mounted here")
+    assert memory_mb(pid, [str(tmp_path)]) - memory_mb(pid) > 38
+
+
 def test_those_that_hold_most_are_named_but_not_the_first(start: Start) -> None:
     pid = start("child = os.fork()\nif child == 0:\n    x = bytearray(b'x' * (60 << 20))")
     assert len(large(pid)) == 1

@@ -227,6 +227,22 @@ async def test_a_tunnel_that_names_another_host_inside_is_closed(
         ]
 
 
+async def test_a_tunnel_to_a_web_port_is_no_way_around_the_hosts_name_in_plain_http(
+    tmp_path, monkeypatch
+):
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        hidden = (
+            f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\n"
+            "GET / HTTP/1.1\r\nHost: other.example\r\n\r\n"
+        )
+        assert (await ask(proxy, hidden)).endswith(b"hello")  # a port that a person named
+        upstream.seen = b""
+        monkeypatch.setattr(proxy_module, "WEB_PORTS", (port,))
+        assert b"hello" not in await ask(proxy, hidden)
+        assert upstream.seen == b""
+        assert "no TLS in a tunnel" in [visit.reason for visit in proxy.visits]
+
+
 def test_the_name_in_a_client_hello_is_read_and_junk_is_not():
     context = ssl.create_default_context()
     outgoing = ssl.MemoryBIO()

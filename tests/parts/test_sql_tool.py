@@ -305,3 +305,10 @@ async def test_a_server_that_goes_away_is_one_line():
 def test_the_caps_fit_through_the_wire():
     """A result at the cap, as base64, is below what a reply may be."""
     assert module.BYTES_MAX * 4 / 3 < 32_000_000
+
+
+@pytest.mark.parametrize("query", ["/**/" * 5000, "/**/ -- x\n" * 5000 + "drop table t"])
+def test_comments_before_a_statement_are_read_in_one_way(query: str) -> None:
+    """Thirty of them would otherwise stop the host for good."""
+    assert not module._QUERY.match(query)
+    assert module._QUERY.match("/* a */ -- b\n/**/ SELECT 1")

@@ -77,6 +77,16 @@ def test_nothing_that_would_run_is_hidden_from_the_reader(hidden):
     assert shown != hidden
 
 
+@pytest.mark.parametrize("blank", "\u3164\u115f\uffa0\u2800\u034f\u180b\ufe0f\U000e0101")
+def test_a_letter_that_cannot_be_seen_is_shown_by_its_number(blank: str) -> None:
+    """A name may be made of one, and a text may hold a message in them."""
+    assert blank not in source_text(f"pay(to='bank{blank}', {blank}=1)")
+    question = Question(
+        kind="call", number=1, reason="", name="pay", arguments={"to": f"bank{blank}"}
+    )
+    assert f"{ord(blank):x}" in question_text(question)
+
+
 @given(st.text())
 def test_source_is_shown_in_printable_characters_only(text):
     """Whatever it holds."""

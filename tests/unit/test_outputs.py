@@ -100,7 +100,50 @@ def test_a_message_that_is_not_what_it_says_is_refused(kind: str, content: Any) 
 
 
 def test_more_than_the_bound_is_counted_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "MAX_CELL", 10)
-    collector = collect(stream("12345"), stream("1234567"), display("D" * 9), stream("x"))
+    monkeypatch.setattr(outputs, "MAX_CELL", 3000)
+    large = "x" * 3000
+    collector = collect(stream("12345"), stream(large), display(large), stream("x"))
     assert texts(collector)[:1] == ["12345x"]
     assert "2 more outputs were not kept" in texts(collector)[-1]
+
+
+LARGE = "x" * 2000
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("display_data", {"data": {"application/json": [LARGE]}}),
+        ("display_data", {"data": {"application/json": {LARGE: 1}}}),
+        ("display_data", {"data": {"application/json": [[]] * 80}}),
+        ("display_data", {"data": {}, "metadata": {"a": {"b": LARGE}}}),
+        ("error", {"ename": "E", "evalue": LARGE}),
+        ("update_display_data", {"data": {"text/plain": LARGE}, "transient": {"display_id": "d"}}),
+    ],
+)
+def test_wherever_an_output_is_large_it_counts(
+    kind: str, content: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "MAX_CELL", 2000)
+    collector = collect(display("before", "d"), (kind, content))
+    assert collector.outputs()[0]["data"] == {"text/plain": "before"}
+    assert "1 more outputs were not kept" in texts(collector)[1]
+
+
+def test_a_display_that_is_changed_often_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "MAX_CELL", 4000)
+    changes = [("update_display_data", display(LARGE + str(n), "d")[1]) for n in range(9)]
+    assert texts(collect(display("before", "d"), *changes)) == [LARGE + "8"]
+
+
+def test_what_is_nested_too_deeply_to_be_written_down_is_refused() -> None:
+    deep: Any = 1
+    for _ in range(800):
+        deep = [deep]
+    collector = collect(display("before", "d"))
+    for kind in ("display_data", "update_display_data"):
+        content = {"data": {ANSWER_MIME: {"value": deep}}, "transient": {"display_id": "d"}}
+        with pytest.raises(ValueError, match="deep"):
+            collector.add_message(kind, content)
+    assert collector.answer is None
+    assert texts(collector) == ["before"]

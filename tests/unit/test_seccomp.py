@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from errno import ENOSYS, EOPNOTSUPP, EPERM
+from errno import ENOSPC, ENOSYS, EOPNOTSUPP, EPERM
 
 import pytest
 
@@ -68,7 +68,8 @@ def test_another_architecture_is_the_end():
     ("number", "machine"),
     [(101, "x86_64"), (117, "aarch64"), (425, "x86_64"), (425, "aarch64"), (321, "x86_64"),
      (280, "aarch64"), (272, "x86_64"), (97, "aarch64"), (165, "x86_64"), (250, "x86_64"),
-     (323, "x86_64"), (29, "x86_64"), (304, "x86_64"), (265, "aarch64"), (435 - 7, "x86_64")],
+     (323, "x86_64"), (29, "x86_64"), (64, "x86_64"), (186, "aarch64"),
+     (304, "x86_64"), (265, "aarch64"), (435 - 7, "x86_64")],
 )  # fmt: skip
 def test_dangerous_calls_are_refused(number, machine):
     assert answer(number, machine=machine) == ERRNO | EPERM
@@ -96,9 +97,14 @@ def test_where_files_are_shared_no_socket_of_the_host_is_reached_by_its_path():
         assert answer(call, 1, 5, rules=SHARED) == ALLOW
         for kind in (2, 3, 2 | 0o4000):
             assert answer(call, 1, kind, rules=SHARED) == ERRNO | EOPNOTSUPP
-    for call in (64, 68, 240):
-        assert answer(call) == ALLOW
-        assert answer(call, rules=SHARED) == ERRNO | EPERM
+    assert answer(240) == ALLOW
+    assert answer(240, rules=SHARED) == ERRNO | EPERM
+
+
+def test_where_files_are_shared_no_folder_of_the_host_is_watched():
+    assert answer(254) == ALLOW
+    assert answer(254, rules=SHARED) == ERRNO | ENOSPC
+    assert answer(27, rules=SHARED, machine="aarch64") == ERRNO | ENOSPC
 
 
 def test_towards_a_proxy_internet_streams_pass_and_nothing_else():

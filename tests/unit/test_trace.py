@@ -95,6 +95,10 @@ def test_damage_before_the_last_line_names_the_line(tmp_path: Path) -> None:
         ("", "holds no record"),
         ('{"a": 1}\n{"b": 2}\n', "line 1"),
         (json.dumps({"v": 99, "$": "RunStop"}) + "\n\n\n", "newer"),
+        (json.dumps({"v": "1", "$": "RunStop"}) + "\n\n\n", "no number"),
+        (json.dumps({"v": 1, "$": ["RunStop"]}) + "\n\n\n", "no record type"),
+        ('{"v": 1, "$": "RunStop", "a": ' + "[" * 100_000 + "\n\n\n", "recursion"),
+        ('{"v": 1, "$": "RunStart", "config": ' + "[" * 700 + "]" * 700 + "}\n\n\n", "recursion"),
     ],
 )
 def test_what_is_not_a_trace_is_refused_in_one_line(

@@ -52,8 +52,11 @@ QUERY_S = 30.0
 CONNECT_S = 10
 BATCH = 2_000  # rows that are fetched at a time, fewer when they are long
 BATCH_BYTES = 2_000_000
-_QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*|/\*.*?\*/\s*)*(select|with|values|table|show|describe)\b",
-                    re.IGNORECASE | re.DOTALL)  # fmt: skip
+# Possessive: comments can be read in more than one way, and thirty of them would all be tried.
+_QUERY = re.compile(
+    r"\s*(?:--[^\n]*\n\s*|/\*.*?\*/\s*)*+(select|with|values|table|show|describe)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _KEPT = (bool, int, float, str, bytes, date, datetime, clock_time, timedelta)
 
 

@@ -177,6 +177,19 @@ def wrong_types_everywhere(c):
     return "sent"
 
 
+@attack("host-confusion", _answers, own_kernel=True, no_control=HOLDS)
+def messages_without_a_bottom(c):
+    """Signed messages nested without end, in the content, the parent or the header"""
+    kernel = get_ipython().kernel  # noqa: F821 - IPython's
+    message = kernel.session.msg("display_data", parent=kernel.get_parent("shell"))
+    for part, depth in ((5, 200_000), (3, 20_000), (2, 20_000)):
+        frames = kernel.session.serialize(message)
+        frames[part] = b'{"data":' + b"[" * depth + b"]" * depth + b"}"
+        frames[1] = kernel.session.sign(frames[2:6])
+        kernel.iopub_socket.send_multipart(frames)
+    return "sent"
+
+
 @attack("host-confusion", _believed, no_control=HOLDS)
 def wrong_signatures(c):
     """Messages without, with a wrong, or with half a signature, and frames that are no message"""

@@ -30,7 +30,7 @@ _X86 = {
     "syslog": 103, "fanotify_init": 300, "fanotify_mark": 301, "memfd_create": 319,
     "shmget": 29, "shmat": 30, "msgget": 68, "msgrcv": 70, "mq_open": 240, "mq_timedreceive": 243,
     "semget": 64, "semctl": 66, "capset": 126, "modify_ldt": 154, "iopl": 172,
-    "init_module": 175, "kcmp": 312, "truncate": 76, "setrlimit": 160,
+    "init_module": 175, "kcmp": 312, "inotify_add_watch": 254, "truncate": 76, "setrlimit": 160,
 }  # fmt: skip
 _ARM = {
     "mount": 40, "chroot": 51, "pivot_root": 41, "unshare": 97, "setns": 268, "clone": 220,
@@ -40,7 +40,7 @@ _ARM = {
     "syslog": 116, "fanotify_init": 262, "fanotify_mark": 263, "memfd_create": 279,
     "shmget": 194, "shmat": 196, "msgget": 186, "msgrcv": 188, "mq_open": 180,
     "mq_timedreceive": 183, "semget": 190, "semctl": 191, "capset": 91, "init_module": 105,
-    "kcmp": 272, "truncate": 45,
+    "kcmp": 272, "inotify_add_watch": 27, "truncate": 45,
 }  # fmt: skip
 _BOTH = {
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,

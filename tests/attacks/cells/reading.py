@@ -487,3 +487,29 @@ def key_by_io_uring(c):
     submit(22, opened, ctypes.addressof(buffer), 199, 0)
     os.close(ring)
     return buffer.value
+
+
+def _file_by_and_by(stage: Stage) -> dict[str, object]:
+    """Make a file in the home, with a secret name, while the attack watches."""
+    import threading
+
+    path = stage.home / stage.secret("file_name")
+
+    def make() -> None:
+        path.touch()
+        path.unlink()
+
+    threading.Timer(2, make).start()
+    return {}
+
+
+@attack("read", returned("file_name"), before=_file_by_and_by)
+def names_by_inotify(c):
+    """Names of files in the home, by watching it (inotify)"""
+    watching = libc.inotify_init1(0)
+    folder = ctypes.c_char_p(c.home.encode())
+    call("inotify_add_watch", watching, folder, ctypes.c_uint32(0x100))  # IN_CREATE
+    try:
+        return os.read(watching, 4096)
+    finally:
+        os.close(watching)

