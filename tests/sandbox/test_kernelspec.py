@@ -178,6 +178,30 @@ def test_wrong_use_is_one_line(words, line):
     assert done.stderr.count("\n") == 1
 
 
+FORKED = """
+import nbformat.v4 as v4
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from nbclient import NotebookClient
+
+def run(number):
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(f"print({number})")])
+    return NotebookClient(notebook, kernel_name="NAME").execute().cells[0].outputs[0].text
+
+run(0)  # the loop of this process has started a kernel before it is forked
+with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+    print(list(pool.map(run, [1, 2])))
+""".replace("NAME", NAME)
+
+
+def test_it_starts_in_the_forks_of_a_process_that_has_started_it(installed, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=60,
+        env=installed, cwd=tmp_path,
+    )  # fmt: skip
+    assert "['1\\n', '2\\n']" in done.stdout, done.stderr
+
+
 def test_a_notebook_in_a_home_directory_is_refused_with_the_reason(installed):
     done = command(
         "nbconvert", "--to", "notebook", "--execute", "--stdin", "--stdout",
