@@ -92,7 +92,9 @@ class KernelAgentProvisioner(LocalProvisioner):
             cast("Any", self.parent).session.key = self.resumed["key"].encode()
             prepare = partial(hibernation.prepare, resume=Path(self.resume))
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
-        environment = clean_environment(dict(launch.get("env") or os.environ))
+        outside = dict(launch.get("env") or os.environ)
+        named = {name: outside[name] for name in self.kernel_spec.env if name in outside}
+        environment = {**clean_environment(outside), **named}
         command = self._with_sockets(list(launch["cmd"]), directory)
         grant = (
             granted(self.grant, command, directory)

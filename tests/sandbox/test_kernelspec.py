@@ -9,7 +9,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import start_new_async_kernel
 from nbformat.v4 import new_code_cell, new_notebook
+
+from kernel_agent.kernelspec import specification
 
 NAME = "python-sandboxed"
 CELLS = {
@@ -200,6 +203,32 @@ def test_it_starts_in_the_forks_of_a_process_that_has_started_it(installed, tmp_
         env=installed, cwd=tmp_path,
     )  # fmt: skip
     assert "['1\\n', '2\\n']" in done.stdout, done.stderr
+
+
+async def test_it_takes_the_arguments_of_an_application_and_the_variables_of_its_kernelspec(
+    installed, tmp_path, monkeypatch
+):
+    place = tmp_path / "share/jupyter"
+    spec = specification("auto")
+    spec["env"] = {"REGION": "north of ${RIVER}", "HOME": "/nowhere"}
+    (place / "kernels" / NAME).mkdir(parents=True)
+    (place / "kernels" / NAME / "kernel.json").write_text(json.dumps(spec))
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("JUPYTER_PATH", str(place))
+    monkeypatch.setenv("PLANTED_KEY", "sk-1")
+    monkeypatch.setenv("RIVER", "Main")
+    manager, client = await start_new_async_kernel(
+        kernel_name=NAME, cwd=str(tmp_path / "work"),
+        extra_arguments=["--HistoryManager.hist_file=:memory:"],
+    )  # fmt: skip
+    try:
+        assert ":memory:" in await value(client, "get_ipython().history_manager.hist_file")
+        code = "import os; [os.environ.get(n) for n in ('REGION', 'RIVER', 'PLANTED_KEY')]"
+        assert await value(client, code) == "['north of Main', None, None]"
+        assert "/nowhere" not in await value(client, "os.environ['HOME']")
+    finally:
+        client.stop_channels()
+        await manager.shutdown_kernel(now=True)
 
 
 def test_a_notebook_in_a_home_directory_is_refused_with_the_reason(installed):
