@@ -2,7 +2,7 @@
 
 Run by the kernel provisioner, by path, with the interpreter that the cells are to run in.
 Settings come from ``agent.json`` beside the connection file. With ``--plain`` the kernel is an
-unchanged ipykernel, for people and programs that want that, with the sandbox's self-test before.
+ipykernel as it is, for people and programs that want that, with the sandbox's self-test before.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def main(argv: list[str]) -> None:
 
 
 def run_plain(arguments: list[str]) -> None:
-    """Run ipykernel as its own launcher does."""
+    """Run ipykernel as its own launcher does, but for what forks print."""
     from ipykernel import kernelapp
 
-    kernelapp.launch_new_instance(arguments)
+    kernelapp.launch_new_instance(arguments, outstream_class=f"{NAME}.stream.ForkedStream")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ CELLS = {
     "t.start(); t.join()",
     "a pool": "import multiprocessing as mp\n"
     "with mp.Pool(2) as p:\n    print(p.map(abs, [-1, -2]))",
+    "a forked process": "p = mp.Process(target=print, args=['from a fork'])\np.start(); p.join()\n"
+    "f = mp.Process(target=int, args=['x'])\nf.start(); f.join()\nimport time; time.sleep(0.5)",
     "a widget": "import ipywidgets\nipywidgets.IntSlider()",
     "a file": "print(open('made.txt', 'w').write('x'))",
     "a secret": "import os\nassert 'PLANTED_KEY' not in os.environ\n"
@@ -72,6 +74,8 @@ def check(path):
     assert "hi" in text["a subprocess"]
     assert "hi" in text["a thread"]
     assert "[1, 2]" in text["a pool"]
+    assert "from a fork\\n" in text["a forked process"]
+    assert "ValueError" in text["a forked process"]
     assert "widget-view" in text["a widget"]
     assert "refused" in text["a secret"]
     assert Path(path).with_name("made.txt").read_text() == "x"
