@@ -83,6 +83,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         self._undo()
         log_path = kwargs.pop("log_path", None)
         cwd = Path(kwargs.get("cwd") or Path.cwd())
+        self.cwd = str(cwd)  # where applications look for the files that a kernel speaks of
         self.chosen = await _in_thread(partial(choose, self.level))
         self._directory = directory = self._own_directory()
         prepare = mechanism(self.chosen.name).prepare
@@ -145,7 +146,6 @@ class KernelAgentProvisioner(LocalProvisioner):
             os.close(descriptor)
         self.pid = self.pgid = self.process.pid
         threading.Thread(target=move, args=(self.pid, self._groups), daemon=True).start()
-        self.cwd = kwargs["cwd"]
         end = ("end", str(self.pid), warden.born(self.pid), str(int(self._launch.ended_by)))
         self._record(self._directory, [end, *self._launch.undo])
         assert self._watchdog is not None

@@ -209,7 +209,7 @@ def test_it_starts_in_the_forks_of_a_process_that_has_started_it(installed, tmp_
     assert "['1\\n', '2\\n']" in done.stdout, done.stderr
 
 
-async def test_it_takes_the_arguments_of_an_application_and_the_variables_of_its_kernelspec(
+async def test_it_takes_what_an_application_and_its_kernelspec_say_and_tells_its_folder(
     installed, tmp_path, monkeypatch
 ):
     place = tmp_path / "share/jupyter"
@@ -226,6 +226,8 @@ async def test_it_takes_the_arguments_of_an_application_and_the_variables_of_its
         extra_arguments=["--HistoryManager.hist_file=:memory:"],
     )  # fmt: skip
     try:
+        (tmp_path / "work/made.csv").touch()
+        assert manager.resolve_path("made.csv") == str(tmp_path / "work/made.csv")
         assert ":memory:" in await value(client, "get_ipython().history_manager.hist_file")
         code = "import os; [os.environ.get(n) for n in ('REGION', 'RIVER', 'PLANTED_KEY')]"
         assert await value(client, code) == "['north of Main', None, None]"
