@@ -1,6 +1,6 @@
 """The kernel "Python (sandboxed)" for JupyterLab, nbclient, papermill and every other application.
 
-A kernelspec that names our provisioner. It starts an unchanged ipykernel in a sandbox, so that
+A kernelspec that names our provisioner. It starts an ipykernel as it is in a sandbox, so that
 whatever works in a plain kernel works there: ``input()``, widgets, completion. What the sandbox
 grants is the folder that the application starts the kernel in, which is the notebook's.
 """

@@ -1,8 +1,8 @@
-"""Start the kernel: ``python launch.py [--plain] -f CONNECTION_FILE``.
+"""Start the kernel: ``python launch.py [--plain] -f CONNECTION_FILE [ARGUMENT...]``.
 
 Run by the kernel provisioner, by path, with the interpreter that the cells are to run in.
 Settings come from ``agent.json`` beside the connection file. With ``--plain`` the kernel is an
-unchanged ipykernel, for people and programs that want that, with the sandbox's self-test before.
+ipykernel as it is, for people and programs that want that, with the sandbox's self-test before.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def main(argv: list[str]) -> None:
             import_module(f"{NAME}.selftest").run(asked)
         if "--plain" in argv:
             del sys.modules["debugpy"]
-            run_plain(connection_file)
+            # What applications add at the end is ipykernel's: nbclient has history kept in memory.
+            run_plain([argument for argument in argv[1:] if argument != "--plain"])
             return
         app_module = import_module(f"{NAME}.app")
         app = app_module.start(connection_file, beside(connection_file, "agent.json"))
@@ -69,11 +70,11 @@ def main(argv: list[str]) -> None:
     app.start()
 
 
-def run_plain(connection_file: str) -> None:
-    """Run ipykernel as its own launcher does."""
+def run_plain(arguments: list[str]) -> None:
+    """Run ipykernel as its own launcher does, but for what forks print."""
     from ipykernel import kernelapp
 
-    kernelapp.launch_new_instance(["-f", connection_file])
+    kernelapp.launch_new_instance(arguments, outstream_class=f"{NAME}.stream.ForkedStream")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,45 @@ class Cut:
         return f"\n… {left_out:,} characters left out; {where} …\n{tail}"
 
 
-class CappedStream(OutStream):
+class ForkedStream(OutStream):
+    """A stream that forks of the kernel's process write to as well.
+
+    What a fork prints goes through the file descriptor, which is watched. ipykernel's own way is a
+    TCP connection to itself, which no sandbox opens: the text would be lost without a word.
+    """
+
+    _line = ""  # what a fork has written of a line: lines of several forks stay whole
+
+    def write(self, string: str) -> int:
+        """Send the text; from a fork, line by line."""
+        if not self._in_fork or not isinstance(string, str):
+            return super().write(string) or 0
+        lines, newline, rest = string.rpartition("\n")
+        if newline:
+            self._pass_on(self._line + lines + newline)
+            self._line = ""
+        self._line += rest
+        return len(string)
+
+    def flush(self) -> None:
+        """Publish what was written; what waited when a fork began is the parent's to publish."""
+        if self._in_fork:
+            line, self._line = self._line, ""
+            self._pass_on(line)
+        else:
+            super().flush()
+
+    def _pass_on(self, text: str) -> None:
+        data = text.encode(errors="replace")
+        while data:
+            data = data[os.write(self._original_stdstream_fd, data) :]
+
+    @property
+    def _in_fork(self) -> bool:
+        return self._fid is not None and not self._is_master_process()
+
+
+class CappedStream(ForkedStream):
     """The class of ``sys.stdout`` and ``sys.stderr`` in our kernels; built by ipykernel."""
 
     head = HEAD

@@ -18,11 +18,13 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
@@ -42,6 +44,7 @@ from kernel_agent.sandbox.standby import standby
 from kernel_agent.sandbox.watchdog import Watchdog
 
 PATIENCE_S = 1.0  # from the request to end to the kill
+LOOK_EVERY_S = 0.001  # for the end of something that takes some milliseconds
 PORTS = ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port")
 
 
@@ -80,7 +83,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         self._undo()
         log_path = kwargs.pop("log_path", None)
         cwd = Path(kwargs.get("cwd") or Path.cwd())
-        self.chosen = await asyncio.to_thread(choose, self.level)
+        self.cwd = str(cwd)  # where applications look for the files that a kernel speaks of
+        self.chosen = await _in_thread(partial(choose, self.level))
         self._directory = directory = self._own_directory()
         prepare = mechanism(self.chosen.name).prepare
         if self.resume:
@@ -89,7 +93,9 @@ class KernelAgentProvisioner(LocalProvisioner):
             cast("Any", self.parent).session.key = self.resumed["key"].encode()
             prepare = partial(hibernation.prepare, resume=Path(self.resume))
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
-        environment = clean_environment(dict(launch.get("env") or os.environ))
+        outside = dict(launch.get("env") or os.environ)
+        named = {name: outside[name] for name in self.kernel_spec.env if name in outside}
+        environment = {**clean_environment(outside), **named}
         command = self._with_sockets(list(launch["cmd"]), directory)
         grant = (
             granted(self.grant, command, directory)
@@ -139,12 +145,12 @@ class KernelAgentProvisioner(LocalProvisioner):
         for descriptor in kwargs["pass_fds"]:
             os.close(descriptor)
         self.pid = self.pgid = self.process.pid
-        asyncio.get_running_loop().run_in_executor(None, move, self.pid, self._groups)
-        self.cwd = kwargs["cwd"]
+        threading.Thread(target=move, args=(self.pid, self._groups), daemon=True).start()
         end = ("end", str(self.pid), warden.born(self.pid), str(int(self._launch.ended_by)))
         self._record(self._directory, [end, *self._launch.undo])
         assert self._watchdog is not None
-        self._watchdog.start(self.pid, self._exceeded)
+        kill = partial(self.process.send_signal, self._launch.ended_by)
+        self._watchdog.start(self.pid, self._exceeded, kill)
         return self.connection_info
 
     async def send_signal(self, signum: int) -> None:
@@ -183,12 +189,12 @@ class KernelAgentProvisioner(LocalProvisioner):
         while self.process is not None and self.process.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         code = await super().wait()
-        await asyncio.to_thread(self._undo)
+        await _in_thread(self._undo)
         return code
 
     async def cleanup(self, restart: bool = False) -> None:  # noqa: FBT001, FBT002 - the base's signature
         """Remove what belongs to the kernel; after a restart the sockets keep their place."""
-        await asyncio.to_thread(self._undo)
+        await _in_thread(self._undo)
         if self._original is not None:
             self.connection_info = self._original
         await super().cleanup(restart=restart)
@@ -243,7 +249,9 @@ class KernelAgentProvisioner(LocalProvisioner):
         await hibernating(self.chosen.name).hibernate(self._directory / SOCKETS, folder, told)
 
     async def _exceeded(self, reason: str) -> None:
-        if self.on_limit is not None:
+        if self.on_limit is None:
+            self.log.warning("the kernel is ended: %s", reason)
+        else:
             await self.on_limit(reason)
         await self.kill()
 
@@ -309,3 +317,26 @@ class KernelAgentProvisioner(LocalProvisioner):
         if launch is not None:
             warden.undo([list(action) for action in launch.undo])
             launch.close()
+
+
+T = TypeVar("T")
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Do what blocks in a new thread, and look for its end instead of being told.
+
+    A process that forks, as for a pool of notebooks, leaves its event loop to the child. There the
+    threads of that loop are gone, and what wakes it up may wake up the parent.
+    """
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # it is raised where the end is waited for
+            done.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    while not done.done():  # noqa: ASYNC110 - see above
+        await asyncio.sleep(LOOK_EVERY_S)
+    return done.result()

@@ -4,6 +4,8 @@ A limit on the size of one file says nothing about a thousand of them, and outpu
 they cannot lie in a file system of limited size. A limit on the memory of one process says nothing
 about a hundred of them, and not everybody may make a control group. Memory is filled in less time
 than it takes to ask a cell to stop: the processes that hold most of it are killed at once.
+
+Both are looked at in threads: the event loop may be busy, or not run at all.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from kernel_agent.sandbox.levels import Grant
 from kernel_agent.sandbox.memory import IN_MEMORY, exact_memory_mb, large, memory_mb
@@ -26,6 +28,7 @@ HURRY_S = 0.03
 100 MB in that time."""
 AT_MOST = 0.2  # of one processor for looking at memory, however many processes there are
 MAX_FILES = 100_000
+ANSWER_S = 1.0  # how long the event loop may take to begin to end a kernel
 
 
 class Watchdog:
@@ -42,61 +45,73 @@ class Watchdog:
         self._limit_mb = grant.limits.disk_mb
         self._memory_mb = grant.limits.memory_mb
         self._in_memory = (*IN_MEMORY, str(grant.scratch))
-        self._task: asyncio.Task[None] | None = None
         self._stopped = threading.Event()
+        self._told = False
 
-    def start(self, process: int, exceeded: Callable[[str], Awaitable[None]]) -> None:
-        """Begin to watch a process with all below it; ``exceeded`` is awaited once, with why."""
-        self._task = asyncio.create_task(self._watch(exceeded))
+    def start(
+        self,
+        process: int,
+        exceeded: Callable[[str], Awaitable[None]],
+        kill: Callable[[], object],
+    ) -> None:
+        """Begin to watch a process with all below it.
+
+        Parameters
+        ----------
+        exceeded
+            Awaited once, with why, in the event loop that runs now.
+        kill
+            Called, from another thread, where that loop does not answer: an application that is
+            not asynchronous runs it only while it waits for something.
+        """
+        loop = asyncio.get_running_loop()
+
+        async def end(reason: str, answered: threading.Event) -> None:
+            answered.set()
+            if not self._told and not self._stopped.is_set():
+                self._told = True
+                await exceeded(reason)
+
+        def tell(reason: str, at_once: Iterable[int] = ()) -> None:
+            answered = threading.Event()
+            ending = end(reason, answered)
+            try:
+                asyncio.run_coroutine_threadsafe(ending, loop)
+            except RuntimeError:  # the loop has ended
+                ending.close()
+            for pid in at_once:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            if not answered.wait(ANSWER_S) and not self._stopped.is_set():
+                kill()
+
+        threading.Thread(target=self._watch_disk, args=(tell,), daemon=True).start()
         if self._memory_mb:
-            loop = asyncio.get_running_loop()
-
-            def tell(reason: str) -> None:
-                with contextlib.suppress(RuntimeError):  # the loop has ended
-                    asyncio.run_coroutine_threadsafe(self._end(reason, exceeded), loop)
-
-            threading.Thread(
-                target=self._watch_memory, args=(process, self._memory_mb, tell), daemon=True
-            ).start()
+            arguments = (process, self._memory_mb, tell)
+            threading.Thread(target=self._watch_memory, args=arguments, daemon=True).start()
 
     def stop(self) -> None:
         """Stop watching; safe from any thread."""
         self._stopped.set()
-        task, self._task = self._task, None
-        if task is not None and not task.done():
-            task.get_loop().call_soon_threadsafe(task.cancel)
 
-    async def _watch(self, exceeded: Callable[[str], Awaitable[None]]) -> None:
-        before_mb, before_files = await asyncio.to_thread(self._used)
-        while True:
-            await asyncio.sleep(EVERY_S)
-            megabytes, files = await asyncio.to_thread(self._used)
+    def _watch_disk(self, tell: Callable[[str], None]) -> None:
+        before_mb, before_files = self._used()
+        while not self._stopped.wait(EVERY_S):
+            megabytes, files = self._used()
             if megabytes - before_mb > self._limit_mb:
-                reason = f"disk limit of {self._limit_mb} MB exceeded"
-                break
+                tell(f"disk limit of {self._limit_mb} MB exceeded")
+                return
             if files - before_files > MAX_FILES:
-                reason = f"limit of {MAX_FILES:,} files exceeded"
-                break
-        self._task = None  # what follows is not to be cancelled
-        await exceeded(reason)
+                tell(f"limit of {MAX_FILES:,} files exceeded")
+                return
 
-    async def _end(self, reason: str, exceeded: Callable[[str], Awaitable[None]]) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await exceeded(reason)
-
-    def _watch_memory(self, process: int, limit_mb: int, tell: Callable[[str], None]) -> None:
-        """Look, in a thread of its own: the event loop may be busy."""
+    def _watch_memory(self, process: int, limit_mb: int, tell: Callable[..., None]) -> None:
         pause_s = HURRY_S
         while not self._stopped.wait(pause_s):
             began = time.thread_time()
             used_mb = memory_mb(process, self._in_memory)
             if used_mb > limit_mb and exact_memory_mb(process, self._in_memory) > limit_mb:
-                tell(f"memory limit of {limit_mb} MB exceeded")
-                for pid in large(process):
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, signal.SIGKILL)
+                tell(f"memory limit of {limit_mb} MB exceeded", at_once=large(process))
                 return
             pause_s = HURRY_S if used_mb > limit_mb / 4 else MEMORY_EVERY_S
             pause_s = max(pause_s, (time.thread_time() - began) / AT_MOST)

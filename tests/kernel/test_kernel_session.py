@@ -146,6 +146,24 @@ async def test_a_gigabyte_of_prints_costs_neither_memory_nor_the_end_of_the_cell
     assert int(resident.split()[1]) < 400_000  # kB
 
 
+async def test_what_forked_processes_print_and_why_they_failed_is_shown(
+    kernel: KernelSession,
+) -> None:
+    result = await kernel.execute(
+        "import multiprocessing as mp\n"
+        "context = mp.get_context('fork')\n"
+        "print('printed once', end=' ')\n"
+        "processes = [context.Process(target=print, args=('fork', n)) for n in range(3)]\n"
+        "processes.append(context.Process(target=int, args=('x',)))\n"
+        "for p in processes: p.start()\n"
+        "for p in processes: p.join()"
+    )
+    text = text_of(result)
+    assert [text.count(f"fork {n}\n") for n in range(3)] == [1, 1, 1]
+    assert text.count("printed once") == 1
+    assert "ValueError: invalid literal for int()" in text
+
+
 async def test_a_flood_on_the_file_descriptor_does_not_hang(kernel: KernelSession) -> None:
     result = await kernel.execute(
         "import os\nfor _ in range(100):\n    os.write(1, b'z' * 1024 * 1024)", timeout_s=60

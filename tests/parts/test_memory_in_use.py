@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,10 +110,36 @@ async def test_too_much_memory_ends_those_that_hold_it(tmp_path: Path, start: St
         limits=Limits(memory_mb=100),
     )  # fmt: skip
     watchdog = Watchdog(grant)
-    watchdog.start(pid, exceeded)
+    watchdog.start(pid, exceeded, kill=lambda: None)
     assert "memory limit of 100 MB" in await asyncio.wait_for(told, 20)
     watchdog.stop()
     deadline = time.monotonic() + 10
     while memory_mb(pid) > 100 and time.monotonic() < deadline:
         await asyncio.sleep(0.02)
     assert memory_mb(pid) < 100
+
+
+def test_a_full_folder_ends_a_kernel_whose_application_does_not_run_its_loop(
+    tmp_path: Path,
+) -> None:
+    ended = threading.Event()
+
+    async def exceeded(_reason: str) -> None:
+        raise AssertionError("the loop does not run")
+
+    async def start() -> None:
+        watchdog.start(os.getpid(), exceeded, kill=ended.set)
+
+    grant = Grant(
+        python=tmp_path, code=tmp_path, workspace=tmp_path, sockets=tmp_path, scratch=tmp_path,
+        limits=Limits(disk_mb=1),
+    )  # fmt: skip
+    watchdog = Watchdog(grant)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(start())
+    time.sleep(0.1)  # what lies there at the start does not count
+    (tmp_path / "big").write_bytes(bytes(4 << 20))
+    assert ended.wait(10)
+    watchdog.stop()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()

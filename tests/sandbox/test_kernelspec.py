@@ -9,7 +9,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import start_new_async_kernel
 from nbformat.v4 import new_code_cell, new_notebook
+
+from kernel_agent.kernelspec import specification
 
 NAME = "python-sandboxed"
 CELLS = {
@@ -20,6 +23,8 @@ CELLS = {
     "t.start(); t.join()",
     "a pool": "import multiprocessing as mp\n"
     "with mp.Pool(2) as p:\n    print(p.map(abs, [-1, -2]))",
+    "a forked process": "p = mp.Process(target=print, args=['from a fork'])\np.start(); p.join()\n"
+    "f = mp.Process(target=int, args=['x'])\nf.start(); f.join()\nimport time; time.sleep(0.5)",
     "a widget": "import ipywidgets\nipywidgets.IntSlider()",
     "a file": "print(open('made.txt', 'w').write('x'))",
     "a secret": "import os\nassert 'PLANTED_KEY' not in os.environ\n"
@@ -69,6 +74,8 @@ def check(path):
     assert "hi" in text["a subprocess"]
     assert "hi" in text["a thread"]
     assert "[1, 2]" in text["a pool"]
+    assert "from a fork\\n" in text["a forked process"]
+    assert "ValueError" in text["a forked process"]
     assert "widget-view" in text["a widget"]
     assert "refused" in text["a secret"]
     assert Path(path).with_name("made.txt").read_text() == "x"
@@ -176,6 +183,58 @@ def test_wrong_use_is_one_line(words, line):
     assert done.returncode == 2
     assert line in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+FORKED = """
+import nbformat.v4 as v4
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from nbclient import NotebookClient
+
+def run(number):
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(f"print({number})")])
+    return NotebookClient(notebook, kernel_name="NAME").execute().cells[0].outputs[0].text
+
+run(0)  # the loop of this process has started a kernel before it is forked
+with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+    print(list(pool.map(run, [1, 2])))
+""".replace("NAME", NAME)
+
+
+def test_it_starts_in_the_forks_of_a_process_that_has_started_it(installed, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=False, timeout=60,
+        env=installed, cwd=tmp_path,
+    )  # fmt: skip
+    assert "['1\\n', '2\\n']" in done.stdout, done.stderr
+
+
+async def test_it_takes_what_an_application_and_its_kernelspec_say_and_tells_its_folder(
+    installed, tmp_path, monkeypatch
+):
+    place = tmp_path / "share/jupyter"
+    spec = specification("auto")
+    spec["env"] = {"REGION": "north of ${RIVER}", "HOME": "/nowhere"}
+    (place / "kernels" / NAME).mkdir(parents=True)
+    (place / "kernels" / NAME / "kernel.json").write_text(json.dumps(spec))
+    (tmp_path / "work").mkdir()
+    monkeypatch.setenv("JUPYTER_PATH", str(place))
+    monkeypatch.setenv("PLANTED_KEY", "sk-1")
+    monkeypatch.setenv("RIVER", "Main")
+    manager, client = await start_new_async_kernel(
+        kernel_name=NAME, cwd=str(tmp_path / "work"),
+        extra_arguments=["--HistoryManager.hist_file=:memory:"],
+    )  # fmt: skip
+    try:
+        (tmp_path / "work/made.csv").touch()
+        assert manager.resolve_path("made.csv") == str(tmp_path / "work/made.csv")
+        assert ":memory:" in await value(client, "get_ipython().history_manager.hist_file")
+        code = "import os; [os.environ.get(n) for n in ('REGION', 'RIVER', 'PLANTED_KEY')]"
+        assert await value(client, code) == "['north of Main', None, None]"
+        assert "/nowhere" not in await value(client, "os.environ['HOME']")
+    finally:
+        client.stop_channels()
+        await manager.shutdown_kernel(now=True)
 
 
 def test_a_notebook_in_a_home_directory_is_refused_with_the_reason(installed):
