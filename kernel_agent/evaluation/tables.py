@@ -202,15 +202,19 @@ def _words(plan: Mapping[str, Any], rows: Sequence[ArmRow], pairs: Sequence[Pair
                 "those only."
             )
         if row.not_judged:
+            answers, count = ("answer", "counts") if row.not_judged == 1 else ("answers", "count")
             yield (
-                f"{row.not_judged} answers of **{row.arm}** could not be judged and count neither "
-                "way."
+                f"{row.not_judged} {answers} of **{row.arm}** could not be judged and {count} "
+                "neither way."
             )
         down = row.statuses.get("model_error", 0)
         if down:
+            runs, they = ("run", "it counts as a failure") if down == 1 else (
+                "runs", "they count as failures"
+            )  # fmt: skip
             yield (
-                f"{down} runs of **{row.arm}** ended because the model gave no usable reply; they "
-                "count as failures. Run them again with `--repeat model_error`."
+                f"{down} {runs} of **{row.arm}** ended because the model gave no usable reply; "
+                f"{they}. Run again with `--repeat model_error`."
             )
     for pair in pairs:
         yield _success_in_words(pair)
