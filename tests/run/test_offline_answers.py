@@ -340,6 +340,19 @@ def test_one_row_is_told_in_the_singular(tmp_path: Path, question: str, expected
     assert NutshellKernel(tmp_path).ask(question, "one.csv").text.startswith(expected)
 
 
+def test_a_column_may_have_the_name_of_its_file(tmp_path: Path) -> None:
+    """The table is still there for the next figure, and for the next question."""
+    sales = pd.DataFrame({"month": ["May", "June"], "sales": [3, 5], "cost": [1, 2]})
+    sales.to_csv(tmp_path / "sales.csv", index=False)
+    sales.head(1).to_csv(tmp_path / "cost.csv", index=False)
+    kernel = NutshellKernel(tmp_path)
+    assert "1 row" in kernel.ask("How many rows?", "cost.csv").text
+    assert "sales 3 to 5" in kernel.ask("describe", "sales.csv").text
+    assert "June" in kernel.ask("Which month has the highest sales?", "sales.csv").text
+    assert kernel.ask("How many rows?", "sales.csv").text == "There are 2 rows."
+    assert "cost 1 to 1" in kernel.ask("describe", "cost.csv").text
+
+
 def test_an_overview_of_names_only_is_a_whole_sentence(tmp_path: Path) -> None:
     """Where no column has figures or groups to tell of, nothing follows the counts."""
     names = pd.DataFrame({"name": [f"name number {n} of many" for n in range(40)]})

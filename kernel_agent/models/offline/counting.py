@@ -45,14 +45,15 @@ def describe(job: Job) -> Work:
         code = charts.histograms(source, numbers[:6]) + "\n\n" + code
     rows, columns = counted(job.rows, "rows"), counted(job.table.width, "columns")
     said = f"{{len({source}):,}} {rows} and {{{source}.shape[1]}} {columns}"
+    overall = [f"all_{name}" for name in names_of(numbers[:6])]  # sales is the table of sales.csv
     parts = [
         f"{inside(c.label)} {{{name}['min']:{raw(c)}}} to {{{name}['max']:{raw(c)}}}{unit(c)}"
         f" (average {{{name}['mean']:{computed(c)}}})"
-        for c, name in zip(numbers[:6], names_of(numbers[:6]), strict=True)
+        for c, name in zip(numbers[:6], overall, strict=True)
     ]
     before = "".join(
         f'{name} = {item(source, c)}.agg(["min", "max", "mean"])\n'
-        for c, name in zip(numbers[:6], names_of(numbers[:6]), strict=True)
+        for c, name in zip(numbers[:6], overall, strict=True)
     )
     before += f"missing = int({source}.isna().sum().sum())\n"
     for c in texts[:3]:
