@@ -611,6 +611,9 @@ def _print(text: str) -> None:
 
 def main() -> None:
     """Run the command; the entry point of ``kernel-agent``."""
+    # Both may be closed (>&-), as under some schedulers. What a run leaves matters more.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - until the program ends
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - the same
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # A terminal that cannot show a character shows a question mark, not a traceback.

@@ -184,7 +184,8 @@ def _folder(plan: Plan) -> Path:
 def _sum(plan: Plan) -> str:
     left_out = sum(bool(task.excluded) for task in plan.tasks.tasks)
     run = len(plan.tasks.tasks) - left_out
-    parts = f"{run} tasks x {len(plan.arms)} arms x {plan.trials} trials"
+    counts = ((run, "task"), (len(plan.arms), "arm"), (plan.trials, "trial"))
+    parts = " x ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
     more = f" ({left_out} tasks left out, see the report)" if left_out else ""
     return parts + more
 

@@ -46,7 +46,8 @@ def write_report(folder: str | Path) -> Path:
         new_markdown_cell(_opening(comparison), id="summary"),
         new_code_cell(SETUP, id="setup", execution_count=1),
     ]
-    for number, (name, heading, source, make) in enumerate(_SECTIONS, start=2):
+    sections = [s for s in _SECTIONS if comparison.pairs or s[0] != "pairs"]
+    for number, (name, heading, source, make) in enumerate(sections, start=2):
         data = _shown(make(comparison))
         output = new_output("execute_result", data=data, execution_count=number)
         cells.append(new_markdown_cell(heading, id=f"{name}-heading"))

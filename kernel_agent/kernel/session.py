@@ -34,6 +34,7 @@ LAUNCHER = Path(__file__).resolve().parent.parent / "inside" / "launch.py"
 POLL_S = 0.1  # how often the process is looked at; a dead kernel is noticed within this
 START_TIMEOUT_S = 60.0
 GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and again
+SMALL_MB = 1000  # with 700 pandas does not load on two processors, with 1,000 it does
 INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
 SHUTDOWN_GRACE_S = 0.5
 VALUES_TIMEOUT_S = 60.0  # for a variable to cross
@@ -322,10 +323,18 @@ class KernelSession:
         if code > 128:  # what a process around it says of one that was ended by a signal
             code = 128 - code
         if code >= 0:
-            return f"its process ended with exit code {code}"
+            return f"its process ended with exit code {code}{self._little_memory}"
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
-        return f"its process was ended by {name}{hint}"
+        return f"its process was ended by {name}{hint}{self._little_memory}"
+
+    @property
+    def _little_memory(self) -> str:
+        """The hint that the memory which was given may be the reason; empty where it is enough."""
+        given = self._grant["limits"].get("memory_mb", SMALL_MB)
+        if given >= SMALL_MB:
+            return ""
+        return f"; {given} MB of memory may be too little: give it --memory-mb {SMALL_MB} or more"
 
     async def hibernate(self, folder: Path) -> None:
         """Write the kernel to a folder and end it; ``resume`` goes on from there.

@@ -92,6 +92,13 @@ def _text(notebook: nbformat.NotebookNode) -> str:
 
 
 def _put(text: str, target: Path, what: str) -> Path:
+    if target.is_dir():
+        raise NotebookError(f"cannot write the {what} {target}: it is a folder; name a file in it")
+    if target.exists() and not target.is_file():
+        # Moving a file there would take the device away from everybody, where one may do so.
+        raise NotebookError(
+            f"cannot write the {what} {target}: it is not a file but a pipe, socket or device"
+        )
     try:
         with Folder(target.parent) as folder:
             folder.replace(target.name, text.encode())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -130,12 +131,23 @@ def test_an_answer_reads_as_what_it_is(answer: Answer, text: str) -> None:
 # --- the file ------------------------------------------------------------------------------
 
 
+def test_a_device_or_pipe_is_not_replaced_by_a_notebook(tmp_path: Path) -> None:
+    """Root could otherwise lose /dev/full to ``-o /dev/full``; and a folder is told from a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(NotebookError, match="not a file but a pipe, socket or device"):
+        write_notebook(notebook_of(records()), pipe)
+    assert pipe.is_fifo()
+    with pytest.raises(NotebookError, match="it is a folder; name a file in it"):
+        write_notebook(notebook_of(records()), tmp_path)
+
+
 def test_a_notebook_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     notebook = notebook_of(records())
     with pytest.raises(NotebookError, match=r"cannot write the notebook .*there is no folder"):
         write_notebook(notebook, tmp_path / "missing" / "run.ipynb")
     (tmp_path / "run.ipynb").mkdir()
-    with pytest.raises(NotebookError, match="Is a directory"):
+    with pytest.raises(NotebookError, match="it is a folder"):
         write_notebook(notebook, tmp_path / "run.ipynb")
     assert [p.name for p in tmp_path.iterdir()] == ["run.ipynb"]
 

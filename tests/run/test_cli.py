@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -217,6 +218,22 @@ def test_output_that_cannot_be_written_is_said_and_the_run_is_kept(folder):
     assert process.returncode == 2
     assert error == "kernel-agent: The output could not be written: No space left on device.\n"
     assert (folder / "out" / "run.ipynb").is_file()
+
+
+def test_a_closed_standard_output_costs_the_display_only(folder):
+    """As under some schedulers, or with ``>&-``."""
+    arguments = ["run", "x", "--data=sales.csv", script(folder, LOAD, ANSWER), "--out=out"]
+    command = f"{shlex.join([*COMMAND, *arguments])} >&- 2>&-"
+    done = subprocess.run(command, shell=True, cwd=folder, env=environment(), check=False)
+    assert done.returncode == 0
+    assert (folder / "out" / "run.ipynb").is_file()
+
+
+def test_too_little_memory_for_a_kernel_is_said_with_what_is_enough(folder):
+    """What a kernel says that could not load its libraries helps nobody."""
+    done = run(folder, "run", "x", script(folder, ANSWER), "--memory-mb=60", "--out=out")
+    line = complaint(done, 5)
+    assert "60 MB of memory may be too little: give it --memory-mb 1000 or more" in line
 
 
 def until(stream, text: str) -> None:

@@ -7,6 +7,7 @@ figures are computed here, in another way, from the same files.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -301,6 +302,63 @@ def test_a_very_wide_table_is_answered(tmp_path: Path) -> None:
     kernel = NutshellKernel(tmp_path)
     assert "158.3" in kernel.ask("average of sensor 157 reading", "wide.csv").text
     assert "241.3" in kernel.ask("average of sensor 240 reading", "wide.csv").text
+
+
+def test_a_refusal_counts_all_columns_of_a_wide_table(tmp_path: Path) -> None:
+    """Also those that no look has shown."""
+    pd.DataFrame([range(300)]).add_prefix("sensor_").to_csv(tmp_path / "wide.csv", index=False)
+    with pytest.raises(ModelError, match=r"\(300 in all\)"):
+        NutshellKernel(tmp_path).ask("Which krill is bluest?", "wide.csv")
+
+
+def test_a_workbook_with_several_sheets_is_no_silent_choice(tmp_path: Path) -> None:
+    """The answer, and a refusal, say which sheet was read; of a single sheet nothing is said."""
+    with pd.ExcelWriter(tmp_path / "book.xlsx") as book:
+        PLAIN.to_excel(book, sheet_name="Sales {2024}", index=False)
+        PLAIN.head(1).to_excel(book, sheet_name="Other", index=False)
+    kernel = NutshellKernel(tmp_path)
+    said = "This is the sheet Sales {2024}, the first of 2;"
+    for question in ("How many rows?", "describe", "total Preis by Stadt", "Which Preis in Bonn?"):
+        assert said in kernel.ask(question, "book.xlsx").text
+    with pytest.raises(ModelError, match=re.escape(said)):
+        kernel.ask("How many rows are in the sheet Other?", "book.xlsx")
+    PLAIN.to_excel(tmp_path / "single.xlsx", index=False)
+    assert "sheet" not in kernel.ask("How many rows?", "single.xlsx").text
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("How many rows?", "There is 1 row."),
+        ("How many rows with Stadt Bonn?", "There is 1 row (stadt Bonn), of 1 in all."),
+        ("describe", "The table has 1 row and 2 columns, with 0 missing values."),
+    ],
+)
+def test_one_row_is_told_in_the_singular(tmp_path: Path, question: str, expected: str) -> None:
+    """Not "There are 1 rows"."""
+    PLAIN[1:2].to_csv(tmp_path / "one.csv", index=False)
+    assert NutshellKernel(tmp_path).ask(question, "one.csv").text.startswith(expected)
+
+
+def test_a_column_may_have_the_name_of_its_file(tmp_path: Path) -> None:
+    """The table is still there for the next figure, and for the next question."""
+    sales = pd.DataFrame({"month": ["May", "June"], "sales": [3, 5], "cost": [1, 2]})
+    sales.to_csv(tmp_path / "sales.csv", index=False)
+    sales.head(1).to_csv(tmp_path / "cost.csv", index=False)
+    kernel = NutshellKernel(tmp_path)
+    assert "1 row" in kernel.ask("How many rows?", "cost.csv").text
+    assert "sales 3 to 5" in kernel.ask("describe", "sales.csv").text
+    assert "June" in kernel.ask("Which month has the highest sales?", "sales.csv").text
+    assert kernel.ask("How many rows?", "sales.csv").text == "There are 2 rows."
+    assert "cost 1 to 1" in kernel.ask("describe", "cost.csv").text
+
+
+def test_an_overview_of_names_only_is_a_whole_sentence(tmp_path: Path) -> None:
+    """Where no column has figures or groups to tell of, nothing follows the counts."""
+    names = pd.DataFrame({"name": [f"name number {n} of many" for n in range(40)]})
+    names.to_csv(tmp_path / "names.csv", index=False)
+    text = NutshellKernel(tmp_path).ask("describe", "names.csv").text
+    assert text == "The table has 40 rows and 1 column, with 0 missing values."
 
 
 def test_columns_named_by_numbers_are_given_names(tmp_path: Path) -> None:

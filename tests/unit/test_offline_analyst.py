@@ -106,6 +106,10 @@ async def test_a_question_that_is_not_understood_is_refused_with_a_way_out() -> 
             "no columns",
         ),
         (
+            (task("describe", "data/big.csv"), observed(1, "KeyboardInterrupt")),
+            "Reading data/big.csv was interrupted",
+        ),
+        (
             (
                 task("mean body mass by species", "data/penguins.csv"),
                 observed(1, OVERVIEW),

@@ -190,8 +190,10 @@ def solve_or_refuse(question: Question, table: Table) -> Generator[Cell, str, No
 
 def _refusal(part: str, table: Table) -> str:
     names = [c.name for c in table.columns] + list(table.others)
-    listed = ", ".join(names[:40]) + (f", … ({len(names)} in all)" if len(names) > 40 else "")
+    listed = ", ".join(names[:40]) + (f", … ({table.width:,} in all)" if table.width > 40 else "")
+    sheet = f" {table.other_sheets}" if table.other_sheets else ""
     return (
         f"The offline analyst did not understand this question: {part}. It understands: {_KINDS}."
-        f" Columns of {table.path}: {listed}. For free questions configure a model: {_CONFIGURE}."
+        f" Columns of {table.path}: {listed}.{sheet} For free questions configure a model:"
+        f" {_CONFIGURE}."
     )

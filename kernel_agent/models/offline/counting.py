@@ -24,6 +24,7 @@ from kernel_agent.models.offline.writing import (
     PLT,
     capital,
     computed,
+    counted,
     grouped,
     inside,
     item,
@@ -42,15 +43,17 @@ def describe(job: Job) -> Work:
     code = f'{source}.describe(include="all").transpose()'
     if numbers:
         code = charts.histograms(source, numbers[:6]) + "\n\n" + code
-    said = [f"{{len({source}):,}} rows and {{{source}.shape[1]}} columns"]
+    rows, columns = counted(job.rows, "rows"), counted(job.table.width, "columns")
+    said = f"{{len({source}):,}} {rows} and {{{source}.shape[1]}} {columns}"
+    overall = [f"all_{name}" for name in names_of(numbers[:6])]  # sales is the table of sales.csv
     parts = [
         f"{inside(c.label)} {{{name}['min']:{raw(c)}}} to {{{name}['max']:{raw(c)}}}{unit(c)}"
         f" (average {{{name}['mean']:{computed(c)}}})"
-        for c, name in zip(numbers[:6], names_of(numbers[:6]), strict=True)
+        for c, name in zip(numbers[:6], overall, strict=True)
     ]
     before = "".join(
         f'{name} = {item(source, c)}.agg(["min", "max", "mean"])\n'
-        for c, name in zip(numbers[:6], names_of(numbers[:6]), strict=True)
+        for c, name in zip(numbers[:6], overall, strict=True)
     )
     before += f"missing = int({source}.isna().sum().sum())\n"
     for c in texts[:3]:
@@ -59,11 +62,13 @@ def describe(job: Job) -> Work:
             ".astype(str))\n"
         )
         parts.append(f"{inside(c.label)}: {{{name_of(c)}_values}}")
-    sentence = f"The table has {said[0]}, with {{missing:,}} missing values. " + "; ".join(parts)
+    sentence = f"The table has {said}, with {{missing:,}} missing values." + (
+        f" {'; '.join(parts)}." if parts else ""
+    )
     return (
         "The question asks for an overview; I summarise every column.",
         code,
-        final(sentence + ".", before),
+        final(sentence, before),
     )
 
 
@@ -98,7 +103,9 @@ def count(job: Job) -> Work:
     """Return how many rows there are."""
     code = f"count = len({job.source})\nprint(count)"
     of = f", of {{len({job.table.variable}):,}} in all" if job.question.filters else ""
-    sentence = f"There are {{count:,}} {job.question.noun}{job.which}{of}."
+    are = "is" if job.rows == 1 else "are"
+    noun = counted(job.rows, job.question.noun)
+    sentence = f"There {are} {{count:,}} {noun}{job.which}{of}."
     return "Each row counts as one, so I count rows.", code, final(sentence)
 
 

@@ -32,11 +32,14 @@ class Job:
     ----------
     source
         The variable that holds the rows in question: the table's, or that of the selection.
+    rows
+        How many rows it holds.
     """
 
     question: Question
     table: Table
     source: str
+    rows: int
 
     @property
     def measure(self) -> Column:
@@ -61,6 +64,13 @@ Work = tuple[str, str, str]
 def final(sentence: str, before: str = "") -> str:
     """Return the closing code: its preparation and the call with an f-string."""
     return f'{before}final_answer({"f" * ("{" in sentence)}"{sentence}")'
+
+
+def also(closing: str, sentence: str) -> str:
+    """Return the closing code with one more sentence in its answer."""
+    is_template = 'final_answer(f"' in closing
+    more = inside(sentence) if is_template else quoted(sentence)[1:-1]
+    return f'{closing.removesuffix(chr(34) + ")")} {more}")'
 
 
 def known_clause(job: Job) -> str:

@@ -35,7 +35,8 @@ _RESERVED = set(
     filter map dict for in is if class import from data table name column known values shown counts
     close asked shared question named text style dates selected summary trend top listed parts
     groups matching shares totals pairs numbers result missing count value distinct r strength
-    direction change first last group row unknown extreme single names lines mean median total
+    direction change first last group row unknown extreme single names lines workbook mean median
+    total
     """.split()  # noqa: SIM905 - seventy words read better so
 )
 
@@ -117,7 +118,9 @@ def load(path: str, question: str, *, first: bool) -> Generator[Cell, str, Table
     variable, reading = variable_for(path), first_reading(path)
     thought = f"{'First ' if first else ''}I load {path} and look at its columns."
     for _ in range(4):
-        code = f"{reading.line(variable)}\n{first_look(variable, mixed=reading.mixed)}"
+        workbook = path if reading.reader == "read_excel" else ""
+        look = first_look(variable, mixed=reading.mixed, workbook=workbook)
+        code = f"{reading.line(variable)}\n{look}"
         observation = yield Cell(
             thought=thought, code=f"import pandas as pd\n\n{code}" if first else code
         )
@@ -233,6 +236,11 @@ def _unreadable(path: str, reading: Reading, failed: tuple[str, str] | None) -> 
         return (
             f"Reading {path} needs the package {name}, which is not installed where the kernel"
             f" runs: pip install {name}."
+        )
+    if kind == "KeyboardInterrupt":
+        return (
+            f"Reading {path} was interrupted; if that was the limit of a cell, allow it more time"
+            " (--cell-seconds)."
         )
     if kind == "EmptyDataError" or failed is None:
         return f"{path} has no columns to read; give a table with a header line and rows."

@@ -23,7 +23,7 @@ _ROOM = 5000  # characters for all of them
 _CLEAR = {"col", "val", "num", "date", "noun", "monthname", "periodnoun", "unit"}
 
 
-def first_look(variable: str, *, mixed: bool) -> str:
+def first_look(variable: str, *, mixed: bool, workbook: str = "") -> str:
     """Return the code that prints a line for the table and one for each of its columns.
 
     Parameters
@@ -32,9 +32,17 @@ def first_look(variable: str, *, mixed: bool) -> str:
         The table's variable.
     mixed
         Whether cells may hold lists, or numbers beside text, which have no order.
+    workbook
+        The file, where it may have other sheets than the one that was read.
     """
+    sheets = (
+        f"with pd.ExcelFile({quoted(workbook)}) as workbook:\n"
+        "    names = workbook.sheet_names\n"
+        'print(f"Sheet {names[0]!r}, the first of {len(names)}")\n'
+    )
     return (
         f'print("{variable}: %d rows x %d columns," % {variable}.shape, {variable}.index)\n'
+        f"{sheets if workbook else ''}"
         f"{_each_column(variable, mixed=mixed)}\n{variable}.head()"
     )
 

@@ -233,7 +233,7 @@ def distribution(job: Job) -> Work:
     question, measure = job.question, job.measure
     if not measure.numeric:
         counted = replace(question, groups=(Group(column=measure, part=date_part(measure)),))
-        return shares(Job(question=counted, table=job.table, source=job.source))
+        return shares(replace(job, question=counted))
     title = title_of(f"distribution of {measure.label}", question)
     if question.groups:
         return _distribution_by(job, title)

@@ -24,6 +24,7 @@ _COLUMN = re.compile(
     r" (?P<distinct>\d+) distinct: (?P<values>.*)"
 )
 _OTHERS = "Other columns: "
+_SHEET = re.compile(r"Sheet (?P<name>.+), the first of (?P<count>\d+)")
 _NAMED = re.compile(_NAME + r" in the question: (?P<values>\[.*\])")
 _MOST_WHOLE = 12  # as many different whole numbers at most can be categories
 _NUMBER = re.compile(r"[-+]?[$€£¥]? ?\d[\d.,]* ?[%€$£]?")
@@ -83,6 +84,10 @@ def _with_line(table: Table, line: str) -> Table:
     if line.startswith(_OTHERS):
         others = tuple(map(str, _values(line.removeprefix(_OTHERS)) or ()))
         return table.merged(replace(table, columns=(), others=others))
+    sheet = _SHEET.fullmatch(line)
+    if sheet:
+        name = _literal(sheet["name"])
+        return replace(table, sheet=str(name or ""), sheets=int(sheet["count"]))
     match = _COLUMN.fullmatch(line)
     name = _literal(match["name"]) if match else None
     column = _column(str(name), match) if match and name is not None else None

@@ -15,7 +15,7 @@ from kernel_agent.errors import ModelError
 from kernel_agent.models.offline import counting, measuring, relating, sharing
 from kernel_agent.models.offline.cells import Cell, quoted
 from kernel_agent.models.offline.conversation import failure
-from kernel_agent.models.offline.jobs import Job, Work
+from kernel_agent.models.offline.jobs import Job, Work, also
 from kernel_agent.models.offline.question import Question
 from kernel_agent.models.offline.reader import NotUnderstood
 from kernel_agent.models.offline.schema import Table
@@ -30,7 +30,7 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
     ModelError
         A cell failed, or what came back leaves the question open (told in one line).
     """
-    source = table.variable
+    source, kept = table.variable, table.rows
     note = f"I read {' and '.join(question.readings)}. " if question.readings else ""
     if question.filters:
         source = f"{table.variable}_selected"
@@ -46,10 +46,11 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
             yield _nothing(question, source, kept)
             return
     thought, code, closing = _RECIPES[question.kind](
-        Job(question=question, table=table, source=source)
+        Job(question=question, table=table, source=source, rows=kept)
     )
     observation = yield Cell(thought=note + thought, code=code)
     _check(observation)
+    closing = also(closing, table.other_sheets) if table.other_sheets else closing
     yield Cell(thought="That answers it; I put the computed figures into a sentence.", code=closing)
 
 

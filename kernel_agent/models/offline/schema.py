@@ -162,6 +162,8 @@ class Table:
         Whether its rows are not simply numbered from 0.
     odd_names
         Whether some column is not named by a text; its name is then what ``str`` makes of it.
+    sheet, sheets
+        Of a workbook: which sheet this is, and how many there are.
     """
 
     variable: str
@@ -172,6 +174,18 @@ class Table:
     others: tuple[str, ...] = ()
     odd_index: bool = False
     odd_names: bool = False
+    sheet: str = ""
+    sheets: int = 1
+
+    @property
+    def other_sheets(self) -> str:
+        """The sentence that says that other sheets were not read; empty where there are none."""
+        if self.sheets < 2:
+            return ""
+        return (
+            f"This is the sheet {self.sheet}, the first of {self.sheets}; to ask about another,"
+            " save it as a file of its own."
+        )
 
     @property
     def complete(self) -> bool:

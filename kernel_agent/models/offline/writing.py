@@ -7,7 +7,7 @@ import re
 from kernel_agent.models.offline.cells import quoted
 from kernel_agent.models.offline.question import Group, Question
 from kernel_agent.models.offline.reader import Filter
-from kernel_agent.models.offline.schema import Column
+from kernel_agent.models.offline.schema import Column, singular
 
 STAT_WORDS = {
     "mean": "average", "median": "median", "sum": "total", "min": "lowest", "max": "highest",
@@ -33,6 +33,11 @@ def inside(text: str) -> str:
 def slug(text: str) -> str:
     """Return a file name's stem for a chart's title."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "chart"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a plural noun in the number that so many have."""
+    return singular(noun) if count == 1 else noun
 
 
 def capital(text: str) -> str:
