@@ -56,6 +56,10 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     kernel._execute_sleep = 0  # waits for a race that our client does not have
     # IPython keeps all that is printed, for good, and hides our cap while it does so.
     shell._tee = lambda channel: contextlib.nullcontext()  # noqa: ARG005 - called by keyword
+    # IPython formats each traceback a second time, for `%notebook`: a stop would wait for it.
+    shell._format_exception_for_storage = lambda error, **_: {
+        "ename": type(error).__name__, "evalue": "", "traceback": [],
+    }  # fmt: skip
     if not _has_terminals():
         shell.system = shell.system_raw  # `!command`: ipykernel's own way needs a pseudo-terminal
     _install_namespace(kernel, shell, settings)
