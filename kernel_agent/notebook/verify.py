@@ -250,12 +250,13 @@ def read_notebook(path: str | Path) -> nbformat.NotebookNode:
         raise NotebookError(
             f"{path} has notebook format {content['nbformat']}: open and save it in Jupyter first"
         )
+    if not isinstance(content.get("metadata"), dict):
+        raise NotebookError(f"{path} is not a valid notebook: it has no metadata")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # cells without an id: fine here
         try:
             notebook: nbformat.NotebookNode = nbformat.from_dict(content)  # type: ignore[no-untyped-call]  # nbformat is untyped
             notebook = rejoin_lines(notebook)  # type: ignore[no-untyped-call]  # nbformat is untyped
-            notebook.metadata.items()  # a mapping at least
             nbformat.validate({**notebook, "metadata": {}})
         except (nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:
             raise NotebookError(f"{path} is not a valid notebook: {one_line(str(error))}") from None
