@@ -171,7 +171,7 @@ def best_text(data: Mapping[str, Any]) -> str:
             return plain(as_text(data[mime])).strip("\n")
     if "application/json" in data:
         return plain(_json_text(data["application/json"]))
-    named = [str(m) for m in data if _MIME.fullmatch(str(m)) and m != "text/plain"]
+    named = sorted(str(m) for m in data if _MIME.fullmatch(str(m)) and m != "text/plain")
     named = [mime for mime in named if not mime.startswith(OURS)]
     return text or f"[shown: {', '.join(named[:5]) or 'something without a readable form'}]"
 
