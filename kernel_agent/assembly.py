@@ -39,6 +39,9 @@ PACKAGES = (
     "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
     "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
     "duckdb", "networkx", "sympy", "requests", "xarray",
+    "arviz", "beautifulsoup4", "bokeh", "dask", "geopandas", "holoviews", "hvplot", "ipywidgets",
+    "Jinja2", "lifelines", "lightgbm", "numba", "opencv-python", "pingouin", "plotnine", "pymc",
+    "python-dateutil", "PyYAML", "scikit-image", "torch", "tqdm", "xgboost",
 )  # fmt: skip
 """Packages whose versions a run records, so that its notebook can name what it needs."""
 

@@ -2,8 +2,8 @@
 
 For work whose steps are known. A notebook's code cells are run in order as steps, the Markdown
 above each is its thought, and what was measured of them is recorded as of any run. The first cell
-that fails ends the run, unless the notebook itself says that it may (the tag ``raises-exception``,
-as in nbclient).
+that fails ends the run, unless the notebook itself says that it may (the tag ``raises-exception``);
+one that it says to skip (``skip-execution``) is not run. Both tags are those of nbclient.
 """
 
 from __future__ import annotations
@@ -51,18 +51,15 @@ def read_cells(path: str | Path) -> list[FixedCell]:
     NotebookError
         It is missing, is no notebook of format 4, is for another language, or holds no code.
     """
-    from kernel_agent.notebook.verify import read_notebook
+    from kernel_agent.notebook.verify import is_skipped, read_runnable
 
-    notebook = read_notebook(path)
-    language = notebook.metadata.get("kernelspec", {}).get("language", "python")
-    if str(language).lower() != "python":
-        raise NotebookError(f"{path} is a notebook for {language}, and only Python is run")
+    notebook = read_runnable(path)
     cells: list[FixedCell] = []
     above: list[str] = []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             above.append(cell.source)
-        elif cell.cell_type == "code" and cell.source.strip():
+        elif cell.cell_type == "code" and cell.source.strip() and not is_skipped(cell):
             code = Code(source=cell.source, thought="\n\n".join(above))
             tags = cell.metadata.get("tags") or ()
             cells.append(FixedCell(code=code, may_fail="raises-exception" in tags))

@@ -542,12 +542,16 @@ class Session(Synchronous):
             What :func:`kernel_agent.pipeline.read_cells` gives.
         title
             What the run is called in the trace and the notebook.
-        budget, on_event
+        budget
+            What the run may cost; the session's by default, without its cap on steps, which is for
+            a model's: fixed cells are as many as they are.
+        on_event
             As in :meth:`run`.
         """
         runner = self._started()
         tell = on_event or self._on_event
-        return await runner.play(cells, title, budget or self.budget, tell=tell)
+        caps = budget or dataclasses.replace(self.budget, max_steps=None)
+        return await runner.play(cells, title, caps, tell=tell)
 
     def _started(self) -> Runner:
         if self._runner is None or self._closed:

@@ -46,7 +46,7 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
         outstream_class=f"{__package__}.stream.CappedStream",
         parent_handle=1,  # to ipykernel: a parent that never ends; ours is watched by watch.py
     )
-    # The history database costs 1-2 ms of every cell and is read by nobody.
+    # The history's database costs 1-2 ms of every cell; what the cells read of it is in memory.
     app.config.HistoryManager.enabled = False
     app.initialize([])
     # IPython drops old entries of Out after a thousand results, and says so in mid-cell.
@@ -57,6 +57,10 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     kernel._execute_sleep = 0  # waits for a race that our client does not have
     # IPython keeps all that is printed, for good, and hides our cap while it does so.
     shell._tee = lambda channel: contextlib.nullcontext()  # noqa: ARG005 - called by keyword
+    # IPython formats each traceback a second time, for `%notebook`: a stop would wait for it.
+    shell._format_exception_for_storage = lambda error, **_: {
+        "ename": type(error).__name__, "evalue": "", "traceback": [],
+    }  # fmt: skip
     if not _has_terminals():
         shell.system = shell.system_raw  # `!command`: ipykernel's own way needs a pseudo-terminal
     _install_namespace(kernel, shell, settings)
@@ -123,6 +127,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
         shell.ast_transformers.append(counting)
         shell.events.register("pre_run_cell", lambda _info: counting.begin())
     shell.events.register("post_run_cell", cells.end)
+    kernel.init_metadata = cells.number
     kernel.finish_metadata = cells.report
 
 
@@ -146,17 +151,30 @@ class Cells:
         self._final_answer = final_answer
         self._channel = channel
         self._variables = Variables(shell.user_ns)
+        self._init_metadata = kernel.init_metadata
         self._source = ""
         self._step = 0
 
+    def number(self, parent: dict[str, Any]) -> dict[str, Any]:
+        """Number the cell as the host numbers the step.
+
+        ipykernel calls this hook before IPython takes the number, by which tracebacks, `In` and
+        `Out` name the cell.
+        """
+        if not parent["content"].get("silent"):
+            ours = parent.get("metadata", {}).get("kernel_agent", {})
+            self._step = self._shell.execution_count = int(ours.get("step", self._step + 1))
+            history = self._shell.history_manager
+            for inputs in (history.input_hist_parsed, history.input_hist_raw):
+                inputs.extend([""] * (self._step - len(inputs)))  # of steps that ran no cell
+        metadata: dict[str, Any] = self._init_metadata(parent)
+        return metadata
+
     def begin(self, info: Any) -> None:
-        """Number the cell as the host numbers the step; make sure that the run can be ended."""
+        """Make sure that the run can be ended."""
         kernel = self._kernel
         parent = kernel.get_parent("shell")
         self._channel.begin(parent, kernel._get_shell_context_var(kernel._shell_parent_ident))
-        ours = parent.get("metadata", {}).get("kernel_agent", {})
-        self._step = int(ours.get("step", self._step + 1))
-        self._shell.execution_count = self._step
         self._source = str(info.raw_cell or "")
         self._memory.begin(self._step, self._source)
         self._cap.begin()

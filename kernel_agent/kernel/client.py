@@ -201,7 +201,7 @@ class KernelClient:
             {
                 "code": code,
                 "silent": silent,
-                "store_history": False,
+                "store_history": not silent,  # else a `;` at the cell's end hides no value
                 "user_expressions": dict(expressions or {}),
                 "allow_stdin": on_request is not None,
                 "stop_on_error": False,

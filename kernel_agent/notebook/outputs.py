@@ -31,6 +31,7 @@ from kernel_agent.text import encodable, harmless, html_text, plain, shorten
 MAX_TEXT = 200_000  # characters of one text; the folder's trace has all of it
 MAX_HTML = 2_000_000
 SIDES = (2000, 1000)  # pixels to which a picture above that is scaled down
+MAX_SIDE = 10_000  # pixels at which a picture may ask to be shown
 MAX_IMAGE = 4_000_000  # characters of base64; notebooks above some 25 MB trouble viewers
 MAX_TRACEBACK = 40  # strings of a traceback: a recursion has a thousand
 
@@ -129,13 +130,11 @@ def displayable(output: OutputDict) -> dict[str, Any]:
     html = _table(given)
     if html is not None:
         data["text/html"] = html
-    given_metadata = _mapping(output.get("metadata"))
     for mime in FORMATS:
         picture = _picture(mime, as_text(given[mime])) if mime in given else None
         if picture is not None:
             data[mime] = picture
-            size = _mapping(given_metadata.get(mime))
-            pixels = {k: size[k] for k in ("width", "height") if type(size.get(k)) is int}
+            pixels = picture_size(output, mime)
             metadata |= {mime: pixels} if pixels else {}
     text = as_text(given.get("text/plain"))
     if not data and (not text.strip() or _TELLS_NOTHING.fullmatch(plain(text).strip("\n"))):
@@ -147,6 +146,17 @@ def displayable(output: OutputDict) -> dict[str, Any]:
     if left_out:
         metadata["kernel_agent"] = {"left_out": left_out}
     return {"data": data, "metadata": metadata}
+
+
+def picture_size(output: OutputDict, mime: str) -> dict[str, int]:
+    """Return the pixels at which a picture asks to be shown; seaborn states them with decimals."""
+    stated = _mapping(_mapping(output.get("metadata")).get(mime))
+    sides = {side: stated.get(side) for side in ("width", "height")}
+    return {
+        side: round(pixels)
+        for side, pixels in sides.items()
+        if isinstance(pixels, int | float) and 1 <= pixels <= MAX_SIDE
+    }
 
 
 def best_text(data: Mapping[str, Any]) -> str:
@@ -161,7 +171,7 @@ def best_text(data: Mapping[str, Any]) -> str:
             return plain(as_text(data[mime])).strip("\n")
     if "application/json" in data:
         return plain(_json_text(data["application/json"]))
-    named = [str(m) for m in data if _MIME.fullmatch(str(m)) and m != "text/plain"]
+    named = sorted(str(m) for m in data if _MIME.fullmatch(str(m)) and m != "text/plain")
     named = [mime for mime in named if not mime.startswith(OURS)]
     return text or f"[shown: {', '.join(named[:5]) or 'something without a readable form'}]"
 

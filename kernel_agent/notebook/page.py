@@ -41,7 +41,7 @@ from kernel_agent.notebook.markup import (
     inked,
     prose,
 )
-from kernel_agent.notebook.outputs import as_text, displayable
+from kernel_agent.notebook.outputs import as_text, displayable, picture_size
 from kernel_agent.pictures import FORMATS, Unreadable, reencoded
 from kernel_agent.records import (
     Answer,
@@ -389,7 +389,7 @@ def _last_figure(run: _Run, room: _Room) -> str:
             data = output.get("data")
             for mime in FORMATS:
                 if isinstance(data, Mapping) and mime in data:
-                    picture = _picture(mime, as_text(data[mime]), room.left // 2)
+                    picture = _picture(mime, output, room.left // 2)
                     return picture + _note(f"Figure of step {step.number}") if picture else ""
     return ""
 
@@ -640,7 +640,7 @@ def _display(output: OutputDict, room: _Room, *, rich_only: bool = False) -> str
         if len(source) <= room.left:
             return source
     for mime in FORMATS:
-        if mime in data and (picture := _picture(mime, data[mime], room.left - 500)):
+        if mime in data and (picture := _picture(mime, output, room.left - 500)):
             return picture
     pictured = any(mime in data for mime in FORMATS)
     if rich_only and not pictured and table is None:
@@ -649,8 +649,10 @@ def _display(output: OutputDict, room: _Room, *, rich_only: bool = False) -> str
     return note + _printed(as_text(data.get("text/plain")), room)
 
 
-def _picture(mime: str, data: str, most: int) -> str:
-    """Return a picture, scaled down until it fits; empty when it never does."""
+def _picture(mime: str, output: OutputDict, most: int) -> str:
+    """Return a display's picture, scaled down until it fits; empty when it never does."""
+    data = as_text(output["data"][mime])
+    width = picture_size(output, mime).get("width")  # one for fine screens has twice the pixels
     expected, longest = len(data), 0  # characters, pixels
     for side in SIDES:
         # What has fewer pixels takes about as many characters fewer: most sides need no trial.
@@ -663,7 +665,9 @@ def _picture(mime: str, data: str, most: int) -> str:
         if len(shown.data) <= most:
             look = "max-width:100%;background-color:#ffffff;border-radius:4px;margin:0"
             source = f"data:{shown.media_type};base64,{shown.data}"
-            return f'<p style="margin:0.4em 0"><img src="{source}" alt="Figure" style="{look}"></p>'
+            wide = f' width="{width}"' if width else ""
+            image = f'<img src="{source}" alt="Figure"{wide} style="{look}">'
+            return f'<p style="margin:0.4em 0">{image}</p>'
         expected, longest = len(shown.data), min(side, max(pixels))
     return ""
 

@@ -68,9 +68,9 @@ class CellReport:
 class Report:
     """What became of a notebook when it ran again.
 
-    ``cells`` holds the code cells, and as ``skipped`` the steps that the notebook holds folded
-    away as Markdown. ``left_out`` names files of the folder that were not copied.
-    ``sources_sha256`` says of which code this is true.
+    ``cells`` holds the code cells, and as ``skipped`` those tagged ``skip-execution`` and the
+    steps that the notebook holds folded away as Markdown. ``left_out`` names files of the folder
+    that were not copied. ``sources_sha256`` says of which code this is true.
     """
 
     path: str
@@ -149,14 +149,15 @@ async def verify_notebook(
     Raises
     ------
     NotebookError
-        The file is missing or is not a notebook of format 4, or its folder cannot be copied.
+        The file is missing, is not a notebook of format 4 or is for another language, or its
+        folder cannot be copied.
     KernelStartError
         No kernel could be started.
     """
     from kernel_agent.kernel.session import KernelSession
 
     file = Path(path)
-    notebook = read_notebook(file)
+    notebook = read_runnable(file)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(
         prefix="kernel-agent-verify-", ignore_cleanup_errors=True
@@ -204,8 +205,28 @@ def certify(path: str | Path, report: Report) -> Path:
     return write_notebook(notebook, path)
 
 
+def read_runnable(path: str | Path) -> nbformat.NotebookNode:
+    """Read a notebook whose cells are to run here.
+
+    Raises
+    ------
+    NotebookError
+        As :func:`read_notebook`, or it is for another language than Python.
+    """
+    notebook = read_notebook(path)
+    language = _named(notebook, "kernelspec", "language") or _named(
+        notebook, "language_info", "name"
+    )
+    if language and language.lower() != "python":
+        told = one_line(language, 60)
+        raise NotebookError(f"{path} is a notebook for {told}, and only Python is run")
+    return notebook
+
+
 def read_notebook(path: str | Path) -> nbformat.NotebookNode:
     """Read and check a notebook of format 4.
+
+    Its own metadata may be anything: Jupyter opens a notebook whose ``kernelspec`` has no name.
 
     Raises
     ------
@@ -218,7 +239,7 @@ def read_notebook(path: str | Path) -> nbformat.NotebookNode:
     try:
         with Folder(Path(path).parent) as folder:
             read = folder.read(Path(path).name, max_bytes=MAX_NOTEBOOK_BYTES)
-        content = json.loads(read.decode("utf-8"))
+        content = json.loads(read.decode("utf-8-sig"))  # some editors put a byte order mark there
     except OSError as error:
         raise NotebookError(f"cannot read the notebook {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
@@ -229,15 +250,22 @@ def read_notebook(path: str | Path) -> nbformat.NotebookNode:
         raise NotebookError(
             f"{path} has notebook format {content['nbformat']}: open and save it in Jupyter first"
         )
+    if not isinstance(content.get("metadata"), dict):
+        raise NotebookError(f"{path} is not a valid notebook: it has no metadata")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # cells without an id: fine here
         try:
             notebook: nbformat.NotebookNode = nbformat.from_dict(content)  # type: ignore[no-untyped-call]  # nbformat is untyped
             notebook = rejoin_lines(notebook)  # type: ignore[no-untyped-call]  # nbformat is untyped
-            nbformat.validate(notebook)
+            nbformat.validate({**notebook, "metadata": {}})
         except (nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:
             raise NotebookError(f"{path} is not a valid notebook: {one_line(str(error))}") from None
     return notebook
+
+
+def is_skipped(cell: Any) -> bool:
+    """Whether the notebook says that a code cell is not to be run, as nbclient takes it."""
+    return cell.cell_type == "code" and "skip-execution" in (cell.metadata.get("tags") or ())
 
 
 def sources_sha256(notebook: nbformat.NotebookNode) -> str:
@@ -258,7 +286,9 @@ async def _run_cells(
     reports: list[CellReport] = []
     number = 0
     for index, cell in enumerate(notebook.cells):
-        if cell.cell_type == "code" and cell.source.strip():
+        if is_skipped(cell):
+            comparison, seconds = Comparison(verdict=Verdict.SKIPPED), 0.0
+        elif cell.cell_type == "code" and cell.source.strip():
             number += 1
             began = time.monotonic()
             comparison = await _run_cell(cell, kernel, number, folders, timeout_s)
@@ -323,6 +353,12 @@ def _ended(result: CellResult, timeout_s: float) -> Comparison | None:
 def _ours(cell: Any) -> dict[str, Any]:
     ours = cell.metadata.get("kernel_agent", {})
     return ours if isinstance(ours, dict) else {}
+
+
+def _named(notebook: nbformat.NotebookNode, where: str, key: str) -> str:
+    """Return what the notebook's own metadata says, or empty where that says nothing."""
+    about = notebook.metadata.get(where)
+    return str(about.get(key) or "") if isinstance(about, dict) else ""
 
 
 def _version() -> str:

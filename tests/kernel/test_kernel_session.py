@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -76,6 +77,21 @@ async def test_outputs_come_in_the_order_in_which_they_were_made(kernel: KernelS
         "execute_result",
     ]
     assert text_of(result) == "one\ntwo\n'three'four\nfive\n'six'"
+
+
+async def test_a_semicolon_at_the_end_of_a_cell_hides_its_value(kernel: KernelSession) -> None:
+    assert (await kernel.execute("[1, 2];  # as after a plot")).outputs == ()
+    assert text_of(await kernel.execute("';'")) == "';'"
+
+
+async def test_in_out_and_tracebacks_number_a_cell_as_its_step(kernel: KernelSession) -> None:
+    await kernel.execute("6 * 7", step=1000)
+    failed = await kernel.execute("1 / 0", step=1002)
+    assert failed.error is not None
+    assert "In[1002]" in re.sub(r"\x1b\[[\d;]*m", "", "".join(failed.error.traceback))
+    result = await kernel.execute("In[1000], Out[1000], _1000, In[1001]", step=1003)
+    assert text_of(result) == "('6 * 7', 42, 42, '')"
+    assert text_of(await kernel.execute("%history 1002", step=1004)).strip() == "1 / 0"
 
 
 async def test_what_a_child_process_printed_is_there_when_the_cell_ends(

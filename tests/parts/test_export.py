@@ -17,6 +17,7 @@ from golden import DATA, records, start, step
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernel_agent.assembly import PACKAGES
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.environment import environment_source, tools_source
 from kernel_agent.notebook.export import export, notebook_of, write_notebook
@@ -395,3 +396,15 @@ def test_any_trace_gives_a_valid_notebook_without_anything_live(text: str, other
 )  # fmt: skip
 def test_only_the_html_of_tables_is_kept(html: str, kept: str | None) -> None:
     assert table_html(html) == kept
+
+
+def test_the_notebook_names_what_it_needs_also_where_it_is_imported_by_another_name() -> None:
+    """Only what a run records the version of can be named."""
+    source = "import bs4, cv2, dateutil, holoviews, lifelines, PIL, skimage, sklearn, tqdm, yaml"
+    recorded = dict.fromkeys(PACKAGES, "1.0")
+    cell = environment_source([source, "df.style"], versions=recorded, texts={})
+    named = re.findall(r'"([\w-]+)==1\.0"', cell)
+    assert named == sorted([
+        "Jinja2", "PyYAML", "beautifulsoup4", "holoviews", "ipykernel", "lifelines",
+        "opencv-python", "pillow", "python-dateutil", "scikit-image", "scikit-learn", "tqdm",
+    ])  # fmt: skip

@@ -12,6 +12,7 @@ from PIL import Image
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.markup import INK, belt, code
+from kernel_agent.notebook.outputs import displayable
 from kernel_agent.notebook.page import page_html, summary_html
 from kernel_agent.records import (
     Answer,
@@ -241,6 +242,17 @@ def test_a_picture_is_scaled_down_until_it_fits():
     (data, *_) = re.findall(r"base64,([^\"]+)", source)
     with Image.open(io.BytesIO(base64.b64decode(data))) as picture:
         assert 300 <= picture.width < 700
+
+
+def test_a_picture_for_a_fine_screen_is_as_wide_as_it_asks_to_be():
+    """seaborn states the size with decimals; what is no size is ignored."""
+    fine, wrong = figure((200, 100)), figure((200, 100))
+    fine["metadata"] = {"image/png": {"width": 99.6, "height": 50.2}}
+    wrong["metadata"] = {"image/png": {"width": '1" onerror="', "height": float("nan")}}
+    source = summary_html([start(), step(1, [fine]), step(2, [wrong]), stop()])
+    widths = [tag.get("width") for tag in html5lib.parse(source).iter() if "img" in str(tag.tag)]
+    assert widths == [None, "100", None]  # the first is the last figure, beside the answer
+    assert displayable(fine)["metadata"] == {"image/png": {"width": 100, "height": 50}}
 
 
 def test_a_damaged_step_is_named_and_the_others_are_shown():

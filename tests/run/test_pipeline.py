@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from kernel_agent import Session
+from kernel_agent import Budget, Session
 from kernel_agent.errors import NotebookError
 from kernel_agent.pipeline import FixedCell, read_cells
 from kernel_agent.records import Code, ExitStatus, Output, Step
@@ -92,9 +92,25 @@ async def test_a_cell_that_may_fail_does_not_end_it(tmp_path):
     assert run.answer == 7
 
 
-async def test_the_time_limit_and_a_dead_kernel_are_ordinary_endings(tmp_path):
-    from kernel_agent import Budget
+async def test_a_cell_that_is_to_be_skipped_is_not_run(tmp_path):
+    file = write(
+        tmp_path / "n.ipynb",
+        new_code_cell("1 / 0", metadata={"tags": ["skip-execution"]}),
+        new_code_cell("7"),
+    )
+    assert [cell.code.source for cell in read_cells(file)] == ["7"]
 
+
+async def test_there_may_be_more_cells_than_a_model_may_take_steps(tmp_path):
+    cells = [FixedCell(code=Code(source=str(n))) for n in range(4)]
+    async with Session(model="offline", budget=Budget(max_steps=2), out=tmp_path / "o") as session:
+        run = await session.play(cells, "four")
+        few = await session.play(cells, "three", budget=Budget(max_steps=3))
+    assert (run.status, len(run.steps)) == (ExitStatus.ANSWERED, 4)
+    assert (few.status, len(few.steps)) == (ExitStatus.STEP_LIMIT, 3)
+
+
+async def test_the_time_limit_and_a_dead_kernel_are_ordinary_endings(tmp_path):
     slow = write(
         tmp_path / "slow.ipynb", *[new_code_cell("import time; time.sleep(60)") for _ in range(3)]
     )
@@ -136,6 +152,23 @@ def test_a_notebook_without_code_or_for_another_language_is_refused(tmp_path):
     )  # fmt: skip
     with pytest.raises(NotebookError, match="for R"):
         read_cells(r)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"kernelspec": {"language": ""}},
+        {"kernelspec": {"language": "python"}, "language_info": {}},
+        {"kernelspec": "no mapping", "language_info": {"name": "python"}},
+        {"authors": "no list"},
+    ],
+)
+def test_what_the_notebooks_own_metadata_lacks_does_not_matter(tmp_path, metadata):
+    cell = {"cell_type": "code", "source": "1", "metadata": {}, "outputs": [],
+            "execution_count": None, "id": "a"}  # fmt: skip
+    content = {"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": [cell]}
+    (tmp_path / "n.ipynb").write_text(json.dumps(content), encoding="utf-8-sig")
+    assert len(read_cells(tmp_path / "n.ipynb")) == 1
 
 
 async def test_cells_come_to_their_end_after_a_run_that_was_stopped(tmp_path):

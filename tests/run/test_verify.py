@@ -198,6 +198,15 @@ def test_what_is_not_a_notebook_is_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_a_notebook_for_another_language_is_not_run(tmp_path: Path) -> None:
+    content = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell("x <- 1")], metadata={"language_info": {"name": "R"}}
+    )
+    nbformat.write(content, tmp_path / "r.ipynb")
+    with pytest.raises(NotebookError, match="for R, and only Python is run"):
+        verify(tmp_path / "r.ipynb")
+
+
 def test_a_folder_is_not_a_notebook(tmp_path: Path) -> None:
     with pytest.raises(NotebookError, match="it is a folder"):
         verify(tmp_path)

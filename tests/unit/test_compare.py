@@ -151,3 +151,11 @@ def test_an_output_that_is_gone_is_named() -> None:
     found = compare([shown({"image/png": picture()}), stream("x")], [stream("x")])
     assert found.verdict == DIFFERENT
     assert found.detail == "1 output in the notebook, 0 outputs now (image/png)"
+
+
+def test_the_order_of_a_displays_types_is_no_difference() -> None:
+    """Jupyter writes them sorted, a kernel sends them as the library made them."""
+    data = {"application/x-b": "1", "application/javascript": "2"}
+    sent = {"output_type": "display_data", "data": data, "metadata": {}}
+    saved = {**sent, "data": dict(sorted(data.items()))}
+    assert compare([saved], [sent]).verdict == SAME
