@@ -131,7 +131,7 @@ def test_a_judge_decides_by_the_rubric_and_its_nonsense_is_no_verdict(tmp_path, 
     if success is None:
         assert "answered 3 times without a verdict" in results(tmp_path)[0]["reason"]
         assert "1 answer of fenced" in said
-        assert "could not be judged and counts neither way" in said
+        assert "could not be judged: right and wrong are counted without" in said
 
 
 def test_an_evaluation_that_is_killed_goes_on_where_it_was(tmp_path):
