@@ -14,6 +14,7 @@ import dataclasses
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from kernel_agent.agent import Agent, now
@@ -25,6 +26,7 @@ from kernel_agent.delegation import Current, Delegation, Lineage
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.executor import Executor
 from kernel_agent.formats import AUTO, get_format, ladder
+from kernel_agent.notebook.prepare import prepare_notebooks
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
@@ -179,6 +181,7 @@ class Runner:
     async def _run_now(
         self, task: str, make: Making, budget: Budget, *, tell: Tell, wanted: Sequence[str]
     ) -> Run:
+        Thread(target=prepare_notebooks, daemon=True).start()
         await self.executor.revive(tell)
         before = files_made(self._folder)
         self._agent = agent = make(budget, tell)

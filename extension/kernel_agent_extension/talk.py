@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 from kernel_agent.budget import Budget
 from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.notebook.export import export
+from kernel_agent.notebook.prepare import prepare_notebooks
 from kernel_agent.records import Decision, Event, Notice, Question, Step, Undone
 from kernel_agent.run import Run
 from kernel_agent.session import Session
@@ -212,15 +212,6 @@ class Talk:
         if self.view is None or self.view.approver is None:
             return Decision(allowed=False, by="policy", reason="there is nobody to ask")
         return await self.view.approver(question)
-
-
-def prepare_notebooks() -> None:
-    """Import what writes notebooks, so that a run that is stopped need not wait for that."""
-    import nbformat
-
-    nbformat.validate(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]  # nbformat is untyped
-    for name in ("compose", "export", "outputs", "safe", "tables"):
-        import_module(f"kernel_agent.notebook.{name}")
 
 
 def _budget(budget: Budget, request: Request) -> Budget:

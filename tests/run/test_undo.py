@@ -354,7 +354,7 @@ async def test_an_undo_in_a_run_is_refused_and_the_run_goes_on(tmp_path: Path) -
         with pytest.raises(UsageError, match="stop the run first, then undo"):
             await session.undo()
         assert (await running).answer == 1
-    with pytest.raises(UsageError, match="not started"):
+    with pytest.raises(UsageError, match="closed"):
         await session.undo()
 
 
