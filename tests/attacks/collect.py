@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import platform
+import pwd
 import re
 import shutil
 import subprocess
@@ -78,9 +79,10 @@ def play_as(user: str, level: str, names: Sequence[str], tree: Path) -> dict[str
         python = os.environ.get("KERNEL_AGENT_USER_PYTHON", "")
         if not python:
             return {**told, "reason": "KERNEL_AGENT_USER_PYTHON names no interpreter"}
-        ids = str(ACCOUNT)
-        command = ["setpriv", "--reuid", ids, "--regid", ids, "--clear-groups", python]
-        os.chown(tree / f"home-{user}", ACCOUNT, ACCOUNT)
+        group = _group_of(ACCOUNT)
+        ids = ("--reuid", str(ACCOUNT), "--regid", str(group))
+        command = ["setpriv", *ids, "--clear-groups", python]
+        os.chown(tree / f"home-{user}", ACCOUNT, group)
     try:
         done = subprocess.run(
             [*command, "-m", "attacks.play", level, *names],
@@ -90,6 +92,14 @@ def play_as(user: str, level: str, names: Sequence[str], tree: Path) -> dict[str
         return {**told, **json.loads(_without_places(done.stdout.decode(), tree, command))}
     except (subprocess.SubprocessError, ValueError) as error:
         return {**told, "reason": f"the suite failed: {str(error)[-200:]}"}
+
+
+def _group_of(uid: int) -> int:
+    """Return a user's own group: newuidmap, which podman needs, refuses another one."""
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:  # a user without a name
+        return uid
 
 
 def _without_places(text: str, tree: Path, command: Sequence[str]) -> str:
