@@ -199,9 +199,18 @@ class Tab:
         self.page.keyboard.press("Escape")
         self.page.keyboard.press("Control+s")
         end = time.monotonic() + 15
-        while path.stat().st_mtime_ns == before:
+        while path.stat().st_mtime_ns == before or not _is_whole(path):
             assert time.monotonic() < end, "the notebook was not saved"
             self.page.wait_for_timeout(100)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file is one of JSON to its end: the server empties it before it writes."""
+    try:
+        json.loads(path.read_text())
+    except ValueError:
+        return False
+    return True
 
 
 def open_notebook(
