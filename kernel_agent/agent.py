@@ -24,6 +24,7 @@ from kernel_agent.errors import (
     FormatError,
     KernelError,
     ModelError,
+    TraceError,
 )
 from kernel_agent.formats.base import Format
 from kernel_agent.formats.calls import written
@@ -54,6 +55,7 @@ from kernel_agent.records import (
     Visit,
 )
 from kernel_agent.summary import ask_again, check
+from kernel_agent.text import one_line
 from kernel_agent.tools.direct import answer_of, observe_calls
 from kernel_agent.untrusted import shortened
 
@@ -92,6 +94,15 @@ class Denied(Exception):
 
 class Stopped(Exception):
     """Somebody asked for the end of the run."""
+
+
+ENDINGS = {
+    LoopDetected: ExitStatus.LOOP_DETECTED,
+    Denied: ExitStatus.DENIED,
+    Stopped: ExitStatus.INTERRUPTED,
+    ModelError: ExitStatus.MODEL_ERROR,
+    KernelError: ExitStatus.KERNEL_LOST,
+}
 
 
 class Agent:
@@ -201,21 +212,14 @@ class Agent:
                 self._meter.check()
                 answer = await self._step(run_id, first_step + len(self.steps))
             status, message = ExitStatus.ANSWERED, ""
-        except BudgetExceeded as error:
-            status, message = LIMITS[error.limit], limit_text(error)
-        except LoopDetected as error:
-            status, message = ExitStatus.LOOP_DETECTED, str(error)
-        except Denied as error:
-            status, message = ExitStatus.DENIED, str(error)
-        except Stopped:
-            status, message = ExitStatus.INTERRUPTED, "stopped on request"
-        except ModelError as error:
-            status, message = ExitStatus.MODEL_ERROR, str(error)
-        except KernelError as error:
-            status, message = ExitStatus.KERNEL_LOST, str(error)
-        except asyncio.CancelledError:
-            self._stop_record(run_id, ExitStatus.INTERRUPTED, None, "the run was cancelled")
+        except TraceError:
             raise
+        except (Exception, asyncio.CancelledError) as error:
+            ending = _ending(error)
+            if ending is None:  # also of a model or a listener of somebody's own: the rest stays
+                self._stop_record(run_id, ExitStatus.INTERRUPTED, None, _cause(error))
+                raise
+            status, message = ending
         return self._stop_record(run_id, status, answer, message)
 
     def stop(self) -> None:
@@ -483,7 +487,7 @@ class Agent:
 
     def _check_stopped(self) -> None:
         if self._stopped:
-            raise Stopped
+            raise Stopped("stopped on request")
 
     def _time_is_up(self) -> BudgetExceeded:
         try:
@@ -516,6 +520,20 @@ class Agent:
         )
         self._record(stop)
         return stop
+
+
+def _ending(error: BaseException) -> tuple[ExitStatus, str] | None:
+    """Return the ending that an error of the loop's own means, and its message."""
+    if isinstance(error, BudgetExceeded):
+        return LIMITS[error.limit], limit_text(error)
+    status = next((ENDINGS[kind] for kind in ENDINGS if isinstance(error, kind)), None)
+    return None if status is None else (status, str(error))
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, asyncio.CancelledError):
+        return "the run was cancelled"
+    return one_line(f"{type(error).__name__}: {error}", 300)
 
 
 def achieved(steps: list[Step]) -> str:

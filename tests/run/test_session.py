@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
@@ -18,7 +19,16 @@ import pytest
 
 from kernel_agent import Budget, ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, SandboxError, TraceError, UsageError
-from kernel_agent.records import Event, ExitStatus, Notice, Output, ReplyText, RunStart, RunStop
+from kernel_agent.records import (
+    Event,
+    ExitStatus,
+    Notice,
+    Output,
+    ReplyText,
+    RunStart,
+    RunStop,
+    Step,
+)
 from kernel_agent.trace import read_trace
 
 
@@ -446,6 +456,24 @@ async def test_what_a_cell_leaves_in_the_folder_neither_hangs_nor_misleads_the_h
     assert run.files == ("huge.bin", "line\nbreak\x1b[2J.txt")
     report = verify(run.notebook)
     assert {"pipe", "link", "loop", "huge.bin"}.isdisjoint(report.left_out)
+
+
+async def test_what_was_done_stays_when_a_model_of_ones_own_breaks(tmp_path: Path) -> None:
+    """Its error arrives as it is; trace and notebook have the steps, and an ending."""
+
+    def replies() -> Iterator[str]:
+        yield cell("x = 41 + 1")
+        raise RuntimeError("no such weights")
+
+    async with Session(model=ScriptedModel(replies()), out=tmp_path / "out") as session:
+        with pytest.raises(RuntimeError, match="no such weights"):
+            await session.run("One?")
+        *_, step, stop = read_trace(session.trace_path)
+    assert isinstance(step, Step)
+    assert isinstance(stop, RunStop)
+    assert (stop.status, stop.message) == ("interrupted", "RuntimeError: no such weights")
+    notebook = nbformat.read(tmp_path / "out" / "run.ipynb", as_version=4)
+    assert "x = 41 + 1" in [c.source for c in notebook.cells]
 
 
 async def test_a_folder_that_holds_a_session_is_not_mixed_with_another(tmp_path: Path) -> None:
