@@ -88,11 +88,13 @@ class Handle:
             The run could not begin, or was stopped before it did.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        while not self.done:
-            if until is not None and time.monotonic() > until:
-                raise TimeoutError(f"the run has not ended after {timeout:g} s; it goes on")
-            try:
-                self._pass_on(wait_s=TICK_S)
+        while True:
+            try:  # all of it: an interrupt may come in the test of the loop as well
+                while not self.done:
+                    if until is not None and time.monotonic() > until:
+                        raise TimeoutError(f"the run has not ended after {timeout:g} s; it goes on")
+                    self._pass_on(wait_s=TICK_S)
+                break
             except KeyboardInterrupt:
                 self.stop()
         return self._ended()
@@ -108,11 +110,13 @@ class Handle:
                 loop.call_soon_threadsafe(over.set)
 
         self._future.add_done_callback(wake)
-        while not self.done:
+        while True:
             try:
-                self._pass_on()
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(over.wait(), TICK_S)
+                while not self.done:
+                    self._pass_on()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(over.wait(), TICK_S)
+                break
             except (asyncio.CancelledError, KeyboardInterrupt):  # the kernel was interrupted
                 self.stop()
         self._ended()

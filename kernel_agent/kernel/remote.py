@@ -38,7 +38,8 @@ for _name, _source in _json.loads({sources!r}):
     _module.__package__ = "_kernel_agent_inside"
     _sys.modules[_module.__name__] = _module
     setattr(_package, _name, _module)
-    exec(compile(_source, _module.__name__, "exec"), _module.__dict__)
+    _module.__file__ = "_kernel_agent_inside/" + _name + ".py"
+    exec(compile(_source, _module.__file__, "exec"), _module.__dict__)
 _package.adopt.adopt(_json.loads({settings!r}))
 del _json, _sys, _types, _package, _name, _source, _module
 """
