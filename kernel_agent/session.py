@@ -549,7 +549,7 @@ class Session(Synchronous):
             As in :meth:`run`.
         """
         runner = self._started()
-        tell = on_event or self._on_event
+        tell = _listener(on_event) or self._on_event
         caps = budget or dataclasses.replace(self.budget, max_steps=None)
         return await runner.play(cells, title, caps, tell=tell)
 

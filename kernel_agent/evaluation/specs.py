@@ -40,10 +40,15 @@ class Arm(Record):
     base_url: str | None = None
 
     @property
-    def name(self) -> str:
-        """What tables and plots call it; different for different arms."""
+    def parts(self) -> dict[str, str]:
+        """What arms may differ in, each as it is called."""
         at = f"@{self.base_url}" if self.base_url else ""
-        return f"{self.format} / {self.model}{at} / {self.sandbox}"
+        return {"format": self.format, "model": f"{self.model}{at}", "sandbox": self.sandbox}
+
+    @property
+    def name(self) -> str:
+        """What results call it; different for different arms."""
+        return " / ".join(self.parts.values())
 
 
 class RunSpec(Record):

@@ -14,7 +14,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.evaluation.specs import RunResult
+from kernel_agent.evaluation.specs import Arm, RunResult
 from kernel_agent.evaluation.statistics import (
     Interval,
     bootstrap_difference,
@@ -110,7 +110,9 @@ def compare_folder(folder: str | Path) -> Comparison:
 
 def compare_results(plan: Mapping[str, Any], results: Iterable[RunResult]) -> Comparison:
     """Compare the arms of a plan by their results; others, and unfinished ones, do not count."""
-    names, common = _names(plan["arms"])
+    names, common = _names(
+        [Arm.model_validate({k: v for k, v in arm.items() if k != "name"}) for arm in plan["arms"]]
+    )
     ids, trials = set(plan["task_ids"]), plan["trials"]
     kept = tuple(
         r.model_copy(update={"arm": names[r.arm]}) for r in results
@@ -126,25 +128,15 @@ def compare_results(plan: Mapping[str, Any], results: Iterable[RunResult]) -> Co
     return Comparison(plan=plan, common=common, arms=rows, pairs=pairs, words=words, results=kept)
 
 
-def _names(arms: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], str]:
+def _names(arms: Sequence[Arm]) -> tuple[dict[str, str], str]:
     """Return what each arm is called, by what it differs in, and what is common to all."""
-    parts = [
-        {"format": arm["format"], "model": _at(arm), "sandbox": arm["sandbox"]} for arm in arms
-    ]
-    differ = [kind for kind in parts[0] if len({part[kind] for part in parts}) > 1]
+    parts = {arm.name: arm.parts for arm in arms}
+    first = arms[0].parts
+    differ = [kind for kind in first if len({part[kind] for part in parts.values()}) > 1]
     if not differ:
-        return {arm["name"]: arm["name"] for arm in arms}, ""
-    names = {
-        arm["name"]: " / ".join(part[kind] for kind in differ)
-        for arm, part in zip(arms, parts, strict=True)
-    }
-    same = [f"{kind} {parts[0][kind]}" for kind in parts[0] if kind not in differ]
-    return names, ", ".join(same)
-
-
-def _at(arm: Mapping[str, Any]) -> str:
-    url = arm.get("base_url")
-    return f"{arm['model']}@{url}" if url else str(arm["model"])
+        return {name: name for name in parts}, ""
+    names = {name: " / ".join(part[kind] for kind in differ) for name, part in parts.items()}
+    return names, ", ".join(f"{kind} {first[kind]}" for kind in first if kind not in differ)
 
 
 # --- numbers -----------------------------------------------------------------------------------

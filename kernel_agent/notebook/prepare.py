@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 
 
+@cache
 def prepare_notebooks() -> None:
     """Import what writes notebooks, so that the end of a run need not wait for that.
 
