@@ -125,6 +125,8 @@ def corpus(folder: Path, peer: str | None) -> dict[str, Any]:
             row_counts[f"extracted{said}"] += kind != "missing"
             row_counts[f"valid{said}"] += bool(source) and is_python(source)
             row_counts[f"run{said}"] += kind == "code"
+        if not peer:  # what was not asked is not nought
+            continue
         row_counts["peer extracts"] += their is not None
         row_counts["peer valid"] += their is not None and is_python(their)
     return {name: dict(counts[name]) for name in sorted(counts)}
