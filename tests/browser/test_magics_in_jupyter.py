@@ -96,7 +96,7 @@ def test_stop_ends_the_run_at_once_whether_the_cell_awaits_or_blocks(
         began = time.monotonic()
         press(tab, "Stop")
         tab.panel.wait_for(state="detached", timeout=10_000)
-        assert time.monotonic() - began < 3, "even on a busy machine"
+        assert time.monotonic() - began < 8, "even on a busy machine"
         tab.run(3)
         tab.page.get_by_text("'interrupted'").wait_for()
 

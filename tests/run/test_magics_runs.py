@@ -190,11 +190,12 @@ async def test_the_interrupt_ends_a_run_that_does_not_let_itself_be_interrupted(
             began.append(time.monotonic())
             await book.manager.interrupt_kernel()
 
+        await book.run("import kernel_agent.kernel.session as s; s.INTERRUPT_GRACE_S = 15")
         code = f"{first_line}run = %agent --model {model} Wait"
         first = await book.run(code, until="Code:", then=interrupt)
         seconds = time.monotonic() - began[0]
         after = await book.run("print(run.status)\n%agent And now?")
-    assert seconds < 2.5, "not the three seconds after which the kernel is killed"
+    assert seconds < 10, "not the time after which the kernel is killed"
     assert after.startswith("interrupted\n"), first
     assert "\nAnswer\n2\n" in after
 

@@ -145,7 +145,7 @@ async def test_tools_are_called_from_cells_and_recorded(tmp_path: Path) -> None:
     ("budget", "status"),
     [
         (Budget(max_steps=1), ExitStatus.STEP_LIMIT),
-        (Budget(max_seconds=0.8), ExitStatus.TIME_LIMIT),
+        (Budget(max_seconds=3), ExitStatus.TIME_LIMIT),
     ],
 )
 async def test_a_limit_is_an_ending_with_what_was_achieved(
@@ -159,7 +159,7 @@ async def test_a_limit_is_an_ending_with_what_was_achieved(
     assert "found 42" in run.partial
     assert run.notebook is not None
     assert run.notebook.exists()
-    assert run.seconds < 5
+    assert run.seconds < 20
 
 
 async def test_stop_ends_a_running_cell_at_once(tmp_path: Path) -> None:
