@@ -8,6 +8,7 @@ harmless, is decided in :mod:`kernel_agent.view`.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -75,6 +76,7 @@ _STYLES: dict[Kind, str] = {
 _LABEL = "bold magenta"
 _TAIL_LINES = 12  # of a reply or an output in the making: enough to follow, less than a screen
 _TAIL_CHARS = 4000
+_ESCAPED = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 
 
 class LiveView:
@@ -103,7 +105,7 @@ class LiveView:
         self._moving = live
         self._clock = clock
         self._story = Story()
-        self._passing = ""
+        self._passing, self._escaped = "", False
         self._start: RunStart | None = None
         self._since = 0.0
         self._steps = 0
@@ -133,10 +135,11 @@ class LiveView:
         """Show an event: what stays is printed, what passes by is drawn above the progress."""
         if isinstance(event, ReplyText):
             self._passing += event.text
+            self._escaped |= event.call or self._passing.lstrip().startswith("{")
         elif isinstance(event, Output):
             self._passing += _passing_text(event.output)
         else:
-            self._passing = ""
+            self._passing, self._escaped = "", False
             self._count(event)
             self._live.refresh()  # what passed by goes before what stays is printed
             self.show(self._story.blocks(event))
@@ -174,7 +177,8 @@ class LiveView:
     def _region(self) -> RenderableType:
         from rich.text import Text
 
-        rows = plain(self._passing).split("\n")[-_TAIL_LINES:]
+        passing = _unescaped(self._passing) if self._escaped else self._passing
+        rows = plain(passing).split("\n")[-_TAIL_LINES:]
         width = max(self._console.width - 1, 1)
         tail = "".join(f"{line[:width]}\n" for line in rows if line.strip())
         spent = progress(
@@ -184,6 +188,11 @@ class LiveView:
             usage=self._usage,
         )
         return Text.assemble(tail, (spent, "reverse"))
+
+
+def _unescaped(text: str) -> str:
+    """Return JSON in the making as one reads it: with the line ends and quotes of its strings."""
+    return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[0]), text)
 
 
 def _passing_text(output: OutputDict) -> str:

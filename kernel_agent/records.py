@@ -586,10 +586,15 @@ Record: TypeAlias = RunStart | Step | RunStop | FormatChange | Condensation | Un
 
 @dataclass(frozen=True, kw_only=True)
 class ReplyText:
-    """A piece of the model's reply, as it is written (``reasoning`` is kept apart)."""
+    """A piece of the model's reply, as it is written.
+
+    ``reasoning`` is kept apart, and so is a native ``call``: its name, and then the JSON of its
+    arguments, in which the code of a cell is one string.
+    """
 
     text: str
     reasoning: bool = False
+    call: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -133,16 +133,19 @@ function written(before, text) {
   }).join("\n");
 }
 
+// What has been written of a string of a JSON object that is not complete yet.
+function field(text, name) {
+  const found = text.match(new RegExp(`"${name}"\\s*:\\s*"((?:[^"\\\\]|\\\\u[0-9a-fA-F]{4}|\\\\[^u])*)`));
+  if (!found) return "";
+  try { return JSON.parse(`"${found[1]}"`); } catch { return found[1]; }
+}
+
 // What can be read of a reply that is still being written: a thought, and code.
-function drafted(text) {
+function drafted(text, call) {
+  if (call) return [text.trim(), field(call, "code") || call];
   const json = /^\s*(?:```(?:json)?\s*)?\{/.test(text);
   if (json) {
-    const field = (name) => {
-      const found = text.match(new RegExp(`"${name}"\\s*:\\s*"((?:[^"\\\\]|\\\\.)*)`));
-      if (!found) return "";
-      try { return JSON.parse(`"${found[1]}"`); } catch { return found[1]; }
-    };
-    const [thought, code] = [field("thought"), field("code")];
+    const [thought, code] = [field(text, "thought"), field(text, "code")];
     if (thought || code) return [thought, code];
   }
   const fence = text.match(/^([\s\S]*?)(?:^|\n)```[\w-]*\n([\s\S]*)$/);
@@ -224,8 +227,8 @@ class StepView {
 
   take(note) {
     if (note.op === "text") {
-      this.draft = (this.draft || "") + (note.reasoning ? "" : note.text);
-      this.reasoning = (this.reasoning || "") + (note.reasoning ? note.text : "");
+      const part = note.reasoning ? "reasoning" : note.call ? "call" : "draft";
+      this[part] = (this[part] || "") + note.text;
       this.showDraft();
       return;
     }
@@ -247,8 +250,8 @@ class StepView {
       this.draftElement.append(this.draftThought, this.draftCode);
       this.body.append(this.draftElement);
     }
-    const [thought, code] = drafted(this.draft);
-    const thinking = !this.draft && this.reasoning;
+    const [thought, code] = drafted(this.draft || "", this.call);
+    const thinking = !this.draft && !this.call && this.reasoning;
     this.draftThought.classList.toggle("kap-reasoning", Boolean(thinking));
     this.draftThought.textContent = thinking ? this.reasoning.slice(-1500) : thought;
     this.draftCode.textContent = code;
@@ -257,7 +260,7 @@ class StepView {
 
   dropDraft() {
     this.draftElement?.remove();
-    this.draftElement = this.draft = this.reasoning = null;
+    this.draftElement = this.draft = this.call = this.reasoning = null;
   }
 
   show(note) {

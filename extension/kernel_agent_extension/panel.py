@@ -321,7 +321,7 @@ def _joined(pending: list[Note], note: Note) -> bool:
     if note["op"] == "spent" and last.get("op") == "spent":
         pending[-1] = note
         return True
-    keys = {"text": ("reasoning",), "out": ("kind", "step", "name")}.get(note["op"], ())
+    keys = {"text": ("reasoning", "call"), "out": ("kind", "step", "name")}.get(note["op"], ())
     if not keys or last.get("op") != note["op"] or note.get("kind", "stream") != "stream":
         return False
     if any(last.get(key) != note.get(key) for key in keys):

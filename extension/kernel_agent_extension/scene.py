@@ -160,8 +160,8 @@ class Scene:
         match event:
             case RunStart():
                 yield from self._start(event)
-            case ReplyText(text=text, reasoning=reasoning) if text:
-                yield from self._drafted({"op": "text", "text": encodable(text)}, reasoning)
+            case ReplyText(text=text) if text:
+                yield from self._drafted(event)
             case Acting():
                 self._shown = _Shown(event.number)
                 yield _act(event.number, event.action)
@@ -208,12 +208,14 @@ class Scene:
         }
         yield from self._spent()
 
-    def _drafted(self, note: Note, reasoning: bool) -> Iterator[Note]:  # noqa: FBT001
+    def _drafted(self, event: ReplyText) -> Iterator[Note]:
         room = MAX_DRAFT - sum(len(kept["text"]) for kept in self._draft)
         if room > 0:
-            note["text"] = note["text"][:room]
-            if reasoning:
+            note: Note = {"op": "text", "text": encodable(event.text)[:room]}
+            if event.reasoning:
                 note["reasoning"] = True
+            if event.call:
+                note["call"] = True
             yield note
 
     def _output(self, event: Output) -> Iterator[Note]:

@@ -134,7 +134,9 @@ class Draft:
         function = call.get("function")
         function = function if isinstance(function, dict) else call
         draft = self._call_at(call.get("index"), _text(call, "id"), _text(function, "name"))
-        draft.name = draft.name or _text(function, "name")
+        if not draft.name:
+            draft.name = _text(function, "name")
+            self._emit_call(f"{draft.name} " if draft is self._calls[0] else f"\n{draft.name} ")
         arguments = function.get("arguments")
         if isinstance(arguments, (dict, list)):
             arguments = json.dumps(arguments, ensure_ascii=False)
@@ -142,6 +144,11 @@ class Draft:
             arguments = arguments[: max(self._room, 0)]
             self._room -= len(arguments)
             draft.arguments.append(arguments)
+            self._emit_call(arguments)
+
+    def _emit_call(self, text: str) -> None:
+        if text.strip():
+            self._emit(ReplyText(text=text, call=True))
 
     def _call_at(self, index: Json, call_id: str, name: str) -> _CallDraft:
         """Return the call that a piece belongs to.

@@ -235,7 +235,10 @@ def _check(given: Mapping[str, Json], where: str) -> None:
 
 
 def _pieces(reply: Reply) -> Iterable[ReplyText]:
-    for text, reasoning in ((reply.reasoning, True), (reply.content, False)):
+    calls = "\n".join(f"{call.name} {call.arguments}" for call in reply.tool_calls)
+    for kind, text in (("reasoning", reply.reasoning), ("", reply.content), ("call", calls)):
         size = max(1, -(-len(text) // PIECES))
         for start in range(0, len(text), size):
-            yield ReplyText(text=text[start : start + size], reasoning=reasoning)
+            yield ReplyText(
+                text=text[start : start + size], reasoning=kind == "reasoning", call=kind == "call"
+            )

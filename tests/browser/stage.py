@@ -246,6 +246,16 @@ def stream(text: str, name: str = "stdout") -> dict[str, Any]:
     return {"output_type": "stream", "name": name, "text": text}
 
 
+def begun(text: str, call: str = "") -> Panel:
+    """A run whose first reply is cut in the middle, and stays so; ``call`` is a native one."""
+    panel = open_panel(task="Begin", sandbox="bubblewrap", on_undo=lambda: None)
+    panel(start())
+    for kind, piece in ((False, text), (True, call)):
+        for at in range(0, len(piece), 3):
+            panel(ReplyText(text=piece[at : at + 3], call=kind))
+    return panel
+
+
 def many(steps: int, pause_s: float = 0.0) -> Panel:
     """A run of many steps with code, output, a table and now and then a figure."""
     panel = open_panel(task=f"{steps} steps", sandbox="bubblewrap", on_undo=lambda: None)

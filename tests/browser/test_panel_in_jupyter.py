@@ -52,6 +52,29 @@ def test_a_run_is_seen_as_it_happens_and_leaves_a_static_summary(
     assert "model not found" not in tab.output()
 
 
+CODE = 'a = "é\\n"\nb = 2'
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        (f"I look.\n\n```python\n{CODE}", ""),
+        (json.dumps({"thought": "I look.", "code": CODE})[:-2] + "\\", ""),
+        ("I look.", "python " + json.dumps({"code": CODE})[:-2] + "\\u00"),
+    ],
+    ids=["fenced", "envelope", "tool"],
+)
+def test_thought_and_code_are_read_while_they_are_written(
+    opened: Opened, text: str, call: str
+) -> None:
+    """In every format of code: without the marks and escapes that it is wrapped in."""
+    tab = opened(f"{STAGE}panel = stage.begun({text!r}, {call!r})")
+    tab.run()
+    tab.page.locator(".kap-draft pre", has_text="b = 2").wait_for()
+    assert tab.page.locator(".kap-draft .kap-thought").text_content() == "I look."
+    assert tab.page.locator(".kap-draft pre").text_content() == CODE
+
+
 @BOTH
 def test_stop_ends_a_running_cell_whether_the_notebooks_cell_awaits_or_blocks(
     opened: Opened, front: str

@@ -123,6 +123,25 @@ def test_text_is_shown_as_it_comes_with_reasoning_apart():
     ]
 
 
+def test_a_native_call_is_shown_as_it_comes_too():
+    """Its name, and then its arguments piece by piece; another call begins on a line of its own."""
+    shown: list[ReplyText] = []
+    reader = ReplyReader(shown.append)
+    reader.feed(event({"content": "I look."}))
+    for function in ({"name": "python", "arguments": ""}, {"arguments": '{"code": "im'}):
+        reader.feed(event({"tool_calls": [{"index": 0, "id": "a", "function": function}]}))
+    reader.feed(event({"tool_calls": [{"index": 0, "function": {"arguments": 'port os"}'}}]}))
+    reader.feed(event({"tool_calls": [{"index": 1, "function": {"name": "f", "arguments": "{}"}}]}))
+    assert [(piece.text, piece.call) for piece in shown] == [
+        ("I look.", False),
+        ("python ", True),
+        ('{"code": "im', True),
+        ('port os"}', True),
+        ("\nf ", True),
+        ("{}", True),
+    ]
+
+
 def test_usage_comes_in_the_last_chunk():
     """The chunk with usage has no choices and comes after the finish reason."""
     reader = ReplyReader(lambda _: None)

@@ -112,6 +112,17 @@ def test_a_replay_after_a_step_has_its_code_and_output_but_not_its_draft(scene: 
     assert only(told, "step")["ok"] is True
 
 
+def test_a_native_call_in_the_making_is_told_apart_from_the_thought(scene: Scene) -> None:
+    told = [
+        *scene.tell(ReplyText(text="I look.")),
+        *scene.tell(ReplyText(text='python {"code": "1', call=True)),
+    ]
+    assert [(note["text"], note.get("call", False)) for note in told] == [
+        ("I look.", False),
+        ('python {"code": "1', True),
+    ]
+
+
 def test_outputs_that_were_shown_as_they_came_are_not_shown_again_with_the_step(
     scene: Scene,
 ) -> None:

@@ -206,6 +206,8 @@ def test_the_live_view_sends_only_its_own_escape_sequences(monkeypatch):
     ("event", "passing"),
     [
         (ReplyText(text="Let me look"), "Let me look"),
+        (ReplyText(text='python {"code": "a = 1\\nb = \\"2', call=True), 'b = "2'),
+        (ReplyText(text='{"thought": "So", "code": "a = 1\\nb = \\"2'), 'b = "2'),
         (Output(number=1, output=PNG), "[figure]"),
         (
             Output(number=1, output={"output_type": "stream", "name": "stdout", "text": "row 17"}),
