@@ -61,8 +61,8 @@ SUITES = .venv-suites/bin/python
 	@touch $@
 
 eval-oracle: .venv-suites/.ready
-	@$(SUITES) -m kernel_agent.cli eval agentdojo --oracle --out benchmarks/results
-	@$(SUITES) -m kernel_agent.cli eval bfcl --oracle --out benchmarks/results
+	@$(SUITES) -m kernel_agent eval agentdojo --oracle --out benchmarks/results
+	@$(SUITES) -m kernel_agent eval bfcl --oracle --out benchmarks/results
 	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py tests/run/test_eval_suites.py
 
 eval-campaign: $(READY)

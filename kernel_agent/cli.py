@@ -610,7 +610,7 @@ def _print(text: str) -> None:
 
 
 def main() -> None:
-    """Run the command; the entry point of ``kernel-agent``."""
+    """Run the command; called by :mod:`kernel_agent.__main__`."""
     # Both may be closed (>&-), as under some schedulers. What a run leaves matters more.
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - until the program ends
     sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115 - the same
@@ -619,7 +619,7 @@ def main() -> None:
             # A terminal that cannot show a character shows a question mark, not a traceback.
             stream.reconfigure(errors="replace")
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="kernel-agent", standalone_mode=False)
     except BaseException as error:
         code = _explain(error)
     sys.exit(code if isinstance(code, int) else 0)
@@ -651,7 +651,3 @@ def _fail(line: str, code: int) -> int:
 
     Outlet(sys.stderr).write(f"kernel-agent: {one_line(line, 1000)}\n")
     return code
-
-
-if __name__ == "__main__":
-    main()

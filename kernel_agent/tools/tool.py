@@ -350,6 +350,8 @@ def load_tools(module: str) -> tuple[Tool, ...]:
     UsageError
         The module cannot be imported, or defines no tool.
     """
+    if module.endswith(".py") and not Path(module).exists():
+        raise UsageError(f"--tools {module}: there is no such file")
     try:
         loaded = _load_file(Path(module)) if module.endswith(".py") else _load_name(module)
     except Exception as error:  # a module of the user's may raise anything

@@ -19,6 +19,7 @@ PACKAGES = (ROOT / "kernel_agent", ROOT / "extension" / "kernel_agent_extension"
 ROWS = {  # from top to bottom; a name is a module or a package with everything in it
     "front ends": [
         "kernel_agent",
+        "__main__",
         "cli",
         "asking",
         "prompting",

@@ -19,7 +19,7 @@ from kernel_agent.records import RunStart, Step
 from kernel_agent.trace import read_trace
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "kernel_agent.cli"]
+COMMAND = [sys.executable, "-m", "kernel_agent"]
 TOOLS = '''\
 from pathlib import Path
 from kernel_agent import tool

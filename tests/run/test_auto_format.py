@@ -295,7 +295,7 @@ def test_the_command_chooses_and_remembers_without_any_secret(tmp_path):
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
         }  # fmt: skip
         done = subprocess.run(
-            [sys.executable, "-m", "kernel_agent.cli", "run", "x", "--base-url", url, "--model",
+            [sys.executable, "-m", "kernel_agent", "run", "x", "--base-url", url, "--model",
              LARGE, "--out", "out", "--json", "--format", "auto"],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from kernel_agent.sandbox.choose import MODULES
 
 FORMATS = ("fenced", "envelope", "tool", "json")
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "kernel_agent.cli"]
+COMMAND = [sys.executable, "-m", "kernel_agent"]
 TABLE = "month,sold\nMay,3\nJune,5\n"
 LOAD = "Read it.\n```python\nimport pandas as pd\ndf = pd.read_csv('data/sales.csv')\ndf\n```"
 PLOT = "```python\nimport matplotlib.pyplot as plt\ndf.plot.bar()\nplt.savefig('sold.png')\n```"
@@ -556,9 +556,7 @@ def test_help_is_there_for_every_command(folder, command):
     """Plain text with an example or what the exit code means."""
     done = run(folder, *command.split(), "--help")
     assert done.returncode == 0
-    assert "Usage: kernel-agent" in done.stdout.replace(
-        "python -m kernel_agent.cli", "kernel-agent"
-    )
+    assert "Usage: kernel-agent" in done.stdout
 
 
 def test_the_help_names_every_level_and_format(folder):
@@ -566,6 +564,13 @@ def test_the_help_names_every_level_and_format(folder):
     said = run(folder, "run", "--help", COLUMNS="200").stdout
     for choice in (*MODULES, "auto", *FORMATS):
         assert re.search(rf"\b{choice}\b", said), choice
+
+
+def test_ctrl_c_while_the_command_is_still_imported_is_one_line(folder):
+    """Here it comes when the first library is asked for."""
+    (folder / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = run(folder, "run", "x", PYTHONPATH=str(folder))
+    assert (done.returncode, done.stderr) == (130, "kernel-agent: stopped\n")
 
 
 def test_a_fault_of_ours_is_one_line_and_a_traceback_on_request(folder):

@@ -35,7 +35,7 @@ def ask(
         **changes,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "kernel_agent.cli", "run", "x", "--base-url", url,
+        [sys.executable, "-m", "kernel_agent", "run", "x", "--base-url", url,
          "--model", "some-model", "--out", "out", *arguments],
         cwd=folder, env={**kept, "PYTHONPATH": str(ROOT), **changes}, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=60, check=False,

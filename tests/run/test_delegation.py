@@ -551,7 +551,7 @@ def test_a_host_that_is_killed_leaves_no_kernel(tmp_path: Path) -> None:
         *[reply("Sleep", "open('here', 'w').close()\n" + SLEEP)] * 2,
     ]
     script.write_text("\n".join(map(json.dumps, lines)))
-    command = [sys.executable, "-m", "kernel_agent.cli", "run", "Ask", "--tools", "delegate"]
+    command = [sys.executable, "-m", "kernel_agent", "run", "Ask", "--tools", "delegate"]
     command += ["--model", f"scripted:{script}", "--out", str(out)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT) as host:
         deadline = time.monotonic() + 60
@@ -570,7 +570,7 @@ def test_the_command_shows_the_tree_and_counts_it(tmp_path: Path) -> None:
         reply("Count", "final_answer(sum(data))"),
     ]
     script.write_text("\n".join(map(json.dumps, lines)))
-    command = [sys.executable, "-m", "kernel_agent.cli"]
+    command = [sys.executable, "-m", "kernel_agent"]
     options = ["--tools", "delegate", "--tools", "llm", "--model", f"scripted:{script}", "--json"]
     made = subprocess.run(
         [*command, "run", "Ask", *options, "--out", str(out)],
@@ -593,7 +593,7 @@ def test_the_command_shows_the_tree_and_counts_it(tmp_path: Path) -> None:
 
 
 def test_the_example_reports_the_agent_that_failed_and_the_one_at_its_limit(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "kernel_agent.cli", "run", "Does mass grow on every island?"]
+    command = [sys.executable, "-m", "kernel_agent", "run", "Does mass grow on every island?"]
     command += ["--data", "example_notebooks/data/penguins.csv", "--tools", "delegate", "--json"]
     command += ["--model", "scripted:example_scripts/three_islands.jsonl", "--max-steps", "20"]
     made = subprocess.run(

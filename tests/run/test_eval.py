@@ -24,7 +24,7 @@ def environment():
 def evaluate(folder, *arguments, code=0):
     """Run the command; return what it printed. Never a traceback."""
     done = subprocess.run(
-        [sys.executable, "-m", "kernel_agent.cli", "eval", *map(str, arguments)],
+        [sys.executable, "-m", "kernel_agent", "eval", *map(str, arguments)],
         cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
@@ -153,7 +153,7 @@ def test_an_evaluation_that_is_killed_goes_on_where_it_was(tmp_path):
     for how, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
         (tmp_path / "waits").unlink(missing_ok=True)
         process = subprocess.Popen(
-            [sys.executable, "-m", "kernel_agent.cli", "eval", *arguments],
+            [sys.executable, "-m", "kernel_agent", "eval", *arguments],
             cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         wait_for((tmp_path / "waits").exists)

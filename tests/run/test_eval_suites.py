@@ -60,7 +60,7 @@ def evaluate(folder, suite):
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "KERNEL_AGENT_"))}
     formats = [part for name in WRITERS for part in ("--format", name)]
     done = subprocess.run(
-        [sys.executable, "-m", "kernel_agent.cli", "eval", suite, *formats, "--sandbox", "none",
+        [sys.executable, "-m", "kernel_agent", "eval", suite, *formats, "--sandbox", "none",
          "--model", f"scripted:{folder}/{{task}}-{{format}}.jsonl", "--limit", str(TASKS),
          "--out", "out", "--max-steps", "60"],
         cwd=folder, env={**kept, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,

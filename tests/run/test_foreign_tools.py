@@ -134,7 +134,7 @@ async def test_a_foreign_tool_is_offered_by_its_bounded_schema(tmp_path):
 
 def command(*arguments, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "kernel_agent.cli", "run", "How much?", *arguments],
+        [sys.executable, "-m", "kernel_agent", "run", "How much?", *arguments],
         capture_output=True, check=False, text=True, timeout=120, env={**os.environ, **environment},
     )  # fmt: skip
 

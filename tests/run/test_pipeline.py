@@ -36,7 +36,7 @@ def notebook(tmp_path):
 
 def command(*words, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "kernel_agent.cli", "pipeline", *map(str, words)],
+        [sys.executable, "-m", "kernel_agent", "pipeline", *map(str, words)],
         check=False, cwd=cwd, capture_output=True, text=True, env=dict(os.environ),
     )  # fmt: skip
 
@@ -58,7 +58,7 @@ def test_the_cells_run_in_order_and_leave_a_notebook_with_their_text(tmp_path, n
     steps = [r for r in read_trace(tmp_path / "june") if isinstance(r, Step)]
     assert steps[1].code.startswith("%%capture")
     verified = subprocess.run(
-        [sys.executable, "-m", "kernel_agent.cli", "verify", "june"],
+        [sys.executable, "-m", "kernel_agent", "verify", "june"],
         check=False,
         cwd=tmp_path,
         capture_output=True,

@@ -692,7 +692,7 @@ def command(tmp_path: Path, url: str, *options: str) -> subprocess.CompletedProc
     script = tmp_path / "replies.jsonl"
     script.write_text(json.dumps({"content": cell("final_answer(7)")}) + "\n")
     return subprocess.run(
-        [sys.executable, "-m", "kernel_agent.cli", "run", "Seven?", "--model", f"scripted:{script}",
+        [sys.executable, "-m", "kernel_agent", "run", "Seven?", "--model", f"scripted:{script}",
          "--out", str(tmp_path / "out"), *options],
         capture_output=True,
         text=True,

@@ -46,7 +46,7 @@ def command(*words, **options):
 def installed(tmp_path_factory):
     """Install the kernel somewhere of our own, and return the environment that finds it."""
     prefix = tmp_path_factory.mktemp("prefix")
-    done = command("kernel_agent.cli", "kernelspec", "install", "--prefix", prefix)
+    done = command("kernel_agent", "kernelspec", "install", "--prefix", prefix)
     assert done.returncode == 0, done.stderr
     assert "Sandbox here: " in done.stdout
     return {**os.environ, "JUPYTER_PATH": str(prefix / "share/jupyter"), "PLANTED_KEY": "sk-1"}
@@ -157,13 +157,13 @@ def test_it_is_replaced_listed_and_removed(tmp_path):
     env = {**os.environ, "JUPYTER_PATH": str(tmp_path / "share/jupyter")}
     for _ in range(2):
         done = command(
-            "kernel_agent.cli", "kernelspec", "install", "--prefix", tmp_path, "--name",
+            "kernel_agent", "kernelspec", "install", "--prefix", tmp_path, "--name",
             "boxed", env=env,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     spec = json.loads((tmp_path / "share/jupyter/kernels/boxed/kernel.json").read_text())
     assert spec["interrupt_mode"] == "message"
-    done = command("kernel_agent.cli", "kernelspec", "remove", "boxed", env=env)
+    done = command("kernel_agent", "kernelspec", "remove", "boxed", env=env)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "share/jupyter/kernels/boxed").exists()
 
@@ -179,7 +179,7 @@ def test_it_is_replaced_listed_and_removed(tmp_path):
     ],
 )
 def test_wrong_use_is_one_line(words, line):
-    done = command("kernel_agent.cli", "kernelspec", *words)
+    done = command("kernel_agent", "kernelspec", *words)
     assert done.returncode == 2
     assert line in done.stderr
     assert done.stderr.count("\n") == 1

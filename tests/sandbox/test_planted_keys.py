@@ -308,7 +308,7 @@ def a_host_full_of_keys(
                 ["export"],
             ):  # the page is in the folder
                 shown = subprocess.run(
-                    [sys.executable, "-m", "kernel_agent.cli", *arguments, str(host.out)],
+                    [sys.executable, "-m", "kernel_agent", *arguments, str(host.out)],
                     capture_output=True, timeout=120, check=True, cwd=root,
                     env=environment(host, ""),
                 )  # fmt: skip
@@ -351,7 +351,7 @@ def command(
         address = endpoint.replace("://", f"://analyst:{keys['argument']}@")
         with subprocess.Popen(
             [
-                sys.executable, "-m", "kernel_agent.cli", "run", TASK,
+                sys.executable, "-m", "kernel_agent", "run", TASK,
                 "--model", "searcher", "--base-url", address, "--sandbox", level,
                 "--data", "prices.csv", "--tools", str(HERE / "planted_tools.py"),
                 "--tools", "delegate", "--tools", "llm", "--mcp", "mail", "--approve", "never",

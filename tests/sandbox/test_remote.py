@@ -35,7 +35,7 @@ def environment(tmp_path_factory):
 
 def kernel_agent(*words, env, cwd):
     return subprocess.run(
-        [sys.executable, "-m", "kernel_agent.cli", *map(str, words)],
+        [sys.executable, "-m", "kernel_agent", *map(str, words)],
         env=env, cwd=cwd, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
