@@ -140,9 +140,11 @@ def test_a_full_folder_ends_a_kernel_whose_application_does_not_run_its_loop(
     watchdog = Watchdog(grant)
     loop = asyncio.new_event_loop()
     loop.run_until_complete(start())
-    time.sleep(0.1)  # what lies there at the start does not count
-    (tmp_path / "big").write_bytes(bytes(4 << 20))
-    assert ended.wait(10)
+    for n in range(40):  # what lies there at the start does not count
+        (tmp_path / f"big{n}").write_bytes(bytes(4 << 20))
+        if ended.wait(0.5):
+            break
+    assert ended.is_set()
     watchdog.stop()
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
