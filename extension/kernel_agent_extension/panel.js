@@ -638,10 +638,15 @@ class PanelView {
     why.placeholder = "Reason, if you deny (the model is told)";
     why.setAttribute("aria-label", "Reason, if you deny; the model is told");
     why.maxLength = 1000;
+    const standing = make("input");
+    standing.type = "checkbox";
+    const rest = make("label", "rest");
+    rest.append(standing, note.rest);
     const decide = (allowed) => {
       const said = { do: "decide", id: note.id, allowed, reason: allowed ? "" : why.value };
       if (allowed && !editor.hidden) said.edited = editor.value;
-      for (const element of row.querySelectorAll("button, input")) element.disabled = true;
+      if (standing.checked) said.standing = true;
+      for (const element of this.asking.querySelectorAll("button, input")) element.disabled = true;
       this.send(said);
     };
     this.approve = button("Approve", "primary", () => decide(true), "A");
@@ -657,7 +662,7 @@ class PanelView {
     shown(this.edit, what === "cell");
     const row = make("div", "buttons");
     row.append(this.approve, this.edit, this.deny, why);
-    this.asking.append(title, reason, code, editor, row);
+    this.asking.append(title, reason, code, editor, row, rest);
     if (had) this.approve.focus({ preventScroll: true });
   }
 
@@ -689,7 +694,7 @@ class PanelView {
     const strong = event.ctrlKey || event.metaKey;
     if (strong && event.key.toLowerCase() === "s") return; // saves the notebook, as everywhere in it
     const { target } = event;
-    if (target.matches("textarea, input")) {
+    if (target.matches("textarea, input[type=text]")) {
       event.stopPropagation();
       const pressed = target === this.editor && strong ? this.approve : target === this.why && this.deny;
       if (event.key === "Enter" && pressed) {

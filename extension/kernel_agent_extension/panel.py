@@ -303,6 +303,7 @@ def _decision(question: Question, said: Said, seconds: float) -> Decision:
         reason=plain(str(said.get("reason") or ""))[:2000].strip(),
         seconds=seconds,
         edited=edited if changed else None,
+        standing=said.get("standing") is True,
     )
 
 

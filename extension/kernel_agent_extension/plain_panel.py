@@ -47,7 +47,8 @@ class PlainFront:
         self._edit = _button("Edit, then run", self._begin_editing)
         deny = _button("Deny", lambda: self._decide(allowed=False))
         answers = w.HBox([approve, self._edit, deny, self._reason])
-        self._asking = w.VBox([self._question, self._cell, answers])
+        self._rest = w.Checkbox(indent=False, layout=w.Layout(width=_WIDE))
+        self._asking = w.VBox([self._question, self._cell, answers, self._rest])
         self._asking.layout.display = "none"
         buttons = w.HBox([self._stop, self._undo])
         self._whole = w.VBox([self._head, buttons, self._log, self._figures, self._asking])
@@ -167,6 +168,7 @@ class PlainFront:
         self._state["status"] = "Waits for you"
         what = "Run this cell?" if first["kind"] == "cell" else "Make this call?"
         self._question.value = f"{what}\n{first['reason']}"
+        self._rest.description, self._rest.value = first["rest"], False
         self._cell.value = first["code"]
         self._cell.disabled = True
         self._edit.layout.display = "" if first["kind"] == "cell" else "none"
@@ -182,6 +184,7 @@ class PlainFront:
             "id": self._asked[0]["id"],
             "allowed": allowed,
             "reason": "" if allowed else self._reason.value,
+            "standing": self._rest.value,
         }
         if allowed and not self._cell.disabled:
             said["edited"] = self._cell.value

@@ -120,6 +120,7 @@ class Scene:
             "step": question.number,
             "kind": question.kind,
             "reason": _text(question.reason[:1].upper() + question.reason[1:], 2000),
+            "rest": _rest(question),
             **_coloured(question.code if question.kind == "cell" else _call(question)),
         }
         self._questions[number] = note
@@ -365,6 +366,11 @@ class _Shown:
 
 def _length(shown: Note) -> int:
     return len(shown.get("text", ""))
+
+
+def _rest(question: Question) -> str:
+    what = "cell" if question.kind == "cell" else f"call of {one_line(question.name, 80)}"
+    return f"The same for every further {what} in this run"
 
 
 def _stream(text: str) -> OutputDict:

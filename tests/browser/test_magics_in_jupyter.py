@@ -141,6 +141,24 @@ def test_a_person_decides_on_each_cell_before_it_runs(opened: Opened, tmp_path: 
     assert "Not two." in page
 
 
+def test_an_answer_may_hold_for_the_rest_of_the_run(opened: Opened, tmp_path: Path) -> None:
+    """Ticked once, no further cell of the run is asked about."""
+    model = script(tmp_path, "a = 1", "a += 1", "final_answer(a)")
+    tab = opened(
+        LOAD,
+        f"run = %agent --approve always --model {model} Decide",
+        "print('SAID', [s.decision.standing for s in run.steps], run.answer)",
+    )
+    tab.run(0)
+    tab.run(1)
+    tab.panel.get_by_role("checkbox", name="The same for every further cell in this run").check()
+    press(tab, "Approve")
+    tab.panel.wait_for(state="detached")
+    tab.run(2)
+    said = until(tab, lambda: tab.output(2), "the decisions are printed")
+    assert " ".join(said.split()) == "SAID [True, True, True] 2"
+
+
 def test_stop_is_the_answer_no_to_an_open_question(opened: Opened, tmp_path: Path) -> None:
     """The run does not wait for a person who wants its end."""
     model = script(tmp_path, "a = 1", "a = 2")

@@ -172,7 +172,7 @@ def test_tools_come_from_a_file_by_its_path(tmp_path: Path) -> None:
         load_tools(str(file))
     with pytest.raises(UsageError, match="no_such_module"):
         load_tools("no_such_module")
-    with pytest.raises(UsageError, match="no_such.py: there is no such file"):
+    with pytest.raises(UsageError, match=r"no_such\.py: there is no such file"):
         load_tools("no_such.py")
 
 
