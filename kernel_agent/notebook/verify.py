@@ -224,7 +224,7 @@ def read_runnable(path: str | Path) -> nbformat.NotebookNode:
 
 
 def read_notebook(path: str | Path) -> nbformat.NotebookNode:
-    """Read and check a notebook of format 4.
+    """Read and check a notebook; one of an older format is brought to format 4, as Jupyter does.
 
     Its own metadata may be anything: Jupyter opens a notebook whose ``kernelspec`` has no name.
 
@@ -246,10 +246,10 @@ def read_notebook(path: str | Path) -> nbformat.NotebookNode:
         raise NotebookError(f"{path} is not a notebook: it is not JSON") from None
     if not isinstance(content, dict) or not isinstance(content.get("nbformat"), int):
         raise NotebookError(f"{path} is JSON, but not a notebook")
+    if content["nbformat"] in (2, 3):
+        content = _upgraded(content, path)
     if content["nbformat"] != 4:
-        raise NotebookError(
-            f"{path} has notebook format {content['nbformat']}: open and save it in Jupyter first"
-        )
+        raise NotebookError(f"{path} has notebook format {content['nbformat']}, which is unknown")
     if not isinstance(content.get("metadata"), dict):
         raise NotebookError(f"{path} is not a valid notebook: it has no metadata")
     with warnings.catch_warnings():
@@ -261,6 +261,20 @@ def read_notebook(path: str | Path) -> nbformat.NotebookNode:
         except (nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:
             raise NotebookError(f"{path} is not a valid notebook: {one_line(str(error))}") from None
     return notebook
+
+
+def _upgraded(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """Return the content of a notebook of format 2 or 3 in format 4."""
+    import nbformat
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            upgraded = nbformat.reads(json.dumps(content), as_version=4)  # type: ignore[no-untyped-call]  # nbformat is untyped
+        except Exception as error:  # the converters expect what they read to be right
+            why = one_line(f"{type(error).__name__}: {error}")
+            raise NotebookError(f"{path} is not a valid notebook: {why}") from None
+    return dict(upgraded)
 
 
 def is_skipped(cell: Any) -> bool:
