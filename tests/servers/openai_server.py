@@ -185,7 +185,9 @@ class OpenAIServer:
         port: int = 0,
         repeat_last: bool = False,
         keep: Callable[[Request], None] | None = None,
+        models: Any = None,
     ) -> None:
+        self.models = {"object": "list", "data": []} if models is None else models
         self.requests: list[Request] = []
         self._keep = keep or self.requests.append
         self.connections = 0
@@ -279,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._send(json.dumps({"object": "list", "data": []}).encode(), Behaviour(), "json")
+        self._send(json.dumps(self.server.owner.models).encode(), Behaviour(), "application/json")
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
