@@ -29,7 +29,13 @@ from kernel_agent.models.endpoint import Endpoint
 from kernel_agent.models.failures import EndpointError, context_limit
 from kernel_agent.models.replies import ReplyReader
 from kernel_agent.models.usage import Prices, usage_of
-from kernel_agent.models.wire import MessageCache, Need, request_body, request_options
+from kernel_agent.models.wire import (
+    MessageCache,
+    Need,
+    request_body,
+    request_options,
+    without_keywords,
+)
 from kernel_agent.records import Event, Json, Message, Notice, Reply, RequestOptions
 
 TOO_MANY = 429
@@ -129,6 +135,7 @@ class OpenAIModel:
         self._extra_body = dict(extra_body or {})
         self._left_out: set[str] = set()  # options that this server turned out not to know
         self._needs: set[Need] = set()  # what it turned out to want of messages
+        self._keywords: set[str] = set()  # of schemas, which it turned out not to know
         self._cache = MessageCache()
 
     async def prepare(self) -> None:
@@ -214,7 +221,10 @@ class OpenAIModel:
 
     def _head(self, options: RequestOptions) -> dict[str, Json]:
         """Return every field of the request but the messages."""
-        head: dict[str, Json] = {"model": self.name, **request_options(options), **self._extra_body}
+        asked: Json = request_options(options)
+        if self._keywords:
+            asked = without_keywords(asked, self._keywords)
+        head: dict[str, Json] = {"model": self.name, **asked, **self._extra_body}
         if self._stream:
             head |= {"stream": True, "stream_options": {"include_usage": True}}
         return {name: value for name, value in head.items() if name not in self._left_out}
@@ -231,6 +241,10 @@ class OpenAIModel:
             if need not in self._needs and wanted.search(error.details):
                 self._needs.add(need)
                 return f"{_TOLD[need]}: done from now on"
+        unknown = set(_KEYWORD.findall(error.details)) - self._keywords
+        if unknown and (options.tools or options.response_format):
+            self._keywords |= unknown
+            return f"does not know {', '.join(sorted(unknown))} in schemas: left out"
         left_out = self._leave_out(error, messages, options)
         return left_out and f"does not accept {left_out}: left out"
 
@@ -320,13 +334,22 @@ _WANTED: dict[Need, re.Pattern[str]] = {
         r"|(missing|requires).{0,3}reasoning_content",
         re.IGNORECASE,
     ),
+    "text": re.compile(
+        r"content type: <nil>|content.{0,60}valid string|expected a string, got null"
+    ),
 }
 """How servers say what they want of messages."""
+
+_KEYWORD = re.compile(
+    r"""Unknown name \\?"(\$?\w+)\\?" at '(?:tools\[|generation_config\.response_schema)"""
+)
+"""How Gemini, behind gateways too, says that a schema is more than it knows."""
 
 _TOLD: dict[Need, str] = {
     "two roles": "takes turns of user and assistant only",
     "signatures": "wants a signature on each call",
     "reasoning": "wants reasoning on each reply",
+    "text": "wants text beside calls",
 }
 
 _NO_TOOLS = re.compile(r"\btools?\b|function.?call", re.IGNORECASE)

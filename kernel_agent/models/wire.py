@@ -11,7 +11,7 @@ Pure: no client, no clock.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -21,13 +21,14 @@ MAX_CACHE_BYTES = 8_000_000
 """Ready bytes that are kept: a 200-step history of 20,000-character observations needs 4 MB."""
 
 
-Need = Literal["two roles", "signatures", "reasoning"]
+Need = Literal["two roles", "signatures", "reasoning", "text"]
 """What some servers want of messages; met only after a server asked for it.
 
 ``two roles``: turns of user and assistant, as the chat templates of Gemma and early Mistral models.
 ``signatures``: Gemini's thought signature on each call; ours are composed, so Google's documented
 word for calls without one is sent. ``reasoning``: text in ``reasoning_content`` on each of the
-assistant's messages, as DeepSeek and Kimi while they think; some refuse an empty one.
+assistant's messages, as DeepSeek and Kimi while they think; some refuse an empty one. ``text``: an
+empty text beside calls instead of null, as Ollama; Bedrock refuses just that.
 """
 
 NO_SIGNATURE = "skip_thought_signature_validator"
@@ -123,6 +124,21 @@ def in_turns(messages: Sequence[Message]) -> list[Message]:
     return turns
 
 
+def without_keywords(schema: Json, names: Collection[str]) -> Json:
+    """Return a schema, or what holds some, without these keywords; its properties keep theirs."""
+    if isinstance(schema, list):
+        return [without_keywords(part, names) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept: dict[str, Json] = {}
+    for name, value in schema.items():
+        if name == "properties" and isinstance(value, dict):
+            kept[name] = {key: without_keywords(part, names) for key, part in value.items()}
+        elif name not in names:
+            kept[name] = without_keywords(value, names)
+    return kept
+
+
 def wire_message(
     message: Message, *, images: bool, needs: frozenset[Need] = frozenset()
 ) -> dict[str, Json]:
@@ -132,7 +148,7 @@ def wire_message(
         text = [{"type": "text", "text": message.content}] if message.content else []
         wire["content"] = text + [_image_part(image) for image in message.images]
     if message.tool_calls:
-        wire["content"] = message.content or None
+        wire["content"] = message.content or ("" if "text" in needs else None)
         wire["tool_calls"] = [
             {
                 "id": call.id,

@@ -108,8 +108,8 @@ REFUSED = {
                      "with this model.", param=None)),
     "Gemini, schema": (
         SCHEMA, "response_format", 400,
-        [{"error": {"code": 400, "message": 'Unknown name "additionalProperties" at '
-                    "'generation_config.response_schema': Cannot find field."}}]),
+        [{"error": {"code": 400, "message": "Unable to submit request because one or more response "
+                    "schemas specified are too complex: response_schema"}}]),
     "llama.cpp": (
         SCHEMA, "response_format", 400,
         {"error": {"code": 400, "message": "Failed to initialize samplers: failed to parse "
@@ -191,6 +191,39 @@ async def test_a_model_that_wants_its_reasoning_back_gets_some(message):
     ]
     assert "tools" in sent[1]
     assert "wants reasoning on each reply" in notices[0]
+
+
+async def test_a_server_that_refuses_null_beside_calls_gets_an_empty_text():
+    """Ollama; to the others it stays null, since some refuse the empty text."""
+    no = openai_error("invalid message content type: <nil>")
+    _, notices, sent = await play(answer(400, no), text("ok"), options=TOOLS)
+    assert [request["messages"][2]["content"] for request in sent] == [None, ""]
+    assert "wants text beside calls" in notices[0]
+
+
+@pytest.mark.parametrize(
+    "where", ["tools[0].function_declarations[0].parameters", "generation_config.response_schema"]
+)
+async def test_a_keyword_of_schemas_that_is_not_known_is_left_out_alone(where):
+    """Gemini behind gateways knows fewer; tools and schema stay, and a property of that name."""
+    schema = {
+        "type": "object",
+        "properties": {"additionalProperties": {"type": "object", "additionalProperties": False}},
+        "additionalProperties": False,
+    }
+    options = RequestOptions(
+        tools=({"type": "function", "function": {"name": "f", "parameters": schema}},),
+        response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+    )
+    raw_words = f"Unknown name \"additionalProperties\" at '{where}': Cannot find field."
+    no = [{"error": {"code": 400, "message": raw_words, "status": "INVALID_ARGUMENT"}}]
+    _, notices, sent = await play(answer(400, no), text("ok"), options=options, calls=2)
+    left = {"type": "object", "properties": {"additionalProperties": {"type": "object"}}}
+    assert len(sent) == 3
+    for request in sent[1:]:
+        assert request["tools"][0]["function"]["parameters"] == left
+        assert request["response_format"]["json_schema"]["schema"] == left
+    assert "does not know additionalProperties in schemas" in notices[0]
 
 
 async def test_a_call_without_a_signature_gets_the_word_for_it():
