@@ -14,8 +14,9 @@ from kernel_agent.models.failures import from_status, named_wait_s
 from kernel_agent.models.openai import OpenAIModel
 from kernel_agent.models.usage import read_usage
 from kernel_agent.models.wire import NO_SIGNATURE
-from kernel_agent.records import Message, Notice, RequestOptions, ToolCall
+from kernel_agent.records import Image, Message, Notice, RequestOptions, ToolCall
 
+PNG = Image(media_type="image/png", data="AAAA", width=10, height=10)
 NOW = 1_700_000_000.0
 FUNCTION = {"type": "function", "function": {"name": "python", "parameters": {"type": "object"}}}
 TOOLS = RequestOptions(tools=(FUNCTION,), parallel_tool_calls=False)
@@ -234,6 +235,39 @@ async def test_a_call_without_a_signature_gets_the_word_for_it():
     (call,) = sent[1]["messages"][2]["tool_calls"]
     assert call["extra_content"] == {"google": {"thought_signature": NO_SIGNATURE}}
     assert "wants a signature on each call" in notices[0]
+
+
+BLIND = {
+    "Ollama": (400, {"error": "this model does not support image input"}),
+    "OpenAI": (400, openai_error("Invalid content type. image_url is only supported by certain "
+                                 "models.")),
+    "DeepSeek": (400, openai_error("Failed to deserialize the JSON body into the target type: "
+                                   "messages[1]: unknown variant `image_url`, expected `text`")),
+    "Groq": (400, openai_error("messages[1].content must be a string")),
+    "llama.cpp": (500, {"error": {"code": 500, "message": "image input is not supported - hint: if "
+                                  "this is unexpected, you may need to provide the mmproj"}}),
+    "vLLM": (400, openai_error("At most 0 image(s) may be provided in one request.")),
+    "OpenRouter": (404, {"error": {"message": "No endpoints found that support image input",
+                                   "code": 404}}),
+    "Gemini, Gemma": (400, [{"error": {"code": 400, "message": "Image input modality is not "
+                                       "enabled for models/gemma-3-27b-it"}}]),
+    "Tinker": (422, {"detail": "Validation Error", "errors": [
+        {"loc": "body -> messages -> 0 -> content -> list[TextContentPart] -> 0 -> type",
+         "msg": "Input should be 'text'", "type": "literal_error"}]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "body"), BLIND.values(), ids=BLIND)
+async def test_pictures_are_left_out_where_they_are_refused(status, body):
+    """The text that describes them goes on alone, from then on."""
+    seen = (Message(role="user", content="look", images=(PNG,)),)
+    with OpenAIServer([answer(status, body), text("ok"), text("ok")]) as server:
+        model = OpenAIModel("gpt-4o", base_url=server.url, api_key="", max_retries=0)
+        for _ in range(2):
+            assert (await model.complete(seen, PLAIN, lambda _: None)).content == "ok"
+        await model.close()
+        said = [request.body["messages"][0]["content"] for request in server.requests]
+    assert [type(content) for content in said] == [list, str, str]
 
 
 # --- a conversation that is too long ---------------------------------------------------------
