@@ -302,8 +302,10 @@ async def _read(chunks: AsyncGenerator[bytes, None], reader: ReplyReader) -> Non
                 reader.feed(chunk)
                 if reader.draft.full:
                     return
-                if reader.whole:
-                    limit.reschedule(now() + (END_WAIT_S if reader.done else USAGE_WAIT_S))
+                if reader.done:
+                    limit.reschedule(now() + END_WAIT_S)
+                elif reader.whole:
+                    limit.reschedule(now() + USAGE_WAIT_S if reader.draft.ended else None)
 
 
 _MAY_MEAN_UNKNOWN = {400, 404, 415, 422, 500, 501}

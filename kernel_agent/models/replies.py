@@ -83,6 +83,7 @@ class Draft:
         self._refusal: list[str] = []
         self._calls: list[_CallDraft] = []
         self._slots: dict[int, _CallDraft] = {}
+        self._went_on = False  # after a finish reason
         self.has_choice = False
         self.finish_reason: str | None = None
         self.usage: Json = None
@@ -91,6 +92,11 @@ class Draft:
     def full(self) -> bool:
         """Whether the reply reached its greatest length."""
         return self._room <= 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether a finish reason ends it: some servers send one beside thoughts or every piece."""
+        return bool(self.finish_reason and (self._content or self._calls) and not self._went_on)
 
     def take(self, chunk: Json) -> None:
         """Add what one chunk (or one whole reply object) holds.
@@ -156,6 +162,7 @@ class Draft:
     def _write(self, text: str, *, reasoning: bool = False) -> None:
         text = text[: max(self._room, 0)]
         if text:
+            self._went_on |= self.finish_reason is not None
             self._room -= len(text)
             (self._reasoning if reasoning else self._content).append(text)
             self._emit(ReplyText(text=text, reasoning=reasoning))
@@ -165,6 +172,7 @@ class Draft:
             return
         function = call.get("function")
         function = function if isinstance(function, dict) else call
+        self._went_on |= self.finish_reason is not None
         name, arguments = _text(function, "name"), function.get("arguments")
         if isinstance(arguments, (dict, list)):
             arguments = json.dumps(arguments, ensure_ascii=False)

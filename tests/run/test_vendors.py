@@ -572,6 +572,18 @@ async def test_a_stream_is_read_with_its_vendors_habits(body, content, reasoning
     assert (reply.content, reply.reasoning, reply.finish_reason) == (content, reasoning, end)
 
 
+async def test_a_finish_reason_beside_a_thought_does_not_end_a_reply(monkeypatch):
+    """Some send one with each piece; however late it comes, what is said after the thought counts."""
+    monkeypatch.setattr("kernel_agent.models.openai.USAGE_WAIT_S", 0.05)
+    pieces = [
+        {"choices": [{"index": 0, "delta": {kind: "a"}, "finish_reason": "stop"}]}
+        for kind in ("reasoning", "content")
+    ]
+    body = b"".join(b"data: " + json.dumps(piece).encode() + b"\n\n" for piece in pieces)
+    reply, _, _ = await play(events(body + b"data: [DONE]\n\n", chunk_delay_s=0.3))
+    assert (reply.reasoning, reply.content) == ("a", "a")
+
+
 @pytest.mark.parametrize("unfinished", ["", "null", "None"])
 async def test_a_finish_reason_that_is_none_does_not_end_a_reply(unfinished):
     """It stands in each chunk of some gateways; a stream that ends with it was cut."""

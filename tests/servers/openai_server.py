@@ -294,7 +294,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.owner.closing.wait(behaviour.delay_s)
         asked = bool(request.body.get("stream"))
         streams = asked if behaviour.stream is None else behaviour.stream
-        if behaviour.body is not None:
+        if behaviour.body is not None and behaviour.chunk_delay_s:
+            pieces = [piece + b"\n\n" for piece in behaviour.body.split(b"\n\n") if piece]
+            self._stream(pieces, behaviour)
+        elif behaviour.body is not None:
             self._send(behaviour.body, behaviour, behaviour.media_type or "application/json")
         elif streams:
             with_usage = (request.body.get("stream_options") or {}).get("include_usage", False)
