@@ -573,7 +573,7 @@ async def test_a_stream_is_read_with_its_vendors_habits(body, content, reasoning
 
 
 async def test_a_finish_reason_beside_a_thought_does_not_end_a_reply(monkeypatch):
-    """Some send one with each piece; however late it comes, what is said after the thought counts."""
+    """Some send one with each piece; however late it comes, what follows the thought counts."""
     monkeypatch.setattr("kernel_agent.models.openai.USAGE_WAIT_S", 0.05)
     pieces = [
         {"choices": [{"index": 0, "delta": {kind: "a"}, "finish_reason": "stop"}]}
