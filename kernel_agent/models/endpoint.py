@@ -138,7 +138,7 @@ class Endpoint:
             listed: Any = await client.get("/models", cast_to=object, options={"headers": headers})
         except (openai.OpenAIError, ValueError):
             return []
-        entries = listed.get("data") if isinstance(listed, dict) else None
+        entries = listed.get("data") if isinstance(listed, dict) else listed  # Together: a list
         if not isinstance(entries, list):
             return []
         return [str(e["id"]) for e in entries if isinstance(e, dict) and "id" in e]

@@ -10,7 +10,8 @@ did, what the user can do, and whether another try may help. It is raised inside
 
     status          another try   because
     408 409 425     yes           the server gave up on this one request
-    429             yes           unless the account's quota is used up: waiting adds none
+    429             yes           unless the account's quota is used up: waiting adds none; or
+                                  this request alone is over the rate: a shorter one may pass
     5xx             yes           the server's own trouble
     other 4xx       no            the same request gets the same answer
     refused, reset, timed out, cut in the middle: yes; unknown host, bad certificate: no
@@ -23,6 +24,7 @@ import math
 import re
 import socket
 import ssl
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 
@@ -99,9 +101,31 @@ _STATUS = {
 _SERVER_FAILED = ("failed", "try again later, or look at the server's log")
 _REFUSED = ("refused the request", "check --model and the options that the server accepts")
 
+_QUOTA = ("says that the quota is used up", "check the account's billing")
+_WITHHELD = (
+    "did not let it pass its content filter",
+    "word the question otherwise, or use another model",
+)
+
 _RETRIED = {408, 409, 425, 429}
 
-_NO_QUOTA = {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}
+_NO_QUOTA = re.compile(
+    r'"(insufficient_quota|billing_not_active|billing_hard_limit_reached'
+    r'|exceeded_current_quota_error|budget_exceeded)"'
+    r"|insufficient.{0,9}(balance|credit|funds)|(credit )?balance is too low"
+    r"|budget has been exceeded|out of credits",
+    re.IGNORECASE,
+)
+"""What waiting does not mend: OpenAI, Moonshot, LiteLLM, DeepSeek, Anthropic, OpenRouter."""
+
+_MAY_BE_QUOTA = {400, 402, 403, 429}
+
+_OVER_QUOTA = re.compile(r"exceeded your current quota", re.IGNORECASE)
+"""The same from OpenAI through a gateway; from Gemini it is a rate, and names the seconds."""
+
+_BAD_KEY = re.compile(r"api.?key|authorization header", re.IGNORECASE)
+_FILTERED = re.compile(r'"content_filter"|content.?(management )?policy|DataInspection|"sensitive"')
+_NO_PATH = re.compile(r"unexpected endpoint", re.IGNORECASE)  # LM Studio, with status 200
 
 
 def from_status(
@@ -121,17 +145,26 @@ def from_status(
     text, code = complaint(body)
     if is_context_length(status, code, text):
         return _too_long(text, status=status, details=body)
-    what, advice = _STATUS.get(status) or (_SERVER_FAILED if status >= 500 else _REFUSED)
+    wait_s = retry_after_s(headers, now=now)
+    if wait_s is None and status in {429, 503}:
+        wait_s = named_wait_s(body, now=now)
     retry = status in _RETRIED or status >= 500
-    if code in _NO_QUOTA:
-        what, advice, retry = "says that the quota is used up", "check the account's billing", False
+    what, advice = _STATUS.get(status) or (_SERVER_FAILED if status >= 500 else _REFUSED)
+    shown = body[:MAX_BODY_CHARS]
+    is_over = _NO_QUOTA.search(shown) or (wait_s is None and _OVER_QUOTA.search(shown))
+    if status in _MAY_BE_QUOTA and is_over:
+        (what, advice), retry = _QUOTA, False
+    elif status == 400 and _BAD_KEY.search(text):
+        what, advice = _STATUS[401]  # Gemini and xAI
+    elif status == 400 and _FILTERED.search(shown):
+        what, advice = _WITHHELD
     said = f"{status}: {text}" if text else str(status)
     return EndpointError(
-        f"{what.format(model=model)} ({said})",
+        f"{what.format(model=model).replace('  ', ' ')} ({said})",
         advice=advice,
         status=status,
         retry=retry,
-        retry_after_s=retry_after_s(headers, now=now),
+        retry_after_s=wait_s,
         details=body,
     )
 
@@ -140,18 +173,45 @@ def from_error_object(error: Json) -> EndpointError:
     """Read an error that came where a reply was expected: inside a stream, or with status 200."""
     body = json.dumps({"error": error})
     text, code = complaint(body) if error else ("", "")
-    status = int(code) if re.fullmatch(r"[45]\d\d", code) else None
+    status = _status_of(error, code, text)
     if is_context_length(status, code, text):
         return _too_long(text, status=status, details=body)
     if status is not None:
-        return from_status(status, {}, body, model="", now=0.0)
-    permanent = code in _NO_QUOTA or bool(re.search(r"invalid|not_found|auth|permission", code))
+        return from_status(status, {}, body, model="", now=time.time())
+    quota = bool(_NO_QUOTA.search(body[:MAX_BODY_CHARS]))
     return EndpointError(
         f"reported an error instead of a reply ({text or 'without saying which'})",
-        advice="look at the server's log, or use another model",
-        retry=not permanent,
+        advice=_QUOTA[1] if quota else "look at the server's log, or use another model",
+        retry=not quota,
         details=body,
     )
+
+
+_STATUS_OF = (
+    (401, re.compile(r"auth|api_?key", re.IGNORECASE)),
+    (403, re.compile(r"permission", re.IGNORECASE)),
+    (404, re.compile(r"not_?found", re.IGNORECASE)),
+    (429, re.compile(r"rate_?limit|throttl|resource_exhausted", re.IGNORECASE)),
+    (400, re.compile(r"invalid|bad_?request|unsupported", re.IGNORECASE)),
+)
+
+
+def _status_of(error: Json, code: str, text: str) -> int | None:
+    """Return the status that an error without one amounts to; None when it does not tell."""
+    if _NO_PATH.search(text):
+        return 404
+    fields = error if isinstance(error, dict) else {}
+    names = (code, *(str(fields.get(name, "")) for name in ("http_code", "status", "type")))
+    for name in names:
+        if re.fullmatch(r"[45]\d\d", name):
+            return int(name)
+    return next((s for s, named in _STATUS_OF if any(map(named.search, names))), None)
+
+
+def withheld(reason: str) -> EndpointError:
+    """Return the error of a reply that the endpoint itself ended, for what stands in it."""
+    what, advice = _WITHHELD
+    return EndpointError(f"wrote a reply but {what} ({reason})", advice=advice, retry=True)
 
 
 def complaint(body: str) -> tuple[str, str]:
@@ -173,13 +233,22 @@ def complaint(body: str) -> tuple[str, str]:
     if not isinstance(error, dict):
         return one_line(error if isinstance(error, str) else body), ""
     text = error.get("message") or error.get("detail") or error.get("msg") or body
-    code = error.get("code") or error.get("type") or ""
-    return one_line(text if isinstance(text, str) else json.dumps(text)), str(code)
+    code = error.get("code") or error.get("error_code") or error.get("type") or ""
+    said = one_line(text if isinstance(text, str) else json.dumps(text))
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    if raw and isinstance(raw, str):  # OpenRouter: what the provider behind it said
+        said = f"{said}: {complaint(raw)[0]}"
+    return said, str(code)
 
 
 _TOO_LONG = re.compile(
     r"context.{0,20}(length|window|size|limit).{0,40}(exceed|overflow|too)"
     r"|exceed.{0,60}context.{0,10}(length|window|size|limit)"
+    r"|exceed.{0,20}(token limit|max(imum)? (allowed )?(input |sequence )?length)"
+    r"|max length exceeded|range of input length should be|tokens exceed the configured limit"
+    r"|token count.{0,40}(exceeds the limit|only supports)|max size: \d+ tokens"
+    r"|greater than max_seq_len|too many tokens: size limit"
     r"|(maximum|max|model'?s|available).{0,12}context.{0,3}(length|window|size)"
     r"|(prompt|input|request|conversation|messages?).{0,40}(is|are)? ?too (long|large) (for|to fit)"
     r"|(prompt|input|conversation) is too long"
@@ -192,23 +261,30 @@ _TOO_LONG = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """How OpenAI, vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, Anthropic, Gemini, Mistral, Cohere,
-Groq and xAI say it; each wording is a row in the tests."""
+Groq, xAI, Moonshot, Qwen, GitHub and others say it; each wording is a row in the tests."""
+
+_OVER_RATE = re.compile(
+    r"request too large.{0,200}Limit:? [\d,]+, Requested:? [\d,]+", re.IGNORECASE | re.DOTALL
+)
+"""One request alone is more than a minute's tokens: waiting does not help, and less text does."""
 
 _TOO_LONG_CODES = {
     "context_length_exceeded",
     "exceed_context_size_error",
     "context_window_exceeded",
     "model_context_window_exceeded",
+    "model_max_prompt_tokens_exceeded",
+    "tokens_limit_reached",
 }
 
 
 def is_context_length(status: int | None, code: str, text: str) -> bool:
     """Whether an endpoint's complaint means that the conversation is longer than it accepts."""
-    if status is not None and status not in {400, 413, 422, 500}:
+    if status is not None and status not in {400, 413, 422, 429, 500}:
         return False
-    limited = "rate_limit" in code or "per minute" in text
+    limited = status == 429 or "rate_limit" in code or "per minute" in text
     if limited:
-        return False
+        return bool(_OVER_RATE.search(text))
     return status == 413 or code in _TOO_LONG_CODES or bool(_TOO_LONG.search(text))
 
 
@@ -220,15 +296,23 @@ _LIMIT = (
     r"cannot exceed N",  # Cohere
     r"must be <= N|must have less than N",  # TGI
     r"\(context N\)",  # vLLM
-    r"\"n_ctx\": ?N",  # llama.cpp, in a field of its own
+    r"\"?n_ctx\"?: ?N",  # llama.cpp, in a field of its own; LM Studio
+    r"Limit:? N(?=, Requested)",  # OpenAI and Groq: of the tokens of a minute
+    r"(?:limit|max_seq_len|(?:max|maximum|input) length|supports up to)(?: is| of)?:? N",  # many
+    r"should be \[1, N\]",  # Qwen
+    r"Max size: N",  # GitHub
     r"context window of N",  # llama-cpp-python
 )
 _USED = (
     r"N in the (?:messages|prompt)",  # OpenAI and vLLM, where the reply is counted apart
-    r"(?:resulted in|passed|has|contains|requested|received|first|Given:) N",
+    r"\((?:about )?N of text input",  # OpenRouter
+    r"contains(?: at least)? N",  # vLLM
+    r"(?:resulted in|passed|has|[Rr]equested:?|received|first|Given:) N",
     r"N tokens >",  # Anthropic
     r"exceed context limit: N",
-    r"(?:input|request|prompt|tokens|token count|length|Length)[ :]\(?(?:total length |length )?N",
+    r"(?:input|request|prompt|tokens|[Ll]ength|n_keep)(?: is)?[ :]{1,2}\(?(?:\w+ length )?N",
+    r"token count (?:(?:is|of) )?\(?N",
+    r"a total of N",
     r"\"n_prompt_tokens\": ?N",
 )
 """Where servers name their limit and their count; ``N`` is a number, the last one in a match is
@@ -270,6 +354,34 @@ def retry_after_s(headers: Mapping[str, str], *, now: float) -> float | None:
             wait_s = _seconds_until(text, now=now)
         if math.isfinite(wait_s):
             return min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
+    return None
+
+
+_NAMED_WAIT = re.compile(
+    r"(?:again in|retry in|retry after|retryDelay\W{1,4}|estimated_time\W{1,3})\s?"
+    r"(?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,9}(?:\.\d+)?) ?(ms|s|,|\}|$))?"
+)
+_RESET = re.compile(r"RateLimit-Reset\W{1,4}(\d{10})(\d{3})?\b")
+
+
+def named_wait_s(body: str, *, now: float) -> float | None:
+    """Return how long an error body asks to wait, at most a minute; None when it does not say.
+
+    Many servers say it nowhere else: OpenAI, Groq, Azure and Gemini in words, Gemini in a
+    ``retryDelay``, OpenRouter as the time (in ms) at which it begins anew.
+
+    >>> named_wait_s("Rate limit reached. Please try again in 1m2.5s.", now=0.0)
+    60.0
+    """
+    body = body[:MAX_BODY_CHARS]
+    if reset := _RESET.search(body):
+        return min(max(int(reset[1]) - now, 0.0), MAX_RETRY_AFTER_S)
+    for found in _NAMED_WAIT.finditer(body):
+        hours, minutes, seconds, unit = found.groups()
+        if hours or minutes or seconds:
+            rest_s = float(seconds or 0) * (0.001 if unit == "ms" else 1.0)
+            wait_s = int(hours or 0) * 3600 + int(minutes or 0) * 60 + rest_s
+            return min(wait_s, MAX_RETRY_AFTER_S)
     return None
 
 

@@ -10,7 +10,8 @@ not used, for reasons that were measured or met:
 * its retries are silent and cannot repair a stream that breaks off in the middle. Ours are told
   to the user one by one, and cancelling ends them at once.
 
-An option that the server turns out not to know is left out from then on, which is said once.
+An option that the server turns out not to know is left out from then on, and messages are written
+as it turns out to want them; each is said once.
 """
 
 from __future__ import annotations
@@ -28,10 +29,21 @@ from kernel_agent.models.endpoint import Endpoint
 from kernel_agent.models.failures import EndpointError, context_limit
 from kernel_agent.models.replies import ReplyReader
 from kernel_agent.models.usage import Prices, usage_of
-from kernel_agent.models.wire import MessageCache, request_body, request_options
+from kernel_agent.models.wire import (
+    MessageCache,
+    Need,
+    request_body,
+    request_options,
+    without_keywords,
+)
 from kernel_agent.records import Event, Json, Message, Notice, Reply, RequestOptions
 
+TOO_MANY = 429
 MAX_BACKOFF_S = 60.0
+
+RATE_BACKOFF = 8.0
+"""How many times longer to wait when there are too many requests and the server does not say how
+long: rates are counted by the minute, which four waits from 4 s on span."""
 
 USAGE_WAIT_S = 5.0
 """How long to wait for the token counts, which come in a chunk of their own after the last text."""
@@ -62,8 +74,9 @@ class OpenAIModel:
     max_retries
         How often a failed request is made again.
     backoff_s
-        Wait before the first retry; doubled for each further one, with jitter, at most a minute.
-        A server's ``Retry-After`` comes before it.
+        Wait before the first retry; doubled for each further one, with jitter, at most a minute;
+        eight times that when there are too many requests. What the server asks for, in a header or
+        in words, comes before it.
     stream
         Ask for the reply piece by piece.
     prices
@@ -121,6 +134,8 @@ class OpenAIModel:
         self._prices = prices
         self._extra_body = dict(extra_body or {})
         self._left_out: set[str] = set()  # options that this server turned out not to know
+        self._needs: set[Need] = set()  # what it turned out to want of messages
+        self._keywords: set[str] = set()  # of schemas, which it turned out not to know
         self._cache = MessageCache()
 
     async def prepare(self) -> None:
@@ -152,8 +167,8 @@ class OpenAIModel:
             try:
                 return await self._ask(messages, options, on_event)
             except EndpointError as error:
-                if left_out := self._leave_out(error, messages, options):
-                    on_event(Notice(text=f"{self.endpoint} does not accept {left_out}: left out"))
+                if given_way := self._give_way(error, messages, options):
+                    on_event(Notice(text=f"{self.endpoint} {given_way}"))
                     continue
                 failed += 1
                 if not error.retry or failed > self._max_retries:
@@ -184,7 +199,8 @@ class OpenAIModel:
         on_event: Callable[[Event], None],
     ) -> Reply:
         head = self._head(options)
-        body = request_body(head, messages, self._cache, images=self.accepts_images)
+        needs = frozenset(self._needs)
+        body = request_body(head, messages, self._cache, images=self.accepts_images, needs=needs)
         reader = ReplyReader(on_event)
         try:
             async with self.endpoint.post(body) as response:
@@ -205,19 +221,37 @@ class OpenAIModel:
 
     def _head(self, options: RequestOptions) -> dict[str, Json]:
         """Return every field of the request but the messages."""
-        head: dict[str, Json] = {"model": self.name, **request_options(options), **self._extra_body}
+        asked: Json = request_options(options)
+        if self._keywords:
+            asked = without_keywords(asked, self._keywords)
+        head: dict[str, Json] = {"model": self.name, **asked, **self._extra_body}
         if self._stream:
             head |= {"stream": True, "stream_options": {"include_usage": True}}
         return {name: value for name, value in head.items() if name not in self._left_out}
 
     # --- when it failed ------------------------------------------------------------------------
 
+    def _give_way(
+        self, error: EndpointError, messages: Sequence[Message], options: RequestOptions
+    ) -> str | None:
+        """Do as the server wants where that is possible, and say so; None where it is not."""
+        if error.status not in _MAY_MEAN_UNKNOWN or error.kind is not ModelError:
+            return None
+        for need, wanted in _WANTED.items():
+            if need not in self._needs and wanted.search(error.details):
+                self._needs.add(need)
+                return f"{_TOLD[need]}: done from now on"
+        unknown = set(_KEYWORD.findall(error.details)) - self._keywords
+        if unknown and (options.tools or options.response_format):
+            self._keywords |= unknown
+            return f"does not know {', '.join(sorted(unknown))} in schemas: left out"
+        left_out = self._leave_out(error, messages, options)
+        return left_out and f"does not accept {left_out}: left out"
+
     def _leave_out(
         self, error: EndpointError, messages: Sequence[Message], options: RequestOptions
     ) -> str | None:
         """Do without what the server complains about; None when that is not optional."""
-        if error.status not in _MAY_MEAN_UNKNOWN or error.kind is not ModelError:
-            return None
         head = self._head(options)
         for option, complaint in _OPTIONAL.items():
             if option in head and complaint.search(error.details):
@@ -234,7 +268,8 @@ class OpenAIModel:
             return error.retry_after_s
         # Half of the wait is random, so that clients that failed together do not return together.
         jitter = random.uniform(0.5, 1.0)  # noqa: S311 - it spreads load and guards nothing
-        return float(min(self._backoff_s * 2.0 ** (failed - 1), MAX_BACKOFF_S) * jitter)
+        backoff_s = self._backoff_s * (RATE_BACKOFF if error.status == TOO_MANY else 1.0)
+        return float(min(backoff_s * 2.0 ** (failed - 1), MAX_BACKOFF_S) * jitter)
 
     def _retry_notice(self, error: EndpointError, failed: int, pause_s: float) -> Notice:
         told, tries = self.endpoint.tell(error.what), f"try {failed + 1} of {self._max_retries + 1}"
@@ -267,21 +302,57 @@ async def _read(chunks: AsyncGenerator[bytes, None], reader: ReplyReader) -> Non
                 reader.feed(chunk)
                 if reader.draft.full:
                     return
-                if reader.whole:
-                    limit.reschedule(now() + (END_WAIT_S if reader.done else USAGE_WAIT_S))
+                if reader.done:
+                    limit.reschedule(now() + END_WAIT_S)
+                elif reader.whole:
+                    limit.reschedule(now() + USAGE_WAIT_S if reader.draft.ended else None)
 
 
 _MAY_MEAN_UNKNOWN = {400, 404, 415, 422, 500, 501}
 
 _OPTIONAL = {
     "stream_options": re.compile(r"stream_options|include_usage"),
-    "response_format": re.compile(r"response_format|json_schema|structured output", re.IGNORECASE),
+    "response_format": re.compile(
+        r"response.?(format|schema)|json.?schema|structured.?output|grammar", re.IGNORECASE
+    ),
     "tool_choice": re.compile(r"tool_choice"),
-    "parallel_tool_calls": re.compile(r"parallel_tool_calls"),
+    "parallel_tool_calls": re.compile(r"parallel.?tool.?(call|use)", re.IGNORECASE),
     "stop": re.compile(r"['\"`]stop['\"`]"),
     "stream": re.compile(r"to stream\b|['\"`]stream['\"`]|streaming.{0,20}not", re.IGNORECASE),
 }
 """What a request can do without, and how servers name it when they complain."""
+
+_WANTED: dict[Need, re.Pattern[str]] = {
+    "two roles": re.compile(
+        r"system (role|messages?|prompt)s? (is |are )?not (be )?supported|roles must alternate"
+        r"|only user(, | and )assistant( and tool)? roles are supported"
+        r"|does not support '(system|developer)'|invalid message role: system"
+        r"|developer instruction is not enabled",
+        re.IGNORECASE,
+    ),
+    "signatures": re.compile(r"missing a .{0,3}thought_?signature", re.IGNORECASE),
+    "reasoning": re.compile(
+        r"reasoning_content.{0,60}(missing|must be passed back)"
+        r"|(missing|requires).{0,3}reasoning_content",
+        re.IGNORECASE,
+    ),
+    "text": re.compile(
+        r"content type: <nil>|content.{0,60}valid string|expected a string, got null"
+    ),
+}
+"""How servers say what they want of messages."""
+
+_KEYWORD = re.compile(
+    r"""Unknown name \\?"(\$?\w+)\\?" at '(?:tools\[|generation_config\.response_schema)"""
+)
+"""How Gemini, behind gateways too, says that a schema is more than it knows."""
+
+_TOLD: dict[Need, str] = {
+    "two roles": "takes turns of user and assistant only",
+    "signatures": "wants a signature on each call",
+    "reasoning": "wants reasoning on each reply",
+    "text": "wants text beside calls",
+}
 
 _NO_TOOLS = re.compile(r"\btools?\b|function.?call", re.IGNORECASE)
 

@@ -12,10 +12,11 @@ returned as a whole one. Pure: it is fed bytes and knows no socket.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernel_agent.models.failures import EndpointError, from_error_object, one_line
+from kernel_agent.models.failures import EndpointError, from_error_object, one_line, withheld
 from kernel_agent.models.sse import EventReader, ServerEvent
 from kernel_agent.records import Json, Reply, ReplyText, ToolCall
 
@@ -25,8 +26,29 @@ MAX_REPLY_CHARS = 8_000_000
 MAX_BODY_BYTES = 32_000_000
 """A reply that comes as one JSON object can only be read whole; a larger one is refused."""
 
-_CUT_REASONS = {"max_tokens", "model_length", "MAX_TOKENS"}
-"""What some servers say for "length"; the loop must know, because truncated code never runs."""
+MAX_NAME_CHARS = 200
+"""The name of a function is put together from pieces up to here."""
+
+_REASONS = {
+    **dict.fromkeys(
+        ("max_tokens", "model_length", "max_output_tokens", "model_context_window_exceeded"),
+        "length",
+    ),
+    **dict.fromkeys(("eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
+}
+"""What some servers say for "length" and "stop", in lower case; the loop must know, because
+truncated code never runs, and an open block only when the model stopped by itself."""
+
+_UNFINISHED = {"", "null", "none"}
+"""Instead of no finish reason."""
+
+_WITHHELD = re.compile(
+    r"content_?filter|safety|recitation|prohibited|blocklist|spii|sensitive", re.IGNORECASE
+)
+"""The filter of OpenAI and Azure, of Gemini (whose own words come through), of Zhipu."""
+
+_BROKEN_OFF = {"insufficient_system_resource", "abort", "network_error"}
+"""DeepSeek, SGLang, Zhipu: the server gave up on the reply."""
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -61,6 +83,7 @@ class Draft:
         self._refusal: list[str] = []
         self._calls: list[_CallDraft] = []
         self._slots: dict[int, _CallDraft] = {}
+        self._went_on = False  # after a finish reason
         self.has_choice = False
         self.finish_reason: str | None = None
         self.usage: Json = None
@@ -69,6 +92,11 @@ class Draft:
     def full(self) -> bool:
         """Whether the reply reached its greatest length."""
         return self._room <= 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether a finish reason ends it: some servers send one beside thoughts or every piece."""
+        return bool(self.finish_reason and (self._content or self._calls) and not self._went_on)
 
     def take(self, chunk: Json) -> None:
         """Add what one chunk (or one whole reply object) holds.
@@ -80,17 +108,19 @@ class Draft:
         """
         if not isinstance(chunk, dict):
             raise _unreadable(json.dumps(chunk))
-        if chunk.get("error"):
-            raise from_error_object(chunk["error"])
-        self.usage = chunk.get("usage") or self.usage
+        if error := _error_in(chunk):
+            raise from_error_object(error)
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and not choice.get("index"):
                 self._take_choice(choice)
+                self.usage = choice.get("usage") or self.usage  # Moonshot
+        self.usage = chunk.get("usage") or self.usage
 
     def reply(self) -> Reply:
         """Return what has been written so far."""
         finish_reason = "length" if self.full else self.finish_reason
+        same = (finish_reason or "").lower()
         return Reply(
             content="".join(self._content) or "".join(self._refusal),
             reasoning="".join(self._reasoning),
@@ -100,7 +130,7 @@ class Draft:
                 )
                 for n, call in enumerate(self._calls)
             ),
-            finish_reason="length" if finish_reason in _CUT_REASONS else finish_reason,
+            finish_reason=_REASONS.get(same, finish_reason),
         )
 
     def _take_choice(self, choice: Mapping[str, Json]) -> None:
@@ -108,10 +138,17 @@ class Draft:
         finish_reason = _text(choice, "finish_reason")
         if choice.get("error") or finish_reason == "error":
             raise from_error_object(choice.get("error"))
+        if finish_reason in _BROKEN_OFF:
+            raise _cut(finish_reason)
+        if _WITHHELD.search(finish_reason):
+            raise withheld(finish_reason)
         message = choice.get("delta") or choice.get("message")
+        if "delta" not in choice and (self._content or self._calls):
+            message = None  # MiniMax ends a stream with the whole message once more
         if isinstance(message, dict):
             thinking, text = _split_parts(message.get("content"))
-            self._write(_text(message, "reasoning_content", "reasoning") + thinking, reasoning=True)
+            thinking = _text(message, "reasoning_content", "reasoning", "thinking") + thinking
+            self._write(thinking, reasoning=True)
             self._write(text)
             self._refusal.append(_text(message, "refusal"))
             calls = message.get("tool_calls")
@@ -119,11 +156,13 @@ class Draft:
                 self._take_call(call)
         elif isinstance(choice.get("text"), str):
             self._write(choice["text"])  # the older completions form
-        self.finish_reason = finish_reason or self.finish_reason
+        if finish_reason.lower() not in _UNFINISHED:
+            self.finish_reason = finish_reason
 
     def _write(self, text: str, *, reasoning: bool = False) -> None:
         text = text[: max(self._room, 0)]
         if text:
+            self._went_on |= self.finish_reason is not None
             self._room -= len(text)
             (self._reasoning if reasoning else self._content).append(text)
             self._emit(ReplyText(text=text, reasoning=reasoning))
@@ -133,13 +172,16 @@ class Draft:
             return
         function = call.get("function")
         function = function if isinstance(function, dict) else call
-        draft = self._call_at(call.get("index"), _text(call, "id"), _text(function, "name"))
-        if not draft.name:
-            draft.name = _text(function, "name")
-            self._emit_call(f"{draft.name} " if draft is self._calls[0] else f"\n{draft.name} ")
-        arguments = function.get("arguments")
+        self._went_on |= self.finish_reason is not None
+        name, arguments = _text(function, "name"), function.get("arguments")
         if isinstance(arguments, (dict, list)):
             arguments = json.dumps(arguments, ensure_ascii=False)
+        begins = name if isinstance(arguments, str) and arguments.startswith("{") else ""
+        draft = self._call_at(call.get("index"), _text(call, "id"), name, begins)
+        if not draft.name:
+            self._emit_call(f"{name} " if draft is self._calls[0] else f"\n{name} ")
+        if name != draft.name and len(draft.name) < MAX_NAME_CHARS:
+            draft.name += name  # some send it in pieces, some repeat it with every piece
         if isinstance(arguments, str):
             arguments = arguments[: max(self._room, 0)]
             self._room -= len(arguments)
@@ -150,10 +192,11 @@ class Draft:
         if text.strip():
             self._emit(ReplyText(text=text, call=True))
 
-    def _call_at(self, index: Json, call_id: str, name: str) -> _CallDraft:
+    def _call_at(self, index: Json, call_id: str, name: str, begins: str) -> _CallDraft:
         """Return the call that a piece belongs to.
 
-        By its index; but some servers send none, and some give every call the index 0 and a new id.
+        By its index; but some servers send none, and some give every call the index 0, with a new
+        id or (Gemini's gateways) without: then a name with an object begins a call (``begins``).
         """
         if isinstance(index, int):
             draft = self._slots.get(index)
@@ -161,7 +204,9 @@ class Draft:
             draft = next((known for known in self._calls if known.id == call_id), None)
         else:
             draft = self._calls[-1] if self._calls and not name else None
-        if draft is None or (call_id and draft.id and call_id != draft.id):
+        if draft is None or (
+            call_id != draft.id if call_id and draft.id else begins and _is_object(draft.arguments)
+        ):
             draft = _CallDraft()
             self._calls.append(draft)
             if isinstance(index, int):
@@ -241,8 +286,9 @@ class ReplyReader:
         elif self._events is not None and not self.whole:
             self._take_events(self._events.end())
         if not self.draft.has_choice and (self._said_done or self._body is not None):
+            said = one_line(b"".join(self._body or ()).decode("utf-8", "replace"))
             raise EndpointError(
-                "sent a reply without choices",
+                "sent a reply without choices" + (f" ({said})" if said else ""),
                 advice="check --base-url and --model, or look at the server's log",
             )
         if not self.whole and self._body is None:
@@ -324,9 +370,29 @@ def _text(fields: Mapping[str, Json], *names: str) -> str:
     return ""
 
 
-def _cut() -> EndpointError:
+def _error_in(chunk: Mapping[str, Json]) -> Json:
+    """Return the error that a chunk is, wherever it stands; None when it is none."""
+    if error := chunk.get("error"):
+        return error
+    base = chunk.get("base_resp")  # MiniMax, beside empty choices
+    if isinstance(base, dict) and base.get("status_code"):
+        return {"message": base.get("status_msg"), "code": base["status_code"]}
+    named = any(isinstance(chunk.get(name), str) for name in ("message", "detail", "msg"))
+    is_bare = "choices" not in chunk and (named or chunk.get("error_code"))  # vLLM, FastChat
+    return dict(chunk) if is_bare else None
+
+
+def _is_object(pieces: Sequence[str]) -> bool:
+    """Whether arguments came whole, in one piece."""
+    try:
+        return len(pieces) == 1 and isinstance(json.loads(pieces[0]), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _cut(reason: str = "") -> EndpointError:
     return EndpointError(
-        "broke off in the middle of its reply",
+        "broke off in the middle of its reply" + (f" ({reason})" if reason else ""),
         advice="try again later, or look at the server's log",
         retry=True,
     )

@@ -87,11 +87,15 @@ def read_usage(reported: Json) -> Usage | None:
     reasoning = _count(reported.get("completion_tokens_details"), "reasoning_tokens") or _count(
         reported, "reasoning_tokens"
     )
+    # Gemini and xAI count what was thought in the total alone; it is paid for like the rest. What
+    # some gateways count there alone is the cache.
+    beside = max(_count(reported, "total_tokens") - prompt - completion, 0)
+    thought = beside if prompt and beside != cached else 0
     return Usage(
         prompt_tokens=prompt,
-        completion_tokens=completion,
+        completion_tokens=completion + thought,
         cached_tokens=min(cached, prompt),
-        reasoning_tokens=reasoning,
+        reasoning_tokens=reasoning or thought,
         calls=1,
     )
 

@@ -140,6 +140,15 @@ WORDINGS: dict[str, Callable[[int, int], Behaviour]] = {
             n_ctx=limit,
         )
     ),
+    "OpenAI, one minute's tokens": lambda used, limit: error(
+        429,
+        f"Request too large for m on tokens per min (TPM): Limit {limit}, Requested {used}. The "
+        "input or output tokens must be reduced in order to run successfully.",
+        code="rate_limit_exceeded",
+    ),
+    "Qwen": lambda used, limit: error(
+        400, f"InternalError.Algo.InvalidParameter: Range of input length should be [1, {limit}]"
+    ),
     "Ollama": lambda used, limit: raw(
         bodies("the input length exceeds the context length", type="api_error"), status=400
     ),

@@ -79,7 +79,8 @@ class Asked:
 
     @property
     def shown(self):
-        return "".join(e.text for e in self.events if isinstance(e, ReplyText) and not e.reasoning)
+        shown = (event for event in self.events if isinstance(event, ReplyText))
+        return "".join(e.text for e in shown if not (e.reasoning or e.call))
 
 
 async def ask(*behaviours, options=None, messages=ASK, **settings):

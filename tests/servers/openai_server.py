@@ -185,7 +185,9 @@ class OpenAIServer:
         port: int = 0,
         repeat_last: bool = False,
         keep: Callable[[Request], None] | None = None,
+        models: Any = None,
     ) -> None:
+        self.models = {"object": "list", "data": []} if models is None else models
         self.requests: list[Request] = []
         self._keep = keep or self.requests.append
         self.connections = 0
@@ -279,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._send(json.dumps({"object": "list", "data": []}).encode(), Behaviour(), "json")
+        self._send(json.dumps(self.server.owner.models).encode(), Behaviour(), "application/json")
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -292,7 +294,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.owner.closing.wait(behaviour.delay_s)
         asked = bool(request.body.get("stream"))
         streams = asked if behaviour.stream is None else behaviour.stream
-        if behaviour.body is not None:
+        if behaviour.body is not None and behaviour.chunk_delay_s:
+            pieces = [piece + b"\n\n" for piece in behaviour.body.split(b"\n\n") if piece]
+            self._stream(pieces, behaviour)
+        elif behaviour.body is not None:
             self._send(behaviour.body, behaviour, behaviour.media_type or "application/json")
         elif streams:
             with_usage = (request.body.get("stream_options") or {}).get("include_usage", False)

@@ -341,6 +341,20 @@ def test_a_refusal_is_shown_as_the_reply():
     assert read(whole({"content": None, "refusal": "I cannot."})).content == "I cannot."
 
 
+def test_a_finish_reason_after_which_text_came_ends_nothing():
+    """A server that sends one with each piece means nothing by it; only its last word ends it."""
+    reader = ReplyReader(lambda _: None)
+    ended = []
+    for delta in ({"reasoning": "hm"}, {"content": "a"}, {}, {"content": "b"}, {}):
+        reader.feed(event(delta, "stop"))
+        ended.append(reader.draft.ended)
+    assert ended == [False, False, False, False, False]
+    assert reader.finish().content == "ab"
+    reader = ReplyReader(lambda _: None)
+    reader.feed(event({"content": "a"}) + event({"content": "b"}, "stop"))
+    assert reader.draft.ended
+
+
 def test_only_the_first_choice_counts():
     """A server that offers several is not mixed into one."""
     choices = [{"index": n, "message": {"content": str(n)}} for n in (1, 0)]
