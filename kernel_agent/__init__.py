@@ -2,7 +2,7 @@
 
 >>> from kernel_agent import Session
 >>> async with Session(model="offline", data=["sales.csv"]) as session:
-...     run = await session.run("Which region sold most?")
+...     run = await session.run("What is the total amount per region?")
 
 The public names are those of ``__all__``; they are imported when they are first used, so that
 ``import kernel_agent`` costs nothing.

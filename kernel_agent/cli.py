@@ -32,7 +32,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.callback(
     invoke_without_command=True,
-    epilog='Try:  kernel-agent run "Which month sold most?" --data sales.csv',
+    epilog='Try:  kernel-agent run "Describe the table" --data sales.csv',
 )
 def kernel_agent(
     context: typer.Context,

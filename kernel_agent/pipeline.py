@@ -49,7 +49,7 @@ def read_cells(path: str | Path) -> list[FixedCell]:
     Raises
     ------
     NotebookError
-        It is missing, is no notebook of format 4, is for another language, or holds no code.
+        It is missing, is no notebook, is for another language, or holds no code.
     """
     from kernel_agent.notebook.verify import is_skipped, read_runnable
 

@@ -145,7 +145,7 @@ class Session(Synchronous):
     Examples
     --------
     >>> async with Session(model="offline", data=["sales.csv"]) as session:
-    ...     run = await session.run("What were the total sales per region?")
+    ...     run = await session.run("What is the total amount per region?")
     ...     print(run.text)
     """
 

@@ -61,9 +61,7 @@ class AgentMagics(Magics):
     base_url = Unicode("", help="The OpenAI-compatible endpoint.").tag(config=True)
     format = Unicode("", help="How the model writes code.").tag(config=True)
     sandbox = Unicode("", help="The sandbox level.").tag(config=True)
-    approve = Enum(("", *APPROVALS), "", help="When you are asked before code runs.").tag(
-        config=True
-    )
+    approve = Enum(("", *APPROVALS), "", help="What you are asked about.").tag(config=True)
     max_steps = Int(0, help="Steps that a question may take.").tag(config=True)
     timeout = Float(0.0, help="Seconds that a question may take.").tag(config=True)
     panel = Enum(("auto", "on", "off"), "auto", help="Whether runs are shown as a panel.").tag(

@@ -38,7 +38,7 @@ OPTIONS = (
     Option(name="sandbox", value="LEVEL", example="--sandbox bubblewrap How many rows?",
            about="the sandbox level; auto takes the best that works"),
     Option(name="approve", value="WHEN", example="--approve risky How many rows?",
-           about="ask you before code runs: never, risky, always"),
+           about="what you are asked about: never, risky (calls with effects), always"),
     Option(name="max-steps", value="N", example="--max-steps 5 How many rows?",
            about="how many steps this question may take"),
     Option(name="timeout", value="SECONDS", example="--timeout 60 How many rows?",
@@ -87,7 +87,7 @@ TASK over several lines
 %config AgentMagics.model = "…"            a default; %config AgentMagics lists all
 
 Questions of one notebook share a session: a later one builds on what an earlier one computed, until
-you ask for --new, or for other --data or another --model.
+you ask for --new, or for another --data, --model, --format, --sandbox or --approve.
 The kernel's interrupt (the stop button) stops a run; its trace and notebook are kept."""
 
 

@@ -3,8 +3,8 @@
 The cells run in a copy of the notebook's folder, so neither the folder nor the notebook changes,
 whatever the cells do. Every code cell is run, in order, also after one that differs; each is
 compared with its recorded outputs by :mod:`kernel_agent.notebook.compare`. Works on any notebook
-of format 4, not only on ours. A :class:`Report` is the result; :func:`certify` writes it into the
-notebook, and only when asked.
+of format 2, 3 or 4, not only on ours. A :class:`Report` is the result; :func:`certify` writes it
+into the notebook, and only when asked.
 """
 
 from __future__ import annotations
@@ -128,7 +128,15 @@ class Report:
 
 
 def verify(path: str | Path, *, sandbox: str = "auto", timeout_s: float = CELL_TIMEOUT_S) -> Report:
-    """Run a notebook again and compare; see :func:`verify_notebook`. Works in a notebook, too."""
+    """Run a notebook again in a fresh kernel, and compare; works in a notebook, too.
+
+    Parameters, and what is raised, are those of :func:`verify_notebook`.
+
+    Returns
+    -------
+    Report
+        ``reproduces``, ``summary`` in one line, and ``cells``, each with its ``verdict``.
+    """
     return _run(verify_notebook(path, sandbox=sandbox, timeout_s=timeout_s))
 
 
@@ -140,7 +148,7 @@ async def verify_notebook(
     Parameters
     ----------
     path
-        Any notebook of format 4; it and its folder are not changed.
+        Any notebook of format 2, 3 or 4; it and its folder are not changed.
     sandbox
         The level of protection of the kernel.
     timeout_s
@@ -149,7 +157,7 @@ async def verify_notebook(
     Raises
     ------
     NotebookError
-        The file is missing, is not a notebook of format 4 or is for another language, or its
+        The file is missing, is not a notebook of these formats or is for another language, or its
         folder cannot be copied.
     KernelStartError
         No kernel could be started.

@@ -315,9 +315,24 @@ def tool(
     Parameters
     ----------
     function
-        The function, when the decorator stands alone.
-    effects, untrusted
-        As :class:`Tool` takes them.
+        A function with a docstring and annotated parameters, plain or ``async``.
+    effects
+        Whether a call changes something outside (sends, writes, pays): it is asked about first.
+    untrusted
+        Whether its results come from others (web pages, mails): data, never instructions.
+
+    Raises
+    ------
+    UsageError
+        The function has no docstring or an unannotated parameter: the model could not use it.
+
+    Examples
+    --------
+    >>> @tool(effects=True)
+    ... def send(text: str) -> None:
+    ...     'Send a text to the team.'
+    >>> send.name, send.effects
+    ('send', True)
     """
 
     def make(function: Callable[..., Any]) -> Tool:

@@ -44,7 +44,9 @@ def file_tools(folders: Sequence[str]) -> tuple[Tool, ...]:
 
         ``pattern`` is about the name (``*.csv``) or, with a slash, the whole path. ``containing``
         keeps text files with that text in any case; ``lines`` are then up to ten of theirs, as
-        [number, text]. Hidden files are not seen. At most {FOUND_MAX} are returned.
+        [number, text]. Files above {TEXT_FILE_MAX // 1_000_000} MB are not searched for it, nor
+        more than {LOOKED_AT_MAX // 1_000_000} MB in all. Hidden files are not seen. At most
+        {FOUND_MAX} are returned.
         """
     read_file.__doc__ = f"""Read a file that search_files found: text as str, else bytes.
 

@@ -1,0 +1,180 @@
+"""What the documents say that can be looked up: links, files, options, settings, records, code."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import doctest
+import re
+import tomllib
+import typing
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from kernel_agent_extension.request import OPTIONS
+
+from kernel_agent import cli, records
+from kernel_agent.config import Config, load_config
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "SECURITY", "CONTRIBUTING", "CHANGELOG")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "example_notebooks").rglob("*.md")),
+]
+FENCE = re.compile(
+    r"^(?P<mark>```+)(?P<kind>\w*)\n(?P<body>.*?)^(?P=mark)$", re.MULTILINE | re.DOTALL
+)
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+FOREIGN = {"--no-deps", "--profile-dir", "--peer"}  # of pip, IPython and a benchmark
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    return [m["body"] for m in FENCE.finditer(page.read_text()) if m["kind"] == kind]
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what GitHub makes of the headings: small letters, hyphens for blanks, no marks."""
+    heads = re.findall(r"^#+ +(.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def rows(page: Path) -> dict[str, list[str]]:
+    """Return the rows of tables that begin with names in backticks, by their first cell."""
+    found = re.findall(r"^\| (`.+?`) \|(.*)\|$", page.read_text(), re.MULTILINE)
+    return {first: [cell.strip() for cell in rest.split(" | ")] for first, rest in found}
+
+
+def commands(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:
+    yield name, {option for each in command.params for option in each.opts} | {"--help"}
+    for word, below in getattr(command, "commands", {}).items():
+        yield from commands(below, f"{name} {word}".strip())
+
+
+COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+OF_THE_MAGIC = {f"--{option.name}" for option in OPTIONS}
+
+
+@every_page
+def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        name, _, anchor = target.partition("#")
+        there = page.parent / name if name else page
+        assert "://" in target or there.exists(), target
+        assert not anchor or "://" in target or anchor in anchors(there), target
+
+
+@every_page
+def test_every_file_of_the_project_that_is_named_exists(page: Path) -> None:
+    names = re.findall(r"`((?:[\w.]+/)+[\w.]+\.(?:py|md|jsonl?|yaml|ipynb|js|sh))`", prose(page))
+    of_a_run = {"specs/RUN.json"}
+    places = [ROOT / folder for folder in ("", "kernel_agent", "kernel_agent/sandbox/microvm")]
+    for name in set(names) - of_a_run:
+        assert any((place / name).exists() for place in places), name
+
+
+@every_page
+def test_every_option_that_is_named_exists(page: Path) -> None:
+    named = set(OPTION.findall(page.read_text()))
+    assert named <= OF_THE_MAGIC.union(FOREIGN, *COMMANDS.values())
+
+
+@every_page
+def test_a_command_that_is_shown_has_the_options_that_it_is_shown_with(page: Path) -> None:
+    shown = "\n".join(blocks(page, "")).replace("\\\n", " ").splitlines()
+    for line in [*shown, *re.findall(r"`(kernel-agent [^`]+)`", prose(page))]:
+        if given := re.search(r"kernel-agent ([a-z]+)( [a-z]+)?\b(?!:)", line):
+            name = next((n for n in (given[1] + (given[2] or ""), given[1]) if n in COMMANDS), None)
+            assert name is not None, line
+            assert set(OPTION.findall(line.partition(" #")[0])) <= COMMANDS[name], line
+
+
+@every_page
+def test_python_that_is_shown_compiles(page: Path) -> None:
+    for code in blocks(page, "python"):
+        compile(code, page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@every_page
+def test_a_configuration_that_is_shown_is_read(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page, "toml"):
+        (tmp_path / "shown.toml").write_text(block)
+        load_config({"KERNEL_AGENT_CONFIG": str(tmp_path / "shown.toml")})
+
+
+def test_the_page_of_settings_has_each_with_its_default() -> None:
+    told = {
+        name: default
+        for first, cells in rows(ROOT / "docs/settings.md").items()
+        for name, default in zip(first.split(", "), cells[0].split(", "), strict=False)
+    }
+    for field in dataclasses.fields(Config):
+        value = getattr(Config(), field.name)
+        text = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
+        nothing = value in (None, (), {})
+        assert told[f"`{field.name}`"].strip("`") == ("none" if nothing else text), field.name
+
+
+def test_the_page_of_the_trace_has_each_record_with_its_fields_and_each_ending() -> None:
+    page = ROOT / "docs/trace.md"
+    told = {name.strip("`"): " ".join(cells) for name, cells in rows(page).items()}
+    for kind in kinds_within(records.Record):
+        named = set(re.findall(r"`(\w+)`", told.get(kind.__name__, told["RunStop"])))
+        assert {field.name for field in dataclasses.fields(kind)} <= named, kind.__name__
+    assert {str(ending) for ending in records.ExitStatus} <= set(
+        re.findall(r"`(\w+)`", page.read_text())
+    )
+
+
+def kinds_within(kind: Any) -> set[type]:
+    """Return the records that a type of annotation names, with those in their fields."""
+    found: set[type] = set()
+    waiting = [kind]
+    while waiting:
+        each = waiting.pop()
+        waiting += typing.get_args(each)
+        if dataclasses.is_dataclass(each) and each not in found:
+            assert isinstance(each, type)
+            found.add(each)
+            waiting += typing.get_type_hints(each).values()
+    return found
+
+
+def test_the_page_of_the_notebook_has_each_option_of_the_magic() -> None:
+    page = (ROOT / "docs/notebook.md").read_text()
+    assert [option.name for option in OPTIONS if f"`--{option.name}" not in page] == []
+
+
+def test_the_readme_has_each_extra_that_can_be_installed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    told = {name for first in rows(ROOT / "README.md") for name in re.findall(r"`(\w+)`", first)}
+    assert set(project["optional-dependencies"]) <= told
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\((docs/[\w-]+\.md)", (ROOT / "README.md").read_text()))
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} == linked
+
+
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted((ROOT / "kernel_agent").rglob("*.py"))
+    if ">>> " in path.read_text()
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_an_example_in_a_docstring_gives_what_it_says(name: str) -> None:
+    for example in doctest.DocTestFinder(exclude_empty=True).find(import_module(name)):
+        if not re.search(r">>> .*\b(async|await)\b", example.docstring or ""):
+            assert doctest.DocTestRunner().run(example).failed == 0, example.name
