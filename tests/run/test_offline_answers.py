@@ -234,6 +234,30 @@ def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
     assert "Bonn 2.25" in went.text
 
 
+@pytest.mark.parametrize("groups", ["gear and carb", "carb and gear"])
+def test_two_columns_of_few_numbers_are_correlated(tmp_path: Path, groups: str) -> None:
+    """Whole numbers that would also make groups are what the question says they are."""
+    cars = pd.DataFrame({"gear": [3, 4, 5, 4], "carb": [1, 2, 4, 4], "cyl": [4, 6, 8, 4]})
+    cars.to_csv(tmp_path / "cars.csv", index=False)
+    went = NutshellKernel(tmp_path).ask(f"correlation between {groups}", "cars.csv")
+    assert f"r = {cars['gear'].corr(cars['carb']):.3f}" in went.text
+
+
+def test_a_number_is_not_the_column_that_has_it_in_its_name(tmp_path: Path) -> None:
+    """A table that was written with its index has a column “Unnamed: 0”."""
+    pd.DataFrame({"price": [0, 1, 2]}).to_csv(tmp_path / "goods.csv")
+    text = NutshellKernel(tmp_path).ask("how many rows have a price above 0", "goods.csv").text
+    assert text.startswith("There are 2 rows")
+
+
+def test_a_value_may_be_a_single_letter(tmp_path: Path) -> None:
+    """“A” is the value where a column has it, and not an article."""
+    (tmp_path / "grades.csv").write_text("name,grade\nx,A\ny,B\nz,A\n")
+    for letter, count in (("A", "are 2"), ("B", "is 1")):
+        went = NutshellKernel(tmp_path).ask(f"how many {letter} are there", "grades.csv")
+        assert f"There {count}" in went.text
+
+
 @pytest.mark.parametrize(
     ("name", "content", "part"),
     [
