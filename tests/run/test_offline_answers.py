@@ -234,6 +234,43 @@ def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
     assert "Bonn 2.25" in went.text
 
 
+DIALECTS = [
+    ("point.csv", "city;price;units\nRome;1234.56;63\nOslo;1000.82;1016\n"),
+    ("german.csv", "city;price;units\nRome;1.234,56;63\nOslo;1.000,82;1.016\n"),
+    ("euro.csv", "city;price;units\nRome;1.234,56 €;63\nOslo;1.000,82 €;1.016\n"),
+    ("german.tsv", "city\tprice\tunits\nRome\t1.234,56\t63\nOslo\t1.000,82\t1.016\n"),
+    ("quoted.csv", 'city,price,units\nRome,"1.234,56",63\nOslo,"1.000,82",1.016\n'),
+    ("dollar.csv", "city;price;units\nRome;$1,234.56;63\nOslo;$1,000.82;1,016\n"),
+    ("gap.csv", 'city,price,units\nRome,"$1,234.56",63\nOslo,"$1,000.82",1016\nBonn,,\n'),
+    ("mark.json", '\ufeff{"city":["Rome","Oslo"],"price":[1234.56,1000.82],"units":[63,1016]}'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content"), DIALECTS)
+def test_a_point_is_read_as_the_table_means_it(tmp_path: Path, name: str, content: str) -> None:
+    """Before decimals, or before thousands where a neighbouring column has decimal commas."""
+    (tmp_path / name).write_text(content)
+    kernel = NutshellKernel(tmp_path)
+    assert "1,079" in kernel.ask("total units", name).text
+    assert "2,235.38" in kernel.ask("total price", name).text
+
+
+def test_a_point_that_may_mean_either_is_not_read_as_a_number(tmp_path: Path) -> None:
+    """Nothing else in this table says whether 1.016 is about one or about a thousand."""
+    (tmp_path / "shop.csv").write_text("city;units\nRome;1.016\nOslo;9.870\n")
+    with pytest.raises(ModelError, match="units does not hold numbers"):
+        NutshellKernel(tmp_path).ask("total units", "shop.csv")
+
+
+def test_times_whose_offset_changes_in_summer_are_read_as_written(tmp_path: Path) -> None:
+    """Midnight of the first of the month is in that month, whatever UTC says."""
+    days = ["2023-02-01T00:00:00+01:00", "2023-07-01T00:00:00+02:00", "2023-07-31T23:00:00+02:00"]
+    pd.DataFrame({"day": days, "sales": [5, 7, 9]}).to_csv(tmp_path / "shop.csv", index=False)
+    text = NutshellKernel(tmp_path).ask("total sales by month", "shop.csv").text
+    assert "2023-02 5" in text
+    assert "2023-07 16" in text
+
+
 @pytest.mark.parametrize("groups", ["gear and carb", "carb and gear"])
 def test_two_columns_of_few_numbers_are_correlated(tmp_path: Path, groups: str) -> None:
     """Whole numbers that would also make groups are what the question says they are."""
@@ -266,6 +303,11 @@ def test_a_value_may_be_a_single_letter(tmp_path: Path) -> None:
         ("empty.csv", "", "no columns"),
         ("header.csv", "a,b\n", "no rows"),
         ("numbers.csv", "1,2\n3,4\n", "not column names"),
+        ("first.csv", "Rome,1.5,a\nOslo,2,b\nRome,3,c\n", "not column names"),
+        ("dated.csv", "2023-01-05,7\n2023-01-06,8\n", "not column names"),
+        ("titled.csv", "Sales of May,,\ncity,price,day\nRome,1,2\n", "names 1 of 3 columns"),
+        ("lists.json", "[[1, 2], [3, 4]]", "numbers for names"),
+        ("rows.json", '{"0": {"a": 1, "b": 2}, "1": {"a": 3, "b": 4}}', "numbers for names"),
         ("broken.parquet", "not parquet at all", "cannot be read as a table"),
         ("broken.json", '{"a": [1, 2', "cannot be read as a table"),
     ],

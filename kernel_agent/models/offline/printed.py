@@ -28,8 +28,9 @@ _SHEET = re.compile(r"Sheet (?P<name>.+), the first of (?P<count>\d+)")
 _NAMED = re.compile(_NAME + r" in the question: (?P<values>\[.*\])")
 _MOST_WHOLE = 12  # as many different whole numbers at most can be categories
 _NUMBER = re.compile(r"[-+]?[$€£¥]? ?\d[\d.,]* ?[%€$£]?")
-_DATE = re.compile(
-    r"\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?(?:[ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: .*)?"
+DATE = re.compile(
+    r"\d{4}[-/]\d{1,2}(?:[-/]\d{1,2})?(?:[ T].*)?|\d{4}\.\d{1,2}\.\d{1,2}(?: .*)?"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: .*)?"
     r"|(?:\d{1,2} )?[A-Za-z]{3,9} (?:\d{1,2},? )?\d{4}"
 )
 _NOTHING = {"", "-", "--", "?", ".", "n/a", "na", "nan", "none", "null"}
@@ -141,7 +142,7 @@ def _disguise(shown: Sequence[str]) -> str:
     texts = [t.strip() for t in shown if t.strip().lower() not in _NOTHING]
     if not texts:
         return ""
-    if all(_DATE.fullmatch(t) for t in texts):
+    if all(DATE.fullmatch(t) for t in texts):
         return "date"
     return "number" if all(_NUMBER.fullmatch(t) for t in texts) else ""
 
