@@ -271,6 +271,25 @@ def test_times_whose_offset_changes_in_summer_are_read_as_written(tmp_path: Path
     assert "2023-07 16" in text
 
 
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [("total sales by month", True), ("Which day has the highest sales?", True), ("describe", True),
+     ("total sales", False), ("total sales per year", False)],
+)  # fmt: skip
+def test_days_that_may_be_months_are_told(tmp_path: Path, question: str, told: bool) -> None:
+    """Where every date fits both orders and the answer hangs on it, it says which was taken."""
+    doubt = "The dates of day were read as month/day/year; day/month/year would fit all of them too"
+    days = ["01/02/2023 10:00", "01/03/2023 11:00", "01/04/2023 12:00"]
+    pd.DataFrame({"day": days, "sales": [5, 7, 9]}).to_csv(tmp_path / "shop.csv", index=False)
+    kernel = NutshellKernel(tmp_path)
+    kernel.ask("How many rows?", "shop.csv")
+    assert (doubt in kernel.ask(question, "shop.csv").text) is told
+    pd.DataFrame({"day": [*days, "31/05/2023 10:00"], "sales": 5}).to_csv(
+        tmp_path / "clear.csv", index=False
+    )
+    assert "would fit" not in NutshellKernel(tmp_path).ask(question, "clear.csv").text
+
+
 @pytest.mark.parametrize("groups", ["gear and carb", "carb and gear"])
 def test_two_columns_of_few_numbers_are_correlated(tmp_path: Path, groups: str) -> None:
     """Whole numbers that would also make groups are what the question says they are."""

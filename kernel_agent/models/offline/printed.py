@@ -25,6 +25,7 @@ _COLUMN = re.compile(
 )
 _OTHERS = "Other columns: "
 _SHEET = re.compile(r"Sheet (?P<name>.+), the first of (?P<count>\d+)")
+_FITS = re.compile(_NAME + r"(?P<styles>(?: fits %\S+(?: %\S+)*){2,})")
 _NAMED = re.compile(_NAME + r" in the question: (?P<values>\[.*\])")
 _MOST_WHOLE = 12  # as many different whole numbers at most can be categories
 _NUMBER = re.compile(r"[-+]?[$€£¥]? ?\d[\d.,]* ?[%€$£]?")
@@ -89,6 +90,9 @@ def _with_line(table: Table, line: str) -> Table:
     if sheet:
         name = _literal(sheet["name"])
         return replace(table, sheet=str(name or ""), sheets=int(sheet["count"]))
+    fits = _FITS.fullmatch(line)
+    if fits:
+        return table.doubting(str(_literal(fits["name"])), fits["styles"].split(" fits ")[1:])
     match = _COLUMN.fullmatch(line)
     name = _literal(match["name"]) if match else None
     column = _column(str(name), match) if match and name is not None else None

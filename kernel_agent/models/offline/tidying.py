@@ -109,12 +109,13 @@ def _conversion(variable: str, column: Column, *, comma: bool) -> str:
                 f"if dates.count() == {target}.count():  # every one was read\n"
                 f"    {target} = dates"
             )
-        listed = ", ".join(map(quoted, formats)) + ("," if len(formats) == 1 else "")
+        listed = ", ".join(map(quoted, formats))
         return (
-            f"for style in ({listed}):\n"
+            f"fits = []\nfor style in ({listed}):\n"
             f'    dates = pd.to_datetime({target}, format=style, errors="coerce")\n'
-            f"    if dates.notna().sum() == {target}.notna().sum():\n"
-            f"        {target} = dates\n        break"
+            f"    if dates.count() == {target}.count():\n        fits.append(style)\n"
+            f"if fits:\n    {target} = pd.to_datetime({target}, format=fits[0])\n"
+            f'    print({quoted(repr(column.name))}, *fits, sep=" fits ")'
         )
     comma = decimal_comma(column.sample) or (comma and not decimal_point(column.sample))
     thousands, point = (".", ",") if comma else (",", ".")
