@@ -229,6 +229,13 @@ def _feather(table: Any) -> bytes:
             arrow = pa.Table.from_pandas(frame)
     except (pa.ArrowException, TypeError, ValueError, UserWarning) as error:
         raise TypeError(f"it has a column that Arrow cannot hold: {one_line(str(error))}") from None
+    for field in arrow.schema:  # pandas.cut makes such a column, and pandas cannot read it back
+        if pa.types.is_dictionary(field.type) and hasattr(field.type.value_type, "storage_type"):
+            kind = field.type.value_type.extension_name
+            raise TypeError(
+                f"the categories of its column {field.name} are of type {kind}, which cannot be"
+                " sent: convert it with astype(str)"
+            )
     sink = io.BytesIO()
     with pa.ipc.new_file(sink, arrow.schema) as writer:
         writer.write_table(arrow)

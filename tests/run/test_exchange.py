@@ -96,6 +96,8 @@ async def test_what_has_no_form_is_one_line_that_names_it(tmp_path):
             ({"a": TABLE}, "DataFrame within it"),
             (pd.DataFrame([[1, 2]], columns=["a", "a"]), "several columns of one name"),
             (pd.DataFrame({"a": [1, "x"]}), "Arrow cannot hold"),
+            (pd.DataFrame({"a": pd.cut([1, 2], 2)}), "column a are of type pandas.interval"),
+            (pd.DataFrame({"b": [1, 2]}, index=pd.cut([1, 2], 2)), "pandas.interval, .*astype"),
             (pd.DataFrame({"a": [1], 2: [3]}), "mixed type"),
             (np.array([object()]), "array of object"),
         ):

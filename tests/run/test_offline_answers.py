@@ -234,6 +234,86 @@ def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
     assert "Bonn 2.25" in went.text
 
 
+DIALECTS = [
+    ("point.csv", "city;price;units\nRome;1234.56;63\nOslo;1000.82;1016\n"),
+    ("german.csv", "city;price;units\nRome;1.234,56;63\nOslo;1.000,82;1.016\n"),
+    ("euro.csv", "city;price;units\nRome;1.234,56 €;63\nOslo;1.000,82 €;1.016\n"),
+    ("german.tsv", "city\tprice\tunits\nRome\t1.234,56\t63\nOslo\t1.000,82\t1.016\n"),
+    ("quoted.csv", 'city,price,units\nRome,"1.234,56",63\nOslo,"1.000,82",1.016\n'),
+    ("dollar.csv", "city;price;units\nRome;$1,234.56;63\nOslo;$1,000.82;1,016\n"),
+    ("gap.csv", 'city,price,units\nRome,"$1,234.56",63\nOslo,"$1,000.82",1016\nBonn,,\n'),
+    ("mark.json", '\ufeff{"city":["Rome","Oslo"],"price":[1234.56,1000.82],"units":[63,1016]}'),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "content"), DIALECTS)
+def test_a_point_is_read_as_the_table_means_it(tmp_path: Path, name: str, content: str) -> None:
+    """Before decimals, or before thousands where a neighbouring column has decimal commas."""
+    (tmp_path / name).write_text(content)
+    kernel = NutshellKernel(tmp_path)
+    assert "1,079" in kernel.ask("total units", name).text
+    assert "2,235.38" in kernel.ask("total price", name).text
+
+
+def test_a_point_that_may_mean_either_is_not_read_as_a_number(tmp_path: Path) -> None:
+    """Nothing else in this table says whether 1.016 is about one or about a thousand."""
+    (tmp_path / "shop.csv").write_text("city;units\nRome;1.016\nOslo;9.870\n")
+    with pytest.raises(ModelError, match="units does not hold numbers"):
+        NutshellKernel(tmp_path).ask("total units", "shop.csv")
+
+
+def test_times_whose_offset_changes_in_summer_are_read_as_written(tmp_path: Path) -> None:
+    """Midnight of the first of the month is in that month, whatever UTC says."""
+    days = ["2023-02-01T00:00:00+01:00", "2023-07-01T00:00:00+02:00", "2023-07-31T23:00:00+02:00"]
+    pd.DataFrame({"day": days, "sales": [5, 7, 9]}).to_csv(tmp_path / "shop.csv", index=False)
+    text = NutshellKernel(tmp_path).ask("total sales by month", "shop.csv").text
+    assert "2023-02 5" in text
+    assert "2023-07 16" in text
+
+
+@pytest.mark.parametrize(
+    ("question", "told"),
+    [("total sales by month", True), ("Which day has the highest sales?", True), ("describe", True),
+     ("total sales", False), ("total sales per year", False)],
+)  # fmt: skip
+def test_days_that_may_be_months_are_told(tmp_path: Path, question: str, told: bool) -> None:
+    """Where every date fits both orders and the answer hangs on it, it says which was taken."""
+    doubt = "The dates of day were read as month/day/year; day/month/year would fit all of them too"
+    days = ["01/02/2023 10:00", "01/03/2023 11:00", "01/04/2023 12:00"]
+    pd.DataFrame({"day": days, "sales": [5, 7, 9]}).to_csv(tmp_path / "shop.csv", index=False)
+    kernel = NutshellKernel(tmp_path)
+    kernel.ask("How many rows?", "shop.csv")
+    assert (doubt in kernel.ask(question, "shop.csv").text) is told
+    pd.DataFrame({"day": [*days, "31/05/2023 10:00"], "sales": 5}).to_csv(
+        tmp_path / "clear.csv", index=False
+    )
+    assert "would fit" not in NutshellKernel(tmp_path).ask(question, "clear.csv").text
+
+
+@pytest.mark.parametrize("groups", ["gear and carb", "carb and gear"])
+def test_two_columns_of_few_numbers_are_correlated(tmp_path: Path, groups: str) -> None:
+    """Whole numbers that would also make groups are what the question says they are."""
+    cars = pd.DataFrame({"gear": [3, 4, 5, 4], "carb": [1, 2, 4, 4], "cyl": [4, 6, 8, 4]})
+    cars.to_csv(tmp_path / "cars.csv", index=False)
+    went = NutshellKernel(tmp_path).ask(f"correlation between {groups}", "cars.csv")
+    assert f"r = {cars['gear'].corr(cars['carb']):.3f}" in went.text
+
+
+def test_a_number_is_not_the_column_that_has_it_in_its_name(tmp_path: Path) -> None:
+    """A table that was written with its index has a column “Unnamed: 0”."""
+    pd.DataFrame({"price": [0, 1, 2]}).to_csv(tmp_path / "goods.csv")
+    text = NutshellKernel(tmp_path).ask("how many rows have a price above 0", "goods.csv").text
+    assert text.startswith("There are 2 rows")
+
+
+def test_a_value_may_be_a_single_letter(tmp_path: Path) -> None:
+    """“A” is the value where a column has it, and not an article."""
+    (tmp_path / "grades.csv").write_text("name,grade\nx,A\ny,B\nz,A\n")
+    for letter, count in (("A", "are 2"), ("B", "is 1")):
+        went = NutshellKernel(tmp_path).ask(f"how many {letter} are there", "grades.csv")
+        assert f"There {count}" in went.text
+
+
 @pytest.mark.parametrize(
     ("name", "content", "part"),
     [
@@ -242,6 +322,11 @@ def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
         ("empty.csv", "", "no columns"),
         ("header.csv", "a,b\n", "no rows"),
         ("numbers.csv", "1,2\n3,4\n", "not column names"),
+        ("first.csv", "Rome,1.5,a\nOslo,2,b\nRome,3,c\n", "not column names"),
+        ("dated.csv", "2023-01-05,7\n2023-01-06,8\n", "not column names"),
+        ("titled.csv", "Sales of May,,\ncity,price,day\nRome,1,2\n", "names 1 of 3 columns"),
+        ("lists.json", "[[1, 2], [3, 4]]", "numbers for names"),
+        ("rows.json", '{"0": {"a": 1, "b": 2}, "1": {"a": 3, "b": 4}}', "numbers for names"),
         ("broken.parquet", "not parquet at all", "cannot be read as a table"),
         ("broken.json", '{"a": [1, 2', "cannot be read as a table"),
     ],

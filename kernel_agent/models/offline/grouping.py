@@ -43,7 +43,7 @@ class Grouping(Conditions):
     def _read_groups(self) -> None:
         """Take “by species and sex”, “per year”, “for each island”; not “by population”."""
         ranking = self.n > 0 or self.has("sup", "common")
-        for at in self.places("by"):
+        for at in self._group_words():
             place = at + 1
             while self.kind(place) in ("by", "distinct", "verb") and place not in self.used:
                 place += 1
@@ -68,6 +68,15 @@ class Grouping(Conditions):
         for at in self.places("period"):
             self._add_group(self._period(self.mentions[at].meaning, trend=self.has("trend")))
             self.use(at)
+
+    def _group_words(self) -> list[int]:
+        """Return where a word for groups stands; “a correlation between” names two columns."""
+        pair = self.has("corr")
+        return [
+            at
+            for at in self.places("by")
+            if not (pair and self.mentions[at].text.lower() == "between")
+        ]
 
     def _group_at(self, at: int, *, ranking: bool) -> bool:
         """Try to take a group at a place; say whether there was one."""

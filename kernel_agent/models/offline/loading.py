@@ -17,7 +17,7 @@ from kernel_agent.models.offline.conversation import failure
 from kernel_agent.models.offline.looking import closer_look, first_look
 from kernel_agent.models.offline.printed import look_again, read_tables
 from kernel_agent.models.offline.schema import Table, split_name
-from kernel_agent.models.offline.tidying import tidied
+from kernel_agent.models.offline.tidying import decimal_comma, decimal_point, tidied
 
 _READERS = {
     "csv": "read_csv", "txt": "read_csv", "dat": "read_csv", "tsv": "read_csv", "tab": "read_csv",
@@ -27,6 +27,7 @@ _READERS = {
 }  # fmt: skip
 _NEEDS = {"read_parquet": "pyarrow", "read_feather": "pyarrow", "read_excel": "openpyxl"}
 OWN_NEEDS = "which imports pandas, numpy and matplotlib"
+_COMMA = 'decimal=","'
 _PACKED = {"gz", "bz2", "xz", "zip"}
 # What the cells use themselves: a table of such a name would be overwritten.
 _RESERVED = set(
@@ -117,7 +118,7 @@ def load(path: str, question: str, *, first: bool) -> Generator[Cell, str, Table
     """
     variable, reading = variable_for(path), first_reading(path)
     thought = f"{'First ' if first else ''}I load {path} and look at its columns."
-    for _ in range(4):
+    for _ in range(6):  # encoding, separator, decimal sign, index: each is one more reading
         workbook = path if reading.reader == "read_excel" else ""
         look = first_look(variable, mixed=reading.mixed, workbook=workbook)
         code = f"{reading.line(variable)}\n{look}"
@@ -138,7 +139,7 @@ def load(path: str, question: str, *, first: bool) -> Generator[Cell, str, Table
     table = replace(table, path=path)
     if not table.complete:
         table = look_again(table, (yield closer_look(table, question)))
-    return (yield from tidied(table))
+    return (yield from tidied(table, comma=_COMMA in reading.options))
 
 
 def _remedy(
@@ -159,6 +160,8 @@ def _remedy(
         reading.reader == "read_json" and not told and re.search(r"(Trailing|Extra) data", message)
     ):
         better = replace(reading, options=("lines=True",))
+    elif message.startswith("Expected object or value") and "encoding" not in told:
+        better = replace(reading, options=(*reading.options, 'encoding="utf-8-sig"'))
     elif "not supported between instances" in message and not reading.mixed:
         better = replace(reading, mixed=True)
     return better
@@ -176,6 +179,23 @@ def _better_shape(reading: Reading, table: Table) -> Reading | None:
         )
     if table.odd_index and not reading.reset_index:
         return replace(reading, reset_index=True)
+    return _other_sign(reading, table) if text else None
+
+
+def _other_sign(reading: Reading, table: Table) -> Reading | None:
+    """Return how to read a table again whose numbers have the other decimal sign, or None.
+
+    What pandas took for a number in the wrong style (1.234 for 1234) shows only by its neighbours.
+    """
+    samples = [c.sample for c in table.columns if c.disguise == "number"]
+    comma, point = any(map(decimal_comma, samples)), any(map(decimal_point, samples))
+    numbers = any(c.kind == "number" for c in table.columns)
+    if _COMMA in reading.options and point and not comma:
+        mixed = numbers and not any("," in s for s in samples)  # some had a decimal comma
+        kept = tuple(o for o in reading.options if o != _COMMA)
+        return None if mixed else replace(reading, options=kept)
+    if _COMMA not in reading.options and comma and not point and numbers:
+        return replace(reading, options=(*reading.options, _COMMA))
     return None
 
 
@@ -186,7 +206,7 @@ def _separated(reading: Reading, header: str) -> Reading | None:
         return None
     options = [f"sep={quoted(sep)}"]
     if sep == ";":  # written where the comma is the decimal sign
-        options.append('decimal=","')
+        options.append(_COMMA)
     return replace(reading, options=(*options, *reading.options))
 
 

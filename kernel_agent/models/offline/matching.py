@@ -131,7 +131,8 @@ def _prefixed(content: tuple[str, ...], words: tuple[str, ...]) -> bool:
 
 
 def _partly(meant: set[str], own: set[str], content: tuple[str, ...], column: Column) -> bool:
-    weightless = all(w in STOP or (w,) in CUES for w in content)
+    # A number in a name ("Unnamed: 0", "score_10") names that column only together with the rest.
+    weightless = all(w in STOP or (w,) in CUES or w.isdigit() for w in content)
     rest = {w for w in split_name(column.name) if canonical(w) not in meant}
     telling = {w for w in rest & TELLING if not (column.identifier and w == "id")}
     if weightless or not meant < own | _extra(column) or not meant & own:
@@ -184,8 +185,9 @@ def values_named(
 
 
 def _named_so(token: Token, value: Value, at: int) -> bool:
-    """Whether a word that also means something else is written as the value (``US``, ``May``)."""
-    return at > 0 and len(token.text) > 1 and token.text == str(value) and token.text[0].isupper()
+    """Whether a word that also means something else is written as the value (``US``, ``A``)."""
+    told = token.text == str(value) and token.text[0].isupper()
+    return at > 0 and told and token.text != "I"  # who asks, more often than a value
 
 
 def _beside(column: Column, tokens: Sequence[Token], at: int) -> bool:

@@ -25,11 +25,13 @@ _COLUMN = re.compile(
 )
 _OTHERS = "Other columns: "
 _SHEET = re.compile(r"Sheet (?P<name>.+), the first of (?P<count>\d+)")
+_FITS = re.compile(_NAME + r"(?P<styles>(?: fits %\S+(?: %\S+)*){2,})")
 _NAMED = re.compile(_NAME + r" in the question: (?P<values>\[.*\])")
 _MOST_WHOLE = 12  # as many different whole numbers at most can be categories
 _NUMBER = re.compile(r"[-+]?[$€£¥]? ?\d[\d.,]* ?[%€$£]?")
-_DATE = re.compile(
-    r"\d{4}[-/.]\d{1,2}(?:[-/.]\d{1,2})?(?:[ T].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: .*)?"
+DATE = re.compile(
+    r"\d{4}[-/]\d{1,2}(?:[-/]\d{1,2})?(?:[ T].*)?|\d{4}\.\d{1,2}\.\d{1,2}(?: .*)?"
+    r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: .*)?"
     r"|(?:\d{1,2} )?[A-Za-z]{3,9} (?:\d{1,2},? )?\d{4}"
 )
 _NOTHING = {"", "-", "--", "?", ".", "n/a", "na", "nan", "none", "null"}
@@ -88,6 +90,9 @@ def _with_line(table: Table, line: str) -> Table:
     if sheet:
         name = _literal(sheet["name"])
         return replace(table, sheet=str(name or ""), sheets=int(sheet["count"]))
+    fits = _FITS.fullmatch(line)
+    if fits:
+        return table.doubting(str(_literal(fits["name"])), fits["styles"].split(" fits ")[1:])
     match = _COLUMN.fullmatch(line)
     name = _literal(match["name"]) if match else None
     column = _column(str(name), match) if match and name is not None else None
@@ -141,7 +146,7 @@ def _disguise(shown: Sequence[str]) -> str:
     texts = [t.strip() for t in shown if t.strip().lower() not in _NOTHING]
     if not texts:
         return ""
-    if all(_DATE.fullmatch(t) for t in texts):
+    if all(DATE.fullmatch(t) for t in texts):
         return "date"
     return "number" if all(_NUMBER.fullmatch(t) for t in texts) else ""
 

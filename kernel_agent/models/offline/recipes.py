@@ -50,8 +50,17 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
     )
     observation = yield Cell(thought=note + thought, code=code)
     _check(observation)
-    closing = also(closing, table.other_sheets) if table.other_sheets else closing
+    for sentence in (*_doubts(question, table), table.other_sheets):
+        closing = also(closing, sentence) if sentence else closing
     yield Cell(thought="That answers it; I put the computed figures into a sentence.", code=closing)
+
+
+def _doubts(question: Question, table: Table) -> list[str]:
+    """Return what is to be said about the reading of the columns that the answer uses."""
+    uses = [(f.column, f.part) for f in (*question.filters, *question.target)]
+    uses += [(g.column, g.part) for g in question.groups] + [(c, "") for c in question.measures]
+    used = [column for column, part in uses if part != "year"] if uses else list(table.columns)
+    return [c.doubt for c in table.columns if c.doubt and c in used]
 
 
 def _selection(question: Question, table: Table, source: str, note: str) -> Cell:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -27,6 +28,7 @@ _UNITS = {
 }  # fmt: skip
 _UNIT_ONLY_WHERE_CLEAR = {"l", "h", "t", "miles", "mi", "days", "weeks", "months", "years"}
 _ID_WORDS = {"id", "ids", "uuid", "guid", "index", "key", "zip", "zipcode", "postcode", "phone"}
+_PARTS = {"d": "day", "m": "month", "y": "year"}
 _TRUE = {"yes", "y", "true", "t"}
 _FALSE = {"no", "n", "false", "f"}
 
@@ -41,6 +43,8 @@ class Column:
         ``number``, ``whole`` (numbers without decimals), ``date``, ``text``, ``bool`` or ``empty``.
     disguise
         ``number`` or ``date`` where a text looks like one; a conversion has to show it.
+    doubt
+        The sentence that says how else its dates may be read; empty where they may not.
     low, high
         Smallest and largest value as printed; None for text.
     values
@@ -58,6 +62,7 @@ class Column:
     listed: bool = False
     disguise: str = ""
     sample: str = ""
+    doubt: str = ""
 
     @property
     def numeric(self) -> bool:
@@ -211,6 +216,16 @@ class Table:
             self, columns=tuple(columns.values()), others=others or self.others
         )
 
+    def doubting(self, name: str, styles: Sequence[str]) -> Table:
+        """Return this table with the doubt that a column's dates fit several styles."""
+        parts = [re.findall("[dmy]", style.partition(" ")[0].lower()) for style in styles]
+        read, other = ("/".join(map(_PARTS.__getitem__, part)) for part in parts)
+        doubt = f"The dates of {name} were read as {read}; {other} would fit all of them too."
+        columns = tuple(
+            dataclasses.replace(c, doubt=doubt) if c.name == name else c for c in self.columns
+        )
+        return dataclasses.replace(self, columns=columns)
+
     def naming(self, values: dict[str, tuple[Value, ...]]) -> Table:
         """Return this table with the values that the question names, by column."""
         columns = tuple(
@@ -255,7 +270,7 @@ def _better(older: Column, newer: Column) -> Column:
     """Return the later look at a column, unless it says less; what its text showed is kept."""
     if newer.kind == older.kind and older.listed and not newer.listed:
         return older
-    return dataclasses.replace(newer, sample=newer.sample or older.sample)
+    return dataclasses.replace(newer, sample=newer.sample or older.sample, doubt=older.doubt)
 
 
 def _minutes(words: tuple[str, ...]) -> bool:
