@@ -61,10 +61,18 @@ def kind(name):
     return {"Content-Type": name}
 
 
+JAPANESE = '<meta http-equiv="Content-Type" content="text/html; charset=Shift_JIS"><p>日本語'
+FEED = "<?xml version='1.0' encoding='iso-8859-1'?><a>é</a>"
 BOMB = gzip.compress(b"\0" * 50_000_000)
 PAGES = {
     "/page": lambda _: (200, kind("text/html; charset=utf-8"), PAGE.encode()),
     "/latin": lambda _: (200, kind("text/plain; charset=latin-1"), "é".encode("latin-1")),
+    "/meta": lambda _: (200, kind("text/html"), JAPANESE.encode("shift_jis")),
+    "/hurt": lambda _: (200, kind("text/plain; charset=shift_jis"), b"\x93\xfa\x96\x7b\xff"),
+    "/feed": lambda _: (200, kind("application/rss+xml"), FEED.encode("latin-1")),
+    "/marked": lambda _: (200, kind("text/csv"), "\ufeffa,é".encode()),
+    "/wide": lambda _: (200, kind("text/plain"), "é".encode("utf-16")),
+    "/untold": lambda _: (200, kind("text/csv"), "é".encode("latin-1")),
     "/odd": lambda _: (200, kind("text/plain; charset=nonsense"), "é".encode()),
     "/json": lambda _: (200, kind("application/json"), b'{"a": 1}'),
     "/binary": lambda _: (200, kind("application/octet-stream"), b"\0\1\2"),
@@ -120,6 +128,18 @@ async def test_other_kinds_come_as_they_are(site):
     assert (await site("/binary"))["data"] == b"\0\1\2"
     assert (await site("/missing"))["status"] == 404
     assert (await site("/gzip"))["text"] == "x"
+
+
+async def test_text_is_read_in_the_charset_that_it_names_itself(site):
+    """Old pages and feeds name it inside; bytes in a charset that nothing names are not lost."""
+    assert (await site("/meta"))["text"].strip() == "日本語"
+    assert (await site("/feed"))["text"] == FEED
+    assert (await site("/marked"))["text"] == "a,é"
+    assert (await site("/wide"))["text"] == "é"
+    hurt = await site("/hurt")  # one byte of it is wrong, not its charset
+    assert (hurt["text"], hurt["data"][-1:]) == ("日本\ufffd", b"\xff")
+    untold = await site("/untold")
+    assert (untold["text"], untold["data"]) == ("\ufffd", b"\xe9")
 
 
 async def test_a_redirect_is_followed_where_the_url_itself_might_go(site):

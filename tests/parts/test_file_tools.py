@@ -52,6 +52,15 @@ async def test_files_are_found_by_name_by_path_and_by_what_they_hold(folder):
     assert list(await tools.found()) == ["2024/north.csv", "logo.png", "notes.txt"]
     assert list(await tools.found(pattern="*.CSV")) == ["2024/north.csv"]
     assert list(await tools.found(pattern="2024/*")) == ["2024/north.csv"]
+    assert list(await tools.found(pattern="**/*.txt")) == ["notes.txt"]  # at the top, too
+    assert list(await tools.found(pattern="**/2024/*.csv")) == ["2024/north.csv"]
+    assert list(await tools.found(pattern="**/*.csv")) == ["2024/north.csv"]
+    (folder / "2024" / "old").mkdir()
+    (folder / "2024" / "old" / "south.csv").write_text("")
+    assert list(await tools.found(pattern="**/old/*.csv")) == ["2024/old/south.csv"]
+    assert list(await tools.found(pattern="2024*")) == []  # a name, not a path
+    (folder / "[draft].md").write_text("")
+    assert list(await tools.found(pattern="[draft].md")) == ["[draft].md"]
     assert await tools.found(containing="target") == {"notes.txt": [[2, "The TARGET is 30"]]}
     assert tools.search.untrusted
     assert not tools.search.effects

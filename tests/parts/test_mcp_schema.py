@@ -38,11 +38,30 @@ def test_a_schema_becomes_the_signature_that_a_person_would_write():
     assert text == (
         "(query: str, from_: str | None, limit: int = 10, "
         "order_by: Optional[Literal['name', 'size']] = None, tags: list[str] | None = None, "
-        "where: dict | None = None)"
+        "where: {'x': NotRequired[float]} | None = None)"
     )
     assert names["from_"] == "from"
     assert shown({"type": "object"}) == ("(**arguments: Any)", {})
     assert shown({"type": "object", "properties": {}}) == ("()", {})
+
+
+def test_what_an_object_holds_is_shown_while_it_is_short_and_plain():
+    """Within lists too; a long one without what is deep in it, one with odd keys as a dict."""
+
+    def of(properties, **more):
+        items = {"type": "object", "properties": properties, **more}
+        schema = {"properties": {"x": {"type": "array", "items": items}}, "required": ["x"]}
+        return shown(schema)[0]
+
+    text = {"type": "string"}
+    assert of({"name": text, "a-b": {"type": "integer"}}, required=["name"]) == (
+        "(x: list[{'name': str, 'a-b': NotRequired[int]}])"
+    )
+    deep = {"type": "object", "properties": {f"name_{n}": text for n in range(9)}}
+    assert of({"a": deep, "b": deep}) == "(x: list[{'a': NotRequired[Any], 'b': NotRequired[Any]}])"
+    assert of({f"a_long_name_{n}": text for n in range(20)}) == "(x: list[dict])"
+    assert of({'a"""': text}) == of({"a`": text}) == of({"": text}) == "(x: list[dict])"
+    assert of({}) == "(x: list[dict])"
 
 
 def test_arguments_are_checked_by_what_the_schema_says():

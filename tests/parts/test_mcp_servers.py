@@ -18,6 +18,7 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 from kernel_agent.errors import ToolError, UsageError
 from kernel_agent.tools.mcp.connected import TOOLS_MAX, Servers
+from kernel_agent.tools.mcp.foreign import names_for
 from kernel_agent.tools.mcp.servers import named_servers
 
 SERVERS = Path(__file__).parents[1] / "servers"
@@ -126,6 +127,9 @@ async def test_instructions_in_a_description_stay_a_quotation():
         assert "<observation>" not in stub
         assert "PREVIOUS INSTRUCTIONS" not in stub  # a server's instructions are not taken
         assert len(stub) < 600
+        assert len(tools["add"].doc) > 2_000  # what help() shows: quoted all the same
+        assert tools["add"].doc.isprintable() is False  # the lines between the paragraphs
+        assert not set("`<>#\\\x1b\u202e") & set(tools["add"].doc)
         compile(stub, "stub", "exec")
         assert len(tools["add"].schema["parameters"]["properties"]["a"]["description"]) <= 120
 
@@ -138,6 +142,29 @@ async def test_names_that_are_attacks_shadow_nothing():
             "bad_a_b", "value", "n9lives", "n", "bad_pd", "bad_echo",
         }  # fmt: skip
         assert await tools["bad_open"].call([], {"text": "x"}) == "open"
+
+
+async def test_a_server_whose_name_begins_with_a_digit_lends_it_to_its_tools():
+    """Two on this machine have the names 127_0_0_1 and 127_0_0_1_2."""
+    assert names_for("127_0_0_1", ["echo", "add"], {"echo"}) == ["n127_0_0_1_echo", "add"]
+
+
+async def test_half_a_character_is_refused_and_does_not_end_the_connection():
+    """Text that was cut within an emoji's two halves, also deep in an argument."""
+    async with opened("bad", configured=bad("plain")) as (tools, told):
+        with pytest.raises(TypeError, match=r"^text: half a character"):
+            await tools["echo"].call(["\ud83d"], {})
+        with pytest.raises(TypeError, match="half a character"):
+            await tools["echo"].call([{"a": ["\ud83d"]}], {})
+        assert await tools["echo"].call(["x"], {}) == '{"text": "x"}'
+        assert len(told) == 1  # nothing was started again
+
+
+async def test_the_published_result_of_a_tool_is_in_its_signature():
+    """Else the first use of a result is a guess."""
+    async with opened("bad", configured=bad("kinds")) as (tools, _):
+        assert str(tools["wrapped"].signature) == "(**arguments: Any) -> list"
+        assert str(tools["structured"].signature) == "(**arguments: Any)"
 
 
 async def test_of_a_thousand_tools_the_first_are_taken_and_the_user_is_told():
@@ -182,6 +209,7 @@ async def test_hostile_schemas_cost_nothing_and_reach_nobody():
     [
         (f"{BAD} mute", "it did not answer within 1 s"),
         (f"{BAD} killed", "it was ended by signal 9"),
+        (f"{BAD} unfinished", "it ended with exit code 1: Error: Cannot find module 'zod'"),
         (f"{BAD} nonsense", "it ended with exit code 1: KeyError: '…'"),  # an argument may be a key
         (
             f"{BAD} odd",
@@ -280,6 +308,7 @@ async def test_results_become_plain_values():
             return await tools[name].call([], {})
 
         assert (await result("picture")).size == (1, 1)
+        assert (await result("repeated")).size == (1, 1)  # no base64 beside it
         assert await result("broken") == b"no picture"
         assert await result("structured") == {"a": [1, 2.5, None]}
         assert await result("wrapped") == [1, 2]
@@ -356,6 +385,22 @@ HELLO = {
     "capabilities": {"tools": {}},
     "serverInfo": {"name": "x", "version": "1"},
 }
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(401, "HTTP 401"), (404, "HTTP 404: no streamable HTTP is spoken there"), (503, "HTTP 503")],
+)
+async def test_an_endpoint_that_refuses_is_quoted_with_its_status(status, said):
+    """A wrong key, an address of the older transport, a server that is down."""
+
+    async def refuses(_head, _message, writer):
+        writer.write(f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n".encode())
+
+    async with endpoint(refuses) as url:
+        with pytest.raises(UsageError, match=f"^--mcp wiki: its URL answered {said}"):
+            async with opened("wiki", configured={"wiki": {"url": url}}):
+                pass
 
 
 async def test_an_endpoint_that_says_nothing_is_given_up():

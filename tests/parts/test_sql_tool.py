@@ -116,6 +116,27 @@ async def test_an_sqlite_file_is_only_read(shop, query):
     assert [path.name for path in shop.parent.iterdir()] == ["shop.db"]
 
 
+async def test_tables_of_full_text_and_of_ranges_are_read(tmp_path):
+    """SQLite's own modules declare their tables when they are first used; nothing is written."""
+    path = tmp_path / "notes?.db"  # a name that would end a URL
+    with sqlite3.connect(path) as connection:
+        connection.executescript("""
+            CREATE VIRTUAL TABLE note USING fts5(body);
+            INSERT INTO note VALUES ('hello world'), ('goodbye');
+            CREATE VIRTUAL TABLE box USING rtree(id, low, high);
+            INSERT INTO box VALUES (1, 2, 3);
+        """)
+    connection.close()
+    sql = Tools(str(path))
+    name = next(iter(sql.by_name))
+    found = await sql("SELECT body FROM note WHERE note MATCH 'hello'", name=name)
+    assert list(found["body"]) == ["hello world"]
+    assert list((await sql("SELECT id FROM box WHERE low < 3", name=name))["id"]) == [1]
+    for query in ("INSERT INTO note VALUES ('x')", "CREATE VIRTUAL TABLE n USING fts5(b)"):
+        with pytest.raises(ToolError, match="only a SELECT"):
+            await sql(query, name=name)
+
+
 async def test_a_query_that_never_ends_is_ended(shop):
     """In SQLite itself, also between its rows."""
     tools = Tools(str(shop))

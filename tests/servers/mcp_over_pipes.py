@@ -167,6 +167,13 @@ def killed() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def unfinished() -> None:
+    """Ends as node does: what was wrong, where, and its version last."""
+    sys.stderr.write("node:internal:1228\n  throw err;\n  ^\n\nError: Cannot find module 'zod'\n")
+    sys.stderr.write("    at x (node:internal:1225)\n  code: 'GONE'\n}\n\nNode.js v20.20.2\n")
+    sys.exit(1)
+
+
 def floods() -> None:
     def call(name: str, _arguments: dict[str, Any]) -> Any:
         if name == "junk":
@@ -198,6 +205,7 @@ def kinds() -> None:
         "structured": {"content": [], "structuredContent": {"a": [1, 2.5, None]}},
         "wrapped": {"content": [], "structuredContent": {"result": [1, 2]}},
         "two": {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        "repeated": {"content": [picture], "structuredContent": {"content": [picture]}},
         "mixed": {"content": [{"type": "text", "text": "a"}, picture]},
         "nothing": {"content": []},
         "bytes": {"content": [{"type": "resource", "resource": {

@@ -26,6 +26,7 @@ RESTARTS_MAX = 3
 PAGES_MAX = 100  # of a list of tools
 END_S = 5.0  # until an end that hangs is given up
 _GONE = ("ConnectError", "ConnectTimeout", "ReadError", "RemoteProtocolError")  # of HTTP
+_NO_WORDS = ("Not Found", "Server returned an error response")  # of the client, for any status
 
 
 class Connection:
@@ -46,6 +47,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._ended = ""  # why the server stopped talking
+        self._status = 0  # of HTTP, when an answer was none
         self._restarts = 0
         self._starting = asyncio.Lock()
         self._closed = False
@@ -58,7 +60,7 @@ class Connection:
         UsageError
             It did not work, in the server's time.
         """
-        self._over, self._ended = asyncio.Event(), ""
+        self._over, self._ended, self._status = asyncio.Event(), "", 0
         opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._live(opened), name=f"mcp {self.server.name}")
         seconds = self.server.start_seconds
@@ -167,7 +169,7 @@ class Connection:
         async with contextlib.AsyncExitStack() as stack:
             transport: Any
             if self.server.url:
-                transport = await stack.enter_async_context(_http(self.server))
+                transport = await stack.enter_async_context(_http(self.server, self._note_status))
             else:
                 env = {**get_default_environment(), **self.server.env}
                 transport = pipes(self.server.command, env, self._note_end)
@@ -181,6 +183,9 @@ class Connection:
     def _note_end(self, reason: str) -> None:
         self._ended = self._ended or reason
         self._over.set()
+
+    def _note_status(self, status: int) -> None:
+        self._status = status
 
     async def _ready(self) -> Client:
         """Return the client; of a server that is gone, a new one."""
@@ -241,7 +246,7 @@ class Connection:
 
     def _says(self, text: str) -> str:
         """Quote an error of the server's."""
-        said = one_line(self.server.without_secrets(text), 500)
+        said = one_line(self.server.without_secrets(self._with_status(text)), 500)
         return f"the MCP server {self.server.name!r} says: {said}"
 
     def _reason(self, error: BaseException | None) -> str:
@@ -254,11 +259,22 @@ class Connection:
             return f"it cannot be started: {error.strerror or type(error).__name__}"
         if type(error).__name__ in _GONE:
             return "nothing answers at its URL"
-        return one_line(_said(error) or "it ended at once", 300)
+        return one_line(self._with_status(_said(error)) or "it ended at once", 300)
+
+    def _with_status(self, text: str) -> str:
+        """Say the HTTP status in the place of the client's words for an answer without any."""
+        if not self._status or text not in _NO_WORDS:
+            return text
+        if self._status in (404, 405):
+            return (
+                f"its URL answered HTTP {self._status}: no streamable HTTP is spoken there (the "
+                "older SSE is not supported)"
+            )
+        return f"its URL answered HTTP {self._status}"
 
 
 @contextlib.asynccontextmanager
-async def _http(server: Server) -> AsyncIterator[Any]:
+async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator[Any]:
     """Yield the streamable HTTP transport of a server, with the user's headers."""
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
@@ -268,6 +284,8 @@ async def _http(server: Server) -> AsyncIterator[Any]:
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             response = await super().handle_async_request(request)
+            if request.method == "POST" and response.status_code >= 400:
+                refused(response.status_code)
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 response.stream = Body(response.stream)
             return response

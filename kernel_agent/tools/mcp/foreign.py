@@ -18,10 +18,11 @@ from typing import Any
 from kernel_agent.errors import ToolError
 from kernel_agent.records import FINAL_ANSWER, ToolSchema
 from kernel_agent.text import one_line
-from kernel_agent.tools.mcp.schema import identifier, problems, signature_of, tidied
+from kernel_agent.tools.mcp.schema import annotation_of, identifier, problems, signature_of, tidied
 from kernel_agent.tools.tool import Tool
 
 DESCRIPTION_MAX = 200  # characters of a tool's description that the model is shown
+HELP_MAX = 4_000  # that help() shows: many describe their arguments and results there
 WORDS_MAX = 120  # of a parameter's
 ERROR_MAX = 2_000
 PIXELS_MAX = 50_000_000
@@ -68,18 +69,31 @@ class ForeignTool(Tool):
         self._foreign_name = described.name
         self._wraps = _wraps_result(described.output_schema)
         self._send = send
-        said = words(described.description or "", DESCRIPTION_MAX)
+        whole = words(described.description or "", HELP_MAX)
+        said = one_line(whole, DESCRIPTION_MAX)
         self._origin, self._said = server, said
         first = f"[tool of the MCP server '{server}'] It describes itself: \"{said}\"."
+        more = f'It goes on: "…{whole[len(said) - 1 :]}"' if said != whole else ""
 
         async def function(*_args: Any, **_kwargs: Any) -> Any: ...
 
         function.__name__ = function.__qualname__ = name
-        function.__doc__ = "\n\n".join(filter(None, (first, self._about_parameters())))
+        function.__doc__ = "\n\n".join(filter(None, (first, more, self._about_parameters())))
+        signature = signature.replace(return_annotation=self._returns(described.output_schema))
         function.__signature__ = signature  # type: ignore[attr-defined]  # what inspect reads
         hints = described.annotations
         reads_only = hints is not None and hints.read_only_hint is True
         super().__init__(function, effects=not reads_only, untrusted=True)
+
+    def _returns(self, schema: Any) -> Any:
+        """Return what the server says of its results, for the signature; it is not relied upon."""
+        if not isinstance(schema, dict):
+            return inspect.Signature.empty
+        shape = tidied(schema, lambda _: "")
+        properties = shape.get("properties", {})
+        if list(properties) == ["content"] and properties["content"].get("type") == "array":
+            return inspect.Signature.empty  # often the pieces once more, see _repeats
+        return annotation_of(properties["result"] if self._wraps else shape)
 
     def _about_parameters(self) -> str:
         lines = []
@@ -121,8 +135,6 @@ class ForeignTool(Tool):
         TypeError
             They are not what the schema says, or have no JSON form.
         """
-        from pydantic_core import PydanticSerializationError, to_jsonable_python
-
         # A model that reads the server's own words may write the server's name of a parameter.
         python = {name: known for known, name in self._names.items()}
         renamed = {python.get(name, name): value for name, value in kwargs.items()}
@@ -133,13 +145,7 @@ class ForeignTool(Tool):
         for name, value in bound.items():
             if value is None and self.signature.parameters.get(name, _NO_DEFAULT).default is None:
                 continue  # left out
-            try:
-                given[self._names.get(name, name)] = to_jsonable_python(value)
-            except (PydanticSerializationError, ValueError):
-                raise TypeError(
-                    f"{name}: a {type(value).__name__} cannot be sent to an MCP server; pass text, "
-                    "numbers, lists or dicts (for a table: df.to_dict('records'))"
-                ) from None
+            given[self._names.get(name, name)] = _plain(name, value)
         wrong = problems(self._input, given)
         if wrong:
             raise TypeError(wrong)
@@ -154,6 +160,26 @@ class ForeignTool(Tool):
     def schema(self) -> ToolSchema:
         """The tool as an endpoint is told of it: the bounded form of the server's own schema."""
         return {"name": self.name, "description": self.doc, "parameters": self._input}
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return an argument as JSON has it."""
+    from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+    try:
+        sent = to_jsonable_python(value)
+    except (PydanticSerializationError, ValueError):
+        raise TypeError(
+            f"{name}: a {type(value).__name__} cannot be sent to an MCP server; pass text, "
+            "numbers, lists or dicts (for a table: df.to_dict('records'))"
+        ) from None
+    try:
+        to_json(sent)
+    except (PydanticSerializationError, ValueError):  # the connection would end over it
+        raise TypeError(
+            f"{name}: half a character (a surrogate) cannot be sent to an MCP server"
+        ) from None
+    return sent
 
 
 _NO_DEFAULT = inspect.Parameter("none", inspect.Parameter.KEYWORD_ONLY)
@@ -186,7 +212,7 @@ def names_for(server: str, given: Sequence[str], taken: Collection[str]) -> list
     for text in given:
         name = identifier(text)
         if name in used:
-            name = f"{server}_{name}"
+            name = identifier(f"{server}_{name}")
         plain, number = name, 2
         while name in used:
             name, number = f"{plain}_{number}", number + 1
@@ -211,6 +237,8 @@ async def _value_of(result: Any, *, unwrap: bool) -> Any:
     structured = result.structured_content
     if unwrap and isinstance(structured, dict) and list(structured) == ["result"]:
         structured = structured["result"]
+    if structured is not None and _repeats(structured, result.content):
+        structured = None
     blocks = [b for b in result.content if structured is None or b.type in ("image", "audio")]
     values = [await asyncio.to_thread(_block, block) for block in blocks]
     if structured is not None:
@@ -220,6 +248,14 @@ async def _value_of(result: Any, *, unwrap: bool) -> Any:
     if values and all(isinstance(value, str) for value in values):
         return "\n".join(values)
     return values or None
+
+
+def _repeats(structured: Any, blocks: Sequence[Any]) -> bool:
+    """Say whether structured content is the other content once more, as text (base64)."""
+    if not isinstance(structured, dict) or list(structured) != ["content"]:
+        return False
+    dumped = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]
+    return bool(dumped) and structured["content"] == dumped
 
 
 def _block(block: Any) -> Any:

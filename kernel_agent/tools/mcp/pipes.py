@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,7 +20,8 @@ from kernel_agent.text import one_line
 MESSAGE_MAX = 32_000_000  # bytes of one line, as of a reply to the kernel
 JUNK_MAX = 1_000  # lines that are no messages: some print their log there, but not for ever
 PATIENCE_S = 1.0  # for each way of asking a program to end
-_TAIL = 2_000  # characters of the error channel that are kept
+_TAIL = 4_000  # characters of the error channel that are kept
+_ERROR = re.compile(r"\W*([\w.]*(Error|Exception)\b|npm error code )")
 
 
 @asynccontextmanager
@@ -125,7 +127,9 @@ async def _messages(process: asyncio.subprocess.Process, to_client: Any) -> str:
 def _farewell(code: int | None, errors: bytearray) -> str:
     """Say how a program ended, with the last thing that it complained of."""
     lines = errors.decode("utf-8", "replace").strip().splitlines()
-    last = f": {one_line(lines[-1])}" if lines else ""
+    # npm and node say more after the error: where a log is, a version.
+    wrong = [line for line in lines if _ERROR.match(line)] if code else []
+    last = f": {one_line((wrong or lines)[-1])}" if lines else ""
     if code is None:
         return f"it closed its output{last}"
     if code < 0:

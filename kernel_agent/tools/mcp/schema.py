@@ -22,6 +22,8 @@ NODES_MAX = 2_000
 DEPTH_MAX = 12
 PARAMETERS_MAX = 60
 CHOICES_MAX = 20
+_DEPTH_SHOWN = 3
+SHAPE_MAX = 300  # characters of what is shown of one object
 _KEPT = {
     "type", "enum", "const", "default", "minimum", "maximum", "exclusiveMinimum",
     "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
@@ -29,6 +31,7 @@ _KEPT = {
 }  # fmt: skip
 _ONE = ("items", "additionalProperties", "not")
 _MANY = ("anyOf", "oneOf", "allOf", "prefixItems")
+_PLAIN = re.compile(r"[\w$@. -]{1,40}", re.ASCII)  # a key that can be shown as it is
 _PYTHON = {"string": str, "integer": int, "number": float, "boolean": bool, "null": None}
 
 
@@ -140,7 +143,7 @@ def _free(name: str, taken: Mapping[str, str]) -> str:
 def _parameter(name: str, schema: Any, *, needed: bool) -> inspect.Parameter:
     schema = schema if isinstance(schema, dict) else {}
     default: Any = inspect.Parameter.empty
-    annotation = _annotation(schema)
+    annotation = annotation_of(schema)
     if not needed:
         default = schema.get("default")
         if not isinstance(default, str | int | float | bool | None) or len(repr(default)) > 80:
@@ -151,26 +154,47 @@ def _parameter(name: str, schema: Any, *, needed: bool) -> inspect.Parameter:
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
-def _annotation(schema: Mapping[str, Any], depth: int = 0) -> Any:  # noqa: PLR0911 - a table
+def annotation_of(schema: Mapping[str, Any], depth: int = 0) -> Any:  # noqa: PLR0911 - a table
     """Return the Python type that says the most about a value."""
-    if depth > 3:
+    if depth > _DEPTH_SHOWN:
         return Any
     choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if choices is not None:
         return _choice(choices)
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            return _either([_annotation(part, depth + 1) for part in schema[key] if part])
+            return _either([annotation_of(part, depth + 1) for part in schema[key] if part])
     names = schema.get("type")
     if isinstance(names, list):
-        return _either([_annotation({**schema, "type": name}, depth + 1) for name in names])
+        return _either([annotation_of({**schema, "type": name}, depth + 1) for name in names])
     if names == "array":
         items = schema.get("items")
-        inner = _annotation(items, depth + 1) if isinstance(items, dict) and items else Any
+        inner = annotation_of(items, depth + 1) if isinstance(items, dict) and items else Any
         return list if inner is Any else types.GenericAlias(list, (inner,))
     if names == "object":
-        return dict
+        return _shape(schema, depth)
     return _PYTHON.get(str(names), Any)
+
+
+def _shape(schema: Mapping[str, Any], depth: int) -> type:
+    """Return a dict's type that shows its keys and what is in them, if they are few and plain.
+
+    ``help`` and the model see no more of an object than this: without it they had to guess.
+    """
+    properties = schema.get("properties")
+    if not properties or not all(_PLAIN.fullmatch(name) for name in properties):
+        return dict
+    needed = set(schema.get("required", ()))
+    for inside in (depth + 1, _DEPTH_SHOWN + 1):  # whole; if that is too long, this level only
+        parts = []
+        for name, part in properties.items():
+            kind = annotation_of(part if isinstance(part, dict) else {}, inside)
+            text = inspect.formatannotation(kind)
+            parts.append(f"{name!r}: {text if name in needed else f'NotRequired[{text}]'}")
+        shown = f"{{{', '.join(parts)}}}"
+        if len(shown) <= SHAPE_MAX:
+            return type(shown, (dict,), {"__module__": "builtins"})
+    return dict
 
 
 def _choice(values: list[Any]) -> Any:

@@ -6,9 +6,11 @@ leads nowhere that the URL itself might not. GET only, no cookies, no credential
 """
 
 import asyncio
+import codecs
 import html
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urljoin
 
@@ -23,6 +25,13 @@ REDIRECTS_MAX = 5
 LINKS_MAX = 500
 AGENT = "kernel-agent (+fetch)"
 _TEXTS = re.compile(r"text/|application/(.*\+)?(json|xml|javascript|x-ndjson|yaml|toml)")
+_CHARSET = re.compile(
+    rb"""<(?:meta|\?xml)\b[^>]*?\b(?:charset|encoding)\s*=\s*["']?(?!utf-?16|utf-?32)([\w.:-]{1,40})""",
+    re.IGNORECASE,
+)  # a page that could be read so far is not in one of two or four bytes a character
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
 _LINK = re.compile(r'<a href="([^"]*)">')
 
 Admit = Callable[[str, int], Awaitable[str]]
@@ -59,8 +68,8 @@ def fetch_tools(
     fetch.__doc__ = f"""Get a page of {", ".join(hosts)}: url, status, type, text, links, data.
 
         ``text`` is the text of a page (of HTML without tags), ``links`` its links as absolute URLs,
-        ``data`` the bytes of what is no text. Other hosts are refused; redirects are followed.
-        At most {BYTES_MAX // 1_000_000} MB.
+        ``data`` the bytes of what is no text or not in its charset. Other hosts are refused;
+        redirects are followed. At most {BYTES_MAX // 1_000_000} MB.
         """
     return (Tool(fetch, untrusted=True),)
 
@@ -105,13 +114,30 @@ def _described(response: Any, data: bytes) -> dict[str, Any]:
     }  # fmt: skip
     if not _TEXTS.match(kind or "text/"):
         return {**page, "data": data}
-    try:
-        text = data.decode(response.charset_encoding or "utf-8", "replace")
-    except LookupError:
-        text = data.decode("utf-8", "replace")
+    text, exact = _text(data, response.charset_encoding or _declared(kind, data))
+    if not exact:  # in a charset that nothing names: whoever knows it can read the bytes
+        page["data"] = data
     if kind in ("text/html", "application/xhtml+xml"):
         return {**page, "text": html_text(text), "links": links_of(text, str(response.url))}
     return {**page, "text": text}
+
+
+def _declared(kind: str, data: bytes) -> str:
+    """Return the charset that a page of HTML or XML names in its first kilobyte, if it does."""
+    found = _CHARSET.search(data[:1024]) if kind.endswith(("html", "xml")) else None
+    return found[1].decode("ascii") if found else "utf-8"
+
+
+def _text(data: bytes, charset: str) -> tuple[str, bool]:
+    """Return text, and whether it is exactly what the bytes say; a byte order mark goes first."""
+    charset = next((known for mark, known in _MARKS.items() if data.startswith(mark)), charset)
+    for name in (charset, "utf-8"):
+        with suppress(LookupError, ValueError):
+            return data.decode(name), True
+    for name in (charset, "utf-8"):
+        with suppress(LookupError, ValueError):
+            return data.decode(name, "replace"), False
+    raise AssertionError("UTF-8 replaces whatever it cannot read")
 
 
 def links_of(source: str, base: str) -> list[str]:

@@ -6,6 +6,7 @@ nothing: text goes into the kernel as text and everything else as bytes, and is 
 """
 
 import fnmatch
+import glob
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -92,9 +93,13 @@ def _searched(granted: dict[str, Path], pattern: str, containing: str) -> list[d
 
 
 def _matching(folder: Folder, pattern: str) -> Iterator[Entry]:
+    wanted = pattern.lower()
+    # Beginning with "**/" it also means the top, as elsewhere; "[x].csv" may be a file's very name.
+    patterns = {wanted, wanted.removeprefix("**/"), glob.escape(wanted)}
     for entry in folder.files(wanted=_is_shown):
-        name = entry.path if "/" in pattern else entry.path.rpartition("/")[2]
-        if entry.is_file and fnmatch.fnmatchcase(name.lower(), pattern.lower()):
+        path = entry.path.lower()
+        name = path if "/" in wanted else path.rpartition("/")[2]
+        if entry.is_file and any(fnmatch.fnmatchcase(name, one) for one in patterns):
             yield entry
 
 

@@ -26,7 +26,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
@@ -345,7 +345,8 @@ def _engine(url: str, query_seconds: float) -> "Engine":
     known = make_url(re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url))
     backend = known.get_backend_name()
     if backend == "sqlite":
-        file = known.database
+        whole = url.partition(":///")[2]  # a name may hold a "?"
+        file = whole if whole and Path(whole).is_file() else known.database
         if not file or not Path(file).is_file():
             raise UsageError(f"--tools sql: there is no SQLite file {file or ''}".rstrip())
         return create_engine("sqlite://", creator=lambda: _open_sqlite(file), poolclass=NullPool)
@@ -375,6 +376,13 @@ def _open_sqlite(file: str) -> sqlite3.Connection:
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_MAX)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+    # A table of a module (full text, r-tree) declares itself when it is first looked at, which is
+    # no reading: it is done here, before a query's own authorizer is asked.
+    virtual = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%' LIMIT 1000"
+    with suppress(sqlite3.Error):  # no database, or a name that is no text: a query will say so
+        for (name,) in connection.execute(virtual).fetchall():
+            with suppress(sqlite3.Error):  # of a module that is not here
+                connection.execute("SELECT * FROM pragma_table_info(?)", (name,)).fetchall()
     return connection
 
 
@@ -386,6 +394,8 @@ def _reading_only(
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() != "load_extension":
         return sqlite3.SQLITE_OK
+    if action == sqlite3.SQLITE_PRAGMA and first == "data_version" and second is None:
+        return sqlite3.SQLITE_OK  # full-text tables ask so whether they were written to
     if action == sqlite3.SQLITE_TRANSACTION and first == "ROLLBACK":
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
