@@ -483,7 +483,10 @@ class PanelView {
       case "step": this.stepOver(note); break;
       case "ask": this.ask(note); break;
       case "told": this.told(note); break;
-      case "note": this.list.append(make("p", "note", note.text)); break;
+      case "note":
+        this.drafting?.dropDraft(); // what was being written is begun anew, if at all
+        this.list.append(make("p", "note", note.text));
+        break;
       case "spent": this.spent = { ...note, at: performance.now() }; this.showMeters(); break;
       case "end": this.over(note); break;
       case "book": this.offerBook(note.path); break;

@@ -293,7 +293,7 @@ class Scene:
             if op == "text":
                 self._draft.append(note)
                 continue
-            if op in {"act", "step", "end"}:
+            if op in {"act", "step", "end", "note"}:  # a note: the model is asked again
                 self._draft.clear()
             if op == "spent" and not self._is_end(notes):
                 continue  # a replay says it anew

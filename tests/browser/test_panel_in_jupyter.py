@@ -68,11 +68,15 @@ def test_thought_and_code_are_read_while_they_are_written(
     opened: Opened, text: str, call: str
 ) -> None:
     """In every format of code: without the marks and escapes that it is wrapped in."""
-    tab = opened(f"{STAGE}panel = stage.begun({text!r}, {call!r})")
+    again = "panel(stage.Notice(text='Asking again.')); panel(stage.ReplyText(text='Once more.'))"
+    tab = opened(f"{STAGE}panel = stage.begun({text!r}, {call!r})", again)
     tab.run()
     tab.page.locator(".kap-draft pre", has_text="b = 2").wait_for()
     assert tab.page.locator(".kap-draft .kap-thought").text_content() == "I look."
     assert tab.page.locator(".kap-draft pre").text_content() == CODE
+    tab.run(1)
+    tab.page.locator(".kap-draft .kap-thought", has_text="Once more.").wait_for()
+    assert tab.page.locator(".kap-draft").text_content() == "Once more."
 
 
 @BOTH

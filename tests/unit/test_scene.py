@@ -16,6 +16,7 @@ from kernel_agent.records import (
     Code,
     Decision,
     ExitStatus,
+    Notice,
     Observation,
     Output,
     Question,
@@ -110,6 +111,13 @@ def test_a_replay_after_a_step_has_its_code_and_output_but_not_its_draft(scene: 
     assert "text" not in {note["op"] for note in told}
     assert only(told, "out")["text"] == "one\ntwo\n"
     assert only(told, "step")["ok"] is True
+
+
+def test_a_reply_that_is_asked_for_again_is_not_put_behind_the_one_before(scene: Scene) -> None:
+    scene.tell(ReplyText(text="x" * 30_000))
+    scene.tell(Notice(text="The reply could not be read; asking again."))
+    assert only(scene.tell(ReplyText(text="second")), "text")["text"] == "second"
+    assert [n["text"] for n in scene.replay() if n["op"] == "text"] == ["second"]
 
 
 def test_a_native_call_in_the_making_is_told_apart_from_the_thought(scene: Scene) -> None:
