@@ -28,7 +28,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from attacks.words import BOUNDARY, CATALOGUE, Attack, load
+from attacks.words import BOUNDARY, CATALOGUE, HOST, Attack, load
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "attacks.json"
@@ -59,7 +59,7 @@ def chosen_for(level: str, user: str, *, brief: bool = False) -> list[str]:
 
 
 def _of_the_session(attack: Attack) -> bool:
-    own = attack.category == "host-confusion"
+    own = attack.category in HOST
     return own or (attack.category == "resource" and attack.no_control.startswith("the session"))
 
 
@@ -121,7 +121,8 @@ def readable_tree() -> Iterator[Path]:
         tree.chmod(0o755)
         skip = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "kernel_agent", tree / "kernel_agent", ignore=skip)
-        shutil.copytree(ROOT / "tests" / "attacks", tree / "tests" / "attacks", ignore=skip)
+        for part in ("attacks", "servers"):
+            shutil.copytree(ROOT / "tests" / part, tree / "tests" / part, ignore=skip)
         for user in USERS:
             (tree / f"home-{user}").mkdir()
         told = (

@@ -15,11 +15,12 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from attacks.alone import meet
 from attacks.browse import browse
 from attacks.score import verdict
 from attacks.stage import KEY_VARIABLE, NotHere, Stage
@@ -38,6 +39,8 @@ LIMITS = {
 }  # fmt: skip
 """What a kernel under attack may use: little, so that going over it is cheap."""
 MEASURED = {**LIMITS, "host_memory_mb": 1200, "kernel_memory_mb": 1024, "files": 100_000}
+TOLD = ("standstill_ms", "host_memory_mb")  # of the host, for every attack
+TICK_S = 0.005
 CHECK_S = 12.0  # a session that does not answer a cell within this has been harmed
 
 
@@ -119,16 +122,21 @@ class Played:
             further = attack.before(stage)
         except NotHere as missing:
             return Result(attack=attack.name, verdict="not run", seen=str(missing))
-        await self._fresh(attack)
-        stage.before = stage.look()
-        with _measuring(stage):
-            report = await self._run(attack, further)
-            await self._check(attack)
+        if attack.on_host is not None:
+            report = await meet(attack, stage)
+        else:
+            await self._fresh(attack)
+            stage.before = stage.look()
+            with _measuring(stage):
+                async with _ticking(stage):
+                    report = await self._run(attack, further)
+                    await self._check(attack)
         try:
             seen = attack.effect(stage, report)
         finally:
             stage.replant()
-        return verdict(attack, report, seen, round(time.monotonic() - began, 2))
+        measured = {name: stage.peak[name] for name in TOLD if name in stage.peak}
+        return verdict(attack, report, seen, round(time.monotonic() - began, 2), measured)
 
     async def _fresh(self, attack: Attack) -> None:
         """See to it that a working kernel is there that knows the prelude."""
@@ -256,6 +264,27 @@ def _measuring(stage: Stage) -> Any:
     finally:
         stop.set()
         thread.join()
+
+
+@contextlib.asynccontextmanager
+async def _ticking(stage: Stage) -> AsyncIterator[None]:
+    """Measure for how long this loop, which is the host's, stands still at most."""
+
+    async def tick() -> None:
+        before = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = time.monotonic()
+            late = round((now - before - TICK_S) * 1000)
+            stage.peak["standstill_ms"] = max(stage.peak.get("standstill_ms", 0), late)
+            before = now
+
+    ticking = asyncio.create_task(tick())
+    try:
+        yield
+    finally:
+        await asyncio.sleep(2 * TICK_S)  # so that a standstill at the very end is seen, too
+        ticking.cancel()
 
 
 def _tasks(stage: Stage) -> list[str]:

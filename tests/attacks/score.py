@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 MARGIN = 1.25  # how far a limit may be passed before it counts as not holding
 MARGINS = {"disk_mb": 2.5}  # a watchdog looks twice a second and waits a second for the cell to end
+STANDSTILL_MS = 500
+"""How long the host's loop may stand still before an attack counts as not stopped.
+
+The bound that the program keeps on a quiet machine is 50 ms; here the sandbox, the suite and the
+host share two processors, and a loop that is merely not scheduled looks the same.
+"""
 
 
 def returned(*canaries: str) -> Effect:
@@ -130,6 +136,31 @@ def more_than(*limits: str) -> Effect:
     return effect
 
 
+def stood_still(limit_ms: int = STANDSTILL_MS) -> Effect:
+    """Tell that the host's event loop did not turn for longer than this."""
+
+    def effect(stage: Stage, report: Report) -> str:
+        worst = stage.peak.get("standstill_ms", 0)
+        return f"the host's event loop stood still for {worst:,} ms" if worst > limit_ms else ""
+
+    return effect
+
+
+def grew(limit_mb: int = 160) -> Effect:
+    """Tell that the host's own memory grew by more than this."""
+
+    def effect(stage: Stage, report: Report) -> str:
+        worst = stage.peak.get("host_memory_mb", 0)
+        return f"the host grew by {worst:,} MB" if worst > limit_mb else ""
+
+    return effect
+
+
+def never_ended(stage: Stage, report: Report) -> str:
+    """Tell that what the host did with the attack had not ended when its time was up."""
+    return "the host's process had not ended" if report.ended == "timeout" else ""
+
+
 def either(*effects: Effect) -> Effect:
     """Tell what the first of several effects that is seen says."""
 
@@ -139,15 +170,28 @@ def either(*effects: Effect) -> Effect:
     return effect
 
 
-def verdict(attack: Attack, report: Report, seen: str, seconds: float = 0.0) -> Result:
+def verdict(
+    attack: Attack,
+    report: Report,
+    seen: str,
+    seconds: float = 0.0,
+    measured: dict[str, int] | None = None,
+) -> Result:
     """Return the verdict, from what the host saw and how the attack ended.
 
     What was seen on a canary is never argued away. Without it, an attack that was refused is
     stopped; one that went through, or ended its kernel, harmed only its own sandbox; one that is
     itself broken says nothing.
     """
+    measured = measured or {}
     if seen:
-        return Result(attack=attack.name, verdict="not stopped", seen=seen, seconds=seconds)
+        return Result(
+            attack=attack.name,
+            verdict="not stopped",
+            seen=seen,
+            seconds=seconds,
+            measured=measured,
+        )
     text = " ".join(report.text.split())[:160]
     match report.ended:
         case "refused":
@@ -162,4 +206,10 @@ def verdict(attack: Attack, report: Report, seen: str, seconds: float = 0.0) -> 
             kind, what = "contained", "interrupted; no effect outside"
         case _:
             kind, what = "not run", f"the attack is broken: {text}"
-    return Result(attack=attack.name, verdict=kind, seen=what, seconds=seconds)  # type: ignore[arg-type]
+    return Result(
+        attack=attack.name,
+        verdict=kind,  # type: ignore[arg-type]
+        seen=what,
+        seconds=seconds,
+        measured=measured,
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 if TYPE_CHECKING:
@@ -14,11 +15,13 @@ if TYPE_CHECKING:
 
 Category = Literal[
     "read", "write", "network", "process", "kernel-surface", "resource", "host-confusion",
-    "persistence", "browser",
+    "persistence", "browser", "host-resource", "next-command",
 ]  # fmt: skip
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 BOUNDARY: tuple[Category, ...] = ("read", "write", "network", "process", "kernel-surface")
 """The categories in which a level that isolates must stop every attack."""
+HOST: tuple[Category, ...] = ("host-confusion", "host-resource", "next-command")
+"""The categories that the host's half of the program stops: the same at every level."""
 
 Verdict = Literal["stopped", "contained", "not stopped", "not run"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -62,6 +65,9 @@ class Attack:
         Whether it needs a kernel that is used for nothing else, since it may end it.
     timeout_s
         Seconds after which the cell is interrupted, as a session would.
+    on_host
+        What happens on the host instead of in a cell: a hostile server, table or file meets the
+        program. Runs in a process of its own (:mod:`attacks.alone`) in an empty folder.
     """
 
     name: str
@@ -73,16 +79,18 @@ class Attack:
     no_control: str = ""
     own_kernel: bool = False
     timeout_s: float = 20.0
+    on_host: Callable[[Path], Awaitable[str]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The verdict on one attack at one level, with what was seen."""
+    """The verdict on one attack at one level, with what was seen and measured of the host."""
 
     attack: str
     verdict: Verdict
     seen: str
     seconds: float = 0.0
+    measured: dict[str, int] = field(default_factory=dict)
 
 
 CATALOGUE: dict[str, Attack] = {}
@@ -111,6 +119,25 @@ def attack(
     return enter
 
 
+def host_attack(
+    category: Category, effect: Effect, **options: Any
+) -> Callable[[Callable[[Path], Awaitable[str]]], Callable[[Path], Awaitable[str]]]:
+    """Enter a coroutine function that meets the host's half of the program; see ``Attack``."""
+
+    def enter(function: Callable[[Path], Awaitable[str]]) -> Callable[[Path], Awaitable[str]]:
+        name = function.__name__
+        if name in CATALOGUE:
+            raise ValueError(f"two attacks are called {name}")
+        title = (function.__doc__ or "").strip().splitlines()[0].rstrip(".")
+        CATALOGUE[name] = Attack(
+            name=name, category=category, title=title, code="", effect=effect, on_host=function,
+            no_control="no cell takes part: the host meets it itself", **options,
+        )  # fmt: skip
+        return function
+
+    return enter
+
+
 def source_of(function: Callable[..., Any]) -> str:
     """Return a function's source without its decorators."""
     source = textwrap.dedent(inspect.getsource(function))
@@ -123,11 +150,11 @@ def load() -> dict[str, Attack]:
     """Import all modules of attacks; return the catalogue by categories, with the browser's."""
     from importlib import import_module
 
-    for module in (
-        "reading", "writing", "network", "process", "surface", "resource", "confusion",
-        "persistence",
-    ):  # fmt: skip
-        import_module(f"attacks.cells.{module}")
+    here = Path(__file__).parent
+    for place in ("cells", "host"):
+        for path in sorted((here / place).glob("*.py")):
+            if path.stem not in ("__init__", "prelude", "browser"):
+                import_module(f"attacks.{place}.{path.stem}")
     from attacks.browse import browser_attacks
 
     entries = [*CATALOGUE.values(), *browser_attacks()]

@@ -1,0 +1,1 @@
+"""Attacks that meet the host without a cell: hostile servers, tables, files and traces."""
