@@ -70,8 +70,8 @@ def picture(level: int = 100, size: tuple[int, int] = (20, 10), dots: int = 0, *
         ("100%|##| 3/3 [00:01<00:00, 2.9it/s]", "100%|##| 3/3 [00:04<00:00, 0.7it/s]", VOLATILE),
         ("7.35 ns ± 0.05 ns per loop (mean ± std. dev. of 7 runs, 100,000,000 loops each)",
          "12.1 ns ± 1.2 ns per loop (mean ± std. dev. of 7 runs, 10,000,000 loops each)", VOLATILE),
-        ("The slowest run took 7.01 times longer than the fastest. This could mean that an "
-         "intermediate result is being cached.\n1 ms ± 2 μs per loop (of 7 runs, 1 loop each)",
+        (("The slowest run took 7.01 times longer than the fastest. This could mean that an "
+         "intermediate result is being cached.\n1 ms ± 2 μs per loop (of 7 runs, 1 loop each)"),
          "3 ms ± 1 μs per loop (of 7 runs, 10 loops each)", VOLATILE),
         ("1000000 loops, best of 5: 7 ns per loop", "100000 loops, best of 5: 9 ns per loop",
          VOLATILE),
