@@ -379,6 +379,13 @@ def verify(
     return 0 if report.reproduces else 1
 
 
+def _left_out(report: Report) -> list[str]:
+    """Return a line on what was not copied; the JSON has all of it."""
+    names = report.left_out
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return [f"not copied: {', '.join(names[:5])}{more}"] if names else []
+
+
 def _table(report: Report) -> str:
     """Return the verdicts as lines: place, role, verdict, and what differs below it."""
     from kernel_agent.text import plain
@@ -387,8 +394,7 @@ def _table(report: Report) -> str:
     for cell in report.cells:
         rows.append(f"{cell.index:>4}  {cell.role:<12} {cell.verdict:<10} {cell.seconds:>7.2f}")
         rows += [f"        {line}" for line in cell.detail.splitlines()]
-    left_out = [f"not copied: {', '.join(report.left_out)}"] if report.left_out else []
-    return plain("\n".join([*rows, *left_out, *report.notes, f"{report.path} {report.summary}"]))
+    return plain("\n".join([*rows, *_left_out(report), *report.notes, f"{report.path} {report.summary}"]))
 
 
 kernelspec = typer.Typer(help="Offer the sandboxed kernel to Jupyter applications.")
