@@ -22,6 +22,7 @@ from typing import Any
 from kernel_agent.config import load_config
 from kernel_agent.decisions import as_json, denials
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
+from kernel_agent.inputs import Beside
 from kernel_agent.live import open_view
 from kernel_agent.pipeline import FixedCell
 from kernel_agent.prompting import Prompt
@@ -46,7 +47,7 @@ Cells = Sequence[FixedCell]
 class Options:
     """What the user chose; ``settings`` are those of :class:`~kernel_agent.config.Config`."""
 
-    data: tuple[str, ...] = ()
+    data: tuple[str | Beside, ...] = ()
     tools: tuple[str, ...] = ()
     mcp: tuple[str, ...] = ()
     out: Path | None = None

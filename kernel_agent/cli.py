@@ -268,13 +268,15 @@ def pipeline(
     """Run the cells of a notebook, without a model, as a run of its own.
 
     Same kernel, sandbox, limits, trace and notebook as an agent's; the first cell that fails ends
-    it (exit code 1), unless it has the tag raises-exception.
+    it (exit code 1), unless it has the tag raises-exception. Files beside the notebook that its
+    cells name are copied into the run's folder.
     """
     from kernel_agent import asking
-    from kernel_agent.pipeline import read_cells
+    from kernel_agent.pipeline import files_beside, read_cells
 
+    cells = read_cells(notebook)
     options = asking.Options(
-        data=tuple(data or ()),
+        data=(*(data or ()), *files_beside(notebook, cells)),
         out=out,
         settings={
             "model": "offline",
@@ -284,7 +286,7 @@ def pipeline(
         },
     )
     work = asking.ask_for_json if as_json else asking.ask
-    return work(notebook.stem, options, quiet=quiet, cells=read_cells(notebook))
+    return work(notebook.stem, options, quiet=quiet, cells=cells)
 
 
 @app.command(epilog="Example:  kernel-agent show runs/20250131-120000-which-month-sold-most")
@@ -377,6 +379,13 @@ def verify(
     return 0 if report.reproduces else 1
 
 
+def _left_out(report: Report) -> list[str]:
+    """Return a line on what was not copied; the JSON has all of it."""
+    names = report.left_out
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return [f"not copied: {', '.join(names[:5])}{more}"] if names else []
+
+
 def _table(report: Report) -> str:
     """Return the verdicts as lines: place, role, verdict, and what differs below it."""
     from kernel_agent.text import plain
@@ -385,8 +394,7 @@ def _table(report: Report) -> str:
     for cell in report.cells:
         rows.append(f"{cell.index:>4}  {cell.role:<12} {cell.verdict:<10} {cell.seconds:>7.2f}")
         rows += [f"        {line}" for line in cell.detail.splitlines()]
-    left_out = [f"not copied: {', '.join(report.left_out)}"] if report.left_out else []
-    return plain("\n".join([*rows, *left_out, f"{report.path} {report.summary}"]))
+    return plain("\n".join([*rows, *_left_out(report), *report.notes, f"{report.path} {report.summary}"]))
 
 
 kernelspec = typer.Typer(help="Offer the sandboxed kernel to Jupyter applications.")

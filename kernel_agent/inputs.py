@@ -4,6 +4,9 @@ Every file is checked before any is copied, so that a wrong path costs nothing; 
 said in :mod:`kernel_agent.kinds`. Nothing that could block is ever opened, and nothing is ever
 loaded whole. A copy is streamed and read-only, and its fingerprint is taken of the bytes that were
 written. A file above a gigabyte is linked instead, and the user is told.
+
+What lies beside a notebook whose cells are run (:class:`Beside`) keeps its place: the cells open it
+by the path that stands in them.
 """
 
 from __future__ import annotations
@@ -41,8 +44,16 @@ class Source:
     bytes: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A file that keeps its place: ``path`` is relative to ``folder`` and to the run's folder."""
+
+    folder: Path
+    path: str
+
+
 def place(
-    paths: Sequence[str | Path],
+    paths: Sequence[str | Path | Beside],
     folder: Path,
     *,
     notice: Callable[[Notice], None],
@@ -56,7 +67,8 @@ def place(
     Parameters
     ----------
     paths
-        Files as the user named them; the same file named twice is taken once.
+        Files as the user named them; the same file named twice is taken once. Those that keep
+        their place are copied there, and left out, with a notice, where that cannot be done.
     folder
         The session's output folder, which is the kernel's working directory.
     notice
@@ -75,15 +87,19 @@ def place(
         The caller's: one line that says what is wrong with which file and what to do. Nothing
         of this call is left behind.
     """
-    sources = list({source.real: source for source in map(check, paths)}.values())
-    if not sources:
+    beside = [path for path in paths if isinstance(path, Beside)]
+    named = [path for path in paths if not isinstance(path, Beside)]
+    sources = list({source.real: source for source in map(check, named)}.values())
+    if not (sources or beside):
         return ()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with Folder(folder) as opened, opened.folder("data", make=True) as data:
             placing = _Placing(data, notice=notice, link_above=link_above)
             try:
-                return tuple(placing.put(source) for source in sources)
+                placed = [placing.put(source) for source in sources]
+                kept = [_keep_place(file, opened, notice) for file in beside]
+                return (*placed, *filter(None, kept))
             except BaseException:
                 placing.undo()
                 with suppress(OSError):  # there is something else in it
@@ -261,6 +277,27 @@ class _Placing:
             with self._folder.open(name) as file:
                 return _fingerprint(file)[1] == digest
         return False
+
+
+def _keep_place(
+    beside: Beside, folder: Folder, notice: Callable[[Notice], None]
+) -> DataFile | None:
+    """Copy a file to the same path in the run's folder, as its own: cells may change the copy."""
+    *above, name = beside.path.split("/")
+    try:
+        with Folder(beside.folder) as home, home.open(beside.path) as file:
+            for depth in range(len(above)):
+                folder.folder("/".join(above[: depth + 1]), make=True).close()
+            with folder.create(beside.path) as copy:
+                size, digest = _copy(file, copy)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        notice(Notice(text=f"{beside.path} was not copied beside the cells: {error.strerror}."))
+        return None
+    kind = KINDS.get(Path(name).suffix.lower(), "other")
+    real = str(beside.folder / beside.path)
+    return DataFile(path=beside.path, source=real, bytes=size, sha256=digest, kind=kind)
 
 
 def _copy(file: BufferedReader, copy: BufferedWriter) -> tuple[int, str]:

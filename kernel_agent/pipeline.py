@@ -4,18 +4,25 @@ For work whose steps are known. A notebook's code cells are run in order as step
 above each is its thought, and what was measured of them is recorded as of any run. The first cell
 that fails ends the run, unless the notebook itself says that it may (the tag ``raises-exception``);
 one that it says to skip (``skip-execution``) is not run. Both tags are those of nbclient.
+
+What the cells name of the files beside the notebook goes with them (:func:`files_beside`).
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 
 from kernel_agent.agent import LIMITS, achieved, limit_text, now
+from kernel_agent.beneath import Folder
 from kernel_agent.budget import Meter
 from kernel_agent.errors import BudgetExceeded, NotebookError
+from kernel_agent.inputs import LINK_ABOVE_BYTES, Beside
 from kernel_agent.kernel.observation import observe
 from kernel_agent.records import (
     Acting,
@@ -67,6 +74,81 @@ def read_cells(path: str | Path) -> list[FixedCell]:
     if not cells:
         raise NotebookError(f"{path} holds no code to run")
     return cells
+
+
+def files_beside(path: str | Path, cells: Sequence[FixedCell]) -> list[Beside]:
+    """Return the files in a notebook's folder that its cells name, as far as text shows it.
+
+    A file counts as named where its path, its name, one of its folders or a pattern that it fits
+    stands in the code, or where it is a module that the code imports. Hidden files, notebooks and
+    what links lead to are not looked at.
+
+    Raises
+    ------
+    NotebookError
+        The folder cannot be read, or a file is too large to be copied.
+    """
+    from kernel_agent.notebook.verify import MAX_FILES, may_be_input
+
+    home = Path(path).resolve().parent
+    is_named = _naming("\n".join(cell.code.source for cell in cells))
+    try:
+        with Folder(home) as folder:
+            entries = folder.files(wanted=may_be_input, max_entries=MAX_FILES)
+            named = [entry for entry in entries if entry.is_file and is_named(entry.path)]
+    except OSError as error:
+        raise NotebookError(f"cannot read the folder {home}: {error.strerror}") from None
+    large = [one_line(e.path, 100) for e in named if e.status.st_size > LINK_ABOVE_BYTES]
+    if large:
+        raise NotebookError(
+            f"{large[0]} beside the notebook is larger than 1 GiB: name it with --data, "
+            "and read it from data/"
+        )
+    return [Beside(folder=home, path=entry.path) for entry in named]
+
+
+_QUOTED = re.compile(r"\"([^\"\n]{1,300})\"|'([^'\n]{1,300})'")
+_WORD = re.compile(r"[^\s'\"(){}\[\],;:=<>|&`$]+")
+_FILLED_IN = re.compile(r"\{[^{}\n]{0,200}\}|%[sd]")
+_IMPORTED = re.compile(r"^\s*(?:from|import)\s+([\w., ]+)", re.MULTILINE)
+
+
+def _naming(code: str) -> Callable[[str], bool]:
+    """Return what says of a relative path whether the code names it.
+
+    Examples
+    --------
+    >>> is_named = _naming("import helpers; pd.read_csv('a.csv'); glob(f'in/sales_{year}*.csv')")
+    >>> [p for p in ("a.csv", "ba.csv", "in/sales_24.csv", "helpers.py") if is_named(p)]
+    ['a.csv', 'in/sales_24.csv', 'helpers.py']
+    """
+    words = {word.removeprefix("./").rstrip("/") for word in _texts(code)}
+    patterns = [
+        word.removeprefix("./")
+        for word in _texts(_FILLED_IN.sub("*", code))
+        if ("*" in word or "?" in word) and word.strip("*?./")
+    ]
+    imported = {
+        name.split(" as ")[0].strip().split(".")[0]
+        for names in _IMPORTED.findall(code)
+        for name in names.split(" import ")[0].split(",")
+    }
+
+    def is_named(path: str) -> bool:
+        parts = path.split("/")
+        ways = ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
+        if words.intersection([*ways, parts[-1]]):
+            return True
+        if any(fnmatchcase(path, pattern) for pattern in patterns):
+            return True
+        return path.endswith(".py") and parts[0].removesuffix(".py") in imported
+
+    return is_named
+
+
+def _texts(code: str) -> set[str]:
+    """Return what may be a path in code: texts in quotes, and words of commands and magics."""
+    return {*_WORD.findall(code), *filter(None, chain.from_iterable(_QUOTED.findall(code)))}
 
 
 class Pipeline:

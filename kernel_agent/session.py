@@ -68,6 +68,7 @@ from kernel_agent.workspace import (
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
+    from kernel_agent.inputs import Beside
     from kernel_agent.kernel.session import KernelSession
     from kernel_agent.models.base import Model
     from kernel_agent.models.probe import Choice
@@ -166,7 +167,7 @@ class Session(Synchronous):
         approver: Approver | None = None,
         untrusted_data: bool | None = None,
         budget: Budget | None = None,
-        data: Sequence[str | Path] = (),
+        data: Sequence[str | Path | Beside] = (),
         out: str | Path | None = None,
         title: str = "session",
         resume: str | Path | None = None,
@@ -416,7 +417,7 @@ class Session(Synchronous):
         self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
         (self.out / DATA_NAME).mkdir(exist_ok=True)  # protected from now on, for what is put later
         if self.sandbox == interpreter.LEVEL.name:
-            interpreter.check_data(self._files)
+            interpreter.check_data([f for f in self._files if f.path.startswith(DATA_NAME)])
 
     def _make_executor(self) -> Executor:
         return Executor(

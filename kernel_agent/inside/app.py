@@ -46,8 +46,8 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
         outstream_class=f"{__package__}.stream.CappedStream",
         parent_handle=1,  # to ipykernel: a parent that never ends; ours is watched by watch.py
     )
-    # The history's database costs 1-2 ms of every cell; what the cells read of it is in memory.
-    app.config.HistoryManager.enabled = False
+    # A database on disk costs 1-2 ms of every cell.
+    app.config.HistoryManager.hist_file = ":memory:"
     app.initialize([])
     # IPython drops old entries of Out after a thousand results, and says so in mid-cell.
     warnings.filterwarnings("ignore", "Output cache limit")
@@ -67,16 +67,24 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     return app
 
 
-def print_page(_shell: Any, page: Any, *_: Any, **__: Any) -> None:
-    """Print what IPython would hand to a pager; a front end shows it, an agent reads it.
+PAGE_MIME = "application/vnd.kernel-agent.page+json"
+
+
+def show_page(shell: Any, page: Any, *_: Any, **__: Any) -> None:
+    """Display what IPython hands to a pager (``name?``), marked as no output of the cell.
+
+    Jupyter shows it beside the notebook and saves it nowhere; an agent reads it.
 
     Parameters
     ----------
+    shell
+        IPython's.
     page
         Text, or a dict of representations with ``text/plain`` among them.
     """
     shown = page.get("text/plain", "") if isinstance(page, dict) else page
-    print(ANSI.sub("", str(shown)))
+    text = ANSI.sub("", str(shown))
+    shell.display_pub.publish({"text/plain": text, PAGE_MIME: {}})
 
 
 def end_cell() -> None:
@@ -112,7 +120,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     channel = HostChannel(kernel)
     show_without_our_frames(shell)
     shell.ask_exit = end_cell
-    shell.set_hook("show_in_pager", print_page, 0)  # `name?`: there is no pager, and no payload
+    shell.set_hook("show_in_pager", show_page, 0)  # `name?`: there is no pager, and no payload
     names = {"final_answer": final_answer, "outputs": memory}
     for spec in settings.get("tools", []):
         make = make_delegate if spec["name"] == "delegate" else make_function

@@ -1,11 +1,11 @@
 """Whether two lots of outputs of one cell say the same. Pure.
 
 Text that differs from run to run without meaning anything (addresses, cell numbers, temporary
-folders, random ids, how long something took) is put aside first; a cell that is the same only
-then is called ``volatile``. Streams are compared as a whole, because how the pieces of stdout and
-stderr lie between each other is a matter of timing; displays are compared one by one, by MIME
-type: what the notebook shows must be there again, what it left out may be there as well. Pictures
-are compared by bytes, then by pixels.
+folders, random ids, how long something took, what the clock said) is put aside first; a cell that
+is the same only then is called ``volatile``. Streams are compared as a whole, because how the
+pieces of stdout and stderr lie between each other is a matter of timing; displays are compared one
+by one, by MIME type: what the notebook shows must be there again, what it left out may be there as
+well, help texts among it. Pictures are compared by bytes, then by pixels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.notebook.outputs import OURS, as_text, notebook_outputs
+from kernel_agent.notebook.clock import Period, without_clock
+from kernel_agent.notebook.outputs import OURS, as_text, is_page, notebook_outputs
 from kernel_agent.records import OutputDict
 from kernel_agent.text import LEFT_OUT, html_text, one_line, plain
 
@@ -84,6 +85,19 @@ _DURATION = re.compile(
     re.MULTILINE,
 )
 _TIMED = re.compile(r"CPU times:|Wall time:|per loop")
+# How often `%timeit` repeats a statement depends on how fast it was.
+_LOOPS = re.compile(r"\b\d[\d,]{0,20} loops?(?= each\b|, best of\b)")
+_SLOWEST = re.compile(
+    r"The slowest run took [\d.]{1,20} times longer than the fastest\. ?[^\n]{0,200}\n?"
+)
+
+
+@dataclass(frozen=True)
+class _Passing:
+    """What of a text passes: the folders of both runs, and when the new one was."""
+
+    folders: tuple[str, str]
+    period: Period | None
 
 
 def compare(
@@ -91,6 +105,7 @@ def compare(
     again: Sequence[OutputDict],
     *,
     folders: tuple[str, str] = ("", ""),
+    period: Period | None = None,
 ) -> Comparison:
     """Compare what a cell showed with what it shows now.
 
@@ -102,28 +117,22 @@ def compare(
         The outputs of the new run.
     folders
         The folder of the notebook and the one of the new run; each stands for the other in text.
+    period
+        When the cell ran again, so that a reading of the clock is known as one.
 
     Returns
     -------
     Comparison
         The worst of its parts.
     """
-    old_folder, new_folder = folders
+    passing = _Passing(folders, period)
     told = [
-        _compare_text(
-            name, _stream(recorded, name), _stream(again, name), folders=(old_folder, new_folder)
-        )
+        _compare_text(name, _stream(recorded, name), _stream(again, name), passing)
         for name in ("stdout", "stderr")
     ]
-    old, new = _shown(notebook_outputs(recorded)), _shown(notebook_outputs(again))
-    told += [
-        _compare_output(before, after, folders) for before, after in zip(old, new, strict=False)
-    ]
-    if len(old) != len(new):
-        detail = f"{_outputs(len(old))} in the notebook, {_outputs(len(new))} now"
-        more = (old if len(old) > len(new) else new)[min(len(old), len(new)) :]
-        detail += f" ({', '.join(map(_name, more[:5]))})"
-        told.append(Comparison(verdict=Verdict.DIFFERENT, detail=detail))
+    told += _compare_displays(_shown(recorded), _shown(again), passing)
+    if pages := _pages(recorded):  # Jupyter saves none
+        told += _compare_displays(pages, _pages(again), passing)
     return worst(told)
 
 
@@ -143,17 +152,34 @@ def normal(text: str, folder: str = "") -> str:
     for pattern, sign, needed in _VOLATILE:
         if needed in text:
             text = pattern.sub(sign, text)
-    return _DURATION.sub("<time>", text) if _TIMED.search(text) else text
+    if _TIMED.search(text):
+        text = _LOOPS.sub("n loops", _SLOWEST.sub("", _DURATION.sub("<time>", text)))
+    return text
 
 
 # --- the parts -----------------------------------------------------------------------------
 
 
-def _compare_text(what: str, old: str, new: str, folders: tuple[str, str]) -> Comparison:
+def _compare_displays(
+    old: Sequence[OutputDict], new: Sequence[OutputDict], passing: _Passing
+) -> list[Comparison]:
+    """Compare displays one by one; one more or less is a difference."""
+    told = [_compare_output(a, b, passing) for a, b in zip(old, new, strict=False)]
+    if len(old) != len(new):
+        detail = f"{_outputs(len(old))} in the notebook, {_outputs(len(new))} now"
+        more = (old if len(old) > len(new) else new)[min(len(old), len(new)) :]
+        detail += f" ({', '.join(map(_name, more[:5]))})"
+        told.append(Comparison(verdict=Verdict.DIFFERENT, detail=detail))
+    return told
+
+
+def _compare_text(what: str, old: str, new: str, passing: _Passing) -> Comparison:
     old, new = plain(old).rstrip(), plain(new).rstrip()
     if old == new:
         return SAME
-    old, new = normal(old, folders[0]), normal(new, folders[1])
+    old, new = (normal(t, f) for t, f in zip((old, new), passing.folders, strict=True))
+    if passing.period is not None and old != new:
+        old, new = without_clock(old, new, passing.period)
     if old == new or _is_shortened(old, new):
         return Comparison(
             verdict=Verdict.VOLATILE, detail=f"{what}: the same but for passing details"
@@ -169,29 +195,29 @@ def _is_shortened(old: str, new: str) -> bool:
     return new.startswith(old[: match.start()]) and new.endswith(old[match.end() :])
 
 
-def _compare_output(old: OutputDict, new: OutputDict, folders: tuple[str, str]) -> Comparison:
+def _compare_output(old: OutputDict, new: OutputDict, passing: _Passing) -> Comparison:
     if (old.get("output_type") == "error") != (new.get("output_type") == "error"):
         detail = f"{_name(old)} in the notebook, {_name(new)} now"
         return Comparison(verdict=Verdict.DIFFERENT, detail=detail)
     if old.get("output_type") == "error":
-        return _compare_text("error", _error(old), _error(new), folders)
+        return _compare_text("error", _error(old), _error(new), passing)
     old_data, new_data = _data(old), _data(new)
     missing = sorted(set(old_data) - set(new_data))
-    told = [_compare_mime(m, old_data[m], new_data[m], folders) for m in old_data if m in new_data]
+    told = [_compare_mime(m, old_data[m], new_data[m], passing) for m in old_data if m in new_data]
     if missing:
         detail = f"not shown any more: {', '.join(missing)}"
         told.append(Comparison(verdict=Verdict.DIFFERENT, detail=detail))
     return worst(told)
 
 
-def _compare_mime(mime: str, old: Any, new: Any, folders: tuple[str, str]) -> Comparison:
+def _compare_mime(mime: str, old: Any, new: Any, passing: _Passing) -> Comparison:
     if mime in ("image/png", "image/jpeg"):
         return _compare_pictures(mime, as_text(old), as_text(new))
     if mime == "text/html":
-        return _compare_text(mime, _html(as_text(old)), _html(as_text(new)), folders)
+        return _compare_text(mime, _html(as_text(old)), _html(as_text(new)), passing)
     if isinstance(old, str | list) and isinstance(new, str | list) and "json" not in mime:
-        return _compare_text(mime, as_text(old), as_text(new), folders)
-    return _compare_text(mime, _json(old), _json(new), folders)
+        return _compare_text(mime, as_text(old), as_text(new), passing)
+    return _compare_text(mime, _json(old), _json(new), passing)
 
 
 def _compare_pictures(mime: str, old: str, new: str) -> Comparison:
@@ -251,7 +277,12 @@ def _stream(outputs: Iterable[OutputDict], name: str) -> str:
 
 def _shown(outputs: Iterable[OutputDict]) -> list[OutputDict]:
     kinds = ("display_data", "execute_result", "error")
-    return [output for output in outputs if output.get("output_type") in kinds]
+    kept = notebook_outputs(output for output in outputs if not is_page(output))
+    return [output for output in kept if output.get("output_type") in kinds]
+
+
+def _pages(outputs: Iterable[OutputDict]) -> list[OutputDict]:
+    return notebook_outputs(output for output in outputs if is_page(output))
 
 
 def _data(output: OutputDict) -> Mapping[str, Any]:

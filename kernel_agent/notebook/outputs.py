@@ -37,6 +37,7 @@ MAX_TRACEBACK = 40  # strings of a traceback: a recursion has a thousand
 
 OURS = "application/vnd.kernel-agent."
 VALUE_MIME = f"{OURS}value+json"
+PAGE_MIME = f"{OURS}page+json"  # help and the like: a front end shows it beside the notebook
 _MIME = re.compile(r"[\w.+/-]{1,80}")
 # The text of these says nothing; another representation does.
 _TELLS_NOTHING = re.compile(r"<(?:IPython\.core\.display\.\w+ object|Figure size [^>]*)>\s*")
@@ -143,9 +144,18 @@ def displayable(output: OutputDict) -> dict[str, Any]:
         data["text/plain"] = _short(harmless(text))
     named = (m for m in sorted(given) if _MIME.fullmatch(m) and not m.startswith(OURS))
     left_out = [mime for mime in named if mime not in data]
-    if left_out:
-        metadata["kernel_agent"] = {"left_out": left_out}
+    told: dict[str, Any] = {"left_out": left_out} if left_out else {}
+    if is_page(output):
+        told["page"] = True
+    if told:
+        metadata["kernel_agent"] = told
     return {"data": data, "metadata": metadata}
+
+
+def is_page(output: OutputDict) -> bool:
+    """Whether a display is what Jupyter shows in its pager (``name?``) and saves nowhere."""
+    ours = _mapping(_mapping(output.get("metadata")).get("kernel_agent"))
+    return PAGE_MIME in _mapping(output.get("data")) or ours.get("page") is True
 
 
 def picture_size(output: OutputDict, mime: str) -> dict[str, int]:

@@ -14,13 +14,14 @@ import errno
 import hashlib
 import json
 import platform
+import re
 import tempfile
 import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -28,9 +29,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_agent.beneath import Entry, Folder
 from kernel_agent.errors import KernelDied, NotebookError
+from kernel_agent.notebook.clock import Period
 from kernel_agent.notebook.compare import Comparison, Verdict, compare, worst
 from kernel_agent.notebook.export import write_notebook
-from kernel_agent.records import CellResult
+from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.text import encodable, one_line
 
 if TYPE_CHECKING:
@@ -70,7 +72,8 @@ class Report:
 
     ``cells`` holds the code cells, and as ``skipped`` those tagged ``skip-execution`` and the
     steps that the notebook holds folded away as Markdown. ``left_out`` names files of the folder
-    that were not copied. ``sources_sha256`` says of which code this is true.
+    that were not copied. ``notes`` says what was mended to read the file. ``sources_sha256`` says
+    of which code this is true.
     """
 
     path: str
@@ -81,6 +84,7 @@ class Report:
     version: str
     sources_sha256: str
     left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def reproduces(self) -> bool:
@@ -113,6 +117,7 @@ class Report:
             "version": self.version,
             "sources_sha256": self.sources_sha256,
             "left_out": list(self.left_out),
+            "notes": list(self.notes),
             "cells": [
                 {
                     "index": cell.index,
@@ -165,7 +170,8 @@ async def verify_notebook(
     from kernel_agent.kernel.session import KernelSession
 
     file = Path(path)
-    notebook = read_runnable(file)
+    notes: list[str] = []
+    notebook = read_runnable(file, notes)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(
         prefix="kernel-agent-verify-", ignore_cleanup_errors=True
@@ -173,7 +179,8 @@ async def verify_notebook(
         folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), made))
         left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
         async with KernelSession(cwd=Path(made), sandbox=sandbox) as kernel:
-            cells = await _run_cells(notebook, kernel, folders, timeout_s)
+            again = _Again(folders=folders, timeout_s=timeout_s)
+            cells = await _run_cells(notebook, kernel, again)
     return Report(
         path=str(path),
         cells=tuple(cells),
@@ -183,6 +190,7 @@ async def verify_notebook(
         version=_version(),
         sources_sha256=sources_sha256(notebook),
         left_out=tuple(left_out),
+        notes=tuple(notes),
     )
 
 
@@ -213,7 +221,7 @@ def certify(path: str | Path, report: Report) -> Path:
     return write_notebook(notebook, path)
 
 
-def read_runnable(path: str | Path) -> nbformat.NotebookNode:
+def read_runnable(path: str | Path, notes: list[str] | None = None) -> nbformat.NotebookNode:
     """Read a notebook whose cells are to run here.
 
     Raises
@@ -221,7 +229,7 @@ def read_runnable(path: str | Path) -> nbformat.NotebookNode:
     NotebookError
         As :func:`read_notebook`, or it is for another language than Python.
     """
-    notebook = read_notebook(path)
+    notebook = read_notebook(path, notes)
     language = _named(notebook, "kernelspec", "language") or _named(
         notebook, "language_info", "name"
     )
@@ -231,10 +239,17 @@ def read_runnable(path: str | Path) -> nbformat.NotebookNode:
     return notebook
 
 
-def read_notebook(path: str | Path) -> nbformat.NotebookNode:
+def read_notebook(path: str | Path, notes: list[str] | None = None) -> nbformat.NotebookNode:
     """Read and check a notebook; one of an older format is brought to format 4, as Jupyter does.
 
     Its own metadata may be anything: Jupyter opens a notebook whose ``kernelspec`` has no name.
+
+    Parameters
+    ----------
+    path
+        The file.
+    notes
+        Takes a line on what had to be mended.
 
     Raises
     ------
@@ -260,6 +275,10 @@ def read_notebook(path: str | Path) -> nbformat.NotebookNode:
         raise NotebookError(f"{path} has notebook format {content['nbformat']}, which is unknown")
     if not isinstance(content.get("metadata"), dict):
         raise NotebookError(f"{path} is not a valid notebook: it has no metadata")
+    if _has_early_ids(content):
+        content = {**content, "cells": _with_sound_ids(content["cells"]), "nbformat_minor": 5}
+        if notes is not None:
+            notes.append(EARLY_IDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # cells without an id: fine here
         try:
@@ -269,6 +288,34 @@ def read_notebook(path: str | Path) -> nbformat.NotebookNode:
         except (nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:
             raise NotebookError(f"{path} is not a valid notebook: {one_line(str(error))}") from None
     return notebook
+
+
+EARLY_IDS = "its cells have ids, which its format does not know yet: it was read as format 4.5"
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # JEP 62
+
+
+def _has_early_ids(content: dict[str, Any]) -> bool:
+    """Whether a notebook says that it is older than its cells' ids; some programs write such."""
+    minor, cells = content.get("nbformat_minor"), content.get("cells")
+    if not isinstance(minor, int) or minor >= 5 or not isinstance(cells, list):
+        return False
+    return any(isinstance(cell, dict) and "id" in cell for cell in cells)
+
+
+def _with_sound_ids(cells: list[Any]) -> list[Any]:
+    """Return the cells without those ids that format 4.5 does not allow, or that stand twice."""
+    seen: set[str] = set()
+
+    def sound(cell: Any) -> Any:
+        if not isinstance(cell, dict) or "id" not in cell:
+            return cell
+        name = cell["id"]
+        if isinstance(name, str) and _ID.fullmatch(name) and name not in seen:
+            seen.add(name)
+            return cell
+        return {key: value for key, value in cell.items() if key != "id"}
+
+    return [sound(cell) for cell in cells]
 
 
 def _upgraded(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
@@ -299,11 +346,22 @@ def sources_sha256(notebook: nbformat.NotebookNode) -> str:
 # --- running -------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Again:
+    """The new run: the notebook's folder and its copy, what a cell may take, and its beginning."""
+
+    folders: tuple[str, str]
+    timeout_s: float
+    began: float = field(default_factory=time.time)
+
+    def compare(self, cell: Any, outputs: Sequence[OutputDict]) -> Comparison:
+        """Compare a cell's outputs; a clock may have been read since the first cell began."""
+        period = Period(self.began, time.time())
+        return compare(cell.outputs, outputs, folders=self.folders, period=period)
+
+
 async def _run_cells(
-    notebook: nbformat.NotebookNode,
-    kernel: KernelSession,
-    folders: tuple[str, str],
-    timeout_s: float,
+    notebook: nbformat.NotebookNode, kernel: KernelSession, again: _Again
 ) -> list[CellReport]:
     reports: list[CellReport] = []
     number = 0
@@ -313,7 +371,7 @@ async def _run_cells(
         elif cell.cell_type == "code" and cell.source.strip():
             number += 1
             began = time.monotonic()
-            comparison = await _run_cell(cell, kernel, number, folders, timeout_s)
+            comparison = await _run_cell(cell, kernel, number, again)
             seconds = time.monotonic() - began
         elif _ours(cell).get("role") == "folded":
             comparison, seconds = Comparison(verdict=Verdict.SKIPPED), 0.0
@@ -332,16 +390,13 @@ async def _run_cells(
     return reports
 
 
-async def _run_cell(
-    cell: Any, kernel: KernelSession, number: int, folders: tuple[str, str], timeout_s: float
-) -> Comparison:
+async def _run_cell(cell: Any, kernel: KernelSession, number: int, again: _Again) -> Comparison:
     try:
-        result = await kernel.execute(cell.source, step=number, timeout_s=timeout_s)
+        result = await kernel.execute(cell.source, step=number, timeout_s=again.timeout_s)
     except KernelDied as error:
         return Comparison(verdict=Verdict.ERROR, detail=f"not run: {one_line(str(error))}")
     if result.status != "error":
-        failure = _ended(result, timeout_s)
-        return failure or compare(cell.outputs, result.outputs, folders=folders)
+        return _ended(result, again.timeout_s) or again.compare(cell, result.outputs)
     outputs = list(result.outputs)
     if result.error and not any(o.get("output_type") == "error" for o in outputs):
         outputs.append(
@@ -352,7 +407,7 @@ async def _run_cell(
                 "traceback": list(result.error.traceback),
             }
         )
-    comparison = compare(cell.outputs, outputs, folders=folders)
+    comparison = again.compare(cell, outputs)
     if any(o.get("output_type") == "error" for o in cell.outputs):
         return comparison
     told = f"{result.error.ename}: {result.error.evalue}" if result.error else "an error"
@@ -428,7 +483,7 @@ def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) ->
     room = MAX_COPY_BYTES
     try:
         with Folder(folder) as opened:
-            for number, entry in enumerate(opened.files(wanted=_may_be_input)):
+            for number, entry in enumerate(opened.files(wanted=may_be_input)):
                 if number == MAX_FILES:
                     more = f"everything from {encodable(entry.path)} on"
                     left_out.append(f"{more}: more than {MAX_FILES:,} files")
@@ -445,7 +500,8 @@ def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) ->
     return left_out
 
 
-def _may_be_input(path: str) -> bool:
+def may_be_input(path: str) -> bool:
+    """Whether a file of a notebook's folder may be one that its cells read."""
     name = path.rsplit("/", maxsplit=1)[-1]
     return not (name.startswith(".") or name in _NOT_COPIED or name.endswith(".ipynb"))
 

@@ -109,7 +109,11 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         *(_to_become_another() if uid is not None else []),
         *_tree(grant, environment),
         *("--chdir", "/", "--clearenv"),
-        *(w for item in at_home_in("/tmp", environment).items() for w in ("--setenv", *item)),
+        *(
+            w
+            for item in at_home_in("/tmp", environment, grant.python).items()
+            for w in ("--setenv", *item)
+        ),
         "--",
         *(
             confine.within(inner, command)

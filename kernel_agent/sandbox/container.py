@@ -117,7 +117,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     state.mkdir(mode=0o700)
     own = own_processes()
     lent = _lent(grant, uid) if uid is not None else []
-    home = at_home_in("/tmp", environment)
+    home = at_home_in("/tmp", environment, grant.python)
     arguments = podman_command(
         engine,
         tree(grant, folder),

@@ -64,13 +64,24 @@ def clean_environment(host: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def at_home_in(scratch: str, environment: Mapping[str, str]) -> dict[str, str]:
+def search_path(python: Path, *further: str) -> str:
+    """Return a ``PATH`` on which a cell's ``python`` and ``pip`` are those of its kernel.
+
+    Examples
+    --------
+    >>> search_path(Path("/opt/venv/bin/python"), "/usr/bin", "/bin", "/usr/bin")
+    '/opt/venv/bin:/usr/bin:/bin'
+    """
+    return ":".join(dict.fromkeys([str(python.absolute().parent), *filter(None, further)]))
+
+
+def at_home_in(scratch: str, environment: Mapping[str, str], python: Path) -> dict[str, str]:
     """Return the environment for a kernel whose home is a directory of the sandbox."""
     kept = {name: value for name, value in environment.items() if name not in HOME_BOUND}
     path = [part for part in kept.get("PATH", "").split(":") if part.startswith("/usr")]
     return {
         **kept,
-        "PATH": ":".join(dict.fromkeys([*path, "/usr/local/bin", "/usr/bin", "/bin"])),
+        "PATH": search_path(python, *path, "/usr/local/bin", "/usr/bin", "/bin"),
         "HOME": scratch,
         "TMPDIR": scratch,
         "USER": "kernel",

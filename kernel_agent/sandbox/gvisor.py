@@ -115,7 +115,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         user=uid or 0,
         limits=replace(grant.limits, memory_mb=None) if counts_memory(cgroup) else grant.limits,
         folder=grant.workspace,
-        environment=at_home_in("/tmp", environment),
+        environment=at_home_in("/tmp", environment, grant.python),
         command=command,
     )
     (bundle / "config.json").write_text(json.dumps(written))

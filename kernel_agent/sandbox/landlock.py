@@ -86,7 +86,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     ]  # fmt: skip
     return Launch(
         command=confine.through(Path(confine.host_python()), steps, command),
-        environment=at_home_in(str(grant.scratch), environment),
+        environment=at_home_in(str(grant.scratch), environment, grant.python),
         ended_by=15,
         undo=confine.undo(grant, uid, cgroup),
     )

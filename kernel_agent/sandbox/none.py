@@ -6,8 +6,10 @@ on what one process may use, and an end together with the host.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
+from kernel_agent.sandbox.environment import search_path
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 
 LEVEL = Level(
@@ -23,6 +25,7 @@ def probe() -> Probe:
     return Probe(works=True, reason="protects nothing")
 
 
-def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:  # noqa: ARG001 - nothing is held to it
+def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
     """Start the command as it is."""
-    return Launch(command=command, environment=environment)
+    path = search_path(grant.python, *environment.get("PATH", os.defpath).split(":"))
+    return Launch(command=command, environment={**environment, "PATH": path})

@@ -20,6 +20,8 @@ import pytest_asyncio
 
 from kernel_agent.errors import KernelDied, KernelStartError
 from kernel_agent.kernel import session
+from kernel_agent.kernel.observation import observe
+from kernel_agent.notebook.outputs import is_page, notebook_outputs
 from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import tool
@@ -92,6 +94,39 @@ async def test_in_out_and_tracebacks_number_a_cell_as_its_step(kernel: KernelSes
     result = await kernel.execute("In[1000], Out[1000], _1000, In[1001]", step=1003)
     assert text_of(result) == "('6 * 7', 42, 42, '')"
     assert text_of(await kernel.execute("%history 1002", step=1004)).strip() == "1 / 0"
+
+
+async def test_the_history_holds_what_the_cells_said(kernel: KernelSession) -> None:
+    await kernel.execute("marked_line = 4711")
+    assert "marked_line = 4711" in text_of(await kernel.execute("%history"))
+    assert "marked_line = 4711" in text_of(await kernel.execute("%history -g marked"))
+    again = text_of(await kernel.execute("%history -l 2 -n"))
+    assert len(again.strip().splitlines()) == 2
+
+
+async def test_help_is_a_page_beside_the_outputs_and_read_by_the_model(
+    kernel: KernelSession,
+) -> None:
+    result = await kernel.execute("len?")
+    (page,) = result.outputs
+    assert is_page(page)
+    assert "number of items" in observe(result, step=1).text
+    assert notebook_outputs(result.outputs)[0]["metadata"]["kernel_agent"] == {"page": True}
+    assert not any(map(is_page, (await kernel.execute("len")).outputs))
+
+
+async def test_programs_of_the_environment_are_those_of_the_kernel(kernel: KernelSession) -> None:
+    """`!pip list` would speak of another interpreter's packages otherwise."""
+    told = await kernel.execute(
+        "import os, shutil, subprocess, sys\n"
+        "print([shutil.which(n) == os.path.join(os.path.dirname(sys.executable), n)"
+        " for n in ('python', 'python3')])\n"
+        "print(subprocess.run(['python', '-c', 'import sys, ipykernel; print(sys.prefix)'],"
+        " capture_output=True, text=True).stdout.strip() == sys.prefix)"
+    )
+    if "False, True" in text_of(told):
+        pytest.skip("the interpreter's folder has no `python`")
+    assert text_of(told) == "[True, True]\nTrue\n"
 
 
 async def test_what_a_child_process_printed_is_there_when_the_cell_ends(

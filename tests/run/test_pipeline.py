@@ -80,6 +80,50 @@ def test_the_first_cell_that_fails_ends_it_and_the_rest_does_not_run(tmp_path):
     assert (tmp_path / "o" / "run.ipynb").exists()
 
 
+def test_the_cells_find_the_files_beside_the_notebook_that_they_name(tmp_path):
+    home = tmp_path / "work"
+    (home / "in").mkdir(parents=True)
+    (home / "x.csv").write_text("a\n1\n41\n")
+    (home / "my table.csv").write_text("a\n5\n")
+    (home / "in" / "2024.csv").write_text("a\n7\n")
+    (home / "helpers.py").write_text("def twice(x):\n    return 2 * x\n")
+    (home / "private.csv").write_text("a\n")
+    (home / "link.csv").symlink_to("/etc/passwd")
+    file = write(
+        home / "n.ipynb",
+        new_code_cell(
+            "import glob, helpers, pandas as pd\n"
+            "found = [pd.read_csv(n).a.sum() for n in ('x.csv', 'my table.csv')]\n"
+            "found += [pd.read_csv(n).a.sum() for y in [2024] for n in glob.glob(f'in/{y}*.csv')]\n"
+            "open('x.csv', 'a').write('1000\\n')\n"
+            "print(helpers.twice(sum(found)), sorted(glob.glob('*')), 'link.csv')"
+        ),
+    )
+    done = command(file, "--out", "o", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (step,) = json.loads(done.stdout)["trace"] and [
+        r for r in read_trace(tmp_path / "o") if isinstance(r, Step)
+    ]
+    text = step.observation.text
+    assert text.startswith("108 ")
+    assert "private.csv" not in text
+    assert "'link.csv'" not in text
+    assert (home / "x.csv").read_text() == "a\n1\n41\n"
+    start = next(r for r in read_trace(tmp_path / "o") if hasattr(r, "data"))
+    assert {f.path for f in start.data} == {"x.csv", "my table.csv", "in/2024.csv", "helpers.py"}
+
+
+def test_a_file_beside_that_is_too_large_to_copy_is_one_line(tmp_path):
+    file = write(tmp_path / "n.ipynb", new_code_cell("open('big.bin')"))
+    with (tmp_path / "big.bin").open("wb") as big:
+        big.truncate((1 << 30) + 1)
+    done = command(file, "--out", "o", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "big.bin beside the notebook is larger than 1 GiB" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "o").exists()
+
+
 async def test_a_cell_that_may_fail_does_not_end_it(tmp_path):
     file = write(
         tmp_path / "n.ipynb",

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.compare import Verdict
-from kernel_agent.notebook.verify import certify, read_notebook, verify, verify_notebook
+from kernel_agent.notebook.verify import EARLY_IDS, certify, read_notebook, verify, verify_notebook
 
 
 @pytest.fixture
@@ -69,6 +69,41 @@ def test_an_exported_notebook_runs_in_plain_jupyter(golden: Path) -> None:
         resources={"metadata": {"path": str(golden.parent)}},
     ).execute()
     assert [[out.get("text") for out in cell.outputs] for cell in recorded] == texts
+
+
+def test_a_clock_in_what_was_printed_and_help_make_no_false_alarm(
+    save: Callable[..., Path],
+) -> None:
+    """The date of a regression's summary; a time that an earlier cell took; `name?`."""
+    path = save(
+        printed("import datetime as dt; now = dt.datetime.now()\nprint(now)",
+                "2024-03-01 10:11:12.131415\n"),
+        printed("print(f'Date: {now:%a, %d %b %Y}  n = 5\\nTime: {now:%H:%M:%S}    R2 = 1.0')",
+                "Date: Fri, 01 Mar 2024  n = 5\nTime: 10:11:12    R2 = 1.0\n"),
+        new_code_cell("len?"),
+        new_code_cell("%timeit -n 7 -r 2 1", outputs=[new_output("stream", text=(
+            "The slowest run took 9.05 times longer than the fastest. This could mean that an "
+            "intermediate result is being cached.\n"
+            "63.9 ns ± 44 ns per loop (mean ± std. dev. of 2 runs, 9 loops each)\n"))]),
+        printed("print(dt.date(2024, 5, 6))", "2024-05-07\n"),
+    )  # fmt: skip
+    assert verdicts(path) == ["volatile", "volatile", "same", "volatile", "different"]
+
+
+@pytest.mark.parametrize("name", ["a-1", "not a sound id", 7, None])
+def test_ids_in_a_format_that_does_not_know_them_yet_are_mended_and_told(
+    name: Any, tmp_path: Path
+) -> None:
+    cell = {"cell_type": "code", "source": "print(1)", "metadata": {}, "execution_count": 1,
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": "1\n"}]}  # fmt: skip
+    content = {"nbformat": 4, "nbformat_minor": 4, "metadata": {}, "cells": [
+        {**cell, "id": name}, {**cell, "id": name}, cell]}  # fmt: skip
+    path = tmp_path / "old.ipynb"
+    path.write_text(json.dumps(content))
+    report = verify(path)
+    assert report.counts == {"same": 3}
+    assert report.to_json()["notes"] == [EARLY_IDS]
+    assert json.loads(path.read_text()) == content
 
 
 def test_each_cell_has_its_verdict(save: Callable[..., Path]) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 import io
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from PIL import Image as Pillow
 
+from kernel_agent.notebook.clock import Period
 from kernel_agent.notebook.compare import Verdict, compare
-from kernel_agent.notebook.outputs import notebook_outputs
+from kernel_agent.notebook.outputs import PAGE_MIME, notebook_outputs
 from kernel_agent.records import OutputDict
 from kernel_agent.text import shorten
 
@@ -64,12 +68,101 @@ def picture(level: int = 100, size: tuple[int, int] = (20, 10), dots: int = 0, *
         ("CPU times: user 5 μs, sys: 0 ns, total: 5 μs",
          "CPU times: user 1 s, sys: 2 ms, total: 1 s", VOLATILE),
         ("100%|##| 3/3 [00:01<00:00, 2.9it/s]", "100%|##| 3/3 [00:04<00:00, 0.7it/s]", VOLATILE),
+        ("7.35 ns ± 0.05 ns per loop (mean ± std. dev. of 7 runs, 100,000,000 loops each)",
+         "12.1 ns ± 1.2 ns per loop (mean ± std. dev. of 7 runs, 10,000,000 loops each)", VOLATILE),
+        (("The slowest run took 7.01 times longer than the fastest. This could mean that an "
+         "intermediate result is being cached.\n1 ms ± 2 μs per loop (of 7 runs, 1 loop each)"),
+         "3 ms ± 1 μs per loop (of 7 runs, 10 loops each)", VOLATILE),
+        ("1000000 loops, best of 5: 7 ns per loop", "100000 loops, best of 5: 9 ns per loop",
+         VOLATILE),
+        ("3 loops each", "4 loops each", DIFFERENT),
         ("distance: 5 min", "distance: 6 min", DIFFERENT),
         ("0x12", "0x13", DIFFERENT),
     ],
 )  # fmt: skip
 def test_text_is_compared_without_what_passes(old: Any, new: Any, verdict: Verdict) -> None:
     assert compare([stream(old)], [stream(new)]).verdict == verdict
+
+
+NOW = datetime(2026, 11, 22, 8, 7, 12, 345678, tzinfo=UTC)
+PERIOD = Period(NOW.timestamp() - 3, NOW.timestamp() + 1)
+SUMMARY = """\
+Dep. Variable:                      y   R-squared:                       1.000
+Date:                {0:%a, %d %b %Y}   Prob (F-statistic):            0.00012
+Time:                        {0:%H:%M:%S}   Log-Likelihood:                 4.5155
+"""
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        SUMMARY,
+        "{0}",
+        "{0:%Y-%m-%d %H:%M}",
+        "at {0:%Y-%m-%dT%H:%M:%S}Z",
+        "[{0:%Y-%m-%d %H:%M:%S},123] INFO done",
+        "{0:%a %b %d %H:%M:%S %Y}",
+        "{0:%B %d, %Y}",
+        "{0:%d/%m/%Y}",
+        "{0:%m/%d/%Y} {0:%H:%M:%S}",
+        "{0!r}",
+        "{1}",
+        "{1:.0f}",
+    ],
+)
+def test_what_the_clock_said_is_no_difference(form: str) -> None:
+    earlier = NOW - timedelta(days=40, hours=5)
+    old, new = (form.format(t, t.timestamp()) for t in (earlier, NOW))
+    assert old != new
+    assert compare([stream(old)], [stream(new)], period=PERIOD).verdict == VOLATILE
+    assert compare([stream(old)], [stream(new)]).verdict == DIFFERENT
+    assert compare([stream(f"{old} 1")], [stream(f"{new} 2")], period=PERIOD).verdict == DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("to 2025-12-31", "to 2024-12-31"),
+        ("2026-10-01", "2026-11-21"),
+        ("2026-10-01 10:00:00", "2026-11-22 08:00:12"),
+        ("08:07:12", "08:08:12"),
+        ("n = 1795334832", "n = 1795334932"),
+        ("date 2026-10-01", "date 2026-11-22 and 2026-11-22"),
+        ("2026-02-31", "2026-02-30"),
+        ("version 10.1.2026", "version 11.1.2026"),
+    ],
+)
+def test_another_time_than_that_of_the_run_is_a_difference(old: str, new: str) -> None:
+    assert compare([stream(old)], [stream(new)], period=PERIOD).verdict == DIFFERENT
+
+
+@given(
+    st.datetimes(datetime(1990, 1, 1), datetime(2060, 1, 1)),
+    st.datetimes(datetime(1990, 1, 1), datetime(2060, 1, 1)),
+)
+def test_two_dates_of_the_data_are_never_taken_for_the_clock(a: datetime, b: datetime) -> None:
+    """But for the day and the moment of the run itself."""
+    assume(a != b and all(abs(t.replace(tzinfo=UTC) - NOW) > timedelta(days=2) for t in (a, b)))
+    for form in ("{0}", "{0:%Y-%m-%d}", "{0:%d %b %Y}", "{0!r}"):
+        old, new = form.format(a), form.format(b)
+        if old != new:
+            assert compare([stream(old)], [stream(new)], period=PERIOD).verdict == DIFFERENT
+
+
+def page(text: str) -> OutputDict:
+    return shown({"text/plain": text, PAGE_MIME: {}})
+
+
+def test_help_that_jupyter_shows_beside_the_notebook_is_no_output_of_the_cell() -> None:
+    assert compare([], [page("Signature: len(obj, /)")]).verdict == SAME
+    assert compare([stream("x")], [page("help"), stream("x")]).verdict == SAME
+
+
+def test_help_that_is_in_the_notebook_must_be_the_same_again() -> None:
+    recorded = notebook_outputs([page("old help")])
+    assert compare(recorded, [page("old help")]).verdict == SAME
+    assert compare(recorded, [page("new help")]).verdict == DIFFERENT
+    assert compare(recorded, []).verdict == DIFFERENT
 
 
 def test_streams_are_compared_as_a_whole() -> None:

@@ -138,7 +138,9 @@ def test_a_kernel_of_another_interpreter_is_refused():
 
 
 def test_the_kernel_does_not_hear_of_processes_outside():
-    found = microvm.environment_inside({"JPY_PARENT_PID": "1", "HOME": "/root", "LANG": "de_DE"})
+    outside = {"JPY_PARENT_PID": "1", "HOME": "/root", "LANG": "de_DE"}
+    found = microvm.environment_inside(outside, Path("/opt/venv/bin/python"))
+    assert found["PATH"].split(":")[0] == "/opt/venv/bin"
     assert "JPY_PARENT_PID" not in found
     assert found["HOME"] != "/root"
     assert found["LANG"] == "de_DE"

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
+from kernel_agent.sandbox.environment import search_path
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 from kernel_agent.sandbox.microvm import files, host, image, machine
 
@@ -210,7 +211,7 @@ def prepare(
         workspace=str(grant.workspace),
         sockets=str(grant.sockets),
         command=inside(command, manifest),
-        environment=environment_inside(environment),
+        environment=environment_inside(environment, grant.python),
         limits={k: v for k, v in asdict(limits).items() if v is not None},
         code=str(grant.code),
         files=tuple(str(path) for path in grant.files if _is_apart(path, grant)),
@@ -241,13 +242,13 @@ def inside(command: Sequence[str], manifest: image.Manifest) -> tuple[str, ...]:
     return tuple(rest)
 
 
-def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:
+def environment_inside(environment: Mapping[str, str], python: Path) -> dict[str, str]:
     """Return the kernel's environment as it is in the machine."""
     outside = {"JPY_PARENT_PID", "TMPDIR", "USER", "LOGNAME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"}
     kept = {name: value for name, value in environment.items() if name not in outside}
     return {
         **kept,
-        "PATH": "/usr/bin:/bin",
+        "PATH": search_path(python, "/usr/bin", "/bin"),
         "HOME": "/run/disk/home",
         "MPLCONFIGDIR": "/tmp/.matplotlib",
         "IPYTHONDIR": "/run/disk/home/.ipython",
