@@ -6,17 +6,18 @@ every field is checked for its type before it is kept.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from kernel_agent.records import Answer, OutputDict
+from kernel_agent.text import size_text
 
 ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
-MAX_CELL = 128 * 1024 * 1024  # characters kept of one cell; our kernel's own cap is lower
+MAX_CELL = 96_000_000  # bytes of memory kept of one cell; our kernel's cap is 64 M characters
 MAX_OUTPUTS = 20_000  # outputs kept of one cell
 MAX_ID = 1_000  # characters of a display's id
 MAX_DEPTH = 100  # of lists and objects in one output
-ITEM_WEIGHT = 32  # characters that each of its items counts for
 
 
 class Collector:
@@ -46,6 +47,7 @@ class Collector:
         self._clear_next = False
         self._size = 0
         self._left_out = 0
+        self._too_large: list[int] = []
         self.answer: Answer | None = None
         for output in start:
             self.add(output)
@@ -87,6 +89,11 @@ class Collector:
         if self._on_output:
             self._on_output(output)
 
+    def leave_out(self, size: int) -> None:
+        """Say with the outputs that one of so many bytes came and was not looked at."""
+        if len(self._too_large) < MAX_OUTPUTS:
+            self._too_large.append(size)
+
     def outputs(self) -> list[OutputDict]:
         """Return the outputs so far, consecutive pieces of one stream joined."""
         for index, pieces in self._texts.items():
@@ -96,7 +103,15 @@ class Collector:
         if self._left_out:
             text = f"… {self._left_out:,} more outputs were not kept: the cell put out too much …\n"
             kept.append({"output_type": "stream", "name": "stderr", "text": text})
+        if self._too_large:
+            kept.append({"output_type": "stream", "name": "stderr", "text": self._too_large_note})
         return kept
+
+    @property
+    def _too_large_note(self) -> str:
+        size, count = size_text(sum(self._too_large)), len(self._too_large)
+        what = f"an output of {size} was" if count == 1 else f"{count:,} outputs of {size} were"
+        return f"… {what} left out: too large for one output …\n"
 
     def _add_text(self, output: OutputDict) -> None:
         text = output["text"]
@@ -173,7 +188,7 @@ def _error(content: dict[str, Any]) -> OutputDict:
 
 
 def _size(output: OutputDict) -> int:
-    """Return about how many characters an output holds, whatever it is made of.
+    """Return how many bytes of memory an output takes, whatever it is made of.
 
     Raises
     ------
@@ -183,10 +198,8 @@ def _size(output: OutputDict) -> int:
     size, waiting = 0, [(output, 0)]
     while waiting:
         item, depth = waiting.pop()
-        size += ITEM_WEIGHT
-        if isinstance(item, str):
-            size += len(item)
-        elif isinstance(item, (dict, list)):
+        size += sys.getsizeof(item)
+        if isinstance(item, (dict, list)):
             if depth >= MAX_DEPTH:
                 raise ValueError("an output that is nested too deeply")
             parts = item if isinstance(item, list) else [*item, *item.values()]
