@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from time import perf_counter
 
 from kernel_agent.kernel import zmtp
@@ -96,7 +96,7 @@ class Channel(asyncio.Protocol):
             try:
                 if isinstance(self._address, tuple):
                     await loop.create_connection(lambda: self, *self._address)
-                elif Path(self._address).exists():
+                elif os.path.exists(self._address):  # noqa: ASYNC240, PTH110 - often, and local
                     await loop.create_unix_connection(lambda: self, self._address)
                 else:
                     raise FileNotFoundError

@@ -31,7 +31,7 @@ from kernel_agent.kernel.channel import Channel
 from kernel_agent.kernel.messages import Envelope
 from kernel_agent.kernel.outputs import Collector
 from kernel_agent.records import CellError, Changes, OutputDict
-from kernel_agent.text import size_text
+from kernel_agent.text import encodable, size_text
 from kernel_agent.variables import read_changes
 
 # What is kept of one message, in bytes. A picture that our kernel displays has at most 16 million
@@ -46,6 +46,7 @@ SMALL_BYTES = 100_000  # of a message that is looked at even then: it may be the
 AHEAD = 64_000_000  # bytes read before they are looked at, from kernels that drop what must wait
 REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
 
+HEADER = ("msg_id", "session", "username", "date", "msg_type", "version")
 LATE = ("stream", "display_data", "execute_result", "error")
 OUTPUTS = (*LATE, "update_display_data", "clear_output")
 
@@ -348,17 +349,20 @@ class KernelClient:
             self._channels["stdin"].hold(held=held)
 
     def _refuse(self, header: dict[str, Any]) -> None:
-        self._send(
-            "stdin", self._session.msg("input_reply", {"value": ""}, parent={"header": header})
-        )
+        self._reply(header, "")
+
+    def _reply(self, header: dict[str, Any], value: str) -> None:
+        # Of the header only what can be written again: it is the kernel's.
+        told = {k: encodable(v) for k, v in header.items() if k in HEADER and isinstance(v, str)}
+        reply = self._session.msg("input_reply", {"value": value}, parent={"header": told})
+        self._send("stdin", reply)
 
     async def _answer(self, header: dict[str, Any], cell: Cell | None, asked: zmtp.Frame) -> None:
         if cell is None or cell.on_request is None:
             value = ""
         else:
             value = await cell.on_request(await self._text(asked))
-        reply = self._session.msg("input_reply", {"value": value}, parent={"header": header})
-        self._send("stdin", reply)
+        self._reply(header, value)
 
     async def _text(self, asked: zmtp.Frame) -> str:
         """Read a request, with a turn for the loop after each piece; empty where it is no text."""

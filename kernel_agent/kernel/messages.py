@@ -140,7 +140,7 @@ def metadata_of(metadata: Frame) -> dict[str, Any]:
 
 
 def question(content: Frame) -> Frame:
-    """Return the text of an input request as JSON, which may be large: one text, and no lists in it.
+    """Return the text of an input request, still as JSON: one text, and no lists in it.
 
     Lists and objects cost the host many times their length before anybody can refuse them.
 
@@ -169,9 +169,7 @@ def text_in_pieces(quoted: Frame) -> Iterator[str]:
     at, end, carried = 1, len(quoted) - 1, b""
     while at < end:
         cut = end if end - at <= PIECE else _safe_cut(quoted, at, at + PIECE)
-        piece = json.loads(b'"' + carried + quoted[at:cut] + b'"')
-        if not isinstance(piece, str):
-            raise ValueError("not a text")
+        piece: str = json.loads(b'"' + carried + quoted[at:cut] + b'"')
         carried = b""
         if cut < end and "\ud800" <= piece[-1:] <= "\udbff":  # the first half of a character
             piece, carried = piece[:-1], f"\\u{ord(piece[-1]):04x}".encode()

@@ -15,6 +15,7 @@ from kernel_agent.text import size_text
 
 ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
 MAX_CELL = 96_000_000  # bytes of memory kept of one cell; our kernel's cap is 64 M characters
+MAX_STREAMS = 16_000_000  # of it text of streams; our kernel sends 1.1 M characters of each
 MAX_OUTPUTS = 20_000  # outputs kept of one cell
 MAX_ID = 1_000  # characters of a display's id
 MAX_DEPTH = 100  # of lists and objects in one output
@@ -45,7 +46,7 @@ class Collector:
         self._texts: dict[int, list[str]] = {}  # pieces of the stream outputs, joined at the end
         self._displays: dict[str, list[int]] = {}
         self._clear_next = False
-        self._size = 0
+        self._size = self._streamed = 0
         self._left_out = 0
         self._too_large: list[int] = []
         self.answer: Answer | None = None
@@ -78,10 +79,13 @@ class Collector:
         if self._clear_next:
             self._clear(wait=False)
         size = _size(output)
-        if self._size + size > MAX_CELL or len(self._outputs) >= MAX_OUTPUTS:
+        streamed = size if output["output_type"] == "stream" else 0
+        too_much = self._size + size > MAX_CELL or self._streamed + streamed > MAX_STREAMS
+        if too_much or len(self._outputs) >= MAX_OUTPUTS:
             self._left_out += 1
             return
         self._size += size
+        self._streamed += streamed
         if output["output_type"] == "stream":
             self._add_text(output)
         else:
