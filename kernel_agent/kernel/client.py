@@ -355,7 +355,10 @@ class KernelClient:
         # Of the header only what can be written again: it is the kernel's.
         told = {k: encodable(v) for k, v in header.items() if k in HEADER and isinstance(v, str)}
         reply = self._session.msg("input_reply", {"value": value}, parent={"header": told})
-        self._send("stdin", reply)
+        try:
+            self._send("stdin", reply)
+        except UnicodeError:  # halves of characters, which no message can hold
+            self._send("stdin", {**reply, "content": {"value": encodable(value)}})
 
     async def _answer(self, header: dict[str, Any], cell: Cell | None, asked: zmtp.Frame) -> None:
         if cell is None or cell.on_request is None:

@@ -30,8 +30,11 @@ def endless_parts_on_stdin(c):
 
 @_own
 def endless_parts_on_shell(c):
-    """A message of endless parts on the shell channel"""
-    return send_endlessly(connection_of("shell"), zmtp_frame(bytes(1 << 20)))
+    """A message of endless parts on the shell channel, for who comes back to another listener"""
+    peer = another_peer("shell")
+    ready = b"\x05READY\x0bSocket-Type\0\0\0\x06ROUTER"
+    peer.sendall(zmtp_greeting() + zmtp_frame(ready, 4))
+    return send_endlessly(peer, zmtp_frame(bytes(1 << 20)))
 
 
 @_own
