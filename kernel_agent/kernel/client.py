@@ -30,6 +30,7 @@ from kernel_agent.kernel import messages, zmtp
 from kernel_agent.kernel.channel import Channel
 from kernel_agent.kernel.messages import Envelope
 from kernel_agent.kernel.outputs import Collector
+from kernel_agent.kernel.widgets import COMMS, OutputWidgets
 from kernel_agent.records import CellError, Changes, OutputDict
 from kernel_agent.text import encodable, size_text
 from kernel_agent.variables import read_changes
@@ -92,10 +93,13 @@ class Cell:
         reply = self.reply or {}
         if reply.get("status") not in ("error", "aborted"):
             return None
+        if reply.get("ename") in (None, "NoneType"):
+            # It failed where its value was shown; the reply does not know with what.
+            reply = self.collector.last_error or reply
         traceback = reply.get("traceback")
         lines = tuple(map(str, traceback)) if isinstance(traceback, list) else ()
         return CellError(
-            ename=str(reply.get("ename", "Aborted")),
+            ename=str(reply.get("ename") or "Aborted"),
             evalue=str(reply.get("evalue", "")),
             traceback=lines,
         )
@@ -125,6 +129,7 @@ class KernelClient:
         self.ignored = 0
         """Messages that were not valid or belonged to nothing that is running."""
         self._late = Collector()
+        self._widgets = OutputWidgets()
         self._cell_bytes = 0
         self._handlers = {
             "iopub": self._on_iopub,
@@ -288,10 +293,15 @@ class KernelClient:
                 cell.advance()
         elif kind in OUTPUTS and (cell is not None or kind in LATE):
             collector = self._late_collector() if cell is None else cell.collector
+            add = (
+                collector.capture if self._widgets.take(message.answers) else collector.add_message
+            )
             try:
-                collector.add_message(kind, messages.content_of(message.content))
+                add(kind, messages.content_of(message.content))
             except messages.TooCostly:
                 collector.leave_out(len(message.content))
+        elif kind in COMMS and len(message.content) <= SMALL_BYTES:
+            self._widgets.listen(kind, messages.content_of(message.content))
 
     def _late_collector(self) -> Collector:
         """Return where to keep what a thread or child of an earlier cell puts out.

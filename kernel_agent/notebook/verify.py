@@ -20,13 +20,14 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_agent.beneath import Entry, Folder
+from kernel_agent.displays import Displays
 from kernel_agent.errors import KernelDied, NotebookError
 from kernel_agent.notebook.compare import Comparison, Verdict, compare, worst
 from kernel_agent.notebook.export import write_notebook
@@ -306,6 +307,7 @@ async def _run_cells(
     timeout_s: float,
 ) -> list[CellReport]:
     reports: list[CellReport] = []
+    displays, places = Displays(), dict[int, int]()  # later cells may change what was compared
     number = 0
     for index, cell in enumerate(notebook.cells):
         if is_skipped(cell):
@@ -313,7 +315,10 @@ async def _run_cells(
         elif cell.cell_type == "code" and cell.source.strip():
             number += 1
             began = time.monotonic()
-            comparison = await _run_cell(cell, kernel, number, folders, timeout_s)
+            places[number] = len(reports)
+            comparison = await _run_cell(
+                cell, kernel, number, folders, timeout_s, displays=displays
+            )
             seconds = time.monotonic() - began
         elif _ours(cell).get("role") == "folded":
             comparison, seconds = Comparison(verdict=Verdict.SKIPPED), 0.0
@@ -329,20 +334,31 @@ async def _run_cells(
                 seconds=seconds,
             )
         )
+    for number, outputs in displays.changed.items():
+        report = reports[places[number]]
+        if report.verdict != Verdict.ERROR:
+            told = compare(notebook.cells[report.index].outputs, outputs, folders=folders)
+            reports[places[number]] = replace(report, verdict=told.verdict, detail=told.detail)
     return reports
 
 
 async def _run_cell(
-    cell: Any, kernel: KernelSession, number: int, folders: tuple[str, str], timeout_s: float
+    cell: Any,
+    kernel: KernelSession,
+    number: int,
+    folders: tuple[str, str],
+    timeout_s: float,
+    *,
+    displays: Displays,
 ) -> Comparison:
     try:
         result = await kernel.execute(cell.source, step=number, timeout_s=timeout_s)
     except KernelDied as error:
         return Comparison(verdict=Verdict.ERROR, detail=f"not run: {one_line(str(error))}")
+    outputs = displays.take(number, result.outputs)
     if result.status != "error":
         failure = _ended(result, timeout_s)
-        return failure or compare(cell.outputs, result.outputs, folders=folders)
-    outputs = list(result.outputs)
+        return failure or compare(cell.outputs, outputs, folders=folders)
     if result.error and not any(o.get("output_type") == "error" for o in outputs):
         outputs.append(
             {
