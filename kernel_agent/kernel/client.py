@@ -5,51 +5,51 @@ clients, because those wait for fixed times, poll, and rely on a socket that dro
 (measured; ``docs/design.md``, "Kernel"). The protocol is
 https://jupyter-client.readthedocs.io/en/stable/messaging.html.
 
-The sockets are read from the event loop by their file descriptor. That descriptor only tells of
-*changes* (http://api.zeromq.org/4-3:zmq-getsockopt, ZMQ_FD), and sending takes such a change
-away, so a socket is read until it is empty: when its descriptor says so, and after each send.
+The kernel is hostile: whatever it sends is checked or counted, never believed. Each socket is a
+:class:`kernel_agent.kernel.channel.Channel`, which keeps of a message only so much and reads no
+faster than we look at it; :mod:`kernel_agent.kernel.messages` says what may be read at all. What is
+left out of a cell's outputs is said there.
 
 A cell is over when the kernel has said ``idle`` for it on the output channel *and* has replied:
 everything that the cell printed was sent before that ``idle`` on the same socket, and the socket
-keeps everything. The kernel is hostile: whatever it sends is checked or counted, never believed.
+keeps everything.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import json
-import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
-import zmq
-from jupyter_client.session import DELIM, Session
+from jupyter_client.session import Session
 
+from kernel_agent.kernel import messages, zmtp
+from kernel_agent.kernel.channel import Channel
+from kernel_agent.kernel.messages import Envelope
 from kernel_agent.kernel.outputs import Collector
+from kernel_agent.kernel.widgets import COMMS, OutputWidgets
 from kernel_agent.records import CellError, Changes, OutputDict
-from kernel_agent.text import json_items
+from kernel_agent.text import encodable, size_text
 from kernel_agent.variables import read_changes
 
-MAX_MESSAGE = 256 * 1024 * 1024  # bytes; larger ones are refused by libzmq: the last defence
-MAX_HEADERS = 100_000  # bytes of a message's header and its parent's
-RECONNECT_MS = 2  # until the kernel has bound its sockets; libzmq's default is 100
-BATCH = 200  # messages read before the event loop gets its turn
-MAX_METADATA = 1_000_000  # bytes of a reply's metadata that are read
-MAX_CONTENT = 80_000_000  # bytes of a content; all that our kernel displays of a cell is less
-MAX_ITEMS = 1_000_000  # lists, objects and items in it: each costs many times its length
-MAX_REQUESTS = 256  # requests of the kernel answered at a time; our own code has 128 under way
-MAX_REQUEST = 80_000_000  # bytes of one; a kernel that sends more is disconnected
-QUEUED = 200  # messages of another channel that wait to be read
+# What is kept of one message, in bytes. A picture that our kernel displays has at most 16 million
+# characters, a text a million, a failed cell's traceback about as much.
+MAX_MESSAGE = 20_000_000
+MAX_TAKEN = 256_000_000  # of variables that were asked for; our kernel sends at most 200 million
+MAX_REQUEST = 64_000_000  # of a host call: at most 32 million characters, quotes escaped
+MAX_UNDER_WAY = 128_000_000  # of all host calls that are being answered; then the kernel waits
+MAX_REQUESTS = 256  # host calls answered at a time; our own code has 128 under way
 MAX_CELL_BYTES = 256 * 1024 * 1024  # of messages that are looked at, from a cell to the next one
 SMALL_BYTES = 100_000  # of a message that is looked at even then: it may be the cell's end
-QUEUED_REQUESTS = 16  # requests that wait to be read; then the kernel has to wait
+AHEAD = 64_000_000  # bytes read before they are looked at, from kernels that drop what must wait
 REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the other
 
-_BEFORE_PROMPT = re.compile(rb'\s*\{\s*"prompt"\s*:\s*(?=")')
-_AFTER_PROMPT = re.compile(rb'\s*(?:,\s*"password"\s*:\s*(?:true|false)\s*)?\}\s*\Z')
+HEADER = ("msg_id", "session", "username", "date", "msg_type", "version")
+LATE = ("stream", "display_data", "execute_result", "error")
+OUTPUTS = (*LATE, "update_display_data", "clear_output")
 
 OnOutput = Callable[[OutputDict], None]
 OnRequest = Callable[[str], Awaitable[str]]
@@ -93,10 +93,13 @@ class Cell:
         reply = self.reply or {}
         if reply.get("status") not in ("error", "aborted"):
             return None
+        if reply.get("ename") in (None, "NoneType"):
+            # It failed where its value was shown; the reply does not know with what.
+            reply = self.collector.last_error or reply
         traceback = reply.get("traceback")
         lines = tuple(map(str, traceback)) if isinstance(traceback, list) else ()
         return CellError(
-            ename=str(reply.get("ename", "Aborted")),
+            ename=str(reply.get("ename") or "Aborted"),
             evalue=str(reply.get("evalue", "")),
             traceback=lines,
         )
@@ -115,55 +118,56 @@ class KernelClient:
     def __init__(self, info: dict[str, Any]) -> None:
         key = info["key"]
         self._session = Session(key=key if isinstance(key, bytes) else str(key).encode())
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._cells: dict[str, Cell] = {}
         self._requests: set[asyncio.Task[None]] = set()
-        self._shell = self._connect(zmq.DEALER, info, "shell")
-        self._control = self._connect(zmq.DEALER, info, "control")
-        self._stdin = self._connect(zmq.DEALER, info, "stdin")
-        self._iopub = self._connect(zmq.SUB, info, "iopub")
-        self._handlers: tuple[tuple[zmq.Socket[bytes], Callable[[dict[str, Any]], None]], ...] = (
-            (self._iopub, self._on_iopub),
-            (self._shell, self._on_reply),
-            (self._control, self._on_reply),
-            (self._stdin, self._on_stdin),
-        )
-        self.welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._under_way = 0
+        loop = asyncio.get_running_loop()
+        self.welcome: asyncio.Future[None] = loop.create_future()
         """Done when the output channel has brought something: from then on nothing is missed."""
+        self.lost: asyncio.Future[str] = loop.create_future()
+        """Done, with the reason, when the kernel or what stands for it has ended a connection."""
         self.ignored = 0
         """Messages that were not valid or belonged to nothing that is running."""
         self._late = Collector()
+        self._widgets = OutputWidgets()
         self._cell_bytes = 0
+        self._handlers = {
+            "iopub": self._on_iopub,
+            "shell": self._on_reply,
+            "control": self._on_reply,
+            "stdin": self._on_stdin,
+        }
+        self._channels = {name: self._channel(info, name) for name in self._handlers}
 
-    def _connect(self, kind: int, info: dict[str, Any], channel: str) -> zmq.Socket[bytes]:
-        socket = self._context.socket(kind)
-        socket.linger = 0
-        socket.reconnect_ivl = RECONNECT_MS
-        socket.maxmsgsize = MAX_MESSAGE
-        # Our kernels keep what is not read yet: they have to wait. Others would drop output, and
-        # with it the cell's end; of them everything is kept here.
-        socket.rcvhwm = QUEUED if info["transport"] == "ipc" else 0
-        if channel == "stdin":  # no end of a flood is kept in memory: the sender waits
-            socket.maxmsgsize, socket.rcvhwm = MAX_REQUEST, QUEUED_REQUESTS
-        if kind == zmq.DEALER:
+    def _channel(self, info: dict[str, Any], name: str) -> Channel:
+        local = info["transport"] == "ipc"
+        port = info[f"{name}_port"]
+        bounds = {"shell": self._most_of_a_reply, "stdin": lambda: MAX_REQUEST}
+        return Channel(
+            f"{info['ip']}-{port}" if local else (info["ip"], port),
+            kind="SUB" if name == "iopub" else "DEALER",
             # One identity on all channels: the kernel routes input requests by it.
-            socket.identity = self._session.bsession
-        else:
-            socket.subscribe(b"")
-        between = "-" if info["transport"] == "ipc" else ":"
-        socket.connect(f"{info['transport']}://{info['ip']}{between}{info[channel + '_port']}")
-        return socket
+            identity=b"" if name == "iopub" else self._session.bsession,
+            most=bounds.get(name, lambda: MAX_MESSAGE),
+            on_message=partial(self._on_message, name),
+            on_lost=partial(self._on_lost, name),
+            # Our kernels keep what is not read yet: they have to wait. Others would drop output,
+            # and with it the cell's end.
+            ahead=0 if local else AHEAD,
+        )
+
+    def _most_of_a_reply(self) -> int:
+        asked = any(cell.brings_values for cell in self._cells.values())
+        return MAX_TAKEN if asked else MAX_MESSAGE
 
     def start(self) -> None:
-        """Begin to read; called once, with the event loop running."""
-        loop = asyncio.get_running_loop()
-        for socket, handle in self._handlers:
-            loop.add_reader(int(socket.fd), self._read, socket, handle)
-            loop.call_soon(self._read, socket, handle)
+        """Begin to connect and read; called once."""
+        for channel in self._channels.values():
+            channel.open()
 
     def ask_for_a_sign(self) -> None:
         """Make the kernel put something out, for kernels that do not greet (ipykernel < 7.2)."""
-        self._send(self._shell, self._session.msg("kernel_info_request", {}))
+        self._send("shell", self._session.msg("kernel_info_request", {}))
 
     def execute(
         self,
@@ -210,7 +214,7 @@ class KernelClient:
         )
         self._cells[msg["header"]["msg_id"]] = cell
         self._cell_bytes = 0
-        self._send(self._shell, msg)
+        self._send("shell", msg)
         return cell
 
     def forget(self, cell: Cell) -> None:
@@ -223,165 +227,168 @@ class KernelClient:
         An awaiting cell only notices when its event loop wakes up (ipykernel issue 881): the
         second message wakes it.
         """
-        self._send(self._control, self._session.msg("interrupt_request", {}))
-        self._send(self._shell, self._session.msg("kernel_info_request", {}))
+        self._send("control", self._session.msg("interrupt_request", {}))
+        self._send("shell", self._session.msg("kernel_info_request", {}))
 
     def shutdown(self) -> None:
         """Ask the kernel to end itself."""
-        self._send(self._control, self._session.msg("shutdown_request", {"restart": False}))
+        self._send("control", self._session.msg("shutdown_request", {"restart": False}))
 
     async def close(self) -> None:
-        """Stop reading and close the sockets."""
-        loop = asyncio.get_running_loop()
-        for socket, _ in self._handlers:
-            loop.remove_reader(int(socket.fd))
+        """Stop reading and end the connections."""
         for task in self._requests:
             task.cancel()
         await asyncio.gather(*self._requests, return_exceptions=True)
-        self._context.destroy(linger=0)
+        await asyncio.gather(*(channel.close() for channel in self._channels.values()))
 
     # --- sending and reading ---------------------------------------------------------------
 
-    def _send(self, socket: zmq.Socket[bytes], msg: dict[str, Any]) -> None:
-        try:
-            socket.send_multipart(self._session.serialize(msg), zmq.NOBLOCK)
-        except zmq.Again:  # a kernel that asks and asks and takes no reply must not stop the host
+    def _send(self, name: str, msg: dict[str, Any]) -> None:
+        if not self._channels[name].send(self._session.serialize(msg)):
+            self.ignored += 1  # a kernel that asks and asks and takes no reply
+
+    def _on_lost(self, name: str, reason: str) -> None:
+        if not self.lost.done():
+            self.lost.set_result(f"{reason} ({name})")
+
+    def _on_message(self, name: str, message: zmtp.Message) -> None:
+        if name != "stdin" and self._is_flood(message.size):
             self.ignored += 1
             return
-        handle = next(h for s, h in self._handlers if s is socket)
-        asyncio.get_running_loop().call_soon(self._read, socket, handle)
-
-    def _read(self, socket: zmq.Socket[bytes], handle: Callable[[dict[str, Any]], None]) -> None:
-        for _ in range(BATCH):
-            if socket.closed:
-                return
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            if socket is not self._stdin and self._is_flood(sum(map(len, frames))):
-                self.ignored += 1
-                continue
-            try:
-                handle(self._unpack(frames))
-            except (
-                ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError
-            ):  # fmt: skip
-                # Not signed with our key, not a message, or without what a message has.
-                self.ignored += 1
-        # A flood must not keep the loop from everything else: come back for the rest.
-        asyncio.get_running_loop().call_soon(self._read, socket, handle)
+        try:
+            if message.complete:
+                self._handlers[name](messages.opened(message.frames, self._session.sign))
+            else:
+                self._on_left_out(name, message)
+        except (
+            ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError
+        ):  # fmt: skip
+            # Not signed with our key, not a message, or without what a message has.
+            self.ignored += 1
 
     def _is_flood(self, size: int) -> bool:
         """Whether a message is more than is looked at: to check it takes longer than to send it."""
         self._cell_bytes += size
         return size > SMALL_BYTES and self._cell_bytes > MAX_CELL_BYTES
 
-    def _unpack(self, frames: list[bytes]) -> dict[str, Any]:
-        """Check the signature and read the parts that we use.
+    def _on_left_out(self, name: str, message: zmtp.Message) -> None:
+        """Say that a message was too large, where somebody waits for it."""
+        header, parent = messages.headers_of(message.frames)
+        cell = self._cells.get(str(parent.get("msg_id")))
+        if name == "stdin":
+            self._refuse(header)
+        elif cell is not None and name == "iopub":
+            cell.collector.leave_out(message.size)
+        elif cell is not None and name == "shell":
+            self._end_without_reply(cell, message.size)
 
-        ``Session.deserialize`` would also turn dates in all of them into objects, for half a
-        millisecond a cell.
-        """
-        start = frames.index(DELIM)
-        signature, header, parent, metadata, content = frames[start + 1 : start + 6]
-        expected = self._session.sign([header, parent, metadata, content])
-        if not hmac.compare_digest(signature, expected):
-            raise ValueError("wrong signature")
-        if len(header) + len(parent) > MAX_HEADERS:
-            raise ValueError("headers that are too long")
-        head, above = json.loads(header), json.loads(parent)
-        kind = head["msg_type"]
-        read_metadata = kind == "execute_reply" and len(metadata) <= MAX_METADATA
-        return {
-            "header": head,
-            "msg_type": kind,
-            "metadata": json.loads(metadata) if read_metadata else {},
-            "parent_header": above,
-            "content": self._content(kind, content, above),
-        }
-
-    def _content(self, kind: str, content: bytes, above: dict[str, Any]) -> Any:
-        """Read a message's content, unless what it becomes in memory is too much."""
-        if kind == "input_request":
-            return _question(content)
-        cell = self._cells.get(str(above.get("msg_id")))
-        asked_for = kind == "execute_reply" and cell is not None and cell.brings_values
-        too_large = len(content) > MAX_CONTENT or json_items(content, MAX_ITEMS) > MAX_ITEMS
-        if too_large and not asked_for:
-            raise ValueError("content that is too large")
-        return json.loads(content)
-
-    def _cell_of(self, msg: dict[str, Any]) -> Cell | None:
-        return self._cells.get(msg["parent_header"].get("msg_id"))
-
-    def _on_iopub(self, msg: dict[str, Any]) -> None:
-        kind, cell = msg["msg_type"], self._cell_of(msg)
+    def _on_iopub(self, message: Envelope) -> None:
+        kind, cell = message.kind, self._cells.get(message.answers)
         if not self.welcome.done():
             self.welcome.set_result(None)
         if kind == "status":
-            if cell is not None and msg["content"]["execution_state"] == "idle":
+            state = messages.content_of(message.content)["execution_state"]
+            if cell is not None and state == "idle":
                 cell.idle = True
                 cell.advance()
-        elif cell is not None:
-            cell.collector.add_message(kind, msg["content"])
-        elif kind in ("stream", "display_data", "execute_result", "error"):
-            self._on_late(kind, msg["content"])
+        elif kind in OUTPUTS and (cell is not None or kind in LATE):
+            collector = self._late_collector() if cell is None else cell.collector
+            add = (
+                collector.capture if self._widgets.take(message.answers) else collector.add_message
+            )
+            try:
+                add(kind, messages.content_of(message.content))
+            except messages.TooCostly:
+                collector.leave_out(len(message.content))
+        elif kind in COMMS and len(message.content) <= SMALL_BYTES:
+            self._widgets.listen(kind, messages.content_of(message.content))
 
-    def _on_late(self, kind: str, content: dict[str, Any]) -> None:
-        """Keep what a thread or child of an earlier cell puts out: the next cell shows it."""
+    def _late_collector(self) -> Collector:
+        """Return where to keep what a thread or child of an earlier cell puts out.
+
+        The next cell shows it, or the one that is running.
+        """
         running = next(reversed(self._cells.values()), None)
-        collector = self._late if running is None else running.collector
-        collector.add_message(kind, content)
+        return self._late if running is None else running.collector
 
-    def _on_reply(self, msg: dict[str, Any]) -> None:
-        cell = self._cell_of(msg)
-        if cell is not None and msg["msg_type"] == "execute_reply":
-            cell.reply = dict(msg["content"])
-            cell.changes = read_changes(_ours(msg["metadata"]).get("variables"))
-            cell.advance()
+    def _on_reply(self, message: Envelope) -> None:
+        cell = self._cells.get(message.answers)
+        if cell is None or message.kind != "execute_reply":
+            return
+        items = messages.TAKEN_ITEMS if cell.brings_values else messages.MAX_ITEMS
+        try:
+            cell.reply = messages.content_of(message.content, items=items)
+        except messages.TooCostly:
+            self._end_without_reply(cell, len(message.content))
+            return
+        cell.changes = read_changes(messages.metadata_of(message.metadata).get("variables"))
+        cell.advance()
 
-    def _on_stdin(self, msg: dict[str, Any]) -> None:
-        if msg["msg_type"] != "input_request":
+    def _end_without_reply(self, cell: Cell, size: int) -> None:
+        reason = f"the kernel's reply was too large: {size_text(size)}"
+        cell.reply = {"status": "error", "ename": "KernelError", "evalue": reason}
+        cell.advance()
+
+    # --- host calls ------------------------------------------------------------------------
+
+    def _on_stdin(self, message: Envelope) -> None:
+        if message.kind != "input_request":
             self.ignored += 1
             return
+        asked = messages.question(message.content)
         if len(self._requests) >= MAX_REQUESTS:
             self.ignored += 1
-            self._send(self._stdin, self._session.msg("input_reply", {"value": ""}, parent=msg))
+            self._refuse(message.header)
             return
-        cell = self._cell_of(msg)
+        cell = self._cells.get(message.answers)
         context = None if cell is None else cell.context.copy()
-        task = asyncio.create_task(self._answer(msg), context=context)
+        task = asyncio.create_task(self._answer(message.header, cell, asked), context=context)
         self._requests.add(task)
-        task.add_done_callback(self._requests.discard)
+        self._count(len(asked))
+        task.add_done_callback(partial(self._answered, len(asked)))
 
-    async def _answer(self, msg: dict[str, Any]) -> None:
-        cell = self._cell_of(msg)
+    def _answered(self, size: int, task: asyncio.Task[None]) -> None:
+        self._requests.discard(task)
+        self._count(-size)
+
+    def _count(self, size: int) -> None:
+        """Let the kernel wait with its next call while those under way are too many bytes."""
+        was_held = self._under_way > MAX_UNDER_WAY
+        self._under_way += size
+        if was_held != (held := self._under_way > MAX_UNDER_WAY):
+            self._channels["stdin"].hold(held=held)
+
+    def _refuse(self, header: dict[str, Any]) -> None:
+        self._reply(header, "")
+
+    def _reply(self, header: dict[str, Any], value: str) -> None:
+        # Of the header only what can be written again: it is the kernel's.
+        told = {k: encodable(v) for k, v in header.items() if k in HEADER and isinstance(v, str)}
+        reply = self._session.msg("input_reply", {"value": value}, parent={"header": told})
+        try:
+            self._send("stdin", reply)
+        except UnicodeError:  # halves of characters, which no message can hold
+            self._send("stdin", {**reply, "content": {"value": encodable(value)}})
+
+    async def _answer(self, header: dict[str, Any], cell: Cell | None, asked: zmtp.Frame) -> None:
         if cell is None or cell.on_request is None:
             value = ""
         else:
-            value = await cell.on_request(str(msg["content"].get("prompt", "")))
-        reply = self._session.msg("input_reply", {"value": value}, parent=msg)
-        self._send(self._stdin, reply)
+            value = await cell.on_request(await self._text(asked))
+        self._reply(header, value)
 
-
-def _question(content: bytes) -> dict[str, Any]:
-    """Read the content of an input request, which may be large: one text, and no lists in it.
-
-    Lists and objects cost the host many times their length before anybody can refuse them.
-    """
-    before = _BEFORE_PROMPT.match(content)
-    after = _AFTER_PROMPT.search(content, max(len(content) - 60, 0))
-    if before is None or after is None:
-        raise ValueError("not an input request")
-    # What begins with a quote is read as one text, or not at all.
-    return {"prompt": json.loads(content[before.end() : after.start()])}
-
-
-def _ours(metadata: Any) -> dict[str, Any]:
-    """Return what our code in the kernel has written into a message's metadata."""
-    ours = metadata.get("kernel_agent") if isinstance(metadata, dict) else None
-    return ours if isinstance(ours, dict) else {}
+    async def _text(self, asked: zmtp.Frame) -> str:
+        """Read a request, with a turn for the loop after each piece; empty where it is no text."""
+        pieces: list[str] = []
+        try:
+            for piece in messages.text_in_pieces(asked):
+                pieces.append(piece)
+                if len(asked) > messages.PIECE:
+                    await asyncio.sleep(0)
+        except ValueError:
+            self.ignored += 1
+            return ""
+        return "".join(pieces)
 
 
 async def over(

@@ -39,6 +39,7 @@ INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
 SHUTDOWN_GRACE_S = 0.5
 VALUES_TIMEOUT_S = 60.0  # for a variable to cross
 PIECE = 1_000_000  # characters of a value in one message
+LOST_GRACE_S = 1.0  # from the end of a connection to that of the process, which has ended both
 LIMIT_GRACE_S = 1.0  # from the interrupt to the kill, when a limit is exceeded
 
 _TAKING = "__import__('sys').modules['_kernel_agent_inside.taking']"
@@ -156,6 +157,8 @@ class KernelSession:
         self._client: KernelClient | None = None
         self._died: asyncio.Future[None] | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._lost = ""
         self._running: Cell | None = None
         self._interrupted = False
         self._exit_code: int | None = None
@@ -205,7 +208,7 @@ class KernelSession:
         """
         self._died = asyncio.get_running_loop().create_future()
         self._exit_code = None
-        self._limit = ""
+        self._limit = self._lost = ""
         self._directory = directory = private_directory()
         log = directory / "log"
         try:
@@ -215,8 +218,7 @@ class KernelSession:
             (directory / "agent.json").write_text(json.dumps(self._settings))
             self._manager = manager = self._make_manager(directory)
             await self._launch(manager, log)
-            self._client = KernelClient(dict(manager.get_connection_info()))
-            self._client.start()
+            self._connect(manager)
             self._watch = asyncio.create_task(self._watch_process())
             await self._wait_until_ready(timeout_s or self._patience_s)
             await self._settle()
@@ -227,6 +229,11 @@ class KernelSession:
                 message = f"the kernel did not start: {str(error) or 'no sign of life'}{reason}"
                 raise KernelStartError(message) from error
             raise
+
+    def _connect(self, manager: AsyncKernelManager) -> None:
+        client = self._client = KernelClient(dict(manager.get_connection_info()))
+        client.start()
+        self._listening = asyncio.create_task(self._end_when_lost(client))
 
     async def _launch(self, manager: AsyncKernelManager, log: Path) -> None:
         await manager.start_kernel(cwd=str(self.cwd), env=dict(os.environ), log_path=str(log))
@@ -308,6 +315,15 @@ class KernelSession:
         self._exit_code = code
         self._mark_dead()
 
+    async def _end_when_lost(self, client: KernelClient) -> None:
+        """End a kernel that lives on without one of its connections: what it says is not heard."""
+        assert self._died is not None
+        reason = await client.lost
+        await _first_of(self._died, seconds=LOST_GRACE_S + self.poll_s)
+        if not self._died.done():
+            self._lost = f"it is not connected to the host any more: {reason}"
+            await self.kill()
+
     def _mark_dead(self) -> None:
         if self._died is not None and not self._died.done():
             self._died.set_result(None)
@@ -316,8 +332,8 @@ class KernelSession:
     def epitaph(self) -> str:
         """How the kernel's process ended, for a person."""
         code = self._exit_code
-        if self._limit:
-            return self._limit
+        if self._limit or self._lost:
+            return self._limit or self._lost
         if code is None:
             return "it was ended because it did not answer"
         if code > 128:  # what a process around it says of one that was ended by a signal
@@ -358,6 +374,8 @@ class KernelSession:
         if self._running is not None:
             raise KernelError("a cell is running: a kernel is hibernated between cells")
         note = {"steps": self.steps, "report": self.sandbox_report}
+        if self._listening is not None:
+            self._listening.cancel()  # a machine that is being written has no connections
         try:
             await self._provisioner.hibernate(folder, note)
         except SandboxError:
@@ -370,8 +388,7 @@ class KernelSession:
         assert self._manager is not None
         if self._client is not None:
             await self._client.close()
-        self._client = KernelClient(dict(self._manager.get_connection_info()))
-        self._client.start()
+        self._connect(self._manager)
         await self._wait_until_ready(self._patience_s)
 
     async def restart(self) -> None:
@@ -382,13 +399,14 @@ class KernelSession:
 
     async def close(self) -> None:
         """End the kernel and remove its directory. Safe to call twice, and half-way in a start."""
-        manager, client, watch = self._manager, self._client, self._watch
-        self._manager = self._client = self._watch = None
+        manager, client = self._manager, self._client
+        watching = [task for task in (self._watch, self._listening) if task is not None]
+        self._manager = self._client = self._watch = self._listening = None
         if client is not None and self._died is not None and not self._died.done():
             client.shutdown()
             await _first_of(self._died, seconds=SHUTDOWN_GRACE_S)
-        if watch is not None:
-            watch.cancel()
+        for task in watching:
+            task.cancel()
         if client is not None:
             await client.close()
         if manager is not None and manager.provisioner is not None:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.decisions import decided, source_text, told, untrusted_line
+from kernel_agent.displays import updated
 from kernel_agent.errors import NotebookError
 from kernel_agent.formats.calls import written
 from kernel_agent.lineage import agents_of
@@ -137,14 +138,14 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
     """
     import nbformat
 
-    runs = _runs(records)
+    runs = _runs(updated(records))
     if not runs:
         raise NotebookError("the trace holds no run, so there is nothing to export")
     cells = _Cells()
     for run in runs:
         cells.markdown(f"run-{run.number}-task", _task(run), **_ours(run, "task"))
         if run is runs[0]:
-            _add_environment(cells, runs)
+            _add_environment(cells, _runs(records))  # what `outputs[k]` gives is as it was
         if run.given:
             _add_given(cells, run)
         for step in run.steps:

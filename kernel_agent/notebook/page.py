@@ -25,6 +25,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kernel_agent.decisions import Decided, decided, told
+from kernel_agent.displays import updated
 from kernel_agent.errors import NotebookError
 from kernel_agent.formats.calls import written
 from kernel_agent.lineage import gave, spent
@@ -156,7 +157,7 @@ def summary_html(
     NotebookError
         The records hold no run, or a run's first or last record is damaged.
     """
-    runs = _runs(records)
+    runs = _runs(updated(records))
     if not runs:
         raise NotebookError("the trace holds no run, so there is nothing to show")
     room = max_chars * 9 // 10  # the parser may write some characters longer

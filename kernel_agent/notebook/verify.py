@@ -21,13 +21,14 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_agent.beneath import Entry, Folder
+from kernel_agent.displays import Displays
 from kernel_agent.errors import KernelDied, NotebookError
 from kernel_agent.notebook.clock import Period
 from kernel_agent.notebook.compare import Comparison, Verdict, compare, worst
@@ -348,11 +349,12 @@ def sources_sha256(notebook: nbformat.NotebookNode) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Again:
-    """The new run: the notebook's folder and its copy, what a cell may take, and its beginning."""
+    """The new run: the notebook's folder and its copy, a cell's limit, what came of it so far."""
 
     folders: tuple[str, str]
     timeout_s: float
     began: float = field(default_factory=time.time)
+    displays: Displays = field(default_factory=Displays)
 
     def compare(self, cell: Any, outputs: Sequence[OutputDict]) -> Comparison:
         """Compare a cell's outputs; a clock may have been read since the first cell began."""
@@ -364,6 +366,7 @@ async def _run_cells(
     notebook: nbformat.NotebookNode, kernel: KernelSession, again: _Again
 ) -> list[CellReport]:
     reports: list[CellReport] = []
+    places = dict[int, int]()  # later cells may change what was compared
     number = 0
     for index, cell in enumerate(notebook.cells):
         if is_skipped(cell):
@@ -371,6 +374,7 @@ async def _run_cells(
         elif cell.cell_type == "code" and cell.source.strip():
             number += 1
             began = time.monotonic()
+            places[number] = len(reports)
             comparison = await _run_cell(cell, kernel, number, again)
             seconds = time.monotonic() - began
         elif _ours(cell).get("role") == "folded":
@@ -387,6 +391,11 @@ async def _run_cells(
                 seconds=seconds,
             )
         )
+    for number, outputs in again.displays.changed.items():
+        report = reports[places[number]]
+        if report.verdict != Verdict.ERROR:
+            told = again.compare(notebook.cells[report.index], outputs)
+            reports[places[number]] = replace(report, verdict=told.verdict, detail=told.detail)
     return reports
 
 
@@ -395,9 +404,9 @@ async def _run_cell(cell: Any, kernel: KernelSession, number: int, again: _Again
         result = await kernel.execute(cell.source, step=number, timeout_s=again.timeout_s)
     except KernelDied as error:
         return Comparison(verdict=Verdict.ERROR, detail=f"not run: {one_line(str(error))}")
+    outputs = again.displays.take(number, result.outputs)
     if result.status != "error":
-        return _ended(result, again.timeout_s) or again.compare(cell, result.outputs)
-    outputs = list(result.outputs)
+        return _ended(result, again.timeout_s) or again.compare(cell, outputs)
     if result.error and not any(o.get("output_type") == "error" for o in outputs):
         outputs.append(
             {

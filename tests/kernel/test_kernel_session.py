@@ -495,3 +495,24 @@ async def test_code_that_exits_ends_its_cell_and_not_the_kernel(
     assert "To exit" not in text_of(result)
     await kernel.execute("import time; time.sleep(0.5)")  # ipykernel would end after 0.1 s
     assert text_of(await kernel.execute("kept")) == "1"
+
+
+async def test_what_an_output_widget_captures_is_marked_as_captured(kernel: KernelSession) -> None:
+    result = await kernel.execute(
+        "import ipywidgets\n"
+        "with ipywidgets.Output():\n    print('inside'); display('too')\n"
+        "print('outside')"
+    )
+    assert text_of(result) == "inside\n'too'outside\n"
+    captured = [(o.get("metadata") or {}).get("kernel_agent") for o in result.outputs]
+    assert captured == [{"captured": "widget"}, {"captured": "widget"}, None]
+
+
+async def test_a_value_that_cannot_be_shown_fails_with_the_name_of_its_error(
+    kernel: KernelSession,
+) -> None:
+    result = await kernel.execute("class Bad:\n    __repr__ = lambda self: 1 / 0\nBad()")
+    assert result.status == "error"
+    assert result.error is not None
+    assert (result.error.ename, result.error.evalue) == ("ZeroDivisionError", "division by zero")
+    assert result.error.traceback

@@ -70,6 +70,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "kinds",
         "pictures",
         "undone",
+        "displays",
         "tracebacks",
         "lineage",
         "opening",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from golden import DATA
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from kernel_agent import ScriptedModel, Session
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.compare import Verdict
 from kernel_agent.notebook.verify import EARLY_IDS, certify, read_notebook, verify, verify_notebook
@@ -278,3 +280,50 @@ def test_older_notebooks_of_format_4_are_read(tmp_path: Path, minor: int) -> Non
     content = {"nbformat": 4, "nbformat_minor": minor, "metadata": {}, "cells": [cell]}
     (tmp_path / "old.ipynb").write_text(json.dumps(content))
     assert read_notebook(tmp_path / "old.ipynb").cells[0].source == "1\n+1"
+
+
+DISPLAYED = (
+    "first = display('a', display_id='k')",
+    "second = display('x', display_id=True)\nsecond",
+    "first.update('b')\nsecond.update('y')",
+    "import ipywidgets\nwith ipywidgets.Output():\n    print(1)\nprint(2)",
+    "ipywidgets.interact(lambda n: print('got', n), n=3);",
+)
+
+
+def test_displays_that_change_later_and_widgets_are_as_jupyter_recorded_them(
+    save: Callable[..., Path],
+) -> None:
+    from nbclient import NotebookClient
+
+    path = save(*map(new_code_cell, DISPLAYED))
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=60, kernel_name="python3").execute()
+    assert notebook.cells[0].outputs[0].data["text/plain"] == "'b'"
+    nbformat.write(notebook, path)
+    report = verify(path)
+    assert report.reproduces, report.to_json()
+
+
+async def test_what_a_later_step_updates_is_updated_in_the_notebook_and_not_in_the_trace(
+    tmp_path: Path,
+) -> None:
+    cells = [*DISPLAYED, "final_answer(1)"]
+    model = ScriptedModel([f"```python\n{source}\n```" for source in cells])
+    async with Session(model=model, out=tmp_path / "out") as session:
+        run = await session.run("Show.")
+    path = tmp_path / "out" / "run.ipynb"
+    codes = [
+        cell for cell in read_notebook(path).cells
+        if cell.metadata.get("kernel_agent", {}).get("role") == "code"
+    ]  # fmt: skip
+    assert codes[0].outputs[0].data["text/plain"] == "'b'"
+    assert [output.get("text") for output in codes[2].outputs] == []
+    assert [output.get("text") for output in codes[3].outputs] == ["2\n"]
+    recorded = run.steps[0].result
+    assert recorded is not None
+    assert recorded.outputs[0]["data"]["text/plain"] == "'a'"
+    assert "'b'" in run.steps[2].observation.text
+    assert "1" in run.steps[3].observation.text
+    report = await asyncio.to_thread(verify, path)
+    assert report.reproduces, report.to_json()

