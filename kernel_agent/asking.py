@@ -30,6 +30,7 @@ from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent.text import one_line, plain
 from kernel_agent.tools.policy import HOW_TO_ALLOW, NOBODY, Approver
+from kernel_agent.trusting import settle_settings
 from kernel_agent.view import Outlet, View, paths, watch
 
 WELCOME = (
@@ -55,6 +56,7 @@ class Options:
 
 def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
     """Answer one question (or run fixed cells), show how, and return the exit code."""
+    settle_settings()
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stdout)
     with shown as view:
         run = _answer(task, options, view, cells, may_ask=not quiet)
@@ -73,6 +75,7 @@ def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ())
     """Answer one question (or run fixed cells), print one JSON object, return the exit code."""
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stderr)
     try:
+        settle_settings()
         with shown as view:
             run = _answer(task, options, view, cells)
     except KernelAgentError as error:
@@ -84,6 +87,7 @@ def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ())
 
 def converse(options: Options) -> int:
     """Answer questions that are typed at a terminal, in one session, until the user leaves."""
+    settle_settings()
     with suppress(ImportError):
         import readline  # noqa: F401 - its import gives input() editing and history
     with (
@@ -138,7 +142,7 @@ def _asking(
 def _session(
     title: str, options: Options, view: Callable[[Event], None], approver: Approver | None
 ) -> Session:
-    config = load_config()
+    config = load_config(tell=lambda line: view(Notice(text=line)))
     for_tools = options.settings.get("approve_tools")
     if for_tools:  # what the file says of other tools still holds
         for_tools = {**config.approve_tools, **for_tools}

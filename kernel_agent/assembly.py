@@ -51,6 +51,7 @@ def settings_of(
     *,
     resumed: bool,
     approve_tools: Mapping[str, str] | None,
+    tell: Callable[[str], None],
     **named: Any,
 ) -> Config:
     """Return the settings of a session: the configured ones, under what its caller named.
@@ -63,15 +64,17 @@ def settings_of(
         Whether the session goes on with a hibernated kernel.
     approve_tools
         What holds for single tools; it goes before what is configured for them.
+    tell
+        Told what a file in the working directory sets.
     named
         Other settings by name; None where the caller named nothing.
 
     Raises
     ------
     UsageError
-        The caller's: a guard that cannot be.
+        The caller's: a guard that cannot be; a file that cannot be used.
     """
-    settled = (config or load_config()).merged(**named)
+    settled = (config or load_config(tell=tell)).merged(**named)
     if approve_tools:
         settled = settled.merged(approve_tools={**settled.approve_tools, **approve_tools})
     check_guard(settled.guard_imports, settled.max_operations)

@@ -236,7 +236,7 @@ class Folder:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
         return os.fdopen(self._regular(name, flags, mode), "ab")
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, *, mode: int = 0o666) -> None:
         """Put a file there in one step: nobody sees half of it, and no link there is followed.
 
         Raises
@@ -248,7 +248,7 @@ class Folder:
         with self._folder_of(way) as folder:
             beside = f".{last[:200]}.{secrets.token_hex(4)}"
             try:
-                with folder.create(beside) as file:
+                with folder.create(beside, mode=mode) as file:
                     file.write(data)
                 os.replace(beside, last, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
             except BaseException:

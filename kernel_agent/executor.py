@@ -33,6 +33,7 @@ from kernel_agent.config import Config
 from kernel_agent.delegation import Delegation, Scope
 from kernel_agent.errors import KernelError, SandboxError, UndoError, UsageError
 from kernel_agent.exchange import PUT_SECONDS, Exchange
+from kernel_agent.private import make_private
 from kernel_agent.records import (
     Action,
     Calls,
@@ -161,7 +162,7 @@ class Executor:
         if self.kernel is not None:
             await self.kernel.close()
         if self._delegates:  # before the kernel, which is to see an empty folder there
-            agents_folder(self._folder, self.level).mkdir(exist_ok=True)
+            make_private(agents_folder(self._folder, self.level), exist_ok=True)
         self.kernel = self._make_kernel(self._proxy, self._resume)
         self._broker.fresh_kernel()
         await self.kernel.start()
