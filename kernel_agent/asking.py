@@ -23,6 +23,7 @@ from kernel_agent.config import load_config
 from kernel_agent.decisions import as_json, denials
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.live import open_view
+from kernel_agent.obeyed import obeyed_line
 from kernel_agent.pipeline import FixedCell
 from kernel_agent.prompting import Prompt
 from kernel_agent.records import Delegated, Event, ExitStatus, Json, Notice
@@ -66,6 +67,8 @@ def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
         if any(NOBODY in d["reason"] for d in as_json(run.steps)):
             count = sum(len(denials(step)) for step in run.steps)
             Outlet(sys.stderr).write(f"kernel-agent: denied: {count}. {HOW_TO_ALLOW}\n")
+        if run.obeyed:
+            Outlet(sys.stderr).write(f"kernel-agent: {obeyed_line(run.obeyed)}\n")
         if run.sandbox == "none":
             Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
     return run.status.exit_code
@@ -283,6 +286,7 @@ def _as_json(run: Run) -> dict[str, Json]:
         "partial": run.partial,
         "decisions": as_json(run.steps),
         "files": list(run.files),
+        "obeyed": list(run.obeyed),
         "agents": [_agent(agent) for agent in run.agents],
     }
 
@@ -309,6 +313,7 @@ def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
         "partial": "",
         "decisions": [],
         "files": [],
+        "obeyed": [],
         "agents": [],
     }
 

@@ -134,6 +134,7 @@ def make_kernel(
     tools: Sequence[Tool],
     proxy: Proxy | None,
     resume: Path | None,
+    protected: Sequence[Path] = (),
 ) -> KernelSession | InterpreterSession:
     """Return the kernel of a session at a level, not started yet.
 
@@ -153,6 +154,8 @@ def make_kernel(
         The way out to named hosts.
     resume
         A hibernated kernel to go on with.
+    protected
+        What else in the folder is only to be read.
 
     Raises
     ------
@@ -170,7 +173,7 @@ def make_kernel(
     return KernelSession(
         cwd=folder,
         sandbox=level,
-        protected=[folder / DATA_NAME],
+        protected=[folder / DATA_NAME, *protected],
         hidden=[folder / name for name in (FILE_NAME, NOTEBOOK_NAME, AGENTS_NAME)],
         readable=[Path(file.source) for file in files if file.linked],
         limits=_limits_of(config),

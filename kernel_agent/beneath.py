@@ -34,6 +34,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kernel_agent.private import FOLDER_MODE
+
 MAX_ENTRIES = 100_000  # entries of one listing that are looked at
 MAX_DEPTH = 40  # folders in folders; each holds a descriptor while it is listed
 CHUNK_BYTES = 1 << 20
@@ -292,7 +294,7 @@ class Folder:
         os.symlink(target, last, dir_fd=self.fd)
 
     def folder(self, name: str, *, make: bool = False) -> Folder:
-        """Open a folder in this one; with ``make``, make it when it is not there.
+        """Open a folder in this one; with ``make``, make it (0700) when it is not there.
 
         Raises
         ------
@@ -302,7 +304,7 @@ class Folder:
         if make:
             *way, last = _parts(name)
             with suppress(FileExistsError), self._folder_of(way) as above:
-                os.mkdir(last, dir_fd=above.fd)
+                os.mkdir(last, FOLDER_MODE, dir_fd=above.fd)
         return self._of(self._open(name, _FOLDER), name)
 
     # --- how -----------------------------------------------------------------------------------
