@@ -419,9 +419,8 @@ class Session(Synchronous):
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
             ) from None
         self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
-        make_private(
-            self.out / DATA_NAME, exist_ok=True
-        )  # protected from now on, for what is put later
+        # It is protected from now on, for what is put later.
+        make_private(self.out / DATA_NAME, exist_ok=True)
         if self.sandbox == interpreter.LEVEL.name:
             interpreter.check_data(self._files)
 

@@ -116,13 +116,14 @@ def writable_folder(folder: Path) -> Path:
     home = Path(os.path.realpath(Path("~").expanduser()))
     settings = _settings(home)
     kept = [*map(Path, _NEVER), home, *settings]
+    below = [*map(Path, _NEVER_BELOW), *settings]
     # What lies in a private directory is believed by whoever clears up after a killed host.
     ours = real.name.startswith(PREFIX) and real.parent in _temporary()
     if (
         ours
         or any(own.is_relative_to(real) for own in kept)
         or real.parent == Path("/home")
-        or any(real.is_relative_to(top) for top in (*_NEVER_BELOW, *settings))
+        or any(real.is_relative_to(top) for top in below)
     ):
         raise SandboxError(
             f"a sandboxed kernel may write in the folder that it is started in, and {real} is not "
