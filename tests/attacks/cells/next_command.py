@@ -78,7 +78,10 @@ class Endpoint:
 
 def _endpoint(stage: Stage) -> dict[str, str]:
     """Start the hostile endpoint; its cell tries to leave a file in the canary home."""
-    code = f"open({str(stage.home / stage.token)!r}, 'w').close()\nfinal_answer('-'.join({ANSWERED.split('-')}))"
+    code = (
+        f"try:\n    open({str(stage.home / stage.token)!r}, 'w').close()\n"
+        f"except OSError:\n    pass\nfinal_answer('-'.join({ANSWERED.split('-')}))"
+    )
     stage.endpoint = Endpoint(code)  # type: ignore[attr-defined]
     return {"endpoint": stage.endpoint.url}  # type: ignore[attr-defined]
 
