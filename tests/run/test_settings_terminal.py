@@ -14,6 +14,7 @@ from test_approval_terminal import COMMAND, Terminal, environment
 FILE = "kernel-agent.toml"
 UNTRUSTED = 'approve = "always"\nmax_steps = 3\napi_key_env = "X\\u001b[2K"\n'
 PROMPT = "Use them? [y/n]> "
+DENIED = "denied"  # `approve = "always"` holds, and nobody is there to be asked
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def test_without_a_terminal_nothing_is_sent_and_one_line_says_what_to_do(project
 
 def test_a_file_that_the_user_names_needs_no_answer(project: Path) -> None:
     done = without_terminal(project, KERNEL_AGENT_CONFIG=FILE)
-    assert done.returncode == 6, done.stderr  # approve = "always", and nobody to ask
+    assert DENIED in done.stdout
 
 
 def test_a_yes_holds_until_the_file_changes_and_what_is_shown_hides_nothing(project: Path) -> None:
@@ -70,7 +71,7 @@ def test_a_yes_holds_until_the_file_changes_and_what_is_shown_hides_nothing(proj
     assert "\x1b[2K" not in shown
     assert "X\\\\x1b[2K" in shown or "X\\u001b[2K" in shown
     assert f"Settings: api_key_env, approve, max_steps from {project / FILE}." in first.seen
-    assert without_terminal(project).returncode == 6
+    assert DENIED in without_terminal(project).stdout
     (project / FILE).write_text(UNTRUSTED + 'sandbox = "none"\n')
     assert without_terminal(project).returncode == 2
     with terminal(project) as again:
