@@ -79,6 +79,26 @@ def test_what_only_the_user_may_set_is_an_error_that_names_file_and_setting(
     assert "KERNEL_AGENT_CONFIG=kernel-agent.toml" in str(failed.value)
 
 
+OTHER = {
+    **dict.fromkeys(OWN_ONLY, '"other"'), "secret_env": '["X"]', "headers": '{ X = "y" }',
+    "extra_body": "{ x = 1 }", "prices": "{ m = { prompt = 0, completion = 0 } }",
+    "request_timeout_s": "1", "allow_hosts": '["example.org"]', "guard_imports": '["os"]',
+    "mcp": '{ x = { command = "x" } }', "sql": '{ x = "sqlite://" }', "approve_tools": '{ x = "allow" }',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(OWN_ONLY))
+def test_each_setting_of_the_users_alone_holds_after_a_yes_only(project: Path, name: str) -> None:
+    (project / FILE).write_text(f"{name} = {OTHER[name]}\n")
+    with pytest.raises(UntrustedSettings, match=f"sets {name}, which"):
+        load_config({})
+    content = (project / FILE).read_bytes()
+    keep_answer(project / FILE, content, allowed=False)
+    assert load_config({}) == Config()
+    keep_answer(project / FILE, content, allowed=True)
+    assert getattr(load_config({}), name) != getattr(Config(), name)
+
+
 def test_what_is_harmless_goes_over_the_users_own_setting_by_setting(project: Path) -> None:
     own(project, 'approve = "always"\nformat = "tool"\nmax_steps = 5\n')
     (project / FILE).write_text('format = "fenced"\nmax_steps = 3\nuntrusted_data = true\n')
