@@ -398,6 +398,10 @@ def _lower(now: Any, value: Any) -> bool:
     return value > 0 and (now is None or value <= now)
 
 
+def _fewer(now: Any, value: Any) -> bool:
+    return 0 <= value <= now  # none at all, too; of a limit, 0 might be taken for none
+
+
 def _on(_now: Any, value: Any) -> bool:
     return value is True
 
@@ -434,7 +438,7 @@ SETTINGS: Mapping[str, Setting] = {
     "accepts_images": Setting((bool,), _off),  # pictures are paid for
     # In both directions it costs: a request that is given up is asked, and paid, again.
     "request_timeout_s": Setting((int, float)),
-    "max_retries": Setting((int,), _lower),
+    "max_retries": Setting((int,), _fewer),
     "prices": Setting((dict,)),  # without the right ones `max_cost` caps nothing
     "format": Setting((str,), _freely),
     "sandbox": Setting((str,)),

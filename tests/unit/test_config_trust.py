@@ -83,7 +83,8 @@ OTHER = {
     **dict.fromkeys(OWN_ONLY, '"other"'), "secret_env": '["X"]', "headers": '{ X = "y" }',
     "extra_body": "{ x = 1 }", "prices": "{ m = { prompt = 0, completion = 0 } }",
     "request_timeout_s": "1", "allow_hosts": '["example.org"]', "guard_imports": '["os"]',
-    "mcp": '{ x = { command = "x" } }', "sql": '{ x = "sqlite://" }', "approve_tools": '{ x = "allow" }',
+    "mcp": '{ x = { command = "x" } }', "sql": '{ x = "sqlite://" }',
+    "approve_tools": '{ x = "allow" }',
 }  # fmt: skip
 
 
@@ -309,7 +310,7 @@ def test_what_a_folder_may_not_set_is_unchanged_by_any_file_there(
         assert same(getattr(with_it, name), getattr(without, name)), name
     for name in LOWERED:
         before, after = getattr(without, name), getattr(with_it, name)
-        assert same(after, before) or (after > 0 and (before is None or after <= before)), name
+        assert same(after, before) or (after >= 0 and (before is None or after <= before)), name
     assert with_it.untrusted_data >= without.untrusted_data
     assert with_it.accepts_images in (without.accepts_images, False)
 
