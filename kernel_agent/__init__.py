@@ -8,7 +8,13 @@ The public names are those of ``__all__``; they are imported when they are first
 ``import kernel_agent`` costs nothing.
 """
 
-from __future__ import annotations
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    # While `python -m kernel_agent` looks for its module, which "-m" in this place says, the first
+    # place that Python imports from is the working directory. It may be a run's folder, in which
+    # a cell has left a json.py.
+    del sys.path[0]
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

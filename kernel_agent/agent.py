@@ -129,6 +129,8 @@ class Agent:
         small.
     visits
         What was asked of the network since the last time.
+    obeyed
+        What cells made since the last time that programs obey.
     summarise
         Asks the model for plain text, for a summary; None for a model that cannot write one.
     names
@@ -155,6 +157,7 @@ class Agent:
         on_event: Callable[[Event], None],
         observation_chars: int = 8000,
         visits: Callable[[], tuple[Visit, ...]] = tuple,
+        obeyed: Callable[[], tuple[str, ...]] = tuple,
         summarise: Complete | None = None,
         names: frozenset[str] = frozenset(),
         lower: Lower = lambda _: None,
@@ -174,6 +177,7 @@ class Agent:
         self._on_event = on_event
         self._observation_chars = observation_chars
         self._visits = visits
+        self._obeyed = obeyed
         self._summarise = summarise
         self._names = names
         self._failures: Counter[tuple[str, str]] = Counter()
@@ -517,6 +521,7 @@ class Agent:
             usage=self._meter.usage,
             time=now(),
             network=self._visits(),
+            obeyed=self._obeyed(),
         )
         self._record(stop)
         return stop

@@ -24,6 +24,7 @@ from kernel_agent.decisions import as_json, denials
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.inputs import Beside
 from kernel_agent.live import open_view
+from kernel_agent.obeyed import obeyed_line
 from kernel_agent.pipeline import FixedCell
 from kernel_agent.prompting import Prompt
 from kernel_agent.records import Delegated, Event, ExitStatus, Json, Notice
@@ -31,6 +32,7 @@ from kernel_agent.run import Run
 from kernel_agent.session import Session
 from kernel_agent.text import one_line, plain
 from kernel_agent.tools.policy import HOW_TO_ALLOW, NOBODY, Approver
+from kernel_agent.trusting import settle_settings
 from kernel_agent.view import Outlet, View, paths, watch
 
 WELCOME = (
@@ -56,6 +58,7 @@ class Options:
 
 def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
     """Answer one question (or run fixed cells), show how, and return the exit code."""
+    settle_settings()
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stdout)
     with shown as view:
         run = _answer(task, options, view, cells, may_ask=not quiet)
@@ -65,6 +68,8 @@ def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
         if any(NOBODY in d["reason"] for d in as_json(run.steps)):
             count = sum(len(denials(step)) for step in run.steps)
             Outlet(sys.stderr).write(f"kernel-agent: denied: {count}. {HOW_TO_ALLOW}\n")
+        if run.obeyed:
+            Outlet(sys.stderr).write(f"kernel-agent: {obeyed_line(run.obeyed)}\n")
         if run.sandbox == "none":
             Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
     return run.status.exit_code
@@ -74,6 +79,7 @@ def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ())
     """Answer one question (or run fixed cells), print one JSON object, return the exit code."""
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stderr)
     try:
+        settle_settings()
         with shown as view:
             run = _answer(task, options, view, cells)
     except KernelAgentError as error:
@@ -85,6 +91,7 @@ def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ())
 
 def converse(options: Options) -> int:
     """Answer questions that are typed at a terminal, in one session, until the user leaves."""
+    settle_settings()
     with suppress(ImportError):
         import readline  # noqa: F401 - its import gives input() editing and history
     with (
@@ -139,7 +146,7 @@ def _asking(
 def _session(
     title: str, options: Options, view: Callable[[Event], None], approver: Approver | None
 ) -> Session:
-    config = load_config()
+    config = load_config(tell=lambda line: view(Notice(text=line)))
     for_tools = options.settings.get("approve_tools")
     if for_tools:  # what the file says of other tools still holds
         for_tools = {**config.approve_tools, **for_tools}
@@ -280,6 +287,7 @@ def _as_json(run: Run) -> dict[str, Json]:
         "partial": run.partial,
         "decisions": as_json(run.steps),
         "files": list(run.files),
+        "obeyed": list(run.obeyed),
         "agents": [_agent(agent) for agent in run.agents],
     }
 
@@ -306,6 +314,7 @@ def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
         "partial": "",
         "decisions": [],
         "files": [],
+        "obeyed": [],
         "agents": [],
     }
 

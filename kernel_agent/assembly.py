@@ -51,6 +51,7 @@ def settings_of(
     *,
     resumed: bool,
     approve_tools: Mapping[str, str] | None,
+    tell: Callable[[str], None],
     **named: Any,
 ) -> Config:
     """Return the settings of a session: the configured ones, under what its caller named.
@@ -63,15 +64,17 @@ def settings_of(
         Whether the session goes on with a hibernated kernel.
     approve_tools
         What holds for single tools; it goes before what is configured for them.
+    tell
+        Told what a file in the working directory sets.
     named
         Other settings by name; None where the caller named nothing.
 
     Raises
     ------
     UsageError
-        The caller's: a guard that cannot be.
+        The caller's: a guard that cannot be; a file that cannot be used.
     """
-    settled = (config or load_config()).merged(**named)
+    settled = (config or load_config(tell=tell)).merged(**named)
     if approve_tools:
         settled = settled.merged(approve_tools={**settled.approve_tools, **approve_tools})
     check_guard(settled.guard_imports, settled.max_operations)
@@ -131,6 +134,7 @@ def make_kernel(
     tools: Sequence[Tool],
     proxy: Proxy | None,
     resume: Path | None,
+    protected: Sequence[Path] = (),
 ) -> KernelSession | InterpreterSession:
     """Return the kernel of a session at a level, not started yet.
 
@@ -150,6 +154,8 @@ def make_kernel(
         The way out to named hosts.
     resume
         A hibernated kernel to go on with.
+    protected
+        What else in the folder is only to be read.
 
     Raises
     ------
@@ -167,7 +173,7 @@ def make_kernel(
     return KernelSession(
         cwd=folder,
         sandbox=level,
-        protected=[folder / DATA_NAME],
+        protected=[folder / DATA_NAME, *protected],
         hidden=[folder / name for name in (FILE_NAME, NOTEBOOK_NAME, AGENTS_NAME)],
         readable=[Path(file.source) for file in files if file.linked],
         limits=_limits_of(config),

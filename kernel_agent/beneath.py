@@ -34,6 +34,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from kernel_agent.private import FOLDER_MODE
+
 MAX_ENTRIES = 100_000  # entries of one listing that are looked at
 MAX_DEPTH = 40  # folders in folders; each holds a descriptor while it is listed
 CHUNK_BYTES = 1 << 20
@@ -236,7 +238,7 @@ class Folder:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK
         return os.fdopen(self._regular(name, flags, mode), "ab")
 
-    def replace(self, name: str, data: bytes) -> None:
+    def replace(self, name: str, data: bytes, *, mode: int = 0o666) -> None:
         """Put a file there in one step: nobody sees half of it, and no link there is followed.
 
         Raises
@@ -248,7 +250,7 @@ class Folder:
         with self._folder_of(way) as folder:
             beside = f".{last[:200]}.{secrets.token_hex(4)}"
             try:
-                with folder.create(beside) as file:
+                with folder.create(beside, mode=mode) as file:
                     file.write(data)
                 os.replace(beside, last, src_dir_fd=folder.fd, dst_dir_fd=folder.fd)
             except BaseException:
@@ -292,7 +294,7 @@ class Folder:
         os.symlink(target, last, dir_fd=self.fd)
 
     def folder(self, name: str, *, make: bool = False) -> Folder:
-        """Open a folder in this one; with ``make``, make it when it is not there.
+        """Open a folder in this one; with ``make``, make it (0700) when it is not there.
 
         Raises
         ------
@@ -302,7 +304,7 @@ class Folder:
         if make:
             *way, last = _parts(name)
             with suppress(FileExistsError), self._folder_of(way) as above:
-                os.mkdir(last, dir_fd=above.fd)
+                os.mkdir(last, FOLDER_MODE, dir_fd=above.fd)
         return self._of(self._open(name, _FOLDER), name)
 
     # --- how -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -566,7 +567,10 @@ def doctor() -> int:
     a kernel. Nothing is sent to a model.
     """
     from kernel_agent.doctor import examine
+    from kernel_agent.trusting import settle_settings
 
+    with suppress(KernelAgentError):  # what is wrong with the settings is one of the findings
+        settle_settings()
     return examine(_print)
 
 

@@ -37,6 +37,7 @@ from kernel_agent.errors import (
 )
 from kernel_agent.lineage import agents_of, gave, spent
 from kernel_agent.opening import Opening, opening_of
+from kernel_agent.private import make_private
 from kernel_agent.records import Answer as FinalAnswer
 from kernel_agent.records import (
     Code,
@@ -574,7 +575,7 @@ async def whole_answer(run: Run, kernel: Kernel, *, timeout_s: float) -> Json:
 
 def _place(folder: Path, opening: Opening | None) -> None:
     """Make an agent's folder, with the files that it is handed; it must not be there yet."""
-    folder.mkdir(parents=True)
+    make_private(folder)
     if opening is None or not opening.files:
         return
     with Folder(folder) as opened, opened.folder(DATA_NAME, make=True) as data:

@@ -66,10 +66,12 @@ def findings() -> Iterator[Finding]:
     yield from map(_package, _NEEDED)
     yield from (_reader(name, kind) for name, kind in _READERS.items())
     try:
-        config = load_config()
+        told: list[str] = []
+        config = load_config(tell=told.append)
     except KernelAgentError as error:
         yield Finding(name="configuration", text=str(error), ok=False)
         return
+    yield from (Finding(name="configuration", text=line) for line in told)
     yield from _model(config)
     yield from _levels()
     yield from _kernel()

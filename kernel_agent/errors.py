@@ -6,6 +6,7 @@
     ├── UsageError            the caller: an option, a value, a combination (exit code 2)
     │   ├── InputError        the caller: a data file that cannot be used
     │   └── ConfigError       the caller: a configuration file or variable
+    │       └── UntrustedSettings  a file in the working directory sets what only the user may
     ├── ModelError            the endpoint: it did not give a usable reply (exit code 4)
     │   └── ContextLengthError    the conversation is longer than the model accepts
     ├── FormatError           the model: its reply cannot be read as an action
@@ -26,6 +27,10 @@ exit code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 
 class KernelAgentError(Exception):
     """Base of all. The message is one line that says what happened and what to do."""
@@ -45,6 +50,30 @@ class InputError(UsageError):
 
 class ConfigError(UsageError):
     """A configuration file or environment variable that cannot be used."""
+
+
+class UntrustedSettings(ConfigError):
+    """A settings file in the working directory sets what only the user may, who was not asked.
+
+    Parameters
+    ----------
+    message
+        One line for a person.
+    path
+        The file.
+    content
+        What was read of it.
+    settings
+        What it sets that only the user may, by name.
+    """
+
+    def __init__(
+        self, message: str, *, path: Path, content: bytes, settings: Mapping[str, Any]
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.content = content
+        self.settings = settings
 
 
 class ModelError(KernelAgentError):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.config import Config, load_config, public_address
 from kernel_agent.errors import UsageError
+from kernel_agent.trusting import settle_settings
 
 if TYPE_CHECKING:
     from kernel_agent.evaluation.campaign import Outcome, Plan
@@ -60,7 +61,8 @@ def evaluate(options: Options, tell: Callable[[str], None]) -> int:
     from kernel_agent.evaluation.report import write_report
     from kernel_agent.evaluation.store import Store
 
-    plan = _plan(options)
+    settle_settings()
+    plan = _plan(options, tell)
     folder = options.out or _folder(plan)
     tell(f"{_sum(plan)}; results in {folder}")
     with Store(folder) as store:
@@ -106,7 +108,8 @@ def replay(options: Options, tell: Callable[[str], None]) -> int:
     """Read recorded transcripts with each format, run their cells, and compare what they show."""
     from kernel_agent.evaluation.replay import replay_file, to_text, write
 
-    config = load_config().merged(**options.settings)
+    settle_settings()
+    config = load_config(tell=tell).merged(**options.settings)
     found = asyncio.run(
         replay_file(
             Path(options.tasks),
@@ -124,12 +127,12 @@ def replay(options: Options, tell: Callable[[str], None]) -> int:
     return 0
 
 
-def _plan(options: Options) -> Plan:
+def _plan(options: Options, tell: Callable[[str], None]) -> Plan:
     from kernel_agent.evaluation.campaign import Plan, arms_of
     from kernel_agent.evaluation.specs import Arm
     from kernel_agent.formats import get_format
 
-    config = load_config().merged(base_url=options.base_url, **options.settings)
+    config = load_config(tell=tell).merged(base_url=options.base_url, **options.settings)
     for name in options.formats:
         get_format(name)  # an unknown one is said before anything is done
     for address in filter(None, (config.base_url, options.judge_base_url)):

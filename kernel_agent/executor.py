@@ -33,6 +33,8 @@ from kernel_agent.config import Config
 from kernel_agent.delegation import Delegation, Scope
 from kernel_agent.errors import KernelError, SandboxError, UndoError, UsageError
 from kernel_agent.exchange import PUT_SECONDS, Exchange
+from kernel_agent.obeyed import at_top
+from kernel_agent.private import make_private
 from kernel_agent.records import (
     Action,
     Calls,
@@ -117,6 +119,7 @@ class Executor:
         self.level = level
         """How its kernels are confined."""
         self._folder = folder
+        self._kept = at_top(folder.resolve())  # what lay there before; not what cells made since
         self._files = files
         self._tools = tools
         self._proxy = proxy
@@ -161,7 +164,7 @@ class Executor:
         if self.kernel is not None:
             await self.kernel.close()
         if self._delegates:  # before the kernel, which is to see an empty folder there
-            agents_folder(self._folder, self.level).mkdir(exist_ok=True)
+            make_private(agents_folder(self._folder, self.level), exist_ok=True)
         self.kernel = self._make_kernel(self._proxy, self._resume)
         self._broker.fresh_kernel()
         await self.kernel.start()
@@ -193,6 +196,7 @@ class Executor:
             tools=self._tools,
             proxy=proxy,
             resume=resume,
+            protected=self._kept,
         )
 
     async def revive(self, tell: Callable[[Event], None]) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 from kernel_agent.beneath import Folder
 from kernel_agent.errors import InputError
 from kernel_agent.inside import values
+from kernel_agent.private import make_private
 from kernel_agent.records import DataFile, Given
 from kernel_agent.text import one_line, plain
 
@@ -182,7 +183,7 @@ class _Writing:
         return None, f"{imports}{self._name} = {text}"
 
     def _save(self, form: _Form, content: bytes) -> str:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_private(self._folder, exist_ok=True)
         with Folder(self._folder) as opened, opened.folder(DATA, make=True) as data:
             placed, number = f"{self._name}{form.suffix}", 1
             while _there(data, placed):

@@ -26,6 +26,7 @@ from pathlib import Path
 from kernel_agent.beneath import Folder
 from kernel_agent.errors import InputError
 from kernel_agent.kinds import KINDS, recognise
+from kernel_agent.private import make_private
 from kernel_agent.records import DataFile, Notice
 
 LINK_ABOVE_BYTES = 1 << 30
@@ -93,7 +94,7 @@ def place(
     if not (sources or beside):
         return ()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder, exist_ok=True)
         with Folder(folder) as opened, opened.folder("data", make=True) as data:
             placing = _Placing(data, notice=notice, link_above=link_above)
             try:

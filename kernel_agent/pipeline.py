@@ -170,6 +170,8 @@ class Pipeline:
         Characters of an observation that are kept.
     visits
         What was asked of the network since the last time.
+    obeyed
+        What cells made since the last time that programs obey.
     """
 
     def __init__(
@@ -182,6 +184,7 @@ class Pipeline:
         on_event: Callable[[Event], None],
         observation_chars: int,
         visits: Callable[[], tuple[Visit, ...]] = tuple,
+        obeyed: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._cells = cells
         self._execute = execute
@@ -190,6 +193,7 @@ class Pipeline:
         self._on_event = on_event
         self._observation_chars = observation_chars
         self._visits = visits
+        self._obeyed = obeyed
         self._stopped = False
         self.steps: list[Step] = []
 
@@ -254,6 +258,7 @@ class Pipeline:
             usage=self._meter.usage,
             time=now(),
             network=self._visits(),
+            obeyed=self._obeyed(),
         )
         self._record(stop)
         return stop

@@ -498,7 +498,10 @@ class Visit:
 
 @dataclass(frozen=True, kw_only=True)
 class RunStop:
-    """The last record of a run. ``partial`` says what was achieved when there is no answer."""
+    """The last record of a run. ``partial`` says what was achieved when there is no answer.
+
+    ``obeyed`` are files that its cells made and that programs obey (:mod:`kernel_agent.obeyed`).
+    """
 
     run_id: str
     status: ExitStatus
@@ -510,6 +513,7 @@ class RunStop:
     usage: Usage = field(default_factory=Usage)
     time: str = ""
     network: tuple[Visit, ...] = ()
+    obeyed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,6 +35,8 @@ class Run:
     sandbox: str
     sandbox_report: Mapping[str, Json]
     files: tuple[str, ...]
+    obeyed: tuple[str, ...] = ()
+    """Files that its cells made and that programs obey in the folder in which they are started."""
 
     @property
     def agents(self) -> tuple[Delegated, ...]:
@@ -76,4 +78,5 @@ class Run:
             sandbox=str(start.sandbox.get("level", "")),
             sandbox_report=start.sandbox,
             files=tuple(files),
+            obeyed=tuple(stop.obeyed),
         )

@@ -27,6 +27,7 @@ from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.executor import Executor
 from kernel_agent.formats import AUTO, get_format, ladder
 from kernel_agent.notebook.prepare import prepare_notebooks
+from kernel_agent.obeyed import Watch
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
     Action,
@@ -125,6 +126,7 @@ class Runner:
         """Runs the cells."""
         self._trace = trace
         self._folder = folder
+        self._watch = Watch(folder)
         self._files = files
         self._tools = tools
         self._approval = approval
@@ -261,6 +263,7 @@ class Runner:
             on_event=tell,
             observation_chars=self._config.observation_chars,
             visits=self.executor.take_visits,
+            obeyed=self._watch.news,
             lower=self._lower,
             summarise=summarise if getattr(model, "writes_prose", False) else None,
             names=frozenset(tool.name for tool in self._tools),
@@ -296,6 +299,7 @@ class Runner:
             on_event=tell,
             observation_chars=self._config.observation_chars,
             visits=self.executor.take_visits,
+            obeyed=self._watch.news,
         )
 
     def _run_start(self, task: str, budget: Budget, wanted: Sequence[str]) -> RunStart:

@@ -32,6 +32,7 @@ from kernel_agent.executor import Executor
 from kernel_agent.formats import AUTO, get_format
 from kernel_agent.named import Surroundings, ready_tools
 from kernel_agent.pipeline import FixedCell
+from kernel_agent.private import make_private
 from kernel_agent.records import (
     CellResult,
     DataFile,
@@ -177,8 +178,10 @@ class Session(Synchronous):
         lineage: Lineage | None = None,
     ) -> None:
         super().__init__()
+        self._about_settings: list[str] = []  # told when the session starts
         self.config = settings_of(
             config,
+            tell=self._about_settings.append,
             resumed=resume is not None,
             model=model if isinstance(model, str) else None,
             base_url=base_url,
@@ -339,6 +342,8 @@ class Session(Synchronous):
     async def _start(self) -> None:
         from kernel_agent.models.choose import choose_model
 
+        for line in self._about_settings:
+            self._tell(Notice(text=line))
         if self._lineage.telemetry is not None:
             self._telemetry = self._lineage.telemetry
         else:
@@ -407,7 +412,7 @@ class Session(Synchronous):
                 )
             self._made_folder = self._title is not None or not self.out.exists()
             if self._title is None:
-                self.out.mkdir(parents=True, exist_ok=True)
+                make_private(self.out, exist_ok=True)
             else:
                 self.out = make_folder(self.out, self._title)
         except OSError as error:  # looking is refused, too, in a folder of somebody else
@@ -415,7 +420,8 @@ class Session(Synchronous):
                 f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
             ) from None
         self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
-        (self.out / DATA_NAME).mkdir(exist_ok=True)  # protected from now on, for what is put later
+        # It is protected from now on, for what is put later.
+        make_private(self.out / DATA_NAME, exist_ok=True)
         if self.sandbox == interpreter.LEVEL.name:
             interpreter.check_data([f for f in self._files if f.path.startswith(DATA_NAME)])
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from kernel_agent.beneath import Folder, open_file
 from kernel_agent.errors import TraceError
+from kernel_agent.private import FILE_MODE
 from kernel_agent.records import (
     Condensation,
     FormatChange,
@@ -54,7 +55,7 @@ class TraceWriter:
         self._before, self._written = b"", hashlib.sha256()
         try:
             with Folder(path.parent) as folder:
-                self._file = folder.append(path.name)
+                self._file = folder.append(path.name, mode=FILE_MODE)
                 if self._file.tell():  # continued
                     self._before = folder.read(path.name, max_bytes=MAX_BYTES)
         except OSError as error:
@@ -100,9 +101,9 @@ class TraceWriter:
         try:
             with Folder(self.path.parent) as folder:
                 data = self._before + b"".join(map(_line_of, self.records))
-                folder.replace(self.path.name, data)
+                folder.replace(self.path.name, data, mode=FILE_MODE)
                 self._file.close()
-                self._file = folder.append(self.path.name)
+                self._file = folder.append(self.path.name, mode=FILE_MODE)
         except OSError as error:
             raise TraceError(f"cannot write the trace {self.path}: {error.strerror}") from None
         return True

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias
 from kernel_agent.decisions import decided, question_text, source_text, told, untrusted_line
 from kernel_agent.errors import UsageError
 from kernel_agent.lineage import agents_of, tree_lines
+from kernel_agent.obeyed import obeyed_line
 from kernel_agent.records import (
     Acting,
     Action,
@@ -324,6 +325,7 @@ def _stop_blocks(stop: RunStop) -> tuple[Block, ...]:
         *_some("warning", why),
         *_some("partial", partial),
         *_network(stop.network),
+        *_some("warning", obeyed_line(stop.obeyed)),
         *_some("end", f"{spent} · {stop.seconds:.1f} s{_tokens(stop.usage)}"),
     )
 

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from kernel_agent.beneath import Folder
+from kernel_agent.private import FILE_MODE, make_private
 from kernel_agent.trace import FILE_NAME
 
 NOTEBOOK_NAME = "run.ipynb"
@@ -64,7 +65,7 @@ def hold_place(folder: Path) -> None:
         It cannot be written.
     """
     with Folder(folder) as opened:
-        opened.replace(NOTEBOOK_NAME, _EMPTY)
+        opened.replace(NOTEBOOK_NAME, _EMPTY, mode=FILE_MODE)
 
 
 def leave_place(folder: Path) -> None:
@@ -81,7 +82,7 @@ def make_folder(folder: Path, title: str) -> Path:
     """
     while True:
         try:
-            folder.mkdir(parents=True)
+            make_private(folder)
         except FileExistsError:
             folder = new_folder(title)
         else:

@@ -18,5 +18,6 @@ os.environ["KERNEL_AGENT_FORMAT"] = "fenced"
 
 @pytest.fixture(autouse=True)
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch):
-    """Keep what is remembered between sessions out of the user's own cache folder."""
+    """Keep what is remembered between sessions out of the user's own folders."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -61,7 +62,8 @@ def measures_png(comparison: Comparison) -> bytes:
 
 
 def _figure(rows: int, *, columns: int) -> tuple[Figure, list[Any]]:
-    from matplotlib.figure import Figure
+    with contextlib.chdir("/"):  # it would obey a matplotlibrc in the working directory
+        from matplotlib.figure import Figure
 
     figure = Figure(figsize=(max(7.0, 2.6 * columns + 2.5), 1.2 + 0.6 * max(1, rows)), dpi=110)
     axes = figure.subplots(1, columns, squeeze=False)[0]

@@ -23,6 +23,7 @@ from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
 from kernel_agent.evaluation.checks import Verdict, judge, not_judged, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.formats.parallel import ParallelCalls
+from kernel_agent.private import FILE_MODE, make_private
 from kernel_agent.records import CellResult, ExitStatus, Message, Reply, RequestOptions, Usage
 from kernel_agent.run import Run
 from kernel_agent.session import Session
@@ -263,11 +264,11 @@ def _relative(path: Path | None, spec: RunSpec) -> str | None:
 def _attempt_folder(spec: RunSpec) -> Path:
     """Return a new folder for this attempt: an earlier one, killed on the way, keeps its trace."""
     run = Path(spec.folder) / "runs" / spec.run_id
-    run.mkdir(parents=True, exist_ok=True)
+    make_private(run, exist_ok=True)
     number = 1
     while True:
         try:
-            (run / str(number)).mkdir()
+            make_private(run / str(number))
         except FileExistsError:
             number += 1
         else:
@@ -278,6 +279,7 @@ def _keep(spec: RunSpec, result: RunResult) -> RunResult:
     """Write the result whole or not at all; when another attempt was first, return that one's."""
     path = Path(spec.folder) / "runs" / spec.run_id / RESULT_NAME
     draft = path.with_name(f".{RESULT_NAME}.{os.urandom(4).hex()}")
+    draft.touch(mode=FILE_MODE)
     draft.write_text(result.model_dump_json(), encoding="utf-8", errors="backslashreplace")
     try:
         os.link(draft, path)

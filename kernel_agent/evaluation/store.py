@@ -21,6 +21,7 @@ from typing import IO, Any, Self
 from kernel_agent.errors import InputError, TraceError
 from kernel_agent.evaluation.runs import forget, kept_result
 from kernel_agent.evaluation.specs import RunResult, RunSpec
+from kernel_agent.private import FILE_MODE, make_private, private_opener
 
 RESULTS_NAME = "results.jsonl"
 PLAN_NAME = "plan.json"
@@ -43,8 +44,9 @@ class Store:
     def __enter__(self) -> Self:
         try:
             for name in ("specs", "runs"):
-                (self.folder / name).mkdir(parents=True, exist_ok=True)
-            self._lock = (self.folder / "lock").open("a+", encoding="utf-8")
+                make_private(self.folder / name, exist_ok=True)
+            lock = self.folder / "lock"
+            self._lock = open(lock, "a+", encoding="utf-8", opener=private_opener)
             self._take_lock(self._lock)
             self._file = _open_results(self.folder / RESULTS_NAME)
         except OSError as error:
@@ -172,7 +174,7 @@ def read_plan(folder: str | Path) -> dict[str, Any]:
 
 def _open_results(path: Path) -> IO[bytes]:
     """Open the lines for appending; half a line at the end is what a killed process leaves."""
-    file = path.open("a+b")
+    file = open(path, "a+b", opener=private_opener)  # noqa: SIM115 - Path has no opener
     file.seek(0)
     whole = file.read()
     if whole and not whole.endswith(b"\n"):
@@ -183,5 +185,6 @@ def _open_results(path: Path) -> IO[bytes]:
 
 def _write_whole(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.draft")
+    draft.touch(mode=FILE_MODE)
     draft.write_text(text, encoding="utf-8", errors="backslashreplace")
     draft.replace(path)

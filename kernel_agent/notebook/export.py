@@ -5,6 +5,7 @@ The notebook itself is made by :func:`kernel_agent.notebook.compose.notebook_of`
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING
 from kernel_agent.beneath import Folder
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.compose import notebook_of
-from kernel_agent.trace import read_trace
+from kernel_agent.private import FILE_MODE
+from kernel_agent.trace import FILE_NAME, read_trace
 
 if TYPE_CHECKING:
     import nbformat
@@ -53,7 +55,7 @@ def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
     NotebookError
         The folder is missing or not writable, or the disk is full. What was there is kept.
     """
-    return _put(_text(notebook), Path(path), "notebook")
+    return _put(_text(notebook), Path(path), "notebook", mode=_mode(Path(path)))
 
 
 def rewrite_notebook(notebook: nbformat.NotebookNode, path: Path) -> Path:
@@ -70,7 +72,7 @@ def rewrite_notebook(notebook: nbformat.NotebookNode, path: Path) -> Path:
     with suppress(OSError), Folder(path.parent) as folder:
         folder.rewrite(path.name, text.encode())
         return path
-    return _put(text, path, "notebook")
+    return _put(text, path, "notebook", mode=FILE_MODE)
 
 
 def write_page(page: str, path: str | Path) -> Path:
@@ -81,7 +83,7 @@ def write_page(page: str, path: str | Path) -> Path:
     NotebookError
         The folder is missing or not writable, or the disk is full. What was there is kept.
     """
-    return _put(page, Path(path), "page")
+    return _put(page, Path(path), "page", mode=_mode(Path(path)))
 
 
 def _text(notebook: nbformat.NotebookNode) -> str:
@@ -91,7 +93,12 @@ def _text(notebook: nbformat.NotebookNode) -> str:
     return f"{text}\n"
 
 
-def _put(text: str, target: Path, what: str) -> Path:
+def _mode(target: Path) -> int:
+    """Return the mode of a file that is asked for: in a run's folder it is the user's alone."""
+    return FILE_MODE if os.path.lexists(target.with_name(FILE_NAME)) else 0o666
+
+
+def _put(text: str, target: Path, what: str, *, mode: int) -> Path:
     if target.is_dir():
         raise NotebookError(f"cannot write the {what} {target}: it is a folder; name a file in it")
     if target.exists() and not target.is_file():
@@ -101,7 +108,7 @@ def _put(text: str, target: Path, what: str) -> Path:
         )
     try:
         with Folder(target.parent) as folder:
-            folder.replace(target.name, text.encode())
+            folder.replace(target.name, text.encode(), mode=mode)
     except OSError as error:
         missing = not target.parent.exists()
         reason = f"there is no folder {target.parent}" if missing else error.strerror

@@ -43,6 +43,7 @@ from kernel_agent.notebook.markup import (
     prose,
 )
 from kernel_agent.notebook.outputs import as_text, displayable, picture_size
+from kernel_agent.obeyed import obeyed_line
 from kernel_agent.pictures import FORMATS, Unreadable, reencoded
 from kernel_agent.records import (
     Answer,
@@ -706,6 +707,7 @@ def _facts(run: _Run) -> str:
         ("Tools", one_line(", ".join(start.tools), 400)),
         ("Versions", one_line(", ".join(f"{n} {v}" for n, v in start.versions.items()), 600)),
         *(("Network", _visit(visit)) for visit in (stop.network if stop else ())[:20]),
+        ("Look at", obeyed_line(stop.obeyed) if stop else ""),
         ("Run", one_line(start.run_id)),
     ]  # fmt: skip
     items = (

@@ -122,7 +122,12 @@ _ASK = (
 def _asked(python: Path) -> list[str]:
     try:
         told = subprocess.run(  # noqa: S603 - the interpreter that was asked for
-            [python, "-c", _ASK], capture_output=True, text=True, timeout=20, check=True
+            [python, "-c", _ASK],
+            cwd="/",  # nothing is imported from the working directory
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return []  # it does not run: its start will say why

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
+from kernel_agent.obeyed import at_top
 from kernel_agent.private import PREFIX, SOCKETS
 from kernel_agent.sandbox.levels import Grant, Limits
+from kernel_agent.trust import record_file
 
 CODE = Path(__file__).resolve().parent.parent / "inside"
 MEMORY_SHARE = 0.75
@@ -62,11 +64,16 @@ def granted(told: Mapping[str, Any], command: Sequence[str], directory: Path) ->
 
 
 def derive(cwd: Path, command: Sequence[str], directory: Path) -> Grant:
-    """Return the grant of a kernel that an application starts: the directory it is started in."""
+    """Return the grant of a kernel that an application starts: the directory it is started in.
+
+    It is the user's project, so what programs obey there is only to be read.
+    """
+    workspace = writable_folder(cwd)
     return Grant(
         python=_interpreter(command),
         code=CODE,
-        workspace=writable_folder(cwd),
+        workspace=workspace,
+        protected=at_top(workspace),
         sockets=directory / SOCKETS,
         scratch=directory / "tmp",
         files=_needed(command, directory),
@@ -107,14 +114,16 @@ def writable_folder(folder: Path) -> Path:
     """
     real = Path(os.path.realpath(folder))
     home = Path(os.path.realpath(Path("~").expanduser()))
-    kept = [*map(Path, _NEVER), home]
+    settings = _settings(home)
+    kept = [*map(Path, _NEVER), home, *settings]
+    below = [*map(Path, _NEVER_BELOW), *settings]
     # What lies in a private directory is believed by whoever clears up after a killed host.
     ours = real.name.startswith(PREFIX) and real.parent in _temporary()
     if (
         ours
         or any(own.is_relative_to(real) for own in kept)
         or real.parent == Path("/home")
-        or any(real.is_relative_to(top) for top in _NEVER_BELOW)
+        or any(real.is_relative_to(top) for top in below)
     ):
         raise SandboxError(
             f"a sandboxed kernel may write in the folder that it is started in, and {real} is not "
@@ -122,6 +131,13 @@ def writable_folder(folder: Path) -> Path:
             "folder of its own"
         )
     return real
+
+
+def _settings(home: Path) -> list[Path]:
+    """Where the user's own settings lie, and the answers about those of others."""
+    record = record_file()
+    answers = [Path(os.path.realpath(record.parent))] if record else []
+    return [home / ".config" / "kernel-agent", *answers]
 
 
 def _temporary() -> set[Path]:

@@ -31,6 +31,7 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Dict, Unicode
 
 from kernel_agent.errors import SandboxError
+from kernel_agent.obeyed import Watch, obeyed_line
 from kernel_agent.private import SOCKETS, private_directory
 from kernel_agent.sandbox.cgroup import move
 from kernel_agent.sandbox.choose import choose, hibernating, mechanism
@@ -69,6 +70,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         self._plant: Plant | None = None
         self._watchdog: Watchdog | None = None
         self._original: KernelConnectionInfo | None = None
+        self._obeyed: Watch | None = None  # of the folder of an application's kernel
 
     # --- called by the manager, in this order ------------------------------------------------
 
@@ -108,6 +110,8 @@ class KernelAgentProvisioner(LocalProvisioner):
                     f"the sandbox level {self.chosen.name} cannot open single hosts (--allow-host)"
                 )
             environment |= proxied()
+        if not self.grant:
+            self._obeyed = Watch(grant.workspace)
         self._groups = planned(grant)
         self._record(directory, [("empty", path) for path in self._groups])
         standby.watch(directory)
@@ -195,6 +199,8 @@ class KernelAgentProvisioner(LocalProvisioner):
     async def cleanup(self, restart: bool = False) -> None:  # noqa: FBT001, FBT002 - the base's signature
         """Remove what belongs to the kernel; after a restart the sockets keep their place."""
         await _in_thread(self._undo)
+        if self._obeyed is not None and (made := await _in_thread(self._obeyed.news)):
+            self.log.warning("%s", obeyed_line(made))
         if self._original is not None:
             self.connection_info = self._original
         await super().cleanup(restart=restart)

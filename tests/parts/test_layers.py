@@ -23,6 +23,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "cli",
         "asking",
         "prompting",
+        "trusting",
         "evaluating",
         "doctor",
         "kernelspec",
@@ -67,6 +68,8 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "budget",
         "notebook",
         "config",
+        "trust",
+        "obeyed",
         "kinds",
         "pictures",
         "undone",
@@ -78,7 +81,14 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "decisions",
         "untrusted",
     ],
-    "words": ["records", "errors", "private", "beneath", "inside.values", "inside.foreign"],
+    "words": [
+        "records",
+        "errors",
+        "private",
+        "beneath",
+        "inside.values",
+        "inside.foreign",
+    ],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.
 HEAVY = {

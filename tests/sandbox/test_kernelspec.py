@@ -90,6 +90,47 @@ def test_nbclient_runs_a_notebook_in_it(installed, notebook):
     check(notebook.with_name("out.ipynb"))
 
 
+PROJECT = """
+import os
+said = [open(".git/config").read(), open("pyproject.toml").read()]
+for work in (
+    lambda: open(".git/config", "a"), lambda: open(".git/hooks/post-checkout", "w"),
+    lambda: os.rename(".git", "git"), lambda: open("pyproject.toml", "w"),
+    lambda: os.replace("other", "pyproject.toml"), lambda: os.unlink("kernel-agent.toml"),
+    lambda: open("module.py", "a"), lambda: open("conftest.py", "w"),
+):
+    try:
+        work()
+        said.append("done")
+    except OSError:
+        said.append("refused")
+print(said)
+"""
+
+
+def test_what_programs_obey_in_a_project_is_only_read_and_what_is_made_is_named(
+    installed, tmp_path
+):
+    """The kernel may write in the project that it is started in, which the user stands in."""
+    work = tmp_path / "work"
+    (work / ".git" / "hooks").mkdir(parents=True)
+    (work / ".git" / "config").write_text("[core]")
+    for name in ("pyproject.toml", "kernel-agent.toml", "module.py", "other"):
+        (work / name).write_text(f"# {name}")
+    nbformat.write(new_notebook(cells=[new_code_cell(PROJECT)]), work / "in.ipynb")
+    done = command(
+        "nbconvert", "--to", "notebook", "--execute", "--output", "out.ipynb",
+        f"--ExecutePreprocessor.kernel_name={NAME}", work / "in.ipynb", env=installed,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (cell,) = nbformat.read(work / "out.ipynb", as_version=4).cells
+    said = ["[core]", "# pyproject.toml", *["refused"] * 6, "done", "done"]
+    assert cell.outputs[0].text == f"{said}\n"
+    assert "made what programs obey" in done.stderr
+    assert "conftest.py (pytest)." in done.stderr
+    assert "module.py" not in done.stderr.partition("made what programs obey")[2]
+
+
 def test_papermill_runs_a_notebook_in_it(installed, notebook):
     pytest.importorskip("papermill", reason="papermill is not installed")
     done = command(
