@@ -20,13 +20,13 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from json import decoder, scanner
-from json.decoder import JSONDecoder
+from json import decoder
 from typing import Any
 
 from kernel_agent.inside.room import Room, TooMuch
 from kernel_agent.text import json_items
 
+Read = Callable[[str, int], tuple[Any, int]]
 BASE = 64_000_000  # bytes that a request may become, however small it is
 EACH = 20  # and for each of its characters
 NODES = 150_000  # lists, objects and items; all of them wrong take pydantic 45 ms in one step
@@ -37,12 +37,18 @@ QUICK_BYTES = 1_000_000  # of typed forms that need no library
 WHOLE = 2_000_000  # characters of JSON that are read in one step; more text by text
 SLICE = 1_000_000  # characters of one text that are read in one step
 
-# What the standard library's own reader in Python is made of; its stubs do not know them.
-_scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(decoder)["scanstring"]
-_scanner: Callable[[JSONDecoder], Any] = vars(scanner)["py_make_scanner"]
-
-_INSIDE = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_INSIDE = re.compile(r'(?:[^"\\]++|\\u[0-9a-fA-F]{4}|\\[^u])*+')
 _HALF = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")  # the first half of a character
+_SPACE = re.compile(r"[ \t\n\r]{0,1000000}+")
+_NUMBER = re.compile(
+    r"(-?(?:0|[1-9][0-9]{0,4299}+))(\.[0-9]{1,4299}+)?([eE][-+]?[0-9]{1,9}+)?(?![0-9])"
+)
+_WORDS = {
+    "true": True, "false": False, "null": None,
+    "NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf"),
+}  # fmt: skip
+_WORD = re.compile("|".join(_WORDS))
+_scan_string: Callable[[str, int, bool], tuple[str, int]] = vars(decoder)["scanstring"]
 
 
 def limit_of(chars: int) -> int:
@@ -72,15 +78,6 @@ def count(text: str | bytes) -> int:
 # --- JSON in short steps -------------------------------------------------------------------------
 
 
-class _Stepwise(JSONDecoder):
-    """Reads JSON as the standard library does in Python, and long texts in pieces."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parse_string = _string
-        self.scan_once = _scanner(self)
-
-
 def read_json(text: str) -> Any:
     """Return what JSON says; called in a thread where the text is long.
 
@@ -89,20 +86,77 @@ def read_json(text: str) -> Any:
     ValueError
         It is none; RecursionError when it has no bottom.
     """
-    return json.loads(text) if len(text) <= WHOLE else _Stepwise().decode(text)
+    if len(text) <= WHOLE:
+        return json.loads(text)
+    value, end = _value(text, _skip(text, 0))
+    if _skip(text, end) != len(text):
+        raise ValueError("more than one value")
+    return value
 
 
-def _string(text: str, at: int, strict: bool = True) -> tuple[str, int]:  # noqa: FBT001, FBT002 - its place in the decoder
-    """Read a text of JSON, a slice at a time; a step over 32 million escapes would take 55 ms."""
+def _value(text: str, at: int) -> tuple[Any, int]:
+    """Read the value that begins here; the standard library does it in one step."""
+    first = text[at : at + 1]
+    if first == '"':
+        return _string(text, at + 1)
+    if first == "[":
+        return _items(text, at + 1, "]", _value)
+    if first == "{":
+        pairs, end = _items(text, at + 1, "}", _pair)
+        return dict(pairs), end
+    if word := _WORD.match(text, at):
+        return _WORDS[word[0]], word.end()
+    number = _NUMBER.match(text, at)
+    if number is None:
+        raise ValueError("neither a value nor a number of a usual length")
+    whole = number[2] is None and number[3] is None
+    return (int if whole else float)(number[0]), number.end()
+
+
+def _items(text: str, at: int, close: str, read: Read) -> tuple[list[Any], int]:
+    """Read what stands between commas."""
+    items: list[Any] = []
+    at = _skip(text, at)
+    if text.startswith(close, at):
+        return items, at + 1
+    while True:
+        item, at = read(text, at)
+        items.append(item)
+        at = _skip(text, at)
+        if text.startswith(close, at):
+            return items, at + 1
+        if not text.startswith(",", at):
+            raise ValueError("no comma between two values")
+        at = _skip(text, at + 1)
+
+
+def _pair(text: str, at: int) -> tuple[tuple[str, Any], int]:
+    if not text.startswith('"', at):
+        raise ValueError("a name that is no text")
+    name, at = _string(text, at + 1)
+    at = _skip(text, at)
+    if not text.startswith(":", at):
+        raise ValueError("no colon after a name")
+    value, at = _value(text, _skip(text, at + 1))
+    return (name, value), at
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _string(text: str, at: int) -> tuple[str, int]:
+    """Read a text, a slice at a time; a step over 32 million escapes would take 55 ms."""
     end = _pause(text, at)
     if text[end : end + 1] == '"':
-        return _scan_string(text, at, strict)
+        return _scan_string(text, at, True)  # noqa: FBT003 - strict; its place in the library
     pieces = []
     while end > at:
-        pieces.append(_scan_string(f'{text[at:end]}"', 0, strict)[0])
+        pieces.append(_scan_string(f'{text[at:end]}"', 0, True)[0])  # noqa: FBT003
         at, end = end, _pause(text, end)
     if text[at : at + 1] != '"':
-        raise json.JSONDecodeError("Unterminated string starting at", text[:0], 0)
+        raise ValueError("a text without an end")
     return "".join(pieces), at + 1
 
 
@@ -116,11 +170,7 @@ def _pause(text: str, at: int) -> int:
 
 def _inside(text: str, at: int, most: int) -> int:
     found = _INSIDE.match(text, at, at + most)
-    assert found is not None  # it matches nothing at the least
-    end = found.end()
-    if end == at and text[at : at + 1] == "\\":  # an escape across the border
-        end = min(at + 2, len(text))
-    return end
+    return found.end() if found else at
 
 
 # --- what is under way ---------------------------------------------------------------------------

@@ -46,7 +46,8 @@ from .room import Room, TooMuch, check_keys, check_numbers, read_decimal, short
 DEPTH_MAX = 50
 PIXELS_MAX = 50_000_000
 CELLS_MAX = 50_000_000  # rows times columns of a table
-COLUMNS_MAX = 50_000
+COLUMNS_MAX = 20_000
+BATCHES_MAX = 100_000  # of a table, times its columns; ours have one
 CHUNKS_MAX = 20_000  # of a picture
 ENOUGH = 1 << 40  # bytes: for values from somebody who is trusted
 PIECE = 1 << 20  # characters of base64 that are read at a time
@@ -284,8 +285,8 @@ def _table(value: dict[str, Any], room: Room) -> Any:
     try:
         batches = _count_batches(data, room)
         with pa.ipc.open_stream(data) as stream:
-            if len(stream.schema) > COLUMNS_MAX:
-                raise ValueError(f"a table of more than {COLUMNS_MAX:,} columns")
+            if len(stream.schema) > COLUMNS_MAX or len(stream.schema) * batches > BATCHES_MAX:
+                raise ValueError(f"a table of {len(stream.schema):,} columns in {batches:,} parts")
             for field in stream.schema:
                 _check_flat(field.type, top=True)
             room.take(len(stream.schema) * (COLUMN_BYTES + batches * BATCH_BYTES))
@@ -364,9 +365,9 @@ def _is_of_objects(kind: Any) -> bool:
     from pyarrow import types
 
     if types.is_string(kind) or types.is_large_string(kind):
-        return not getattr(pd.options.future, "infer_string", False)  # pandas 3: as Arrow has it
+        return int(pd.__version__.partition(".")[0]) < 3  # since then they stay as Arrow has them
     plain = types.is_primitive(kind) and not (types.is_date(kind) or types.is_time(kind))
-    return not (plain or types.is_dictionary(kind))
+    return not (plain or types.is_dictionary(kind) or types.is_null(kind))
 
 
 def _has_index(table: Any) -> bool:

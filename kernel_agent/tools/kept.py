@@ -122,7 +122,7 @@ def _is_large(value: Any) -> bool:
     if isinstance(size, tuple) and len(size) == 2:  # a picture's
         return bool(size[0] * size[1] > DATA_PIXELS)
     return (isinstance(size, int) and size > DATA_VALUES) or (
-        isinstance(weight, int) and weight > DATA_CHARS * DATA_VALUES
+        isinstance(weight, int) and weight > DATA_CHARS
     )
 
 
@@ -145,11 +145,11 @@ def _preview(value: Any) -> str:
         if isinstance(value, (str, bytes, bytearray)):
             text = str(value[:PREVIEW_CHARS])
         elif type(value).__name__ in ("DataFrame", "Series"):
-            text = value.head(5).to_string()
+            text = (value.iloc[:5, :20] if value.ndim == 2 else value.head(5)).to_string()
         elif isinstance(value, (list, tuple, dict, set, frozenset)):
             text = f"{len(value):,} items"
         elif getattr(value, "size", 0) and hasattr(value, "ravel"):
-            text = str(value.ravel()[:10])
+            text = str(value.ravel()[:10]) if value.itemsize <= PREVIEW_CHARS else ""
         else:
             text = str(value)
     except Exception as error:  # a type of the tool's own may raise anything
