@@ -75,6 +75,30 @@ def count(text: str | bytes) -> int:
     return nodes
 
 
+def room_for(value: Any) -> Room:
+    """Return the room for a value that was read already; what it holds as JSON is charged.
+
+    Raises
+    ------
+    TooMuch
+        There is none: it is nearly all lists and objects.
+    """
+    chars = nodes = 0
+    left = [value]
+    while left:
+        item = left.pop()
+        nodes += isinstance(item, (list, dict))
+        if isinstance(item, dict):
+            left.extend(item)
+            left.extend(item.values())
+        elif isinstance(item, list):
+            left.extend(item)
+        chars += len(item) + 2 if isinstance(item, str) else 3
+    room = Room(limit_of(chars))
+    room.take(NODE_BYTES * nodes)
+    return room
+
+
 # --- JSON in short steps -------------------------------------------------------------------------
 
 
