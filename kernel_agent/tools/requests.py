@@ -8,6 +8,7 @@ first. An unknown tool's arguments are not decoded at all.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -173,7 +174,7 @@ def check(made: Made, args: Sequence[Any], kwargs: dict[str, Any], room: Room) -
         made.refused = "unknown tool"
         made.failed = ToolError(f"there is no tool {made.name[:200]!r}", kind="NameError")
         return
-    if tool.checks_at_length:
+    if tool.checks_at_length or "pydantic" not in sys.modules:
         room.library()
     from pydantic import ValidationError
 

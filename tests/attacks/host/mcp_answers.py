@@ -4,7 +4,9 @@ The server is a script of the standard library, started by the program as any ot
 answers with what the attack names. The official client reads what it sends.
 """
 
+import asyncio
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from attacks.score import either, grew, never_ended, stood_still
@@ -15,31 +17,35 @@ import base64, io, json, struct, sys, zlib
 
 def picture(width, height):
     def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        sum_of_it = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + sum_of_it
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     rows = zlib.compress(bytes((3 * width + 1) * height), 9)
-    return b"\\x89PNG\\r\\n\\x1a\\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    parts = chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return b"\\x89PNG\\r\\n\\x1a\\n" + parts
 
 def answer():
     if HOW == "nodes":
-        return '{"content": [], "structuredContent": {"result": [' + ",".join(["[]"] * 9_000_000) + "]}}"
+        return LISTS % ",".join(["[]"] * 9_000_000)
     if HOW == "pieces":
         piece = '{"type": "text", "text": ""}'
         return '{"content": [' + ",".join([piece] * 300_000) + "]}"
     if HOW == "below":
-        return '{"content": [], "structuredContent": {"result": [' + ",".join(["[]"] * 74_000) + "]}}"
+        return LISTS % ",".join(["[]"] * 74_000)
     data = base64.b64encode(picture(7000, 7000)).decode()
     return '{"content": [{"type": "image", "mimeType": "image/png", "data": "' + data + '"}]}'
 
 HOW = sys.argv[1]
+LISTS = '{"content": [], "structuredContent": {"result": [%s]}}'
 for line in sys.stdin:
     request = json.loads(line)
     method, number = request.get("method"), request.get("id")
     if number is None:
         continue
     if method == "initialize":
-        said = json.dumps({"protocolVersion": request["params"]["protocolVersion"],
-                           "capabilities": {"tools": {}}, "serverInfo": {"name": "x", "version": "1"}})
+        version = request["params"]["protocolVersion"]
+        said = json.dumps({"protocolVersion": version, "capabilities": {"tools": {}},
+                           "serverInfo": {"name": "x", "version": "1"}})
     elif method == "tools/list":
         said = json.dumps({"tools": [{"name": "ask", "inputSchema": {"type": "object"}}]})
     else:
@@ -54,6 +60,8 @@ async def _asked(folder: Path, how: str, times: int = 1) -> str:
     from kernel_agent.tools.mcp.connected import Servers
     from kernel_agent.tools.mcp.servers import Server
 
+    for module in ("mcp", "httpx2", "PIL.Image"):  # which are not what is measured
+        await asyncio.to_thread(import_module, module)
     program = folder / "server.py"
     program.write_text(SERVER)
     server = Server(name="x", command=(sys.executable, str(program), how), call_seconds=50)

@@ -69,7 +69,7 @@ async def _run(folder: Path, cells: list[str], *, delay_s: float, **caps: Any) -
 async def prompts_at_once_beyond_the_cap(folder: Path) -> str:
     """A cell asks 60 prompts side by side where the run has tokens for three"""
     cell = f"llm.map(['{PROMPT}'] * 60)"
-    _run_, asked = await _run(folder, [cell], delay_s=0.5, max_tokens=3_000, max_seconds=60)
+    _, asked = await _run(folder, [cell], delay_s=0.5, max_tokens=3_000, max_seconds=60)
     # The one that goes over the cap was allowed to begin; no further one is.
     return f"the model was asked {asked} times" if asked > 4 else f"asked {asked} times"
 
@@ -79,7 +79,8 @@ async def prompts_that_are_given_up(folder: Path) -> str:
     """Cells ask prompts in threads and end before the answers come: the endpoint has worked"""
     cell = (
         "import threading, time\n"
-        f"for n in range(8): threading.Thread(target=llm, args=('{PROMPT}',), daemon=True).start()\n"
+        "for n in range(8):\n"
+        f"    threading.Thread(target=llm, args=('{PROMPT}',), daemon=True).start()\n"
         "time.sleep(1)"
     )
     run, asked = await _run(folder, [cell] * 3, delay_s=20, max_seconds=60)
