@@ -95,6 +95,8 @@ def _damaged(text: str, dice: random.Random) -> str:
     except ValueError:
         return text[: dice.randrange(len(text))]
     for _ in range(dice.choice((1, 1, 2, 8))):
+        if not data:
+            break
         at = dice.randrange(max(len(data) - 8, 1))
         match dice.randrange(4):
             case 0:
