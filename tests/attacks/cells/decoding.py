@@ -7,6 +7,7 @@ them. Whatever the host answers is right as long as it goes on and stays small.
 import base64
 import io
 import json
+import time
 from typing import Any
 
 from attacks.score import either, grew, stood_still
@@ -59,7 +60,7 @@ def tables_of_nulls(c):
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
     table = {"$": "table", "arrow": c.tables[0]}
     calls = [{"name": "echo", "args": [[table] * 4], "kwargs": {}}]
-    prompt = "kernel-agent/1 " + json.dumps({"id": 1, "calls": calls})
+    prompt = "kernel-agent/1 " + json.dumps({"id": int(time.time() * 1000), "calls": calls})
     identity = kernel._get_shell_context_var(kernel._shell_parent_ident)
     kernel.session.send(
         kernel.stdin_socket, "input_request", {"prompt": prompt},
@@ -76,7 +77,7 @@ def tables_of_nulls_for_nobody(c):
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
     table = {"$": "table", "arrow": c.tables[0]}
     calls = [{"name": "nobody", "args": [[table] * 3], "kwargs": {}}]
-    prompt = "kernel-agent/1 " + json.dumps({"id": 1, "calls": calls})
+    prompt = "kernel-agent/1 " + json.dumps({"id": int(time.time() * 1000), "calls": calls})
     identity = kernel._get_shell_context_var(kernel._shell_parent_ident)
     kernel.session.send(
         kernel.stdin_socket, "input_request", {"prompt": prompt},
@@ -93,7 +94,8 @@ def a_hundred_requests_below_the_bound(c):
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
     identity = kernel._get_shell_context_var(kernel._shell_parent_ident)
     table = {"$": "table", "arrow": c.tables[1]}
-    for number in range(1, 101):
+    first = int(time.time() * 1000)
+    for number in range(first, first + 100):
         calls = [{"name": "echo", "args": [table], "kwargs": {}}]
         prompt = "kernel-agent/1 " + json.dumps({"id": number, "calls": calls})
         kernel.session.send(
@@ -113,7 +115,7 @@ def pictures_in_one_colour(c):
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
     picture = {"$": "image", "png": c.pictures[0]}
     calls = [{"name": "echo", "args": [[picture] * 24], "kwargs": {}}]
-    prompt = "kernel-agent/1 " + json.dumps({"id": 1, "calls": calls})
+    prompt = "kernel-agent/1 " + json.dumps({"id": int(time.time() * 1000), "calls": calls})
     identity = kernel._get_shell_context_var(kernel._shell_parent_ident)
     kernel.session.send(
         kernel.stdin_socket, "input_request", {"prompt": prompt},
