@@ -82,6 +82,7 @@ class Meter:
         self._waited = 0.0  # without the wait that is under way
         self._waiting_since: float | None = None
         self._children: list[Meter] = []
+        self._expected: list[float] = []  # tokens of the calls that are under way
         self._waiting = 0  # how many are waiting for a person: the clock goes on with the last
 
     @property
@@ -109,6 +110,35 @@ class Meter:
         self.usage += usage
         if self.parent:
             self.parent.charge(usage)
+
+    @contextmanager
+    def expecting(self, tokens: float) -> Iterator[None]:
+        """Count on a call of about so many tokens while it is under way, here and in every parent.
+
+        See :meth:`affords`.
+        """
+        self._expected.append(tokens)
+        try:
+            with self.parent.expecting(tokens) if self.parent else nullcontext():
+                yield
+        finally:
+            self._expected.remove(tokens)
+
+    def affords(self, tokens: float) -> bool:
+        """Whether a call of about so many tokens fits beside those that are under way.
+
+        One alone always does: what it costs is known afterwards, and the next one is refused.
+        """
+        wanted = sum(self._expected) + tokens
+        used, caps = self.usage, self.budget
+        if not self._expected or (caps.max_tokens is None and caps.max_cost is None):
+            fits = True
+        else:
+            price = (used.cost_usd or 0.0) / max(used.total_tokens, 1)
+            fits = used.total_tokens + wanted <= (caps.max_tokens or float("inf")) and (
+                caps.max_cost is None or (used.cost_usd or 0.0) + price * wanted <= caps.max_cost
+            )
+        return fits and (self.parent is None or self.parent.affords(tokens))
 
     def count_step(self) -> None:
         """Count one turn of the loop, here and in every parent."""

@@ -18,8 +18,16 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +44,7 @@ from kernel_agent.errors import (
     UsageError,
 )
 from kernel_agent.lineage import agents_of, gave, spent
+from kernel_agent.models.usage import estimate_usage
 from kernel_agent.opening import Opening, opening_of
 from kernel_agent.private import make_private
 from kernel_agent.records import Answer as FinalAnswer
@@ -53,6 +62,7 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Usage,
 )
 from kernel_agent.run import Run
 from kernel_agent.telemetry import Telemetry
@@ -336,7 +346,7 @@ class Delegation:
         self._agents = agents
         self._spawn = spawn
         self._places = asyncio.Semaphore(config.agents_at_once)
-        self._prompts = asyncio.Semaphore(PROMPTS_AT_ONCE)
+        self._prompts = Prompts()
         self._numbers = 0
         self.at_work = 0
         """Agents that are under way."""
@@ -500,24 +510,83 @@ class Delegation:
         messages = [Message(role="system", content=system)] if system else []
         messages.append(Message(role="user", content=prompt))
         with scope.waiting():
-            async with self._prompts:
-                try:
-                    current.meter.check()
+            try:
+                async with self._prompts.turn(current.meter, messages):
                     reply = await scope.work(lambda: _asked(current, messages))
-                except TimeoutError:
-                    raise _refused("time_limit: the time of the run is over") from None
-                except (BudgetExceeded, ModelError) as error:
-                    raise _refused(one_line(str(error), REASON_CHARS)) from None
-        current.meter.charge(reply.usage)
-        note(usage=reply.usage)
+            except TimeoutError:
+                raise _refused("time_limit: the time of the run is over") from None
+            except (BudgetExceeded, ModelError) as error:
+                raise _refused(one_line(str(error), REASON_CHARS)) from None
+        self._prompts.learn(reply)
         return plain(reply.content)
 
 
+class Prompts:
+    """The prompts of one session that are under way: near a cap they go one after the other.
+
+    What an answer costs is known when it has come. So that eight at a time do not spend a cap eight
+    times over, each is expected to cost what it asks and the longest answer so far.
+    """
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(PROMPTS_AT_ONCE)
+        self._answered = asyncio.Event()
+        self._longest = float("inf")  # tokens of an answer; nobody knows before the first
+
+    @asynccontextmanager
+    async def turn(self, meter: Meter, messages: list[Message]) -> AsyncIterator[None]:
+        """Wait for a place, and until the budget has room beside the others.
+
+        Raises
+        ------
+        BudgetExceeded
+            Nothing is left.
+        """
+        async with self._places:
+            while True:
+                meter.check()
+                tokens = _given_up(messages).prompt_tokens + self._longest
+                if meter.affords(tokens):
+                    break
+                self._answered.clear()
+                await self._answered.wait()
+            with meter.expecting(tokens):
+                try:
+                    yield
+                finally:
+                    self._answered.set()
+
+    def learn(self, reply: Reply) -> None:
+        """Take in how long an answer was."""
+        known = 0.0 if self._longest == float("inf") else self._longest
+        self._longest = max(known, reply.usage.completion_tokens)
+
+
 async def _asked(current: Current, messages: list[Message]) -> Reply:
-    async with asyncio.timeout(current.meter.seconds_left):
-        return await current.telemetry.beneath().complete(
-            current.model, messages, RequestOptions(), _ignore_text(current.tell)
-        )
+    """Ask the model and charge what that cost; of an answer that nobody waits for, the question."""
+    usage = _given_up(messages, current.meter.usage)
+    try:
+        async with asyncio.timeout(current.meter.seconds_left):
+            reply = await current.telemetry.beneath().complete(
+                current.model, messages, RequestOptions(), _ignore_text(current.tell)
+            )
+        usage = reply.usage
+    except ModelError:
+        usage = Usage()
+        raise
+    finally:
+        current.meter.charge(usage)
+        note(usage=usage)
+    return reply
+
+
+def _given_up(messages: list[Message], so_far: Usage | None = None) -> Usage:
+    """Return what a question costs without its answer, at the price of those before."""
+    usage = estimate_usage(messages, Reply(content=""))
+    if so_far is None or so_far.cost_usd is None:
+        return usage
+    price = so_far.cost_usd / max(so_far.total_tokens, 1)
+    return dataclasses.replace(usage, cost_usd=price * usage.prompt_tokens)
 
 
 def _ignore_text(tell: Callable[[Event], None]) -> Callable[[Event], None]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import InputError
+from kernel_agent.gate import room_for
 from kernel_agent.given import check_names, write_down
 from kernel_agent.inside import values
 from kernel_agent.records import CellResult, Changes, DataFile, Given, Step
@@ -205,7 +206,7 @@ def _read(name: str, found: Any) -> Any:
         reason = one_line(str(found.get("error", "it has no value")), 200)
         raise InputError(f"{name} cannot be taken: {reason}")
     try:
-        return values.decode(found["value"])
+        return values.decode(found["value"], room_for(found["value"]))
     except (ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{name} cannot be taken: {one_line(str(error), 200)}") from None
 

@@ -296,7 +296,9 @@ class Executor:
         self._approval.begin(meter, tell)
 
         async def execute(action: Action, number: int) -> CellResult:
-            timeout_s = min(self._config.cell_seconds, meter.seconds_left or float("inf"))
+            left_s = float("inf") if meter.seconds_left is None else meter.seconds_left
+            timeout_s = min(self._config.cell_seconds, left_s)
+            patience_s = left_s - timeout_s if timeout_s < left_s else 0.0
             if isinstance(action, Calls):
                 self._approval.enter(number)
                 self._approval.arriving()
@@ -306,7 +308,7 @@ class Executor:
                         self._broker,
                         timeout_s=timeout_s,
                         stopping=self._stopped,
-                        waited=lambda: meter.waited + scope.waited(),
+                        waited=lambda: meter.waited + min(scope.waited(), patience_s),
                     )
             if not isinstance(action, Code):
                 raise UsageError("the format asked for something that cannot be done")
@@ -322,6 +324,7 @@ class Executor:
                 timeout_s=timeout_s,
                 on_output=show,
                 waited=lambda: meter.waited,
+                patience_s=patience_s,
             )
             return await self._until_stopped(running, outputs)
 
@@ -370,8 +373,13 @@ class Executor:
         timeout_s: float,
         on_output: Callable[[OutputDict], None] | None,
         waited: Callable[[], float] = lambda: 0.0,
+        patience_s: float = float("inf"),
         is_step: bool = True,
     ) -> CellResult:
+        """Run a cell; what it waits for agents and prompts is not its time, up to ``patience_s``.
+
+        Without that bound a thread that always has a prompt under way would stop the clock.
+        """
         assert self.kernel is not None
         if self._config.guard_imports is not None:
             reason = refusal(source, self._config.guard_imports)
@@ -385,7 +393,7 @@ class Executor:
                     source,
                     step=number,
                     timeout_s=timeout_s,
-                    waited=lambda: waited() + scope.waited(),
+                    waited=lambda: waited() + min(scope.waited(), patience_s),
                     on_output=on_output,
                     on_request=recording.listening(scope.answering(self._answer)),
                 )

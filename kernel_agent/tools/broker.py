@@ -6,6 +6,8 @@ The host's end of the wire that :mod:`kernel_agent.inside.host` describes. The k
   table, values are decoded by :mod:`kernel_agent.inside.values` and checked by pydantic;
 * a request that is not well-formed, too large, one too many or not the next one is answered with an
   error and counted; what is refused before it is read costs a glance at its length;
+* what it stands for is charged before it is decoded, in a thread where that is not quick, and only
+  for a tool that there is (:mod:`kernel_agent.gate`, :mod:`.requests`);
 * whatever is still under way when the cell ends is given up: nothing works for a cell that is over.
 
 Each bound is a constant here. What was called is kept for the trace, within bounds of its own.
@@ -18,30 +20,41 @@ import dataclasses
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from kernel_agent.decisions import DENIED, denial
 from kernel_agent.errors import ToolError
-from kernel_agent.inside.values import decode, encode
+from kernel_agent.gate import HELD, QUICK_CHARS, Charge, Pot, count, is_quick
+from kernel_agent.inside.room import Room, TooMuch
 from kernel_agent.records import Call, Decision, HostCall, Json
-from kernel_agent.text import json_items
-from kernel_agent.tools.kept import kept, kept_arguments
+from kernel_agent.tools.kept import kept_arguments
+from kernel_agent.tools.requests import (
+    MAX_MESSAGE,
+    PREFIX,
+    Made,
+    Refused,
+    Request,
+    check,
+    is_short,
+    json_without,
+    keep,
+    prepare,
+    read,
+    text_of,
+    write,
+)
 from kernel_agent.tools.secrets import check_tools, without_secrets
+from kernel_agent.tools.threads import in_thread
 from kernel_agent.tools.tool import Tool
 
-PREFIX = "kernel-agent/1 "
 MAX_REQUEST = 32_000_000  # characters of one request
-MAX_NODES = 1_000_000  # lists, objects and items in one request: each costs many times its length
-MAX_CALLS = 1_000  # calls in one request
 MAX_UNDER_WAY = 160  # requests that wait for their answer; our own kernel has 128
-MAX_WEIGHT = 96_000_000  # characters of all requests that wait, with NODE_WEIGHT for each node
-NODE_WEIGHT = 32
+MAX_WEIGHT = 96_000_000  # characters of all requests that wait; one more may come
 MAX_CELL_CALLS = 100_000  # calls in one cell
 MAX_RESULT = 64_000_000  # characters of one call's result
-MAX_ID = 2**53
 
 SIDE_BY_SIDE = 128  # calls that run at the same time
 GRACE_S = 1.0  # for async tools to end once they are cancelled
@@ -50,8 +63,8 @@ KEPT_CHARS = 20_000  # of the arguments, and of the result, that the trace keeps
 KEPT_DIRECT = 4_000_000  # the same where the call is the action, and its result the observation
 KEPT_CELL_CHARS = 2_000_000  # of all calls of one cell
 LISTED = 10_000  # calls of one cell that are listed; more are counted
-MAX_MESSAGE = 2_000  # characters of an error
 
+T = TypeVar("T")
 Calling = Callable[[Tool, Sequence[Any], dict[str, Any]], Awaitable[Any]]
 Admit = Callable[[Tool, dict[str, Any]], Awaitable[Decision]]
 Mark = Callable[[HostCall, Any], HostCall]
@@ -61,37 +74,6 @@ _CELL_OVER = {
     "type": "RuntimeError",
     "message": "the cell was over before the call was",
 }
-
-
-class _Refused(Exception):
-    """A request that is not answered by calls."""
-
-    def __init__(self, kind: str, message: str, number: int | None = None) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.number = number
-
-
-@dataclass(frozen=True)
-class _Request:
-    number: int
-    calls: list[Any]
-    weight: int
-
-
-@dataclass
-class _Made:
-    """One call, as far as it has come."""
-
-    name: str
-    arguments: Json = None
-    tool: Tool | None = None
-    begun: bool = False
-    decision: Decision | None = None
-    noted: dict[str, Any] = field(default_factory=dict)
-    value: Any = None
-    result: Json = None  # for the wire
-    error: Json = None
 
 
 _NOTED: ContextVar[dict[str, Any]] = ContextVar("noted")
@@ -147,9 +129,11 @@ class Broker:
         self._places = asyncio.Semaphore(SIDE_BY_SIDE)
         self._number = 0  # of the latest call in this session
         self._last_id = 0  # of the requests of this kernel
-        self._waiting: set[asyncio.Task[Json]] = set()  # calls that somebody waits for
+        self._waiting: set[asyncio.Task[Any]] = set()  # calls that somebody waits for
         self._working: set[asyncio.Task[None]] = set()  # what does them; may go on for nobody
         self._under_way = self._weight = 0
+        self._pot = Pot()
+        self._reading = asyncio.Lock()  # one request after the other, as they came
         self._begin_cell()
 
     def _begin_cell(self) -> None:
@@ -204,95 +188,171 @@ class Broker:
 
         Never raises: whatever goes wrong is an answer. Cancelling it gives up its calls.
         """
+        weight = len(prompt)
         try:
-            request = self._take(prompt)
-        except _Refused as refused:
-            self._counted[refused.kind] += 1
-            error = {"type": _TYPES.get(refused.kind, "ValueError"), "message": str(refused)}
-            return json.dumps({"id": refused.number, "results": [], "error": error})
-        del prompt  # it may be large, and the calls may take long
+            self._look(prompt)
+        except Refused as refused:
+            return self._refusal(refused)
+        charge = self._pot.charge(weight)
+        HELD.set(charge)
         self._under_way += 1
-        self._weight += request.weight
+        self._weight += weight
         try:
-            results = await asyncio.gather(*map(self._begin, request.calls))
+            return await self._answered([prompt], charge)
+        except Refused as refused:
+            return self._refusal(refused)
         finally:
             self._under_way -= 1
-            self._weight -= request.weight
-        return json.dumps({"id": request.number, "results": results})
+            self._weight -= weight
+            charge.drop()
 
-    def _take(self, prompt: str) -> _Request:
-        """Read a request, or refuse it; the cheapest looks come first."""
+    def _refusal(self, refused: Refused) -> str:
+        self._counted[refused.kind] += 1
+        error = {"type": _TYPES.get(refused.kind, "ValueError"), "message": str(refused)}
+        return json.dumps({"id": refused.number, "results": [], "error": error})
+
+    def _look(self, prompt: str) -> None:
+        """Refuse what a glance is enough for."""
         if not prompt.startswith(PREFIX):
-            raise _Refused("input", "input() is not available: nobody is at the keyboard")
+            raise Refused("input", "input() is not available: nobody is at the keyboard")
         if len(prompt) > MAX_REQUEST:
-            raise _Refused("too large", f"the request has more than {MAX_REQUEST:,} characters")
-        nodes = json_items(prompt, MAX_NODES)
-        if nodes > MAX_NODES:
-            raise _Refused(
-                "too large",
-                f"the request has more than {MAX_NODES:,} items: send an array or a table",
-            )
-        weight = len(prompt) + NODE_WEIGHT * nodes
-        if self._under_way >= MAX_UNDER_WAY or self._weight + weight > MAX_WEIGHT + MAX_REQUEST:
-            raise _Refused("flood", "too many requests are under way: wait for their answers")
-        number, calls = _read(prompt)
-        if number <= self._last_id:
-            raise _Refused("replayed", "the request is not the next one", number)
-        self._last_id = number
-        self._cell_calls += len(calls)
-        if self._cell_calls > MAX_CELL_CALLS:
-            raise _Refused(
-                "flood", f"a cell may make {MAX_CELL_CALLS:,} calls, and this one made more", number
-            )
-        return _Request(number, calls, weight)
+            raise Refused("too large", f"the request has more than {MAX_REQUEST:,} characters")
+        if self._under_way >= MAX_UNDER_WAY or self._weight > MAX_WEIGHT:
+            raise Refused("flood", "too many requests are under way: wait for their answers")
 
-    def _begin(self, call: Any) -> asyncio.Task[Json]:
-        task = asyncio.ensure_future(self._one(call))
+    async def _answered(self, prompts: list[str], charge: Charge) -> str:
+        """Read a request, prepare its calls, make them; the cell's end gives up each of the three.
+
+        Parameters
+        ----------
+        prompts
+            The text alone; taken out here, since it may be large, and the calls may take long.
+        charge
+            What the request takes.
+        """
+        request = await self._unless_over(self._take(prompts.pop()))
+        if request is None:
+            return json.dumps({"results": [], "error": _CELL_OVER})
+        prepared = await self._unless_over(self._prepared(request, charge))
+        if prepared is None:
+            results = [json.dumps(_CELL_OVER)] * len(request.calls)
+        else:
+            results = await asyncio.gather(*map(self._begin, prepared))
+        return f'{{"id": {request.number}, "results": [{", ".join(results)}]}}'
+
+    async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Wait for a part of an answer; None when the cell ended meanwhile."""
+        task = asyncio.ensure_future(work)
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        return None if task.cancelled() else task.result()
+
+    async def _take(self, prompt: str) -> Request:
+        """Read a request, or refuse it, in its turn."""
+        async with self._reading:
+            if len(prompt) <= QUICK_CHARS and is_quick(prompt, nodes := _count(prompt)):
+                request = read(prompt, nodes)
+            else:
+                request = await _to_the_end(_read_long, prompt)
+        if request.number <= self._last_id:
+            raise Refused("replayed", "the request is not the next one", request.number)
+        self._last_id = request.number
+        self._cell_calls += len(request.calls)
+        if self._cell_calls > MAX_CELL_CALLS:
+            why = f"a cell may make {MAX_CELL_CALLS:,} calls, and this one made more"
+            raise Refused("flood", why, request.number)
+        return request
+
+    async def _prepared(self, request: Request, charge: Charge) -> list[Made]:
+        """Decode and check the arguments, when there is room for what they stand for."""
+        chars = self._room_in_trace()
+        made = partial(prepare, request, self._tools, kept_chars=chars, secrets=self._secrets)
+        if request.quick:
+            room = self._pot.room(charge, quick=True)
+            try:
+                calls = made(room)
+            except TooMuch:
+                pass
+            else:
+                self._pot.keep(charge, room)
+                return calls
+        async with self._pot.turn():
+            while True:
+                room = self._pot.room(charge)
+                try:
+                    calls = await _to_the_end(made, room)
+                except TooMuch as refused:
+                    try:
+                        await self._pot.wait_for(charge, refused)
+                    except TooMuch as never:
+                        raise Refused("too large", str(never), request.number) from None
+                else:
+                    self._pot.keep(charge, room)
+                    return calls
+
+    def _begin(self, made: Made) -> asyncio.Task[str]:
+        task = asyncio.ensure_future(self._one(made))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
         return task
 
-    async def _one(self, call: Any) -> Json:
-        made = _Made(name="")
-        room = min(KEPT_CHARS, max(KEPT_CELL_CHARS - self._kept, 0))
-        try:
-            made.name, args, kwargs = _parts(call)
-        except ValueError as error:
-            self._counted["malformed"] += 1
-            made.error = {"ok": False, "type": "ValueError", "message": str(error)}
-            return self._list(made, 0.0, 0)
-        seconds = await self._make(made, args, kwargs, room)
+    async def _one(self, made: Made) -> str:
+        if made.refused:
+            self._counted[made.refused] += 1
+        seconds = 0.0
+        room = self._room_in_trace()
         if made.error is None:
-            self._encode(made)
-        return self._list(made, seconds, room)
+            seconds = await self._make(made)
+        if made.error is None:
+            await self._write(made, room)
+        self._list(made, seconds)
+        if made.error is not None:
+            return json.dumps(made.error)
+        return f'{{"ok": true, "value": {made.result}}}'
+
+    def _room_in_trace(self) -> int:
+        if len(self._calls) >= LISTED:
+            return 0
+        return min(KEPT_CHARS, max(KEPT_CELL_CHARS - self._kept, 0))
 
     async def call(self, call: Call) -> HostCall:
         """Make one call for an action that is calls; as the kernel's calls are made.
 
         Never raises: whatever goes wrong is in the result. Cancelling it gives up waiting.
         """
-        made = _Made(name=call.name)
-        tool = self._tools.get(call.name)
-        args, kwargs = tool.spread(call.arguments) if tool else ([], dict(call.arguments))
-        work = asyncio.ensure_future(self._make(made, args, kwargs, KEPT_DIRECT))
+        made = Made(name=call.name, tool=self._tools.get(call.name))
+        given = dict(call.arguments)
+        args, kwargs = made.tool.spread(given) if made.tool else ([], given)
+        made.arguments = json_without(kept_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
+        await in_thread(check, made, args, kwargs, Room(0))
+        if made.refused:
+            self._counted[made.refused] += 1
+        work = asyncio.ensure_future(self._make(made))
         try:
             seconds = await asyncio.shield(work)
         except asyncio.CancelledError:
             work.cancel()
             await asyncio.wait((work,))
             raise
-        try:
-            made.value = _plain(made.value)
-        except ToolError as error:
-            made.error = self._error(error)
-        return self._host_call(made, seconds, KEPT_DIRECT)
+        if made.error is None:
+            try:
+                made.value = await in_thread(_plain, made.value)
+                await in_thread(keep, made, KEPT_DIRECT, self._secrets)
+            except ToolError as error:
+                made.error = self._error(error)
+        return self._host_call(made, seconds)
 
     # --- one call --------------------------------------------------------------------------
 
-    async def _make(self, made: _Made, args: list[Any], kwargs: dict[str, Any], room: int) -> float:
+    async def _make(self, made: Made) -> float:
         """Make a call when there is a place for it, and wait for it or for the cell's end."""
         began = time.monotonic()
-        work = asyncio.ensure_future(self._work(made, args, kwargs, room))
+        work = asyncio.ensure_future(self._work(made))
         self._working.add(work)
         work.add_done_callback(self._working.discard)
         try:
@@ -305,12 +365,12 @@ class Broker:
                 self._counted["abandoned"] += 1
         return time.monotonic() - began
 
-    async def _work(self, made: _Made, args: list[Any], kwargs: dict[str, Any], room: int) -> None:
-        """Look up, check, ask, call. Raises nothing: no tool may end the host's loop."""
+    async def _work(self, made: Made) -> None:
+        """Ask, and call. Raises nothing: no tool may end the host's loop."""
         _NOTED.set(made.noted)
         try:
             async with self._places:
-                value = await self._value(made, args, kwargs, room)
+                value = await self._value(made)
         except BaseException as error:
             if made.error is None:
                 made.error = self._error(error)
@@ -320,53 +380,41 @@ class Broker:
             if made.error is None:  # and nobody has given it up
                 made.value = value
 
-    async def _value(self, made: _Made, args: list[Any], kwargs: dict[str, Any], room: int) -> Any:
-        made.arguments = self._without_secrets(kept_arguments(args, kwargs, room))
-        tool = made.tool = self._tools.get(made.name)
-        if tool is None:
-            self._counted["unknown tool"] += 1
-            raise ToolError(f"there is no tool {made.name[:200]!r}", kind="NameError")
-        from pydantic import ValidationError
-
-        try:
-            checked_args, checked_kwargs = tool.check(args, kwargs)
-        except ValidationError as error:
-            self._counted["wrong arguments"] += 1
-            raise ToolError(_problems(error, tool), kind="TypeError") from None
+    async def _value(self, made: Made) -> Any:
+        if made.failed is not None:
+            raise made.failed
+        tool = made.tool
+        assert tool is not None
         if self._admit is not None:
-            given = tool.by_parameter(checked_args, checked_kwargs)
+            given = tool.by_parameter(made.args, made.kwargs)
             made.decision = await self._admit(tool, given)
             if not made.decision.allowed:
                 self._counted["denied"] += 1
                 raise ToolError(denial(f"the call of {made.name}", made.decision), kind=DENIED)
         made.begun = True
-        return await self._calling(tool, checked_args, checked_kwargs)
+        args, kwargs, made.args, made.kwargs = made.args, made.kwargs, (), {}
+        return await self._calling(tool, args, kwargs)
 
-    def _encode(self, made: _Made) -> None:
-        """Give the value its form for the wire, without secrets and within the bound."""
+    async def _write(self, made: Made, room: int) -> None:
+        """Give the value its form for the wire and the trace, without secrets, within bounds."""
+        writing = partial(write, made, max_chars=MAX_RESULT, kept_chars=room, secrets=self._secrets)
         try:
-            value = encode(made.value)
-            text = json.dumps(value)
-        except Exception as error:  # a type of the tool's own may raise anything
-            message = f"the result of {made.name} cannot be sent: {_text(error)}"
-            made.error = self._error(ToolError(message, kind="TypeError"))
-            return
-        if len(text) > MAX_RESULT:
-            message = (
-                f"the result of {made.name} is too large to send: {len(text):,} characters of at "
-                f"most {MAX_RESULT:,}; ask for less"
-            )
-            made.error = self._error(ToolError(message, kind="ValueError"))
-            return
-        cut = without_secrets(text, self._secrets)
-        made.result = value if cut == text else json.loads(cut)
+            if is_short(made.value):
+                writing()
+            else:
+                await _to_the_end(writing)
+        except ToolError as error:
+            made.error = self._error(error)
+        except asyncio.CancelledError:
+            _uncancel()
+            made.error = dict(_CELL_OVER)
 
     def _error(self, error: BaseException) -> dict[str, Json]:
         """Describe an exception for the wire: its type, its message, and its arguments if plain."""
         if isinstance(error, ToolError):
             message = without_secrets(str(error), self._secrets)[:MAX_MESSAGE]
             return {"ok": False, "type": error.kind, "message": message}
-        message = without_secrets(_text(error), self._secrets)[:MAX_MESSAGE]
+        message = without_secrets(text_of(error), self._secrets)[:MAX_MESSAGE]
         described: dict[str, Json] = {
             "ok": False, "type": type(error).__name__[:200], "message": message,
         }  # fmt: skip
@@ -379,25 +427,23 @@ class Broker:
 
     # --- what the trace is told ------------------------------------------------------------
 
-    def _list(self, made: _Made, seconds: float, room: int) -> Json:
-        """Keep a call for the trace; return its result for the wire."""
-        is_listed = len(self._calls) < LISTED
-        call = self._host_call(made, seconds, room if is_listed else 0)
-        if not is_listed:
+    def _list(self, made: Made, seconds: float) -> None:
+        """Keep a call for the trace."""
+        call = self._host_call(made, seconds)
+        if len(self._calls) >= LISTED:
             self._counted["not listed"] += 1
         else:
             self._kept += len(json.dumps([call.arguments, call.result]))
             self._calls.append(call)
-        return made.error if made.error is not None else {"ok": True, "value": made.result}
 
-    def _host_call(self, made: _Made, seconds: float, room: int) -> HostCall:
+    def _host_call(self, made: Made, seconds: float) -> HostCall:
         self._number += 1
-        error = made.error if isinstance(made.error, dict) else {}
+        error = made.error or {}
         call = HostCall(
             name=made.name[:200],
             arguments=made.arguments,
             ok=not error,
-            result=None if error else self._without_secrets(kept(made.value, room)),
+            result=None if error else made.kept,
             error=f"{error['type']}: {error['message']}" if error else "",
             seconds=max(seconds - (made.decision.seconds if made.decision else 0.0), 0.0),
             number=self._number,
@@ -405,13 +451,6 @@ class Broker:
             untrusted=made.tool is not None and made.tool.untrusted,
         )
         return self._mark(dataclasses.replace(call, **made.noted), made.value)
-
-    def _without_secrets(self, made: Json) -> Json:
-        if not self._secrets:
-            return made
-        text = json.dumps(made)
-        cut = without_secrets(text, self._secrets)
-        return made if cut == text else json.loads(cut)
 
 
 _TYPES = {"input": "RuntimeError", "flood": "RuntimeError", "replayed": "RuntimeError"}
@@ -428,34 +467,28 @@ async def _call(tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
 # --- reading ---------------------------------------------------------------------------------
 
 
-def _read(prompt: str) -> tuple[int, list[Any]]:
+def _count(prompt: str) -> int:
     try:
-        request = json.loads(prompt[len(PREFIX) :])
-        number, calls = request["id"], request["calls"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise _Refused("malformed", "the request is not well-formed") from None
-    if type(number) is not int or not 0 < number < MAX_ID or not isinstance(calls, list):
-        raise _Refused("malformed", "the request is not well-formed")
-    if len(calls) > MAX_CALLS:
-        raise _Refused("too large", f"a request has at most {MAX_CALLS:,} calls", number)
-    return number, calls
+        return count(prompt)
+    except ValueError as error:
+        raise Refused("too large", f"the request has {error}") from None
 
 
-def _parts(call: Any) -> tuple[str, list[Any], dict[str, Any]]:
-    """Read one call of a request.
+def _read_long(prompt: str) -> Request:
+    return read(prompt, _count(prompt))
 
-    Raises
-    ------
-    ValueError
-        It is not well-formed.
+
+async def _to_the_end(function: Callable[..., T], *args: Any) -> T:
+    """Do something in a thread, and wait for its end even when nobody wants it any more.
+
+    What it takes is taken until then, and is to be counted.
     """
-    described = call if isinstance(call, dict) else {}
-    name = described.get("name")
-    args, kwargs = (decode(described.get(key, None)) for key in ("args", "kwargs"))
-    named = isinstance(kwargs, dict) and all(type(key) is str for key in kwargs)
-    if isinstance(name, str) and isinstance(args, list) and named:
-        return name, args, kwargs
-    raise ValueError("the call is not well-formed")
+    work = asyncio.ensure_future(in_thread(function, *args))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait((work,))
+        raise
 
 
 # --- writing ---------------------------------------------------------------------------------
@@ -473,28 +506,6 @@ def _plain(value: Any) -> Json:
         return to_jsonable_python(value)
     except (PydanticSerializationError, ValueError) as error:
         raise ToolError(f"the tool's result has no JSON form: {error}", kind="TypeError") from None
-
-
-def _problems(error: Any, tool: Tool) -> str:
-    """Return what is wrong with the arguments, one problem after the other, by parameter."""
-
-    def where(place: Sequence[int | str]) -> str:
-        first, *rest = place
-        return ".".join(map(str, (tool.positional(first), *rest)))
-
-    problems = (
-        f"{where(e['loc'])}: {e['msg']}"
-        for e in error.errors(include_url=False, include_context=False, include_input=False)
-    )
-    return "; ".join(problems)[:MAX_MESSAGE]
-
-
-def _text(error: BaseException) -> str:
-    """Return an exception's message; one that cannot be asked for it has none."""
-    try:
-        return str(error)[:MAX_MESSAGE]
-    except Exception as failed:
-        return f"(its message could not be read: {type(failed).__name__})"
 
 
 def _plain_args(error: BaseException) -> list[Json] | None:

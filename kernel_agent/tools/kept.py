@@ -18,6 +18,7 @@ LEFT_OUT = "left out"
 PREVIEW_CHARS = 400
 TEXT_CHARS = 4_000  # of the two ends of a text that is too long
 DATA_CHARS = 12_000  # base64 of one table, array or picture
+DATA_PIXELS = 1_000_000  # of a picture, likewise
 DATA_VALUES = 2_000  # values of a table or an array: more are not even written down to be measured
 
 
@@ -99,9 +100,7 @@ def _dict(value: dict[Any, Any], room: _Room, depth: int) -> Json:
 
 def _other(value: Any, room: _Room) -> Json:
     """Keep a value of another type as it crosses the wire, with a preview where that is data."""
-    size = getattr(value, "size", 0)
-    count = size if isinstance(size, int) else 0
-    if count > DATA_VALUES or (isinstance(value, (bytes, bytearray)) and len(value) > DATA_CHARS):
+    if _is_large(value):
         return _left_out(value, _size(value))
     try:
         form = encode(value)
@@ -113,6 +112,18 @@ def _other(value: Any, room: _Room) -> Json:
     if len(json.dumps(form)) > DATA_CHARS or not room.take(form):
         return _left_out(value, _size(value))
     return form
+
+
+def _is_large(value: Any) -> bool:
+    """Whether a value is more than is written down even to be measured."""
+    if isinstance(value, (bytes, bytearray)):
+        return len(value) > DATA_CHARS
+    size, weight = getattr(value, "size", 0), getattr(value, "nbytes", 0)
+    if isinstance(size, tuple) and len(size) == 2:  # a picture's
+        return bool(size[0] * size[1] > DATA_PIXELS)
+    return (isinstance(size, int) and size > DATA_VALUES) or (
+        isinstance(weight, int) and weight > DATA_CHARS
+    )
 
 
 def _left_out(value: Any, size: str) -> dict[str, Json]:
@@ -134,11 +145,11 @@ def _preview(value: Any) -> str:
         if isinstance(value, (str, bytes, bytearray)):
             text = str(value[:PREVIEW_CHARS])
         elif type(value).__name__ in ("DataFrame", "Series"):
-            text = value.head(5).to_string()
+            text = (value.iloc[:5, :20] if value.ndim == 2 else value.head(5)).to_string()
         elif isinstance(value, (list, tuple, dict, set, frozenset)):
             text = f"{len(value):,} items"
         elif getattr(value, "size", 0) and hasattr(value, "ravel"):
-            text = str(value.ravel()[:10])
+            text = str(value.ravel()[:10]) if value.itemsize <= PREVIEW_CHARS else ""
         else:
             text = str(value)
     except Exception as error:  # a type of the tool's own may raise anything

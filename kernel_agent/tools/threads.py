@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from kernel_agent.gate import HELD
+
 MOST = 1024  # threads at a time in this process, abandoned ones included
 _places = threading.Semaphore(MOST)
 
@@ -33,8 +35,13 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
     context = contextvars.copy_context()
+    charge = HELD.get()
+    if charge is not None:  # it works with what was charged, also when it was given up
+        charge.hold()
 
     def tell(value: Any, error: BaseException | None) -> None:
+        if charge is not None:
+            charge.drop()
         if not outcome.done():
             outcome.set_result((value, error))
 

@@ -60,6 +60,9 @@ class Tool:
         The function has no docstring or an unannotated parameter: the model could not use it.
     """
 
+    checks_at_length = False
+    """Whether to check its arguments may take long, whatever their length: never on the loop."""
+
     def __init__(
         self, function: Callable[..., Any], *, effects: bool = False, untrusted: bool = False
     ) -> None:

@@ -78,6 +78,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "lineage",
         "opening",
         "text",
+        "gate",
         "decisions",
         "untrusted",
     ],
@@ -87,6 +88,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "private",
         "beneath",
         "inside.values",
+        "inside.room",
         "inside.foreign",
     ],
 }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.errors import ToolError, UsageError
 from kernel_agent.records import Event, Notice
 from kernel_agent.text import one_line
+from kernel_agent.tools.mcp.bounded import bounded
 from kernel_agent.tools.mcp.pipes import MESSAGE_MAX, pipes
 from kernel_agent.tools.mcp.servers import Server
 
@@ -280,27 +281,28 @@ async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator
     from mcp.client.streamable_http import streamable_http_client
 
     class Capped(httpx2.AsyncHTTPTransport):
-        """Ends an answer that is longer than a message may be; event streams have their own cap."""
+        """Ends an answer that is more than is read."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             response = await super().handle_async_request(request)
             if request.method == "POST" and response.status_code >= 400:
                 refused(response.status_code)
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                response.stream = Body(response.stream)
+            kind = response.headers.get("content-type", "")
+            events = kind.startswith("text/event-stream")
+            response.stream = Body(response.stream, events=events)
             return response
 
     class Body(httpx2.AsyncByteStream):
-        def __init__(self, inner: Any) -> None:
+        def __init__(self, inner: Any, *, events: bool) -> None:
             self._inner = inner
+            self._events = events
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
-            async for chunk in self._inner:
-                size += len(chunk)
-                if size > MESSAGE_MAX:
-                    raise httpx2.ReadError(f"more than {MESSAGE_MAX:,} bytes")
-                yield chunk
+            try:
+                async for part in bounded(self._inner, events=self._events):
+                    yield part
+            except ValueError as error:
+                raise httpx2.ReadError(str(error)) from None
 
         async def aclose(self) -> None:
             await self._inner.aclose()

@@ -16,9 +16,12 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kernel_agent.errors import ToolError
+from kernel_agent.gate import limit_of
+from kernel_agent.inside.room import Room, TooMuch
 from kernel_agent.records import FINAL_ANSWER, ToolSchema
 from kernel_agent.text import one_line
 from kernel_agent.tools.mcp.schema import annotation_of, identifier, problems, signature_of, tidied
+from kernel_agent.tools.threads import in_thread
 from kernel_agent.tools.tool import Tool
 
 DESCRIPTION_MAX = 200  # characters of a tool's description that the model is shown
@@ -26,6 +29,7 @@ HELP_MAX = 4_000  # that help() shows: many describe their arguments and results
 WORDS_MAX = 120  # of a parameter's
 ERROR_MAX = 2_000
 PIXELS_MAX = 50_000_000
+PIECES_MAX = 1_000  # of one result
 PICTURES = ("PNG", "JPEG", "WEBP", "GIF")
 _TAKEN = {
     *dir(builtins), FINAL_ANSWER, "outputs", "display", "get_ipython", "In", "Out", "pd", "np",
@@ -53,6 +57,8 @@ class ForeignTool(Tool):
     hide
         Takes the user's keys out of an error of the server's.
     """
+
+    checks_at_length = True  # a schema's choices are tried one after the other, in Python
 
     def __init__(
         self,
@@ -115,13 +121,18 @@ class ForeignTool(Tool):
         ToolError
             The server's error, or one of the connection.
         """
-        _, arguments = self.check(args, kwargs)
+        _, arguments = await in_thread(self.check, args, kwargs)
         result = await self._send(self._foreign_name, arguments)
-        value = await _value_of(result, unwrap=self._wraps)
+        return await in_thread(self._made_of, result)
+
+    def _made_of(self, result: Any) -> Any:
+        """Return what came as a plain value; in one thread, however many pieces it has."""
+        value = _value_of(result, unwrap=self._wraps)
         if result.is_error:
             text = value if isinstance(value, str) else repr(value)
             raise ToolError(
-                one_line(self._hide(text), ERROR_MAX) or "the tool failed and did not say why"
+                one_line(self._hide(text[: 20 * ERROR_MAX]), ERROR_MAX)
+                or "the tool failed and did not say why"
             )
         return value
 
@@ -230,17 +241,24 @@ def _wraps_result(schema: Any) -> bool:
     return isinstance(properties, dict) and list(properties) == ["result"]
 
 
-async def _value_of(result: Any, *, unwrap: bool) -> Any:
-    """Return a result as a plain value: the structured one, else text, pictures, bytes; a list."""
-    import asyncio
+def _value_of(result: Any, *, unwrap: bool) -> Any:
+    """Return a result as a plain value: the structured one, else text, pictures, bytes; a list.
 
+    Raises
+    ------
+    ToolError
+        It has too many pieces, or its pictures stand for more than there is room for.
+    """
+    if len(result.content) > PIECES_MAX:
+        raise ToolError(f"the server sent {len(result.content):,} pieces, at most {PIECES_MAX:,}")
     structured = result.structured_content
     if unwrap and isinstance(structured, dict) and list(structured) == ["result"]:
         structured = structured["result"]
     if structured is not None and _repeats(structured, result.content):
         structured = None
     blocks = [b for b in result.content if structured is None or b.type in ("image", "audio")]
-    values = [await asyncio.to_thread(_block, block) for block in blocks]
+    room = Room(limit_of(sum(len(getattr(block, "data", "")) for block in blocks)))
+    values = [_block(block, room) for block in blocks]
     if structured is not None:
         return [structured, *values] if values else structured
     if len(values) == 1:
@@ -258,12 +276,12 @@ def _repeats(structured: Any, blocks: Sequence[Any]) -> bool:
     return bool(dumped) and structured["content"] == dumped
 
 
-def _block(block: Any) -> Any:
+def _block(block: Any, room: Room) -> Any:
     """Return one piece of content."""
     if block.type == "text":
         return block.text
     if block.type == "image":
-        return _picture(block.data)
+        return _picture(block.data, room)
     if block.type == "audio":
         return _bytes(block.data)
     if block.type == "resource":
@@ -282,7 +300,7 @@ def _bytes(text: str) -> bytes:
         raise ToolError("the server sent content that is not base64") from None
 
 
-def _picture(text: str) -> Any:
+def _picture(text: str, room: Room) -> Any:
     """Return a picture, decoded here, so that what goes on is only pixels; else its bytes."""
     from PIL import Image
 
@@ -291,7 +309,10 @@ def _picture(text: str) -> Any:
         image = Image.open(io.BytesIO(data), formats=PICTURES)
         if image.width * image.height > PIXELS_MAX:
             raise ToolError(f"a picture of {image.width} by {image.height} pixels is too large")
+        room.take(8 * image.width * image.height)  # as it comes, and as it is passed on
         image.load()
+    except TooMuch as error:
+        raise ToolError(f"a picture is too large: {error}") from None
     except (OSError, ValueError, SyntaxError):
         return data
     except Image.DecompressionBombError:

@@ -1,8 +1,8 @@
 """The stdio transport (MCP 2025-11-25, Transports): a program, one JSON-RPC message a line.
 
-In the place of the client's own, because a line's length is bounded here, what the program writes
-to its error channel stays off the terminal, its exit code is known, and it is gone two seconds
-after it was asked to go, with all that it started.
+In the place of the client's own, because a line's length and its items are bounded here, what the
+program writes to its error channel stays off the terminal, its exit code is known, and it is gone
+two seconds after it was asked to go, with all that it started.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from kernel_agent.gate import QUICK_CHARS, count
 from kernel_agent.text import one_line
+from kernel_agent.tools.threads import in_thread
 
 MESSAGE_MAX = 32_000_000  # bytes of one line, as of a reply to the kernel
 JUNK_MAX = 1_000  # lines that are no messages: some print their log there, but not for ever
 PATIENCE_S = 1.0  # for each way of asking a program to end
 _TAIL = 4_000  # characters of the error channel that are kept
+# Where the official libraries write the number of the request that a message answers.
+_ANSWERS = re.compile(rb'\s*\{"jsonrpc":\s?"2.0",\s?"id":\s?(\d{1,15}),')
 _ERROR = re.compile(r"\W*([\w.]*(Error|Exception)\b|npm error code )")
 
 
@@ -100,7 +104,6 @@ async def _messages(process: asyncio.subprocess.Process, to_client: Any) -> str:
     """Pass messages on until there are no more; return why, when it is the program's fault."""
     import anyio
     from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
 
     assert process.stdout is not None
     junk = 0
@@ -111,17 +114,55 @@ async def _messages(process: asyncio.subprocess.Process, to_client: Any) -> str:
             return f"it sent a message of more than {MESSAGE_MAX // 1_000_000} MB"
         if not line:
             return ""
+        too_many = await excess(line)
         try:
-            message = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            message = SessionMessage(_too_many(line, too_many) if too_many else _read(line))
         except ValueError:
             junk += 1
             if junk > JUNK_MAX:
                 return "it does not speak the protocol"
             continue
+        except _Unanswerable:
+            return f"it sent a message of {too_many}"
         try:
             await to_client.send(message)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return "the session is over"
+
+
+class _Unanswerable(Exception):
+    """A message that is not read, of which nobody knows what it answers."""
+
+
+def _read(line: bytes) -> Any:
+    from mcp_types import jsonrpc_message_adapter
+
+    return jsonrpc_message_adapter.validate_json(line, by_name=False)
+
+
+def _too_many(line: bytes, what: str) -> Any:
+    """Return the error that takes the place of an answer which is not read."""
+    from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
+
+    found = _ANSWERS.match(line)
+    if found is None:
+        raise _Unanswerable
+    error = ErrorData(code=INTERNAL_ERROR, message=f"its answer has {what}")
+    return JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error)
+
+
+async def excess(message: bytes) -> str:
+    """Say how far a message goes beyond what is read; empty if it does not."""
+    try:
+        if len(message) <= QUICK_CHARS:
+            count(message)
+        else:
+            await in_thread(count, message)
+    except UnicodeDecodeError:
+        return ""  # whoever reads it says so
+    except ValueError as error:
+        return str(error).partition(":")[0]
+    return ""
 
 
 def _farewell(code: int | None, errors: bytearray) -> str:
