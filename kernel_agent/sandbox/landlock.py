@@ -41,7 +41,7 @@ LEVEL = Level(
 )  # fmt: skip
 
 
-_SYSTEM_CALLS = seccomp.Filter(shared_files=True, shared_ipc=True, shared_processes=True)
+_SYSTEM_CALLS = seccomp.Filter(shared_files=True, shared_processes=True)
 
 
 def probe() -> Probe:
