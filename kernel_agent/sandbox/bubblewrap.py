@@ -9,14 +9,14 @@ root starts is otherwise no boundary (``/proc/sys`` stays writable).
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
+from kernel_agent.sandbox import programs
 from kernel_agent.sandbox.environment import SETTINGS, SYSTEM, at_home_in, font_list
-from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter
 
 LEVEL = Level(
@@ -35,7 +35,7 @@ LEVEL = Level(
     ),
     claims=(
         "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",
-        "writes", "inputs",
+        "writes", "inputs", "namespaces", "mounts",
     ),
     automatic=True,
     opens_hosts=True,
@@ -50,11 +50,11 @@ SHARED_MEMORY_MB = 256
 
 def probe() -> Probe:
     """Start ``true`` in such a sandbox."""
-    bwrap = _bwrap()
+    bwrap = programs.find("bwrap")
     if bwrap is None:
         return Probe(
             works=False,
-            reason="bwrap is not installed",
+            reason=programs.missing("bwrap"),
             advice="Install it: apt install bubblewrap, or dnf install bubblewrap.",
         )
     as_root = os.geteuid() == 0
@@ -85,7 +85,7 @@ def probe() -> Probe:
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
     """Build the file tree, then confine the command in it."""
     uid = confine.stand_in()
-    bwrap = _bwrap()
+    bwrap = programs.find("bwrap")
     assert bwrap is not None, "probed before"
     way_out, descriptors = confine.forwarded(grant)
     inner = [
@@ -132,9 +132,33 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     )
 
 
-def _bwrap() -> str | None:
-    """Return bwrap's path; not from a directory that a run could write to."""
-    return shutil.which("bwrap")
+def mounts(grant: Grant, environment: Mapping[str, str]) -> Mounts:
+    """Return what the mount table inside holds: what bwrap is told to put there, and no more."""
+    writable, readable, sizes = [f"/dev/{name}" for name in (*_NODES, "pts")], ["/"], {}
+    words, size, closed = iter(_tree(grant, environment)), 0, set()
+    for option in words:
+        values = [next(words) for _ in range(_VALUES.get(option, 1))]
+        place = values[-1]
+        if option == "--size":
+            size = int(place)
+        elif option in ("--bind", "--tmpfs"):
+            writable.append(place)
+            if size:
+                sizes[place], size = size, 0
+        elif option in ("--ro-bind", "--proc", "--dev"):
+            readable.append(place)
+        elif option == "--remount-ro":
+            closed.add(place)
+    readable += [place for place in writable if place in closed]
+    return Mounts(
+        writable=tuple(place for place in writable if place not in closed),
+        readable=tuple(readable),
+        sizes=sizes,
+    )
+
+
+_VALUES = {"--symlink": 2, "--ro-bind": 2, "--bind": 2}  # the others have one
+_NODES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 def _to_become_another() -> Iterator[str]:

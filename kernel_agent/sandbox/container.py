@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import confinement as confine
+from kernel_agent.sandbox import programs
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.launcher import warden
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
@@ -52,7 +52,7 @@ LEVEL = Level(
     ),
     claims=(
         "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",
-        "writes", "inputs",
+        "writes", "inputs", "namespaces",
     ),
 )  # fmt: skip
 
@@ -77,11 +77,11 @@ class Engine:
 
 def probe() -> Probe:
     """Run a program in such a container, with each runtime until one works."""
-    podman = shutil.which("podman")
+    podman = programs.find("podman")
     if podman is None:
         return Probe(
             works=False,
-            reason="podman is not installed",
+            reason=programs.missing("podman"),
             advice="Install it: apt install podman runc, or dnf install podman.",
         )
     engine, failures = _engine(podman)
@@ -100,7 +100,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     SandboxError
         The caller's: what is asked for cannot be given at this level.
     """
-    podman = shutil.which("podman")
+    podman = programs.find("podman")
     engine = _engine(podman)[0] if podman else None
     if engine is None:
         raise SandboxError(
@@ -258,9 +258,9 @@ def _engine(podman: str) -> tuple[Engine | None, tuple[str, ...]]:
     """Return podman with the first runtime with which a program runs, or why none does."""
     failures = []
     for runtime in RUNTIMES:
-        found = shutil.which(runtime)
+        found = programs.find(runtime)
         if found is None:
-            failures.append(f"{runtime}: not installed")
+            failures.append(programs.missing(runtime))
             continue
         failed = _try(engine := Engine(podman=podman, runtime=found))
         if not failed:

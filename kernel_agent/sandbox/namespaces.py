@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox.environment import at_home_in
-from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter
 
 LEVEL = Level(
@@ -36,7 +36,7 @@ LEVEL = Level(
     ),
     claims=(
         "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",
-        "writes", "inputs",
+        "writes", "inputs", "namespaces", "mounts",
     ),
     automatic=True,
     opens_hosts=True,
@@ -104,6 +104,15 @@ def _try_once(more: tuple[str, ...]) -> str:
 def _try(more: list[str]) -> str:
     """Return why namespaces cannot be made, empty when they can."""
     return _try_once(tuple(more))
+
+
+def mounts(grant: Grant, environment: Mapping[str, str]) -> Mounts:  # noqa: ARG001 - as all levels
+    """Return where the host's file tree is not read-only."""
+    places = (grant.workspace, grant.sockets, grant.scratch, Path("/dev/shm"), Path("/dev/pts"))
+    return Mounts(
+        writable=tuple(map(str, places)),
+        sizes={str(grant.scratch): grant.limits.disk_mb << 20, "/dev/shm": SHARED_MEMORY_MB << 20},
+    )
 
 
 def _new_namespaces() -> list[str]:

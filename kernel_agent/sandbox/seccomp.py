@@ -113,7 +113,7 @@ _WITH_ARGUMENTS = {
     "ioprio_set": (251, 30), "sched_setscheduler": (144, 119),
 }  # fmt: skip
 
-_ABSENT: dict[str, tuple[int | None, int]] = {
+_ABSENT: dict[str, tuple[int | None, int | None]] = {
     "clone3": (435, 435), "openat2": (437, 437),
     "inotify_init": (253, None), "inotify_init1": (294, 26), "io_setup": (206, 0),
 }  # fmt: skip

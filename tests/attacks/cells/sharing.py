@@ -6,19 +6,16 @@ import ctypes
 import fcntl
 import os
 import signal
-import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from attacks.cells.prelude import call, keep, kept, libc, stay
 from attacks.score import either, returned
 from attacks.stage import NotHere, Stage
-from attacks.words import Report, attack
-
-SHARED = "not for this user: what is counted is counted for the kernel's own one"
-
+from attacks.words import Effect, Report, attack
 
 # --- files that others must wait for ---------------------------------------------------------
 
@@ -76,12 +73,12 @@ def lease_read_by_the_host(c):
 # --- what there is only so much of -----------------------------------------------------------
 
 
-def _no_more(what: str, take: "object") -> "object":
+def _no_more(what: str, take: Callable[[], None]) -> Effect:
     """Tell that the host does not get one of its own any more."""
 
     def effect(stage: Stage, report: Report) -> str:
         try:
-            take()  # type: ignore[operator]
+            take()
         except OSError as error:
             return f"the host gets no {what}: {error.strerror}"
         return ""
@@ -210,33 +207,6 @@ def terminals_taken(c):
 
         said = stay(take)
     return f"the last child got {said}"
-
-
-def _host_passes() -> None:
-    left, right = socket.socketpair()
-    with left, right:
-        socket.send_fds(left, [b"x"], [0])
-
-
-@attack("resource", _no_more("descriptor sent", _host_passes), own_kernel=True)
-def descriptors_in_flight(c):
-    """Leaving descriptors in sockets unread, which are counted for the user"""
-    sent = 0
-    with contextlib.suppress(OSError):
-        while sent < 200_000:
-            left, right = socket.socketpair()
-            keep(left.detach())
-            keep(right.detach())
-            out = socket.socket(fileno=os.dup(kept[-1]))
-            try:
-                for _ in range(200):
-                    socket.send_fds(out, [b"x"], [0] * 250)
-                    sent += 250
-            finally:
-                out.close()
-    if not sent:
-        raise PermissionError(1, "none was sent")
-    return f"{sent} descriptors"
 
 
 # --- of other programs, by a number that can be guessed --------------------------------------
