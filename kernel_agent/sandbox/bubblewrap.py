@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox import programs
-from kernel_agent.sandbox.environment import SETTINGS, SYSTEM, at_home_in, font_list
+from kernel_agent.sandbox.environment import MACHINE, SETTINGS, SYSTEM, at_home_in, font_list
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter
 
@@ -188,6 +188,8 @@ def _tree(grant: Grant, environment: Mapping[str, str]) -> Iterator[str]:
     yield from ("--proc", "/proc", "--dev", "/dev")
     if os.geteuid() == 0:
         yield from ("--ro-bind", "/proc/sys", "/proc/sys")
+    for path in filter(Path.exists, map(Path, MACHINE)):
+        yield from ("--ro-bind", "/dev/null", str(path))
     yield from ("--perms", "1777", "--size", str(SHARED_MEMORY_MB << 20), "--tmpfs", "/dev/shm")
     size = str(grant.limits.disk_mb << 20)
     yield from ("--perms", "1777", "--size", size, "--tmpfs", "/tmp")

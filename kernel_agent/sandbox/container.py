@@ -27,7 +27,7 @@ from pathlib import Path
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox import programs
-from kernel_agent.sandbox.environment import at_home_in
+from kernel_agent.sandbox.environment import MACHINE, at_home_in
 from kernel_agent.sandbox.launcher import warden
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.outer import CLEAN, ended, own_processes
@@ -191,7 +191,8 @@ def podman_command(
         "--log-level", "error", "--runtime", engine.runtime,
         "run", "--rm", "--name", name, "--hostname", "sandbox", "--no-hosts", "--passwd=false",
         "--network", "none", "--ipc", "none", "--cap-drop", "all",
-        "--security-opt", "no-new-privileges", "--read-only", "--read-only-tmpfs=false",
+        "--security-opt", "no-new-privileges", "--security-opt", f"mask={':'.join(MACHINE)}",
+        "--read-only", "--read-only-tmpfs=false",
         "--log-driver", "none", "--sig-proxy=false", "--stop-timeout", "0", "--unsetenv-all",
         *(["--user", f"{user}:{user}"] if as_root else ["--userns", "keep-id"]),
         *(groups if as_root else ["--pids-limit", "0"]),

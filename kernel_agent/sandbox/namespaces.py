@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
-from kernel_agent.sandbox.environment import at_home_in
+from kernel_agent.sandbox.environment import MACHINE, at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter
 
@@ -128,6 +128,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     cgroup = confine.control_group(grant)
     processes = _own_proc()
     way_out, descriptors = confine.forwarded(grant)
+    hidden = (*grant.hidden, *(map(Path, MACHINE) if processes else ()))
     steps = [
         "die-with", str(os.getpid()),
         *confine.joined(cgroup),
@@ -145,7 +146,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         ),
         *(["loopback"] if way_out else []),
         *(word for path in confine.protected_paths(grant) for word in ("readonly", str(path))),
-        *(word for path in grant.hidden if path.exists() for word in ("hide", str(path))),
+        *(word for path in hidden if path.exists() for word in ("hide", str(path))),
         "folder", str(grant.workspace),
         *(["user", str(uid), str(uid)] if uid is not None else []),
         "powerless",
