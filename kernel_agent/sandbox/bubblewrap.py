@@ -66,7 +66,10 @@ def probe() -> Probe:
         done = subprocess.run(  # noqa: S603 - our own command
             command, env=CLEAN, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        late = f"bwrap did not end within {PROBE_TIMEOUT_S:g} s"
+        return Probe(works=False, reason=late, undecided=True)
+    except OSError as error:
         return Probe(works=False, reason=f"bwrap does not run: {error}")
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]

@@ -111,11 +111,15 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Whether a level works here: found by trying it. ``advice`` says what a person can do."""
+    """Whether a level works here: found by trying it. ``advice`` says what a person can do.
+
+    It is ``undecided`` when the try did not end in time: a busy machine says nothing of a level.
+    """
 
     works: bool
     reason: str
     advice: str = ""
+    undecided: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,6 +47,7 @@ _NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0
 _USER = 0x10000000
 SHARED_MEMORY_MB = 256
 PROBE_TIMEOUT_S = 10.0
+_LATE = f"it did not end within {PROBE_TIMEOUT_S:g} s"
 
 
 def probe() -> Probe:
@@ -58,6 +59,7 @@ def probe() -> Probe:
         return Probe(
             works=False,
             reason=f"namespaces cannot be made ({failed})",
+            undecided=failed == _LATE,
             advice="User namespaces are needed: see sysctl user.max_user_namespaces and "
             "kernel.unprivileged_userns_clone, AppArmor's kernel.apparmor_restrict_unprivileged_"
             "userns, or the security options of the container that this runs in.",
@@ -95,7 +97,9 @@ def _try_once(more: tuple[str, ...]) -> str:
         done = subprocess.run(  # noqa: S603 - our own command
             command, env={}, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        return _LATE
+    except OSError as error:
         return f"it does not run: {error}"
     lines = done.stderr.strip().removeprefix("sandbox: ").splitlines()
     return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
