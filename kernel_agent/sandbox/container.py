@@ -48,6 +48,8 @@ LEVEL = Level(
         "errors in podman and its runtime, which act with more rights than the cells",
         "memory of all cells together for an ordinary user without control groups",
         "what the run's folder holds: cells may read and change it",
+        "locks on files that may be read, for which your other programs may wait",
+        "what Linux tells of the whole machine (load, memory), and where on it what is granted lies",
         "CPU time beyond the limit of a cell",
     ),
     claims=(
