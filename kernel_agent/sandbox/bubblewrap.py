@@ -31,7 +31,7 @@ LEVEL = Level(
         "errors in the Linux kernel, which is shared with the host",
         "what the run's folder holds: cells may read and change it",
         "locks on files that may be read, for which your other programs may wait",
-        "what Linux tells of the whole machine (load, memory), and where on it what is granted lies",
+        "what Linux tells of the whole machine (load, memory), and where the granted files lie",
         "CPU time beyond the limit of a cell",
         "memory for the moment that it takes to notice, where no control group can be made",
     ),

@@ -49,7 +49,7 @@ LEVEL = Level(
         "memory of all cells together for an ordinary user without control groups",
         "what the run's folder holds: cells may read and change it",
         "locks on files that may be read, for which your other programs may wait",
-        "what Linux tells of the whole machine (load, memory), and where on it what is granted lies",
+        "what Linux tells of the whole machine (load, memory), and where the granted files lie",
         "CPU time beyond the limit of a cell",
     ),
     claims=(
