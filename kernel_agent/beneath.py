@@ -40,6 +40,7 @@ MAX_ENTRIES = 100_000  # entries of one listing that are looked at
 MAX_DEPTH = 40  # folders in folders; each holds a descriptor while it is listed
 CHUNK_BYTES = 1 << 20
 
+_TRIES = 8  # a path whose folders are renamed all the time is given up, as is a file under a lease
 _OPENAT2 = 437  # the same number on every architecture of Linux but alpha
 # linux/openat2.h
 _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
@@ -55,6 +56,7 @@ _TOLD = {
     errno.EISDIR: "it is a folder",
     errno.ENXIO: "it is not a regular file but a pipe, socket or device",
     errno.ENAMETOOLONG: "its name is too long",
+    errno.EAGAIN: "another program holds it: it cannot be opened now without waiting",
 }
 
 
@@ -121,7 +123,8 @@ class Folder:
         Raises
         ------
         OSError
-            It is missing, not a regular file, or the way to it leaves the folder or has a link.
+            It is missing, not a regular file, or the way to it leaves the folder or has a link;
+            ``EAGAIN`` when another program holds a lease on it.
         """
         return os.fdopen(self._regular(name, _READ), "rb")
 
@@ -457,7 +460,7 @@ def _syscall() -> Callable[..., int]:
 
 def _openat2(directory: int, path: str, flags: int, mode: int) -> int:
     how = _How(flags=flags, mode=mode, resolve=_RESOLVE)
-    while True:
+    for _ in range(_TRIES):
         opened = _syscall()(
             ctypes.c_long(_OPENAT2),
             ctypes.c_int(directory),
@@ -468,6 +471,8 @@ def _openat2(directory: int, path: str, flags: int, mode: int) -> int:
         if opened >= 0:
             return int(opened)
         number = ctypes.get_errno()
-        # EAGAIN: something on the way was renamed meanwhile (without ".." it is rare).
+        # EAGAIN: something on the way was renamed meanwhile (without ".." it is rare), or the
+        # file is under a lease, whose holder has 45 s to give it back.
         if number not in (errno.EINTR, errno.EAGAIN):
-            raise OSError(number, os.strerror(number))
+            break
+    raise OSError(number, os.strerror(number))

@@ -38,7 +38,14 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the facts, without judging them."""
     status = _status()
     return {
-        "files": {"canary": _opens(asked["canary"], os.O_RDONLY)},
+        "files": {
+            "canary": _opens(asked["canary"], os.O_RDONLY),
+            "foreign": [path for path, *known in asked.get("foreign", ()) if _is(path, known)],
+        },
+        "namespaces": [
+            name for name, link in asked.get("namespaces", {}).items() if _in(link, name)
+        ],
+        "mounts": _mounts(asked.get("mounts") or {}),
         "network": {"connect": _connects(asked["port"]), "udp": _datagram()},
         "environment": sorted(_foreign(set(asked["environment"]))),
         "capabilities": {
@@ -58,7 +65,9 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
 def judge(facts: dict[str, Any]) -> dict[str, bool]:
     """Say for each claim whether the facts bear it out."""
     return {
-        "files": facts["files"]["canary"] != "opened",
+        "files": facts["files"]["canary"] != "opened" and not facts["files"]["foreign"],
+        "namespaces": not facts["namespaces"],
+        "mounts": not facts["mounts"],
         "network": facts["network"]["connect"] != "connected" and facts["network"]["udp"] != "sent",
         "environment": not facts["environment"],
         # What is left of CapBnd cannot be got at without executing with new privileges.
@@ -86,6 +95,69 @@ def _opens(path: str, flags: int) -> str:
     except OSError as error:
         return error.strerror or str(error.errno)
     return "opened"
+
+
+def _is(path: str, known: list[int]) -> bool:
+    """Whether the host's own file or folder can be opened there, and not another of that name."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    about = os.fstat(handle)
+    os.close(handle)
+    # Its number need not be the same where another kernel opens it; its time is.
+    return [about.st_dev, about.st_ino] == known[:2] or about.st_mtime_ns == known[2]
+
+
+def _in(link: str, name: str) -> bool:
+    """Whether this process is in the host's namespace of that kind."""
+    try:
+        return str(Path(f"/proc/self/ns/{name}").readlink()) == link
+    except OSError:
+        return True  # it cannot be told
+
+
+def _mounts(granted: dict[str, Any]) -> list[str]:
+    """Return what of the mount table was not granted, and what of the grant is not there."""
+    if not granted:
+        return []
+    wrong, seen = [], set()
+    writable, readable = granted["writable"], granted["readable"]
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split(" ")
+        place, options = _plain(fields[4]), fields[5].split(",")
+        kind = fields[fields.index("-") + 1]
+        seen.add(place)
+        if "rw" in options and not _granted(place, writable) and kind != "proc":
+            wrong.append(f"{place} is writable")
+        elif readable is not None and not _granted(place, [*writable, *readable]):
+            wrong.append(f"{place} was not granted")
+    missing = {*writable, *(readable or ())} - seen if readable is not None else set()
+    wrong += [f"{place} is not there" for place in sorted(missing)]
+    return wrong + [
+        f"{place} has more than {size:,} bytes"
+        for place, size in granted["sizes"].items()
+        if _bytes(place) > size
+    ]
+
+
+def _plain(field: str) -> str:
+    """Undo the kernel's escapes of a path (proc_pid_mountinfo(5))."""
+    for escape, character in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
+        field = field.replace(f"\\{escape}", character)
+    return field
+
+
+def _granted(place: str, grants: list[str]) -> bool:
+    """Whether it is one of them, or lies in one: the host may have mounts there as well."""
+    return any(
+        place == grant or place.startswith(f"{grant}/") for grant in grants if grant != "/"
+    ) or (place == "/" and "/" in grants)
+
+
+def _bytes(place: str) -> int:
+    about = os.statvfs(place)
+    return about.f_blocks * about.f_frsize
 
 
 def _creates(folder: str) -> bool:

@@ -9,14 +9,14 @@ root starts is otherwise no boundary (``/proc/sys`` stays writable).
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
-from kernel_agent.sandbox.environment import SETTINGS, SYSTEM, at_home_in, font_list
-from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
+from kernel_agent.sandbox import programs
+from kernel_agent.sandbox.environment import MACHINE, SETTINGS, SYSTEM, at_home_in, font_list
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter
 
 LEVEL = Level(
@@ -30,12 +30,14 @@ LEVEL = Level(
     not_covered=(
         "errors in the Linux kernel, which is shared with the host",
         "what the run's folder holds: cells may read and change it",
+        "locks on files that may be read, for which your other programs may wait",
+        "what Linux tells of the whole machine (load, memory), and where the granted files lie",
         "CPU time beyond the limit of a cell",
         "memory for the moment that it takes to notice, where no control group can be made",
     ),
     claims=(
         "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",
-        "writes", "inputs",
+        "writes", "inputs", "namespaces", "mounts",
     ),
     automatic=True,
     opens_hosts=True,
@@ -50,11 +52,11 @@ SHARED_MEMORY_MB = 256
 
 def probe() -> Probe:
     """Start ``true`` in such a sandbox."""
-    bwrap = _bwrap()
+    bwrap = programs.find("bwrap")
     if bwrap is None:
         return Probe(
             works=False,
-            reason="bwrap is not installed",
+            reason=programs.missing("bwrap"),
             advice="Install it: apt install bubblewrap, or dnf install bubblewrap.",
         )
     as_root = os.geteuid() == 0
@@ -66,7 +68,10 @@ def probe() -> Probe:
         done = subprocess.run(  # noqa: S603 - our own command
             command, env=CLEAN, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        late = f"bwrap did not end within {PROBE_TIMEOUT_S:g} s"
+        return Probe(works=False, reason=late, undecided=True)
+    except OSError as error:
         return Probe(works=False, reason=f"bwrap does not run: {error}")
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
@@ -85,7 +90,7 @@ def probe() -> Probe:
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
     """Build the file tree, then confine the command in it."""
     uid = confine.stand_in()
-    bwrap = _bwrap()
+    bwrap = programs.find("bwrap")
     assert bwrap is not None, "probed before"
     way_out, descriptors = confine.forwarded(grant)
     inner = [
@@ -136,9 +141,33 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     )
 
 
-def _bwrap() -> str | None:
-    """Return bwrap's path; not from a directory that a run could write to."""
-    return shutil.which("bwrap")
+def mounts(grant: Grant, environment: Mapping[str, str]) -> Mounts:
+    """Return what the mount table inside holds: what bwrap is told to put there, and no more."""
+    writable, readable, sizes = [f"/dev/{name}" for name in (*_NODES, "pts")], ["/"], {}
+    words, size, closed = iter(_tree(grant, environment)), 0, set()
+    for option in words:
+        values = [next(words) for _ in range(_VALUES.get(option, 1))]
+        place = values[-1]
+        if option == "--size":
+            size = int(place)
+        elif option in ("--bind", "--tmpfs"):
+            writable.append(place)
+            if size:
+                sizes[place], size = size, 0
+        elif option in ("--ro-bind", "--proc", "--dev"):
+            readable.append(place)
+        elif option == "--remount-ro":
+            closed.add(place)
+    readable += [place for place in writable if place in closed]
+    return Mounts(
+        writable=tuple(place for place in writable if place not in closed),
+        readable=tuple(readable),
+        sizes=sizes,
+    )
+
+
+_VALUES = {"--symlink": 2, "--ro-bind": 2, "--bind": 2}  # the others have one
+_NODES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
 def _to_become_another() -> Iterator[str]:
@@ -168,6 +197,8 @@ def _tree(grant: Grant, environment: Mapping[str, str]) -> Iterator[str]:
     yield from ("--proc", "/proc", "--dev", "/dev")
     if os.geteuid() == 0:
         yield from ("--ro-bind", "/proc/sys", "/proc/sys")
+    for path in filter(Path.exists, map(Path, MACHINE)):
+        yield from ("--ro-bind", "/dev/null", str(path))
     yield from ("--perms", "1777", "--size", str(SHARED_MEMORY_MB << 20), "--tmpfs", "/dev/shm")
     size = str(grant.limits.disk_mb << 20)
     yield from ("--perms", "1777", "--size", size, "--tmpfs", "/tmp")

@@ -69,7 +69,8 @@ def choose(asked: str) -> Level:
     Raises
     ------
     SandboxError
-        The level does not exist or does not work here, or ``auto`` found none that does.
+        The level does not exist or does not work here, or ``auto`` found none that does, or
+        one that it could not try in time: it never goes down for that.
     """
     if asked != "auto":
         level, tried = mechanism(asked).LEVEL, probe(asked)
@@ -81,8 +82,17 @@ def choose(asked: str) -> Level:
         return level
     for name in MODULES:
         level = mechanism(name).LEVEL
-        if level.automatic and probe(name).works:
+        if not level.automatic:
+            continue
+        tried = probe(name)
+        if tried.works:
             return level
+        if tried.undecided:  # a cell that keeps the machine busy is not to choose the next one's
+            probe.cache_clear()
+            raise SandboxError(
+                f"whether the sandbox level {name} works here cannot be told now: {tried.reason}. "
+                "Try again when the machine is less busy, or name a level with --sandbox"
+            )
     reasons = "; ".join(
         f"{name}: {probe(name).reason}" for name in MODULES if mechanism(name).LEVEL.automatic
     )

@@ -25,6 +25,10 @@ UNPRIVILEGED = range(61184, 65520)
 """User ids that systemd sets aside for services without an account (``systemd.exec``,
 ``DynamicUser=``); they exist also where a container maps only the first 65536."""
 
+PENDING_SIGNALS = 4096
+"""Signals that wait, and timers: Linux counts them for the user, who may have some 96,000 of them
+(RLIMIT_SIGPENDING, a fraction of the memory) in all programs together."""
+
 CAP_SYS_ADMIN, CAP_SETUID = 21, 7
 _MB = 1 << 20
 
@@ -108,6 +112,8 @@ def limits(asked: Limits, *, others: int = 0) -> list[str]:
         "NOFILE": asked.open_files,
         "FSIZE": asked.file_mb * _MB,
         "NPROC": asked.processes + others,
+        "SIGPENDING": PENDING_SIGNALS,
+        "MSGQUEUE": 0,
     }
     if asked.memory_mb is not None:
         values["AS"] = asked.memory_mb * _MB

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,7 +26,8 @@ from pathlib import Path
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import confinement as confine
-from kernel_agent.sandbox.environment import at_home_in
+from kernel_agent.sandbox import programs
+from kernel_agent.sandbox.environment import MACHINE, at_home_in
 from kernel_agent.sandbox.launcher import warden
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.outer import CLEAN, ended, own_processes
@@ -48,11 +48,13 @@ LEVEL = Level(
         "errors in podman and its runtime, which act with more rights than the cells",
         "memory of all cells together for an ordinary user without control groups",
         "what the run's folder holds: cells may read and change it",
+        "locks on files that may be read, for which your other programs may wait",
+        "what Linux tells of the whole machine (load, memory), and where the granted files lie",
         "CPU time beyond the limit of a cell",
     ),
     claims=(
         "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",
-        "writes", "inputs",
+        "writes", "inputs", "namespaces",
     ),
 )  # fmt: skip
 
@@ -77,11 +79,11 @@ class Engine:
 
 def probe() -> Probe:
     """Run a program in such a container, with each runtime until one works."""
-    podman = shutil.which("podman")
+    podman = programs.find("podman")
     if podman is None:
         return Probe(
             works=False,
-            reason="podman is not installed",
+            reason=programs.missing("podman"),
             advice="Install it: apt install podman runc, or dnf install podman.",
         )
     engine, failures = _engine(podman)
@@ -100,7 +102,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     SandboxError
         The caller's: what is asked for cannot be given at this level.
     """
-    podman = shutil.which("podman")
+    podman = programs.find("podman")
     engine = _engine(podman)[0] if podman else None
     if engine is None:
         raise SandboxError(
@@ -191,7 +193,8 @@ def podman_command(
         "--log-level", "error", "--runtime", engine.runtime,
         "run", "--rm", "--name", name, "--hostname", "sandbox", "--no-hosts", "--passwd=false",
         "--network", "none", "--ipc", "none", "--cap-drop", "all",
-        "--security-opt", "no-new-privileges", "--read-only", "--read-only-tmpfs=false",
+        "--security-opt", "no-new-privileges", "--security-opt", f"mask={':'.join(MACHINE)}",
+        "--read-only", "--read-only-tmpfs=false",
         "--log-driver", "none", "--sig-proxy=false", "--stop-timeout", "0", "--unsetenv-all",
         *(["--user", f"{user}:{user}"] if as_root else ["--userns", "keep-id"]),
         *(groups if as_root else ["--pids-limit", "0"]),
@@ -258,9 +261,9 @@ def _engine(podman: str) -> tuple[Engine | None, tuple[str, ...]]:
     """Return podman with the first runtime with which a program runs, or why none does."""
     failures = []
     for runtime in RUNTIMES:
-        found = shutil.which(runtime)
+        found = programs.find(runtime)
         if found is None:
-            failures.append(f"{runtime}: not installed")
+            failures.append(programs.missing(runtime))
             continue
         failed = _try(engine := Engine(podman=podman, runtime=found))
         if not failed:

@@ -40,6 +40,12 @@ DEVICES = (
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 )  # fmt: skip
 
+MACHINE = (
+    "/proc/cmdline", "/proc/config.gz", "/proc/partitions", "/proc/iomem", "/proc/ioports",
+    "/proc/kallsyms", "/proc/modules", "/proc/keys", "/proc/key-users", "/proc/locks",
+    "/proc/sys/kernel/random/boot_id",
+)  # fmt: skip
+"""What Linux tells of the machine in every process namespace and no library for data asks for."""
 
 PROXY_PORT = 3128
 """Of the loopback interface inside, where named hosts are allowed; the usual port of a proxy."""

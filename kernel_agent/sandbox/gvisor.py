@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +29,7 @@ from typing import Any
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import confinement as confine
+from kernel_agent.sandbox import programs
 from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
@@ -72,11 +72,11 @@ _ADVICE = (
 
 def probe() -> Probe:
     """Run a program with each platform until one works."""
-    runsc = shutil.which("runsc")
+    runsc = programs.find("runsc")
     if runsc is None:
         return Probe(
             works=False,
-            reason="runsc is not installed",
+            reason=programs.missing("runsc"),
             advice="Install gVisor: apt install runsc, or see gvisor.dev/docs/user_guide/install.",
         )
     if not os.access("/proc/self/ns/user", os.R_OK):
@@ -96,7 +96,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     SandboxError
         The caller's: what is asked for cannot be given at this level.
     """
-    runsc = shutil.which("runsc")
+    runsc = programs.find("runsc")
     platform = _platform(runsc)[0] if runsc else None
     if runsc is None or platform is None:
         raise SandboxError("the sandbox level gvisor does not work here: see kernel-agent doctor")

@@ -34,6 +34,7 @@ LEVEL = Level(
         "names of abstract unix sockets of the host, on which a cell may listen",
         "memory for the moment that it takes to notice, where no control group can be made",
         "multiprocessing with locks: shared memory is the host's, so it is closed",
+        "locks on files that may be read, for which your other programs may wait",
         "CPU time beyond the limit of a cell",
     ),
     claims=("files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "writes"),
@@ -41,7 +42,7 @@ LEVEL = Level(
 )  # fmt: skip
 
 
-_SYSTEM_CALLS = seccomp.Filter(shared_files=True, shared_ipc=True, shared_processes=True)
+_SYSTEM_CALLS = seccomp.Filter(shared_files=True, shared_processes=True)
 
 
 def probe() -> Probe:

@@ -30,11 +30,15 @@ class Limits:
     ``memory_mb`` is address space where only rlimits are available and resident memory where a
     cgroup is writable; ``disk_mb`` is what may be written in the workspace and the temporary
     directory together; ``file_mb`` the size of one file.
+
+    As many descriptors as ``open_files``, and 253 more, may lie unread in sockets, counted for the
+    user; another program of theirs can send none while there are more than it may open itself,
+    which is usually 1,024.
     """
 
     memory_mb: int | None = None
     processes: int = 256
-    open_files: int = 1024
+    open_files: int = 768
     file_mb: int = 1024
     disk_mb: int = 2048
 
@@ -107,11 +111,15 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """Whether a level works here: found by trying it. ``advice`` says what a person can do."""
+    """Whether a level works here: found by trying it. ``advice`` says what a person can do.
+
+    It is ``undecided`` when the try did not end in time: a busy machine says nothing of a level.
+    """
 
     works: bool
     reason: str
     advice: str = ""
+    undecided: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,8 +142,32 @@ class Launch:
     close: Callable[[], None] = lambda: None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Mounts:
+    """What the mount table of a kernel may hold, for the self-test.
+
+    Parameters
+    ----------
+    writable
+        Places that are, or hold what is, writable; nothing else is.
+    readable
+        Places beside them that are mounted: all of both are there, and nothing else. None where
+        the file tree is the host's.
+    sizes
+        Bytes of the file systems that are kept in memory.
+    """
+
+    writable: tuple[str, ...]
+    readable: tuple[str, ...] | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
 class Mechanism(Protocol):
-    """The three names that the module of a level has."""
+    """The three names that the module of a level has.
+
+    One with a file tree of its own, or one that it changes, may have a fourth,
+    ``mounts(grant, environment)``: the :class:`Mounts` that its kernels must find.
+    """
 
     LEVEL: Level
 

@@ -41,6 +41,37 @@ def large(process: int, share: float = 0.1) -> list[int]:
     return sorted((p for p in held if held[p] >= enough), key=lambda p: held[p], reverse=True)
 
 
+def watches(process: int, enough: int) -> int:
+    """Return how many descriptors a process and all below it watch by epoll.
+
+    Linux counts them for the user, in all programs together (epoll(7), ``max_user_watches``), and
+    whoever gets none more cannot run an event loop. They are counted one by one only where the
+    products of a process's epolls and descriptors, which are more, come to ``enough``.
+    """
+    found: dict[int, list[str]] = {}
+    most = 0
+    for pid in _resident(process):
+        with contextlib.suppress(OSError):
+            descriptors = [entry.name for entry in os.scandir(f"/proc/{pid}/fd")]
+            found[pid] = [name for name in descriptors if _is_epoll(pid, name)]
+            most += len(found[pid]) * len(descriptors)
+    if most < enough:
+        return most
+    return sum(_watched(pid, name) for pid, names in found.items() for name in names)
+
+
+def _is_epoll(pid: int, descriptor: str) -> bool:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/fd/{descriptor}").readlink()) == "anon_inode:[eventpoll]"
+    return False
+
+
+def _watched(pid: int, epoll: str) -> int:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/fdinfo/{epoll}").read_bytes().count(b"tfd:")
+    return 0
+
+
 def _resident(process: int) -> dict[int, tuple[int, int]]:
     """Return the kilobytes of own and of shared memory of a process and all below it."""
     found = {}

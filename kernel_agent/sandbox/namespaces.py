@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 
 from kernel_agent.sandbox import confinement as confine
-from kernel_agent.sandbox.environment import at_home_in
-from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
+from kernel_agent.sandbox.environment import MACHINE, at_home_in
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter
 
 LEVEL = Level(
@@ -31,12 +31,14 @@ LEVEL = Level(
         "errors in the Linux kernel, which is shared with the host",
         "what the run's folder holds: cells may read and change it",
         "names, sizes and times of the host's files, which can be seen by who knows their path",
+        "locks on files that may be read, for which your other programs may wait",
+        "what Linux tells of the whole machine (load, memory), and where the granted files lie",
         "CPU time beyond the limit of a cell",
         "memory for the moment that it takes to notice, where no control group can be made",
     ),
     claims=(
         "files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "processes",
-        "writes", "inputs",
+        "writes", "inputs", "namespaces", "mounts",
     ),
     automatic=True,
     opens_hosts=True,
@@ -47,6 +49,7 @@ _NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x20000000 | 0
 _USER = 0x10000000
 SHARED_MEMORY_MB = 256
 PROBE_TIMEOUT_S = 10.0
+_LATE = f"it did not end within {PROBE_TIMEOUT_S:g} s"
 
 
 def probe() -> Probe:
@@ -58,6 +61,7 @@ def probe() -> Probe:
         return Probe(
             works=False,
             reason=f"namespaces cannot be made ({failed})",
+            undecided=failed == _LATE,
             advice="User namespaces are needed: see sysctl user.max_user_namespaces and "
             "kernel.unprivileged_userns_clone, AppArmor's kernel.apparmor_restrict_unprivileged_"
             "userns, or the security options of the container that this runs in.",
@@ -95,7 +99,9 @@ def _try_once(more: tuple[str, ...]) -> str:
         done = subprocess.run(  # noqa: S603 - our own command
             command, env={}, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired:
+        return _LATE
+    except OSError as error:
         return f"it does not run: {error}"
     lines = done.stderr.strip().removeprefix("sandbox: ").splitlines()
     return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
@@ -104,6 +110,15 @@ def _try_once(more: tuple[str, ...]) -> str:
 def _try(more: list[str]) -> str:
     """Return why namespaces cannot be made, empty when they can."""
     return _try_once(tuple(more))
+
+
+def mounts(grant: Grant, environment: Mapping[str, str]) -> Mounts:  # noqa: ARG001 - as all levels
+    """Return where the host's file tree is not read-only."""
+    places = (grant.workspace, grant.sockets, grant.scratch, Path("/dev/shm"), Path("/dev/pts"))
+    return Mounts(
+        writable=tuple(map(str, places)),
+        sizes={str(grant.scratch): grant.limits.disk_mb << 20, "/dev/shm": SHARED_MEMORY_MB << 20},
+    )
 
 
 def _new_namespaces() -> list[str]:
@@ -119,6 +134,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     cgroup = confine.control_group(grant)
     processes = _own_proc()
     way_out, descriptors = confine.forwarded(grant)
+    hidden = (*grant.hidden, *(map(Path, MACHINE) if processes else ()))
     steps = [
         "die-with", str(os.getpid()),
         *confine.joined(cgroup),
@@ -136,7 +152,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         ),
         *(["loopback"] if way_out else []),
         *(word for path in confine.protected_paths(grant) for word in ("readonly", str(path))),
-        *(word for path in grant.hidden if path.exists() for word in ("hide", str(path))),
+        *(word for path in hidden if path.exists() for word in ("hide", str(path))),
         "folder", str(grant.workspace),
         *(["user", str(uid), str(uid)] if uid is not None else []),
         "powerless",

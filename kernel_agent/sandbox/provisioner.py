@@ -116,7 +116,9 @@ class KernelAgentProvisioner(LocalProvisioner):
         self._record(directory, [("empty", path) for path in self._groups])
         standby.watch(directory)
         if self.chosen.claims and not self.resume:
-            self._plant = Plant(self.chosen, grant, environment, directory)
+            told = getattr(mechanism(self.chosen.name), "mounts", None)
+            mounts = told(grant, environment) if told else None
+            self._plant = Plant(self.chosen, grant, environment, directory, mounts)
         self._launch = prepared = prepare(grant, command, environment)
         self._watchdog = Watchdog(grant)
         launch |= {

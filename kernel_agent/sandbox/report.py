@@ -6,18 +6,21 @@ report into the directory of the sockets. It is read before any cell, too.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
+from kernel_agent.sandbox.confinement import readable_paths
 from kernel_agent.sandbox.launcher import warden
-from kernel_agent.sandbox.levels import Grant, Level
+from kernel_agent.sandbox.levels import Grant, Level, Mounts
 
 ASKED, REPORT = "selftest.json", "report.json"
 MAX_BYTES = 100_000
@@ -35,6 +38,8 @@ class Plant:
         Of the kernel.
     directory
         Its private directory.
+    mounts
+        What its mount table may hold, where the level says so.
     """
 
     def __init__(
@@ -43,6 +48,7 @@ class Plant:
         grant: Grant,
         environment: Mapping[str, str],
         directory: Path,
+        mounts: Mounts | None = None,
     ) -> None:
         self.level = level
         self.report = grant.sockets / REPORT
@@ -56,6 +62,9 @@ class Plant:
             "claims": level.claims,
             "report": str(self.report),
             "canary": str(canary),
+            "foreign": list(_foreign(grant)),
+            "namespaces": {name: _namespace(name) for name in _NAMESPACES},
+            "mounts": asdict(mounts) if mounts else None,
             "port": self.listener.getsockname()[1],
             "host": [os.getpid(), warden.born(os.getpid())],
             "environment": sorted({*environment, *_INSIDE, *_SET_BY_PROGRAMS}),
@@ -71,6 +80,31 @@ class Plant:
     def close(self) -> None:
         """Take the listening socket away."""
         self.listener.close()
+
+
+_NAMESPACES = ("ipc", "mnt", "net", "uts")
+_PERSONAL = (".bashrc", ".profile", ".bash_history", ".gitconfig", ".netrc", ".ssh/id_ed25519",
+             ".ssh/id_rsa", ".ssh/authorized_keys")  # fmt: skip
+
+
+def _namespace(name: str) -> str:
+    return str(Path(f"/proc/self/ns/{name}").readlink())
+
+
+def _foreign(grant: Grant) -> Iterator[tuple[str, int, int, int]]:
+    """Yield what of the host must not be opened: its users, temporary files, and what a home holds.
+
+    By what tells it from another of that name. Nothing is written there, so nothing is left.
+    """
+    home = Path("~").expanduser()
+    places = [Path("/etc/passwd"), Path("/var/tmp"), home, *(home / name for name in _PERSONAL)]
+    granted = (*readable_paths(grant), grant.workspace, grant.sockets, grant.scratch)
+    for path in places:
+        if any(path.is_relative_to(given) for given in granted):
+            continue
+        with contextlib.suppress(OSError):
+            about = path.stat()
+            yield str(path), about.st_dev, about.st_ino, about.st_mtime_ns
 
 
 _INSIDE = (

@@ -9,12 +9,17 @@ What it refuses, and how it answers:
   cells write may be somebody else, even root;
 * ``clone3`` and ``openat2``, whose flags lie in memory that a filter cannot read, and every call
   that is newer than this table: ``ENOSYS``, on which C libraries fall back to older calls;
+* what there is only so much of for all programs of a user, or of the machine: ``inotify`` (128
+  instances a user) and ``io_setup`` (65,536 events a machine): ``ENOSYS``, on which programs look
+  now and then instead;
+* leases on files and watches of folders by ``fcntl``, and its commands that are newer than this
+  table: whoever opens a file under a lease waits 45 s, and a lease takes no right to write;
 * ``socket`` of any family but unix: ``EOPNOTSUPP``. Not ``EPERM``: libzmq aborts on that when it
   asks for a loopback socket that it can do without (measured).
 
 A level whose file tree is the host's asks for more: there ``connect`` and unix datagrams would
-reach sockets of the host by their path, and ``inotify`` would tell the names of its files, which
-Landlock does not watch.
+reach sockets of the host by their path. So does one whose processes are the host's: there a cell
+could have other programs of the same user signalled, or slowed down.
 
 The format is ``struct sock_filter`` (linux/filter.h); offsets are those of ``struct seccomp_data``.
 System call numbers are those of the kernel's tables (arch/x86/entry/syscalls/syscall_64.tbl and
@@ -25,9 +30,9 @@ from __future__ import annotations
 
 import platform
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from errno import ENOSPC, ENOSYS, EOPNOTSUPP, EPERM
+from errno import EINVAL, ENOSYS, EOPNOTSUPP, EPERM
 from functools import cache
 
 from kernel_agent.errors import SandboxError
@@ -53,8 +58,14 @@ NEWEST = 456
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS … CLONE_NEWNET
 _AF_UNIX, _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_TYPE_MASK = 1, 1, 5, 0xF
 _AF_INET, _AF_INET6 = 2, 10
-_PRIO_PROCESS = 0
+_PRIO_PROCESS, _IOPRIO_WHO_PROCESS, _SCHED_OTHER = 0, 1, 0
 _TERMINAL_TRICKS = (0x5412, 0x541C, 0x5423)  # ioctls TIOCSTI, TIOCLINUX, TIOCSETD
+_OWNER_BY_IOCTL = (0x8901, 0x8902)  # FIOSETOWN, SIOCSPGRP: who gets SIGIO
+
+# Commands of fcntl (include/uapi/linux/fcntl.h, asm-generic/fcntl.h).
+_LEASE, _NOTIFY = 1024, 1026
+_NEWEST_COMMAND = 1038  # F_SET_FILE_RW_HINT; 1040 is F_SETDELEG, leases on folders (Linux 6.19)
+_OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
 
 _SET_IDS = 0o6000  # S_ISUID, S_ISGID
 _MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
@@ -65,8 +76,12 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
     "kcmp": (312, 272), "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
     "process_mrelease": (448, 448), "move_pages": (279, 239), "migrate_pages": (256, 238),
-    # memory that no process shows, and that stays without one
-    "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186),
+    # memory that no process shows and that stays without one; by its identifier, which can be
+    # guessed, it is reached without the call that names it
+    "shmget": (29, 194), "shmat": (30, 196), "shmdt": (67, 197), "shmctl": (31, 195),
+    "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192), "semctl": (66, 191),
+    "msgget": (68, 186), "msgrcv": (70, 188), "msgsnd": (69, 189), "msgctl": (71, 187),
+    "mq_open": (240, 180), "mq_unlink": (241, 181),
     # keys, which are shared beyond any namespace
     "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
     # file trees and namespaces
@@ -92,15 +107,19 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "syslog": (103, 116), "vhangup": (153, 58),
 }  # fmt: skip
 
-_SHARED_IPC: dict[str, tuple[int, int]] = {"mq_open": (240, 180)}
-
 _WITH_ARGUMENTS = {
     "socket": (41, 198), "socketpair": (53, 199), "connect": (42, 203), "clone": (56, 220),
-    "ioctl": (16, 29), "prlimit64": (302, 261), "setpriority": (141, 140),
-    "inotify_add_watch": (254, 27),
+    "ioctl": (16, 29), "prlimit64": (302, 261), "setpriority": (141, 140), "fcntl": (72, 25),
+    "ioprio_set": (251, 30), "sched_setscheduler": (144, 119),
 }  # fmt: skip
 
-_ABSENT = {"clone3": (435, 435), "openat2": (437, 437)}
+_ABSENT: dict[str, tuple[int | None, int | None]] = {
+    "clone3": (435, 435), "openat2": (437, 437),
+    "inotify_init": (253, None), "inotify_init1": (294, 26), "io_setup": (206, 0),
+}  # fmt: skip
+
+# Of another process: its first argument names one, 0 is oneself.
+_OF_ANOTHER = {"sched_setparam": (142, 118), "sched_setattr": (314, 274)}
 
 # Numbers as above, then where the mode is. Not mkdir: Linux ignores these bits there.
 _MODES: dict[str, tuple[int | None, int | None, int]] = {
@@ -123,19 +142,16 @@ class Filter:
     Parameters
     ----------
     shared_files
-        The file tree is the host's: unix sockets are not to be reached by path, and what happens
-        in its folders is not to be watched.
-    shared_ipc
-        POSIX message queues are the host's: they are refused.
+        The file tree is the host's: unix sockets are not to be reached by path.
     shared_processes
-        Processes of the same user outside can be named: their priority is not to be changed.
+        Processes of the same user outside can be named: they are not to be signalled by what
+        happens to a descriptor, and their priority is not to be changed.
     internet
         The network namespace is empty but for a forwarder to the host's proxy: internet stream
         sockets are let through.
     """
 
     shared_files: bool = False
-    shared_ipc: bool = False
     shared_processes: bool = False
     internet: bool = False
 
@@ -181,55 +197,78 @@ def _architecture(machine: str) -> tuple[int, int]:
 
 
 _Line = tuple[int, int, int, int]
+_YES: _Line = (_RETURN, 0, 0, _ALLOW)
+
+
+def _no(number: int) -> _Line:
+    return (_RETURN, 0, 0, _ERRNO | number)
 
 
 def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
     """Yield pieces that each begin and end with the call's number in the accumulator."""
     number = {name: numbers[column] for name, numbers in _WITH_ARGUMENTS.items()}
     refused = [numbers[column] for numbers in _REFUSED.values()]
-    if rules.shared_ipc:
-        refused += [numbers[column] for numbers in _SHARED_IPC.values()]
     if rules.shared_files and not rules.internet:
         refused.append(number["connect"])
-    yield from (_when(n, [(_RETURN, 0, 0, _ERRNO | EPERM)]) for n in refused if n is not None)
-    if rules.shared_files:
-        # Landlock lets a folder be watched that it does not let be listed. Programs that cannot
-        # have another watch look now and then.
-        yield _when(number["inotify_add_watch"], [(_RETURN, 0, 0, _ERRNO | ENOSPC)])
-    for absent in _ABSENT.values():
-        yield _when(absent[column], [(_RETURN, 0, 0, _ERRNO | ENOSYS)])
+    yield from (_when(n, [_no(EPERM)]) for n in refused if n is not None)
+    absent = [numbers[column] for numbers in _ABSENT.values()]
+    yield from (_when(n, [_no(ENOSYS)]) for n in absent if n is not None)
     yield from _set_ids(column)
     yield _when(number["clone"], [
         (_LOAD, 0, 0, _ARGUMENT_0),
         (_IF_ANY_BIT, 0, 1, _NEW_NAMESPACES),
-        (_RETURN, 0, 0, _ERRNO | EPERM),
-        (_RETURN, 0, 0, _ALLOW),
+        _no(EPERM),
+        _YES,
     ])  # fmt: skip
     # Of another process: the same user may change what any of theirs may use.
-    yield _when(number["prlimit64"], [
-        (_LOAD, 0, 0, _ARGUMENT_0),
-        (_IF_EQUAL, 1, 0, 0),
-        (_RETURN, 0, 0, _ERRNO | EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-    ])  # fmt: skip
+    yield _when(number["prlimit64"], _of_oneself(_ARGUMENT_0))
     if rules.shared_processes:
-        yield _when(number["setpriority"], [
-            (_LOAD, 0, 0, _ARGUMENT_0),
-            (_IF_EQUAL, 0, 2, _PRIO_PROCESS),
-            (_LOAD, 0, 0, _ARGUMENT_1),
-            (_IF_EQUAL, 1, 0, 0),
-            (_RETURN, 0, 0, _ERRNO | EPERM),
-            (_RETURN, 0, 0, _ALLOW),
-        ])  # fmt: skip
-    yield _when(number["ioctl"], [
+        yield from _priorities(number, column)
+    tricks = _TERMINAL_TRICKS + (_OWNER_BY_IOCTL if rules.shared_processes else ())
+    yield _when(number["ioctl"], _unless(tricks))
+    commands = (_LEASE, _NOTIFY) + (_OWNER if rules.shared_processes else ())
+    yield _when(number["fcntl"], [
         (_LOAD, 0, 0, _ARGUMENT_1),
-        *((_IF_EQUAL, len(_TERMINAL_TRICKS) - i, 0, code)
-          for i, code in enumerate(_TERMINAL_TRICKS)),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _ERRNO | EPERM),
+        (_IF_AT_LEAST, 0, 1, _NEWEST_COMMAND + 1),
+        _no(EINVAL),
+        *_unless(commands)[1:],
     ])  # fmt: skip
     yield _when(number["socket"], _sockets(rules, internet=rules.internet))
     yield _when(number["socketpair"], _sockets(rules, internet=False))
+
+
+def _priorities(number: Mapping[str, int], column: int) -> Iterator[list[_Line]]:
+    """One's own only: nobody else is to wait for a processor or a disk."""
+    for numbers in _OF_ANOTHER.values():
+        yield _when(numbers[column], _of_oneself(_ARGUMENT_0))
+    # The usual class is what libzmq asks for by the id of its own thread, and aborts without.
+    yield _when(number["sched_setscheduler"], [
+        (_LOAD, 0, 0, _ARGUMENT_1),
+        (_IF_EQUAL, 0, 1, _SCHED_OTHER),
+        _YES,
+        *_of_oneself(_ARGUMENT_0),
+    ])  # fmt: skip
+    for name, own in (("setpriority", _PRIO_PROCESS), ("ioprio_set", _IOPRIO_WHO_PROCESS)):
+        yield _when(number[name], [
+            (_LOAD, 0, 0, _ARGUMENT_0),
+            (_IF_EQUAL, 1, 0, own),
+            _no(EPERM),
+            *_of_oneself(_ARGUMENT_1),
+        ])  # fmt: skip
+
+
+def _of_oneself(argument: int) -> list[_Line]:
+    return [(_LOAD, 0, 0, argument), (_IF_EQUAL, 1, 0, 0), _no(EPERM), _YES]
+
+
+def _unless(values: Sequence[int]) -> list[_Line]:
+    """Refuse these values of the second argument."""
+    return [
+        (_LOAD, 0, 0, _ARGUMENT_1),
+        *((_IF_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values)),
+        _YES,
+        _no(EPERM),
+    ]
 
 
 def _set_ids(column: int) -> Iterator[list[_Line]]:
@@ -241,15 +280,15 @@ def _set_ids(column: int) -> Iterator[list[_Line]]:
         if (number := (x86_64, generic)[column]) is not None:
             plain = _plain(mode)
             makes: list[_Line] = [(_LOAD, 0, 0, flags), (_IF_ANY_BIT, 1, 0, _MAKES_A_FILE)]
-            yield _when(number, [*makes, (_RETURN, 0, 0, _ALLOW), *plain])
+            yield _when(number, [*makes, _YES, *plain])
 
 
 def _plain(mode: int) -> list[_Line]:
     return [
         (_LOAD, 0, 0, mode),
         (_IF_ANY_BIT, 0, 1, _SET_IDS),
-        (_RETURN, 0, 0, _ERRNO | EPERM),
-        (_RETURN, 0, 0, _ALLOW),
+        _no(EPERM),
+        _YES,
     ]
 
 
@@ -260,12 +299,12 @@ def _sockets(rules: Filter, *, internet: bool) -> list[_Line]:
         (_AND, 0, 0, _SOCK_TYPE_MASK),
         (_IF_EQUAL, 1, 0, _SOCK_STREAM),
         (_IF_EQUAL, 0, 1, _SOCK_SEQPACKET),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _ERRNO | EOPNOTSUPP),
+        _YES,
+        _no(EOPNOTSUPP),
     ]
     # Unix datagrams are sent to a path without connecting.
-    unix = streams if rules.shared_files else [(_RETURN, 0, 0, _ALLOW)]
-    rest: list[_Line] = [(_RETURN, 0, 0, _ERRNO | EOPNOTSUPP)]
+    unix = streams if rules.shared_files else [_YES]
+    rest: list[_Line] = [_no(EOPNOTSUPP)]
     if internet:
         rest = [
             (_IF_EQUAL, 1, 0, _AF_INET),

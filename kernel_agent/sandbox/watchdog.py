@@ -19,7 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from kernel_agent.sandbox.levels import Grant
-from kernel_agent.sandbox.memory import IN_MEMORY, exact_memory_mb, large, memory_mb
+from kernel_agent.sandbox.memory import IN_MEMORY, exact_memory_mb, large, memory_mb, watches
 
 EVERY_S = 0.5
 MEMORY_EVERY_S = 0.2
@@ -28,6 +28,8 @@ HURRY_S = 0.03
 100 MB in that time."""
 AT_MOST = 0.2  # of one processor for looking at memory, however many processes there are
 MAX_FILES = 100_000
+MAX_WATCHES = 100_000
+"""Descriptors watched by epoll: a user has 4 % of the memory for all (900,000 with 4 GB)."""
 ANSWER_S = 1.0  # how long the event loop may take to begin to end a kernel
 
 
@@ -112,6 +114,9 @@ class Watchdog:
             used_mb = memory_mb(process, self._in_memory)
             if used_mb > limit_mb and exact_memory_mb(process, self._in_memory) > limit_mb:
                 tell(f"memory limit of {limit_mb} MB exceeded", at_once=large(process))
+                return
+            if watches(process, MAX_WATCHES) > MAX_WATCHES:
+                tell(f"limit of {MAX_WATCHES:,} watched descriptors exceeded")
                 return
             pause_s = HURRY_S if used_mb > limit_mb / 4 else MEMORY_EVERY_S
             pause_s = max(pause_s, (time.thread_time() - began) / AT_MOST)

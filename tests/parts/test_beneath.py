@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -235,6 +238,56 @@ def test_a_race_between_file_and_pipe_never_hangs(folder: Folder) -> None:
         stop.set()
         thread.join()
     assert told <= {errno.ENXIO, errno.ENOENT}
+
+
+LEASE = """
+import fcntl, os, sys
+fcntl.fcntl(os.open(sys.argv[1], os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def leased(folder: Folder) -> Iterator[str]:
+    """The name of a file on which another process of the same user has a lease."""
+    command = [sys.executable, "-I", "-S", "-c", "import signal; signal.signal(29, signal.SIG_IGN)"]
+    command[-1] += LEASE
+    path = str(folder.path / "plain.txt")
+    with subprocess.Popen([*command, path], stdin=-1, stdout=-1, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield "plain.txt"
+        holder.communicate()
+
+
+def test_a_file_under_a_lease_cannot_be_read_now_and_nobody_waits(
+    folder: Folder, leased: str
+) -> None:
+    """Its holder has 45 s to give it back; the event loop would stand still for as long."""
+    with pytest.raises(BlockingIOError, match="another program holds it"):
+        folder.read(leased, max_bytes=100)  # asked for until it is free, it would be read
+    assert [entry.path for entry in folder.files()] == [leased]
+    with pytest.raises(BlockingIOError):
+        folder.rewrite(leased, b"new")
+
+
+def test_a_path_that_is_renamed_all_the_time_is_tried_eight_times(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def never(*_: object) -> int:
+        asked.append(1)
+        ctypes.set_errno(errno.EAGAIN)
+        return -1
+
+    monkeypatch.setattr(beneath, "_syscall", lambda: never)
+    if not folder._openat2:
+        pytest.skip("it is walked")
+    with pytest.raises(BlockingIOError):
+        folder.read("plain.txt", max_bytes=100)
+    assert len(asked) == 8
 
 
 def test_no_descriptor_is_left_open(folder: Folder) -> None:

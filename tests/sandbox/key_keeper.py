@@ -62,7 +62,7 @@ def main() -> None:
     address = libc.shmat(segment, None, 0)
     ctypes.memmove(address, keys["segment"].encode(), len(keys["segment"]))
 
-    print(json.dumps({"port": by_port.getsockname()[1]}), flush=True)
+    print(json.dumps({"port": by_port.getsockname()[1], "identifier": segment}), flush=True)
     try:
         sys.stdin.read()
     finally:

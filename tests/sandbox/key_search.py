@@ -256,7 +256,7 @@ def machine():
         search.file(path, 1 << 20)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
-    for number in [*range(64), TOLD["segment"]]:
+    for number in [*range(64), TOLD["identifier"], TOLD["segment"]]:
         for identifier in (number, libc.shmget(number, 0, 0)):
             address = libc.shmat(identifier, None, 0o10000)
             if address not in (None, ctypes.c_void_p(-1).value):

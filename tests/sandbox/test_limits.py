@@ -61,6 +61,38 @@ async def test_processes_are_limited(tmp_path: Path, level: str) -> None:
         assert [o["data"]["text/plain"] for o in result.outputs if "data" in o] == ["True"]
 
 
+async def test_the_watched_descriptors_of_a_user_are_not_used_up(
+    tmp_path: Path, level: str
+) -> None:
+    """Linux counts them for all programs of the user: without any, no event loop starts."""
+    code = (
+        "import os, select, time\nfor _ in range(10):\n    if os.fork() == 0:\n"
+        "        events = [os.eventfd(0) for _ in range(340)]\n        epolls = []\n"
+        "        for _ in range(340):\n            epolls.append(select.epoll())\n"
+        "            for event in events:\n                epolls[-1].register(event)\n"
+        "        time.sleep(60)\ntime.sleep(60)"
+    )
+    async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
+        result = await kernel.execute(code)
+    assert result.error is not None
+    assert "watched descriptors exceeded" in result.error.evalue
+
+
+async def test_what_waits_in_sockets_leaves_the_user_descriptors_to_send(
+    tmp_path: Path, level: str
+) -> None:
+    """Counted for the user, too: with 1,024 of them, programs that may open as many send none."""
+    code = (
+        "import socket\nends, sent = [], 0\ntry:\n    while True:\n"
+        "        ends.append(socket.socketpair())\n        for _ in range(50):\n"
+        "            socket.send_fds(ends[-1][0], [b'x'], [0] * 250)\n            sent += 250\n"
+        "except OSError:\n    pass\n0 < sent < 1024 + 1"
+    )
+    async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
+        result = await kernel.execute(code)
+        assert [o["data"]["text/plain"] for o in result.outputs if "data" in o] == ["True"]
+
+
 async def test_a_limit_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="at least 1"):
         await KernelSession(cwd=tmp_path, limits={"disk_mb": -1}).start()

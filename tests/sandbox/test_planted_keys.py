@@ -230,13 +230,14 @@ def keeper(root: Path, keys: Keys) -> Iterator[dict[str, Any]]:
         stdout=subprocess.PIPE,
     ) as daemon:
         assert daemon.stdout is not None
-        port = json.loads(daemon.stdout.readline())["port"]
+        said = json.loads(daemon.stdout.readline())
         description.unlink()
         yield {
             "pids": [daemon.pid],
             "sockets": [places["socket"], f"@{places['name']}"],
-            "ports": [port],
+            "ports": [said["port"]],
             "segment": places["segment"],
+            "identifier": said["identifier"],  # which nobody need guess
             "shared": f"/dev/shm/{places['shared']}",
         }
         assert daemon.stdin is not None
@@ -273,7 +274,7 @@ def a_host_full_of_keys(
             planted = plant(root, keys, secret_env)
             told = {
                 **planted,
-                **{name: daemon[name] for name in ("sockets", "ports", "segment")},
+                **{name: daemon[name] for name in ("sockets", "ports", "segment", "identifier")},
                 "pids": daemon["pids"],
                 "files": [*planted["files"], str(temporary), daemon["shared"]],
                 "needles": {f: n.translate(table).hex() for f, n in keys.needles.items()},

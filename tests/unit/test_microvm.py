@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.sandbox import microvm
+from kernel_agent.sandbox import microvm, programs
 from kernel_agent.sandbox.levels import Grant, Limits
 from kernel_agent.sandbox.microvm import files, host, image, machine
 from kernel_agent.sandbox.microvm.guest.wire import BYTES, DATA, FILE, NOTE, Wire, WireError
@@ -92,7 +92,7 @@ def test_the_first_file_system_is_an_archive_that_cpio_reads(tmp_path):
     assert len(archive) % 4 == 0
     assert archive.startswith(b"070701")
     assert archive.count(b"070701") == 4  # with its trailer
-    busybox = image._find("busybox")
+    busybox = programs.find("busybox")
     if busybox is None:
         pytest.skip("busybox is not installed")
     subprocess.run([busybox, "cpio", "-i"], input=archive, cwd=tmp_path, check=True,

@@ -114,7 +114,9 @@ def test_a_container_has_no_network_no_capability_and_no_writable_root() -> None
     command = podman()
     assert values(command, "--network") == ["none"]
     assert values(command, "--cap-drop") == ["all"]
-    assert values(command, "--security-opt") == ["no-new-privileges"]
+    privileges, mask = values(command, "--security-opt")
+    assert privileges == "no-new-privileges"
+    assert "/proc/sys/kernel/random/boot_id" in mask.removeprefix("mask=").split(":")
     assert "--read-only" in command
     assert "--privileged" not in command
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from errno import ENOSPC, ENOSYS, EOPNOTSUPP, EPERM
+from errno import EINVAL, ENOSYS, EOPNOTSUPP, EPERM
 
 import pytest
 
@@ -12,7 +12,8 @@ from kernel_agent.sandbox.seccomp import Filter, program
 
 ALLOW, KILL, ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-PRIVATE, SHARED = Filter(), Filter(shared_files=True, shared_ipc=True)
+PRIVATE, SHARED = Filter(), Filter(shared_files=True)
+PROCESSES = Filter(shared_files=True, shared_processes=True)
 
 
 def answer(
@@ -46,7 +47,7 @@ def answer(
             at += yes if true else no
 
 
-@pytest.mark.parametrize("rules", [PRIVATE, SHARED])
+@pytest.mark.parametrize("rules", [PRIVATE, SHARED, PROCESSES])
 def test_everyday_calls_pass(rules):
     for number in (0, 1, 9, 39, 59, 60, 257, 202, 231, 318, 332, 334):
         assert answer(number, rules=rules) == ALLOW
@@ -97,14 +98,39 @@ def test_where_files_are_shared_no_socket_of_the_host_is_reached_by_its_path():
         assert answer(call, 1, 5, rules=SHARED) == ALLOW
         for kind in (2, 3, 2 | 0o4000):
             assert answer(call, 1, kind, rules=SHARED) == ERRNO | EOPNOTSUPP
-    assert answer(240) == ALLOW
-    assert answer(240, rules=SHARED) == ERRNO | EPERM
 
 
-def test_where_files_are_shared_no_folder_of_the_host_is_watched():
-    assert answer(254) == ALLOW
-    assert answer(254, rules=SHARED) == ERRNO | ENOSPC
-    assert answer(27, rules=SHARED, machine="aarch64") == ERRNO | ENOSPC
+@pytest.mark.parametrize("rules", [PRIVATE, SHARED, PROCESSES])
+@pytest.mark.parametrize(
+    ("machine", "numbers"),
+    [("x86_64", (29, 30, 31, 64, 65, 66, 67, 68, 69, 70, 71, 220, 240, 241)),
+     ("aarch64", (180, 181, *range(186, 198)))],
+)  # fmt: skip
+def test_memory_and_queues_that_no_process_shows_are_reached_by_no_call(machine, numbers, rules):
+    """Nor by an identifier that was guessed."""
+    for number in numbers:
+        assert answer(number, 28, rules=rules, machine=machine) == ERRNO | EPERM
+
+
+@pytest.mark.parametrize("rules", [PRIVATE, SHARED, PROCESSES])
+@pytest.mark.parametrize(("machine", "fcntl"), [("x86_64", 72), ("aarch64", 25)])
+def test_nobody_has_to_wait_for_a_lease_of_a_cell(machine, fcntl, rules):
+    for command in (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1025, 1030, 1031, 1032, 1033, 1034, 1038):
+        assert answer(fcntl, 3, command, rules=rules, machine=machine) == ALLOW
+    for command in (1024, 1026):
+        assert answer(fcntl, 3, command, rules=rules, machine=machine) == ERRNO | EPERM
+    for command in (1039, 1040, 1100, 0xFFFFFFFF):  # leases on folders, and what comes after
+        assert answer(fcntl, 3, command, rules=rules, machine=machine) == ERRNO | EINVAL
+
+
+@pytest.mark.parametrize("rules", [PRIVATE, SHARED, PROCESSES])
+@pytest.mark.parametrize(
+    ("machine", "numbers"), [("x86_64", (206, 253, 294)), ("aarch64", (0, 26))]
+)
+def test_what_all_programs_share_cannot_be_used_up(machine, numbers, rules):
+    """Instances of inotify are counted for a user, asynchronous input for the machine."""
+    for number in numbers:
+        assert answer(number, 0, rules=rules, machine=machine) == ERRNO | ENOSYS
 
 
 def test_towards_a_proxy_internet_streams_pass_and_nothing_else():
@@ -150,11 +176,27 @@ def test_limits_are_set_for_oneself_only():
 
 
 def test_where_processes_are_shared_a_cell_slows_down_only_itself():
-    rules = Filter(shared_processes=True)
-    assert answer(141, 0, 0, 10, rules=rules) == ALLOW
+    assert answer(141, 0, 0, 10, rules=PROCESSES) == ALLOW
     for which, who in ((0, 1234), (1, 0), (2, 0), (2, 1000)):
-        assert answer(141, which, who, 19, rules=rules) == ERRNO | EPERM
+        assert answer(141, which, who, 19, rules=PROCESSES) == ERRNO | EPERM
         assert answer(141, which, who, 19) == ALLOW
+    for call in (142, 144, 314):  # sched_setparam, sched_setscheduler, sched_setattr
+        assert answer(call, 0, 5, rules=PROCESSES) == ALLOW
+        assert answer(call, 1234, 5) == ALLOW
+        assert answer(call, 1234, 5, rules=PROCESSES) == ERRNO | EPERM
+    assert answer(144, 1234, 0, rules=PROCESSES) == ALLOW  # the usual class: threads of libzmq
+    assert answer(251, 1, 0, rules=PROCESSES) == ALLOW  # ioprio_set
+    for which, who in ((1, 1234), (2, 0), (3, 0)):
+        assert answer(251, which, who, rules=PROCESSES) == ERRNO | EPERM
+
+
+def test_where_processes_are_shared_no_descriptor_signals_another_one():
+    for command in (8, 10, 15):  # F_SETOWN, F_SETSIG, F_SETOWN_EX
+        assert answer(72, 3, command) == ALLOW
+        assert answer(72, 3, command, rules=PROCESSES) == ERRNO | EPERM
+    for request in (0x8901, 0x8902):  # FIOSETOWN, SIOCSPGRP
+        assert answer(16, 3, request) == ALLOW
+        assert answer(16, 3, request, rules=PROCESSES) == ERRNO | EPERM
 
 
 def test_a_terminal_is_not_fed_with_input():

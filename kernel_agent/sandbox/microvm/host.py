@@ -149,7 +149,7 @@ def cage_works() -> bool:
     own = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     try:
         done = subprocess.run(
-            [*machine.CAGE, "true"], env={"PATH": "/usr/bin:/bin"}, check=False, timeout=20,
+            [*machine.CAGE, "true"], env=machine.FOUND_IN, check=False, timeout=20,
             stdin=subprocess.DEVNULL, capture_output=True, **own,  # type: ignore[call-overload]
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
@@ -211,7 +211,7 @@ class Machine:
             stderr=self._words,
             pass_fds=parts.descriptors,
             preexec_fn=before,  # noqa: PLW1509 - no thread of ours holds a lock in it
-            env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
+            env=machine.FOUND_IN,
             **own,
         )
         for descriptor in opened:

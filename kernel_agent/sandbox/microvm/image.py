@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
+from kernel_agent.sandbox import programs
 from kernel_agent.sandbox.microvm import machine
 from kernel_agent.text import one_line
 
@@ -235,7 +236,7 @@ def build(
         A program is missing, the disk is full, or the machine does not boot.
     """
     began = time.monotonic()
-    missing = [package for name, package in NEEDED.items() if _find(name) is None]
+    missing = [package for name, package in NEEDED.items() if programs.find(name) is None]
     if missing:
         raise SandboxError(f"missing here: install {' '.join(missing)}")
     found = interpreter(python)
@@ -270,11 +271,6 @@ def build(
     return manifest
 
 
-def _find(name: str) -> str | None:
-    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin:/usr/bin:/bin"
-    return shutil.which(name, path=path)
-
-
 def _replace(place: Path, work: Path) -> None:
     """Put the new folder in the old one's place; machines that run keep what they have open."""
     old = Path(f"{work}.old")
@@ -304,7 +300,7 @@ def _first_boot(
 
 def _initrd(modules: Path, python: Interpreter) -> bytes:
     order = module_order((modules / "modules.dep").read_text(), MODULES)
-    busybox = _find("busybox")
+    busybox = programs.find("busybox")
     assert busybox is not None
     entries: list[tuple[str, int, bytes]] = [
         ("bin", 0o40755, b""),
@@ -463,7 +459,7 @@ def _copy(path: Path, root: Path, *, to: Path | None = None) -> None:
 
 def _copy_commands(python: Interpreter, root: Path) -> None:
     """The interpreter under all its names, and busybox under those of its commands."""
-    busybox = _find("busybox")
+    busybox = programs.find("busybox")
     assert busybox is not None
     _copy(Path(busybox).resolve(), root, to=Path("/usr/bin/busybox"))
     listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout
@@ -516,7 +512,7 @@ def _make_file_system(root: Path, image: Path) -> None:
     needed = sum((about.st_size + 4095) // 4096 * 4096 for about in entries)
     inodes = len(entries) + 1000
     size = int(needed * 1.05) + inodes * 300 + (32 << 20)
-    mkfs = _find("mkfs.ext4")
+    mkfs = programs.find("mkfs.ext4")
     assert mkfs is not None
     made = subprocess.run(
         [mkfs, "-q", "-F", "-m", "0", "-O", "^has_journal", "-N", str(inodes), "-d", str(root),

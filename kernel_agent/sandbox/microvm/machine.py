@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 QEMU = "qemu-system-x86_64"
+FOUND_IN = {"PATH": "/usr/bin:/bin:/usr/local/bin"}
+"""Where QEMU and bwrap are looked for, whatever the user's ``PATH`` says."""
 KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off nokaslr rdinit=/init"
 )
@@ -106,8 +108,9 @@ def version() -> str | None:
     """Return QEMU's version, or None where there is no QEMU."""
     try:
         said = subprocess.run(
-            [QEMU, "--version"], capture_output=True, text=True, timeout=20, check=True
-        ).stdout
+            [QEMU, "--version"], capture_output=True, text=True, timeout=20, check=True,
+            env=FOUND_IN,
+        ).stdout  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
     found = re.search(r"version ([\w.]+)", said)

@@ -31,6 +31,7 @@ _X86 = {
     "shmget": 29, "shmat": 30, "msgget": 68, "msgrcv": 70, "mq_open": 240, "mq_timedreceive": 243,
     "semget": 64, "semctl": 66, "capset": 126, "modify_ldt": 154, "iopl": 172,
     "init_module": 175, "kcmp": 312, "inotify_add_watch": 254, "truncate": 76, "setrlimit": 160,
+    "io_setup": 206, "ioprio_set": 251, "semop": 65, "timer_create": 222,
 }  # fmt: skip
 _ARM = {
     "mount": 40, "chroot": 51, "pivot_root": 41, "unshare": 97, "setns": 268, "clone": 220,
@@ -41,6 +42,7 @@ _ARM = {
     "shmget": 194, "shmat": 196, "msgget": 186, "msgrcv": 188, "mq_open": 180,
     "mq_timedreceive": 183, "semget": 190, "semctl": 191, "capset": 91, "init_module": 105,
     "kcmp": 272, "inotify_add_watch": 27, "truncate": 45,
+    "io_setup": 0, "ioprio_set": 30, "semop": 193, "timer_create": 107,
 }  # fmt: skip
 _BOTH = {
     "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428,
