@@ -16,7 +16,6 @@ import asyncio
 import dataclasses
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +36,7 @@ from kernel_agent.errors import (
 )
 from kernel_agent.lineage import agents_of, gave, spent
 from kernel_agent.opening import Opening, opening_of
+from kernel_agent.private import clear
 from kernel_agent.records import Answer as FinalAnswer
 from kernel_agent.records import (
     Code,
@@ -464,7 +464,7 @@ class Delegation:
         finally:
             self.at_work -= 1
             if hearing.delegated is None:  # no run has been in it
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                await asyncio.to_thread(clear, folder)
             else:
                 note(
                     run_id=hearing.run_id,

@@ -14,7 +14,6 @@ import errno
 import hashlib
 import json
 import platform
-import tempfile
 import threading
 import time
 import warnings
@@ -30,6 +29,7 @@ from kernel_agent.beneath import Entry, Folder
 from kernel_agent.errors import KernelDied, NotebookError
 from kernel_agent.notebook.compare import Comparison, Verdict, compare, worst
 from kernel_agent.notebook.export import write_notebook
+from kernel_agent.private import temporary_folder
 from kernel_agent.records import CellResult
 from kernel_agent.text import encodable, one_line
 
@@ -167,12 +167,10 @@ async def verify_notebook(
     file = Path(path)
     notebook = read_runnable(file)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(
-        prefix="kernel-agent-verify-", ignore_cleanup_errors=True
-    ) as made:
-        folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), made))
+    with temporary_folder("kernel-agent-verify-") as made:
+        folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), str(made)))
         left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
-        async with KernelSession(cwd=Path(made), sandbox=sandbox) as kernel:
+        async with KernelSession(cwd=made, sandbox=sandbox) as kernel:
             cells = await _run_cells(notebook, kernel, folders, timeout_s)
     return Report(
         path=str(path),

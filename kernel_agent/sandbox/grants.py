@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.private import PREFIX, SOCKETS
+from kernel_agent.private import SOCKETS
+from kernel_agent.private.marks import PREFIX
 from kernel_agent.sandbox.levels import Grant, Limits
 
 CODE = Path(__file__).resolve().parent.parent / "inside"
