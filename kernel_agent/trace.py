@@ -39,9 +39,10 @@ FILE_NAME = "trace.jsonl"
 MAX_BYTES = 4 << 30  # of a trace that is read; a file may claim any size without taking the space
 MAX_LINE = 512 << 20  # bytes; the outputs of a cell are at most a quarter of it
 MAX_REASON = 300
-MAX_ITEMS = 16_000_000
-"""Lists, objects and items in the lines of one trace, counted before each is decoded: one of some
-bytes takes a hundred in memory."""
+MAX_ITEMS = 4_000_000
+"""Lists, objects and items in one line, counted before it is decoded: one of some bytes takes a
+hundred in memory. The outputs of a cell have no more (:mod:`kernel_agent.kernel.outputs`)."""
+MAX_ALL_ITEMS = 4 * MAX_ITEMS
 
 
 class TraceWriter:
@@ -142,10 +143,10 @@ def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
     for number, line in enumerate(_lines(file), start=1):
         if not line.strip():
             continue
-        items += json_items(line, MAX_ITEMS - items)
         try:
-            if items > MAX_ITEMS:
-                raise ValueError(f"{items:,} items so far: it is not read")  # noqa: TRY301 - as damage
+            items += _counted(line)
+            if items > MAX_ALL_ITEMS:
+                raise TraceError(f"{file} has more than {MAX_ALL_ITEMS:,} items: it is not read")
             records.append(_record_of(line))
         except (ValueError, RecursionError) as error:
             if not line.endswith(b"\n"):  # the last one
@@ -157,6 +158,13 @@ def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
     if not records:
         raise TraceError(f"{file} holds no record")
     return tuple(records), False
+
+
+def _counted(line: bytes) -> int:
+    items = json_items(line, MAX_ITEMS)
+    if items > MAX_ITEMS:
+        raise ValueError(f"it has more than {MAX_ITEMS:,} items")
+    return items
 
 
 def _lines(file: Path) -> Iterator[bytes]:

@@ -114,8 +114,15 @@ class _Tree:
                 if name != self._last:
                     self._take(self._top, name)
                     self._empty_waiting()
-        if self._last and not any(name != self._last for name in self._names(self._top)):
+        if self._last and self._last_is_all():
             self._take(self._top, self._last)
+
+    def _last_is_all(self) -> bool:
+        try:
+            with os.scandir(self._top) as entries:
+                return all(entry.name == self._last for entry in entries)
+        except OSError:
+            return False
 
     def _empty_waiting(self) -> None:
         while self._waiting and self._in_time():

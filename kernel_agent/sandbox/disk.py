@@ -44,6 +44,12 @@ class Used:
     files: int
     unseen: bool = False
 
+    def or_less(self, other: Used) -> Used:
+        """Return of each figure the lower one."""
+        return Used(
+            megabytes=min(self.megabytes, other.megabytes), files=min(self.files, other.files)
+        )
+
 
 class Disk:
     """The disk as one kernel uses it.

@@ -41,7 +41,8 @@ class Watchdog:
     Parameters
     ----------
     grant
-        Its folders and limits. What lies there at the start does not count.
+        Its folders and limits. What lies there at the start does not count, nor does its removal
+        make room.
     """
 
     def __init__(self, grant: Grant) -> None:
@@ -105,6 +106,7 @@ class Watchdog:
         while not self._wait(disk, time.thread_time() - began, self._room_mb(before, used)):
             began = time.thread_time()
             used = disk.look()
+            before = before.or_less(used)
             if self._room_mb(before, used) < 0:
                 tell(f"disk limit of {self._limit_mb} MB exceeded")
                 return

@@ -145,16 +145,13 @@ class Stage:
     def clear_workspace(self) -> None:
         """Remove what attacks made in the workspace; its canaries stay."""
         kept = {path for path in self._planted if self.workspace in path.parents}
-        for top, folders, names in os.walk(self.workspace, topdown=False):
-            for name in names:
-                if Path(top, name) not in kept:
-                    with contextlib.suppress(OSError):
-                        Path(top, name).unlink()
-            for name in folders:
-                with contextlib.suppress(OSError):
-                    Path(top, name).unlink() if Path(top, name).is_symlink() else Path(
-                        top, name
-                    ).rmdir()
+        kept |= {folder for path in kept for folder in path.parents}
+        for folder in [f for f in kept if f == self.workspace or self.workspace in f.parents]:
+            for path in folder.iterdir() if folder.is_dir() else ():
+                if path not in kept:
+                    # These two follow folders of any depth.
+                    subprocess.run(["chmod", "-R", "u+rwX", path], capture_output=True, check=False)
+                    subprocess.run(["rm", "-rf", path], capture_output=True, check=False)
 
     def changes(self, name: str) -> str:
         """Say what differs in a canary file from what was planted."""

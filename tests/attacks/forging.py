@@ -38,7 +38,7 @@ from kernel_agent.records import (
     to_json,
 )
 
-GOLDEN = Path(__file__).parent / "data" / "golden.jsonl"
+GOLDEN = Path(__file__).parents[1] / "data" / "golden.jsonl"
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 7, 10**9, -(10**30), 10**400, 2**63, 0.5, -0.0, 1e308,
     float("nan"), float("inf"), "", "x", "1", "ok", "\ud83d", "\x1b]0;t\x07", "a\nb\r\tc",
@@ -67,7 +67,8 @@ def rich() -> list[bytes]:
     )  # fmt: skip
     call = HostCall(
         name="ask", arguments={"args": ["a"], "kwargs": {"b": [1]}}, ok=True,
-        result={"r": [1, 2.5]}, number=1, decision=decision, untrusted=True, influenced_by=(0,), run_id="d",
+        result={"r": [1, 2.5]}, number=1, decision=decision, untrusted=True, influenced_by=(0,),
+        run_id="d",
         delegated=Delegated(**{**agent.__dict__, "agents": (agent,)}), usage=usage,
     )  # fmt: skip
     result = CellResult(
