@@ -8,11 +8,18 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+def remove(path: Path) -> None:
+    """Remove a tree; both programs follow folders of any depth."""
+    subprocess.run(["chmod", "-R", "u+rwX", path], capture_output=True, check=False)
+    subprocess.run(["rm", "-rf", path], capture_output=True, check=False)
 
 
 @dataclass

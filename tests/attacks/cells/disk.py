@@ -43,15 +43,19 @@ def disk_by_mapped_files(c):
     """Filling files without a name that only mappings hold, their descriptors closed"""
     import mmap
 
-    held = []
-    for _ in range(16):
-        descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR)
-        for _ in range(40):
-            os.write(descriptor, b"x" * (1 << 20))
-        held.append(mmap.mmap(descriptor, 40 << 20))
-        os.close(descriptor)
-        time.sleep(0.2)
-    time.sleep(3)
+    for _ in range(4):  # the address space of one process is limited
+        if os.fork() == 0:
+            held = []
+            for _ in range(4):
+                descriptor = os.open(".", os.O_TMPFILE | os.O_RDWR)
+                for _ in range(40):
+                    os.write(descriptor, b"x" * (1 << 20))
+                held.append(mmap.mmap(descriptor, 40 << 20))
+                os.close(descriptor)
+            time.sleep(8)
+            os._exit(0)
+        time.sleep(0.8)
+    time.sleep(6)
     return "640 MB"
 
 

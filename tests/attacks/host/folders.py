@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attacks.usage import remove
 from attacks.words import Report, host_attack
 
 if TYPE_CHECKING:
@@ -89,6 +90,6 @@ def _ended(folder: Path, command: list[str], codes: tuple[int, ...], told: str) 
         seen.append("told nothing")
     if left := sorted(path.name[:14] for path in temporary.iterdir()):
         seen.append(f"left {', '.join(left)}")
-    # Deeper than what removes the folder of the attack can follow.
-    subprocess.run(["rm", "-rf", *temporary.iterdir(), folder / "out"], check=False)
+    remove(temporary)
+    remove(folder / "out")
     return "the command " + ", and ".join(seen) if seen else "it ended as it should"
