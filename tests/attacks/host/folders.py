@@ -70,6 +70,7 @@ async def _run(folder: Path, cell: str) -> str:
     reply = f"```python\n{cell}\nfinal_answer(7)\n```"
     (folder / "replies.jsonl").write_text(json.dumps({"content": reply}) + "\n")
     command = ["run", "How many?", "--model", "scripted:replies.jsonl", "--format", "fenced"]
+    command += ["--sandbox", os.environ.get("KERNEL_AGENT_ATTACKED_LEVEL", "auto")]
     return await asyncio.to_thread(_ended, folder, [*command, "--out", "out"], (0,), "answer")
 
 
@@ -77,9 +78,8 @@ def _ended(folder: Path, command: list[str], codes: tuple[int, ...], told: str) 
     """Run a command with a temporary directory of its own; say how it ended."""
     temporary = folder / "t"
     temporary.mkdir()
-    level = os.environ.get("KERNEL_AGENT_ATTACKED_LEVEL", "auto")
     done = subprocess.run(
-        [sys.executable, "-m", "kernel_agent", *command, "--json", "--sandbox", level],
+        [sys.executable, "-m", "kernel_agent", *command, "--json"],
         cwd=folder, env={**os.environ, "TMPDIR": str(temporary)}, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=COMMAND_S, check=False,
     )  # fmt: skip
