@@ -16,7 +16,6 @@ import asyncio
 import dataclasses
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import (
     AsyncIterator,
@@ -46,7 +45,7 @@ from kernel_agent.errors import (
 from kernel_agent.lineage import agents_of, gave, spent
 from kernel_agent.models.usage import estimate_usage
 from kernel_agent.opening import Opening, opening_of
-from kernel_agent.private import make_private
+from kernel_agent.private import clear, make_private
 from kernel_agent.records import Answer as FinalAnswer
 from kernel_agent.records import (
     Code,
@@ -475,7 +474,7 @@ class Delegation:
         finally:
             self.at_work -= 1
             if hearing.delegated is None:  # no run has been in it
-                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                await asyncio.to_thread(clear, folder)
             else:
                 note(
                     run_id=hearing.run_id,

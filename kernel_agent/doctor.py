@@ -20,6 +20,7 @@ from typing import Any
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.models.scripted import ScriptedModel
+from kernel_agent.private import temporary_folder
 from kernel_agent.sandbox.choose import MODULES, mechanism, probe
 from kernel_agent.session import Session
 from kernel_agent.text import one_line
@@ -140,7 +141,7 @@ def _self_test(report: Mapping[str, Any]) -> str:
 
 def _kernel() -> Iterator[Finding]:
     """Start a kernel as a run does, and let it compute something."""
-    with tempfile.TemporaryDirectory(prefix="kernel-agent-") as folder:
+    with temporary_folder("kernel-agent-") as folder:
         began = time.monotonic()
         try:
             with Session(model=ScriptedModel([]), out=folder) as session:

@@ -661,15 +661,6 @@ Event: TypeAlias = (
 
 # --- to JSON and back ----------------------------------------------------------------------
 
-_TYPES: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        Usage, Image, Code, Call, Calls, Final, CellError, Decision, HostCall, Answer, CellResult,
-        Observation, Retry, DataFile, Given, RunStart, Step, Visit, RunStop, FormatChange, Variable,
-        Changes, Condensation, Undone, Delegated,
-    )
-}  # fmt: skip
-
 
 def to_json(value: Any) -> Json:
     """Turn records into JSON types; ``"$"`` names each record's type."""
@@ -681,41 +672,3 @@ def to_json(value: Any) -> Json:
     if isinstance(value, (list, tuple)):
         return [to_json(v) for v in value]
     return value
-
-
-def from_json(value: Json) -> Any:
-    """Rebuild what :func:`to_json` wrote. Unknown fields, written by a later version, are dropped.
-
-    Raises
-    ------
-    ValueError
-        When a record's type is unknown or a required field is missing (a damaged file).
-    """
-    if isinstance(value, list):
-        return tuple(from_json(v) for v in value)
-    if not isinstance(value, dict):
-        return value
-    if "$" not in value:
-        return value
-    cls = _TYPES.get(value["$"])
-    if cls is None:
-        raise ValueError(f"unknown record type {value['$']!r}")
-    known = {f.name for f in dataclasses.fields(cls)}
-    try:
-        built = {k: _field_from_json(cls, k, v) for k, v in value.items() if k in known}
-        return cls(**built)
-    except TypeError as error:
-        raise ValueError(f"damaged {value['$']} record: {error}") from None
-
-
-_RAW_FIELDS = {("CellResult", "outputs"), ("Answer", "value"), ("HostCall", "arguments"),
-               ("HostCall", "result"), ("Call", "arguments"), ("Final", "answer")}  # fmt: skip
-
-
-def _field_from_json(cls: type, name: str, value: Json) -> Any:
-    # Outputs and values come from a kernel: whatever they hold, they stay plain JSON.
-    if (cls.__name__, name) in _RAW_FIELDS:
-        return tuple(value) if name == "outputs" else value
-    if cls in (RunStop, Delegated) and name == "status":
-        return ExitStatus(value)
-    return from_json(value)

@@ -16,8 +16,8 @@ import dataclasses
 import inspect
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -32,7 +32,7 @@ from kernel_agent.executor import Executor
 from kernel_agent.formats import AUTO, get_format
 from kernel_agent.named import Surroundings, ready_tools
 from kernel_agent.pipeline import FixedCell
-from kernel_agent.private import make_private
+from kernel_agent.private import clear, make_private
 from kernel_agent.records import (
     CellResult,
     DataFile,
@@ -336,7 +336,7 @@ class Session(Synchronous):
         except BaseException:
             await self.close()
             if self._made_folder:  # in this start, and no run has been in it
-                shutil.rmtree(self.out, ignore_errors=True)
+                await asyncio.to_thread(clear, self.out)
             raise
 
     async def _start(self) -> None:
@@ -487,15 +487,16 @@ class Session(Synchronous):
         if self._closed:
             return
         self._closed = True
-        if self._executor is not None:
-            await self._executor.close()
-        await self._servers.close()
-        if self._trace is not None:
-            leave_place(self.out)
-            self._trace.close()
-        if self._model is not None:
-            await self._model.close()
-        await self._telemetry.close(self._tell)
+        async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
+            ending.push_async_callback(self._telemetry.close, self._tell)
+            if self._model is not None:
+                ending.push_async_callback(self._model.close)
+            if self._trace is not None:
+                ending.callback(self._trace.close)
+                ending.callback(leave_place, self.out)
+            ending.push_async_callback(self._servers.close)
+            if self._executor is not None:
+                ending.push_async_callback(self._executor.close)
 
     # --- runs ------------------------------------------------------------------------------
 

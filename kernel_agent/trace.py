@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.beneath import Folder, open_file
+from kernel_agent.codec import from_json
 from kernel_agent.errors import TraceError
 from kernel_agent.private import FILE_MODE
 from kernel_agent.records import (
@@ -26,9 +27,9 @@ from kernel_agent.records import (
     Record,
     RunStop,
     Undone,
-    from_json,
     to_json,
 )
+from kernel_agent.text import json_items, one_line
 
 SCHEMA_VERSION = 3
 """The newest version that is read. A line says which one it needs: 3 for an ``Undone``, 2 for a
@@ -37,6 +38,12 @@ has none of them."""
 
 FILE_NAME = "trace.jsonl"
 MAX_BYTES = 4 << 30  # of a trace that is read; a file may claim any size without taking the space
+MAX_LINE = 512 << 20  # bytes; the outputs of a cell are at most a quarter of it
+MAX_REASON = 300
+MAX_ITEMS = 4_000_000
+"""Lists, objects and items in one line, counted before it is decoded: one of some bytes takes a
+hundred in memory. The outputs of a cell have no more (:mod:`kernel_agent.kernel.outputs`)."""
+MAX_ALL_ITEMS = 4 * MAX_ITEMS
 
 
 class TraceWriter:
@@ -132,27 +139,49 @@ def read_trace(path: str | Path) -> tuple[Record, ...]:
 def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
     """Return the records, and whether the last line was left out because it is incomplete."""
     file = locate(path)
-    try:
-        with open_file(file) as opened:
-            content = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise TraceError(f"cannot read the trace {file}: {error.strerror}") from None
-    if len(content) > MAX_BYTES:
-        raise TraceError(f"{file} is larger than {MAX_BYTES:,} bytes: it is not read")
-    lines = content.split(b"\n")
     records: list[Record] = []
-    for number, line in enumerate(lines, start=1):
+    items = 0
+    for number, line in enumerate(_lines(file), start=1):
         if not line.strip():
             continue
         try:
+            items += _counted(line)
+            if items > MAX_ALL_ITEMS:
+                raise TraceError(f"{file} has more than {MAX_ALL_ITEMS:,} items: it is not read")
             records.append(_record_of(line))
         except (ValueError, RecursionError) as error:
-            if number == len(lines):
+            if not line.endswith(b"\n"):  # the last one
                 return tuple(records), True
-            raise TraceError(f"{file}, line {number}: not a trace record ({error})") from None
+            told = one_line(str(error), MAX_REASON)
+            raise TraceError(
+                f"damaged trace {file}: line {number} is not a trace record ({told})"
+            ) from None
     if not records:
         raise TraceError(f"{file} holds no record")
     return tuple(records), False
+
+
+def _counted(line: bytes) -> int:
+    items = json_items(line, MAX_ITEMS)
+    if items > MAX_ITEMS:
+        raise ValueError(f"it has more than {MAX_ITEMS:,} items")
+    return items
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    """Yield the lines of a trace, each with its end."""
+    size = 0
+    try:
+        with open_file(file) as opened:
+            while line := opened.readline(MAX_LINE + 1):
+                size += len(line)
+                if len(line) > MAX_LINE or size > MAX_BYTES:
+                    most = MAX_LINE if len(line) > MAX_LINE else MAX_BYTES
+                    what = "has a line" if len(line) > MAX_LINE else "is"
+                    raise TraceError(f"{file} {what} larger than {most:,} bytes: it is not read")
+                yield line
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {file}: {error.strerror}") from None
 
 
 def locate(path: str | Path) -> Path:
@@ -176,7 +205,7 @@ def _line_of(record: Record) -> bytes:
 
 
 def _record_of(line: bytes) -> Record:
-    data: Any = json.loads(line)
+    data: Any = json.loads(line.decode("utf-8-sig", "surrogatepass"))
     if not isinstance(data, dict) or not isinstance(data.get("$"), str):
         raise ValueError("it has no record type")  # noqa: TRY004 - damage, not a type
     version = data.get("v", 0)

@@ -27,6 +27,7 @@ import base64
 import io
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from pathlib import Path
@@ -38,6 +39,7 @@ from smolagents.utils import truncate_content
 
 from kernel_agent.errors import UsageError
 from kernel_agent.inside import foreign, values
+from kernel_agent.private import clear
 from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.sandbox import interpreter
 from kernel_agent.session import Session
@@ -82,18 +84,15 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         max_logs: int = 50_000,
     ) -> None:
         # Its finalizer removes it also where nobody cleans up.
-        self._temporary = (
-            tempfile.TemporaryDirectory(
-                prefix="kernel-agent-smolagents-", ignore_cleanup_errors=True
-            )
-            if out is None
-            else None
-        )
+        self._remove: Callable[[], object] = lambda: None
+        if out is None:
+            out = Path(tempfile.mkdtemp(prefix="kernel-agent-smolagents-"))
+            self._remove = weakref.finalize(self, clear, out)
         self._session = Session(
             model="offline",
             sandbox=sandbox,
             data=data,
-            out=self._temporary.name if self._temporary is not None else out,
+            out=out,
             tools=self._host_functions(),
         )
         if self._session.sandbox == interpreter.LEVEL.name:
@@ -176,8 +175,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
     def cleanup(self) -> None:
         """End the kernel; called by the agent's own ``cleanup``. Safe to call twice."""
         self._session.close_sync()
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        self._remove()
 
     def __enter__(self) -> Self:
         return self

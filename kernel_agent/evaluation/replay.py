@@ -17,7 +17,6 @@ import asyncio
 import gzip
 import json
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -31,6 +30,7 @@ from kernel_agent.formats import parse
 from kernel_agent.formats.blocks import find_blocks
 from kernel_agent.formats.fenced import readable
 from kernel_agent.notebook.compare import normal
+from kernel_agent.private import temporary_folder
 from kernel_agent.records import CellResult, Code
 from kernel_agent.text import one_line, plain
 
@@ -260,9 +260,9 @@ async def _run_episode(
     pairs = list(_cells_with_observations(turns, name))
     if not pairs:
         return compared
-    with tempfile.TemporaryDirectory(prefix="replay-") as folder:
+    with temporary_folder("replay-") as folder:
         async with Session(
-            model=ScriptedModel([]), config=config, sandbox=sandbox, out=Path(folder) / "session"
+            model=ScriptedModel([]), config=config, sandbox=sandbox, out=folder / "session"
         ) as session:
             for source, recorded, several in pairs:
                 result = await session.execute(source)

@@ -42,8 +42,10 @@ def _wait_and_leave(pidfd: int, directory: Path) -> None:
 
 def _leave(directory: Path) -> None:
     # Only a directory that the host made for this kernel: it holds agent.json.
-    if (directory / "agent.json").is_file():
-        shutil.rmtree(directory, ignore_errors=True)
-    if os.getpgid(0) == os.getpid():
-        os.killpg(0, signal.SIGKILL)
-    os._exit(1)
+    try:
+        if (directory / "agent.json").is_file():
+            shutil.rmtree(directory, ignore_errors=True)
+    finally:  # folders nested too deep for it are left; this process never is
+        if os.getpgid(0) == os.getpid():
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -26,7 +26,7 @@ from jupyter_client.manager import AsyncKernelManager
 
 from kernel_agent.errors import KernelDied, KernelError, KernelStartError, SandboxError
 from kernel_agent.kernel.client import Cell, KernelClient, OnOutput, OnRequest, over
-from kernel_agent.private import SOCKETS, private_directory
+from kernel_agent.private import SOCKETS, clear, private_directory
 from kernel_agent.records import CellError, CellResult, CellStatus
 from kernel_agent.text import one_line
 
@@ -399,29 +399,30 @@ class KernelSession:
 
     async def close(self) -> None:
         """End the kernel and remove its directory. Safe to call twice, and half-way in a start."""
-        manager, client = self._manager, self._client
+        manager, client, directory = self._manager, self._client, self._directory
         watching = [task for task in (self._watch, self._listening) if task is not None]
-        self._manager = self._client = self._watch = self._listening = None
-        if client is not None and self._died is not None and not self._died.done():
-            client.shutdown()
-            await _first_of(self._died, seconds=SHUTDOWN_GRACE_S)
-        for task in watching:
-            task.cancel()
-        if client is not None:
-            await client.close()
-        if manager is not None and manager.provisioner is not None:
-            await self._end(manager)
-        if self._proxy is not None:
-            await self._proxy.close()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
+        self._manager = self._client = self._watch = self._listening = self._directory = None
+        async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
+            if directory is not None:
+                ending.push_async_callback(asyncio.to_thread, clear, directory)
+            if self._proxy is not None:
+                ending.push_async_callback(self._proxy.close)
+            if manager is not None and manager.provisioner is not None:
+                ending.push_async_callback(self._end, manager)
+            if client is not None:
+                ending.push_async_callback(client.close)
+            for task in watching:
+                ending.callback(task.cancel)
+            if client is not None and self._died is not None and not self._died.done():
+                client.shutdown()
+                await _first_of(self._died, seconds=SHUTDOWN_GRACE_S)
 
     async def _end(self, manager: AsyncKernelManager) -> None:
         assert manager.provisioner is not None
-        await manager.provisioner.kill()
-        await manager.provisioner.wait()
-        await manager.cleanup_resources()
+        async with AsyncExitStack() as ending:
+            ending.push_async_callback(manager.cleanup_resources)
+            ending.push_async_callback(manager.provisioner.wait)
+            await manager.provisioner.kill()
 
     # --- cells -----------------------------------------------------------------------------
 

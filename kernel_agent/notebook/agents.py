@@ -8,7 +8,7 @@ from urllib.parse import quote
 from kernel_agent.lineage import TASK_CHARS, gave, spent
 from kernel_agent.notebook.safe import verbatim
 from kernel_agent.records import Delegated
-from kernel_agent.text import one_line, plain
+from kernel_agent.text import encodable, one_line, plain
 
 
 def agents_markdown(agents: Iterable[Delegated]) -> str:
@@ -25,7 +25,7 @@ def agents_markdown(agents: Iterable[Delegated]) -> str:
 def _items(agents: Iterable[Delegated], *, folder: str, depth: int) -> Iterator[str]:
     for agent in agents:
         at = f"{folder}{agent.folder}/"
-        link = f"[{agent.name}]({quote(at)}run.ipynb)"
+        link = f"[{agent.name}]({quote(encodable(at))}run.ipynb)"
         indent = "  " * depth
         yield f"{indent}- {link}: {verbatim(one_line(plain(agent.task), TASK_CHARS))}  "
         ended, _, rest = spent(agent).partition(" · ")

@@ -406,7 +406,7 @@ def _not_run_again(step: Step) -> str:
             "interrupted": "was interrupted by the user",
             "dead": "ended with the kernel, and all variables were lost",
             "error": "was refused or ended by the guard",
-        }[status]
+        }.get(status, "has no place among the cells")
         if step.decision is not None and not step.decision.allowed:
             ended = "was denied and never ran"
         summary = f"Step {step.number} {ended}: its code is not run again"

@@ -114,7 +114,9 @@ def call_cell(call: HostCall) -> tuple[str, list[dict[str, Any]]]:
     name is one (:func:`is_name`).
     """
     given = call.arguments if isinstance(call.arguments, Mapping) else {}
-    args, kwargs = given.get("args") or [], given.get("kwargs") or {}
+    args, kwargs = given.get("args"), given.get("kwargs")
+    args = args if isinstance(args, list | tuple) else []
+    kwargs = kwargs if isinstance(kwargs, Mapping) else {}
     if all(is_name(key) for key in kwargs):
         asked = [*map(_literal, args), *(f"{key}={_literal(v)}" for key, v in kwargs.items())]
     else:

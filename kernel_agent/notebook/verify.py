@@ -15,7 +15,6 @@ import hashlib
 import json
 import platform
 import re
-import tempfile
 import threading
 import time
 import warnings
@@ -33,6 +32,7 @@ from kernel_agent.errors import KernelDied, NotebookError
 from kernel_agent.notebook.clock import Period
 from kernel_agent.notebook.compare import Comparison, Verdict, compare, worst
 from kernel_agent.notebook.export import write_notebook
+from kernel_agent.private import temporary_folder
 from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.text import encodable, one_line
 
@@ -174,12 +174,10 @@ async def verify_notebook(
     notes: list[str] = []
     notebook = read_runnable(file, notes)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(
-        prefix="kernel-agent-verify-", ignore_cleanup_errors=True
-    ) as made:
-        folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), made))
+    with temporary_folder("kernel-agent-verify-") as made:
+        folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), str(made)))
         left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
-        async with KernelSession(cwd=Path(made), sandbox=sandbox) as kernel:
+        async with KernelSession(cwd=made, sandbox=sandbox) as kernel:
             again = _Again(folders=folders, timeout_s=timeout_s)
             cells = await _run_cells(notebook, kernel, again)
     return Report(

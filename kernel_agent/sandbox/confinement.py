@@ -110,7 +110,7 @@ def limits(asked: Limits, *, others: int = 0) -> list[str]:
     values = {
         "CORE": 0,
         "NOFILE": asked.open_files,
-        "FSIZE": asked.file_mb * _MB,
+        "FSIZE": asked.largest_mb * _MB,
         "NPROC": asked.processes + others,
         "SIGPENDING": PENDING_SIGNALS,
         "MSGQUEUE": 0,

@@ -177,7 +177,7 @@ def podman_command(
     as_root = user is not None
     values = {
         "nofile": limits.open_files,
-        "fsize": limits.file_mb << 20,
+        "fsize": limits.largest_mb << 20,
         # Of an ordinary user it would count processes outside too: the launcher sets it inside.
         **({"nproc": limits.processes} if as_root else {}),
         "core": 0,

@@ -12,7 +12,8 @@ from typing import Any
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.obeyed import at_top
-from kernel_agent.private import PREFIX, SOCKETS
+from kernel_agent.private import SOCKETS
+from kernel_agent.private.marks import PREFIX
 from kernel_agent.sandbox.levels import Grant, Limits
 from kernel_agent.trust import record_file
 

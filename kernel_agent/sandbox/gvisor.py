@@ -193,7 +193,7 @@ def specification(
     """
     values = {
         "RLIMIT_NOFILE": limits.open_files,
-        "RLIMIT_FSIZE": limits.file_mb << 20,
+        "RLIMIT_FSIZE": limits.largest_mb << 20,
         "RLIMIT_NPROC": limits.processes,
         "RLIMIT_CORE": 0,
     }

@@ -42,6 +42,11 @@ class Limits:
     file_mb: int = 1024
     disk_mb: int = 2048
 
+    @property
+    def largest_mb(self) -> int:
+        """The size that one file may have: not more than all may have together."""
+        return min(self.file_mb, self.disk_mb)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:

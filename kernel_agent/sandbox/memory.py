@@ -75,15 +75,27 @@ def _watched(pid: int, epoll: str) -> int:
 def _resident(process: int) -> dict[int, tuple[int, int]]:
     """Return the kilobytes of own and of shared memory of a process and all below it."""
     found = {}
+    for pid, tasks in processes(process):
+        with contextlib.suppress(OSError):  # it has ended
+            # Of a process whose first thread has ended, the others tell.
+            told = (dict(_fields(f"/proc/{pid}/task/{task}/status")) for task in tasks)
+            fields = next((fields for fields in told if "RssAnon" in fields), {})
+            found[pid] = (fields.get("RssAnon", 0), fields.get("RssShmem", 0))
+    return found
+
+
+def processes(process: int) -> Iterator[tuple[int, list[str]]]:
+    """Yield a process and all below it, each with its threads."""
     waiting = [process]
     while waiting:
         pid = waiting.pop()
+        tasks = []
         with contextlib.suppress(OSError):  # it has ended
-            fields = dict(_fields(f"/proc/{pid}/status"))
-            found[pid] = (fields.get("RssAnon", 0), fields.get("RssShmem", 0))
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                waiting += map(int, (task / "children").read_text().split())
-    return found
+            tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - thirty times a second
+            for task in tasks:
+                children = Path(f"/proc/{pid}/task/{task}/children")
+                waiting += map(int, children.read_text().split())
+        yield pid, tasks
 
 
 def _fields(path: str) -> Iterator[tuple[str, int]]:

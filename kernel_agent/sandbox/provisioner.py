@@ -15,12 +15,11 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -32,7 +31,9 @@ from traitlets import Dict, Unicode
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.obeyed import Watch, obeyed_line
-from kernel_agent.private import SOCKETS, private_directory
+from kernel_agent.private import LEFT, SOCKETS, clear, private_directory
+from kernel_agent.private.marks import record
+from kernel_agent.private.removing import remove
 from kernel_agent.sandbox.cgroup import move
 from kernel_agent.sandbox.choose import choose, hibernating, mechanism
 from kernel_agent.sandbox.confinement import planned
@@ -113,7 +114,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         if not self.grant:
             self._obeyed = Watch(grant.workspace)
         self._groups = planned(grant)
-        self._record(directory, [("empty", path) for path in self._groups])
+        record(directory, [["empty", path] for path in self._groups])
         standby.watch(directory)
         if self.chosen.claims and not self.resume:
             told = getattr(mechanism(self.chosen.name), "mounts", None)
@@ -153,7 +154,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         self.pid = self.pgid = self.process.pid
         threading.Thread(target=move, args=(self.pid, self._groups), daemon=True).start()
         end = ("end", str(self.pid), warden.born(self.pid), str(int(self._launch.ended_by)))
-        self._record(self._directory, [end, *self._launch.undo])
+        record(self._directory, [list(action) for action in (end, *self._launch.undo)])
         assert self._watchdog is not None
         kill = partial(self.process.send_signal, self._launch.ended_by)
         self._watchdog.start(self.pid, self._exceeded, kill)
@@ -208,7 +209,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         await super().cleanup(restart=restart)
         if not restart and self._directory is not None:
             standby.forget(self._directory)
-            shutil.rmtree(self._directory, ignore_errors=True)
+            await _in_thread(partial(clear, self._directory))
             self._directory = None
 
     # --- called by our sessions ----------------------------------------------------------------
@@ -272,7 +273,7 @@ class KernelAgentProvisioner(LocalProvisioner):
             given = self.grant.get("directory")
             directory = Path(given) if given else private_directory()
         for name in (SOCKETS, "tmp"):
-            shutil.rmtree(directory / name, ignore_errors=True)
+            _set_aside(directory / name)
             (directory / name).mkdir(mode=0o700)
         return directory
 
@@ -307,13 +308,6 @@ class KernelAgentProvisioner(LocalProvisioner):
         watched = {"JPY_PARENT_PID": str(os.getpid())}
         return {**environment, **(watched if self.chosen.name == "none" else {})}
 
-    def _record(self, directory: Path, undo: Sequence[tuple[str, ...]]) -> None:
-        """Write what is to be undone where the warden finds it."""
-        record = {"host": [os.getpid(), warden.born(os.getpid())], "undo": undo}
-        part = directory / f"{warden.RECORD}.part"
-        part.write_text(json.dumps(record))
-        part.replace(directory / warden.RECORD)
-
     def _undo(self) -> None:
         if self._watchdog is not None:
             self._watchdog.stop()
@@ -325,6 +319,12 @@ class KernelAgentProvisioner(LocalProvisioner):
         if launch is not None:
             warden.undo([list(action) for action in launch.undo])
             launch.close()
+
+
+def _set_aside(folder: Path) -> None:
+    """Remove what an earlier kernel had there; what cannot be removed now gets another name."""
+    if not remove(folder):
+        folder.rename(folder.with_name(f"{LEFT}-{folder.name}-{time.monotonic_ns()}"))
 
 
 T = TypeVar("T")

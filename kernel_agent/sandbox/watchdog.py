@@ -5,7 +5,9 @@ they cannot lie in a file system of limited size. A limit on the memory of one p
 about a hundred of them, and not everybody may make a control group. Memory is filled in less time
 than it takes to ask a cell to stop: the processes that hold most of it are killed at once.
 
-Both are looked at in threads: the event loop may be busy, or not run at all.
+Both are looked at in threads: the event loop may be busy, or not run at all. Neither takes more
+than a part of a processor: the more there is to look at, the less often it is. What is free on the
+disk tells in between when it is time to look.
 """
 
 from __future__ import annotations
@@ -18,15 +20,17 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
+from kernel_agent.sandbox.disk import Disk, Used
 from kernel_agent.sandbox.levels import Grant
 from kernel_agent.sandbox.memory import IN_MEMORY, exact_memory_mb, large, memory_mb, watches
 
 EVERY_S = 0.5
+GLANCE_S = 0.1  # how often is looked at what is free
 MEMORY_EVERY_S = 0.2
 HURRY_S = 0.03
 """How often memory is looked at once a quarter of the limit is used: two processors fill about
 100 MB in that time."""
-AT_MOST = 0.2  # of one processor for looking at memory, however many processes there are
+AT_MOST = 0.2  # of one processor for looking at each, however much there is
 MAX_FILES = 100_000
 MAX_WATCHES = 100_000
 """Descriptors watched by epoll: a user has 4 % of the memory for all (900,000 with 4 GB)."""
@@ -39,11 +43,12 @@ class Watchdog:
     Parameters
     ----------
     grant
-        Its folders and limits. What lies there at the start does not count.
+        Its folders and limits. What lies there at the start does not count, nor does its removal
+        make room.
     """
 
     def __init__(self, grant: Grant) -> None:
-        self._folders = (grant.workspace, grant.scratch, grant.sockets)
+        self._folders = (grant.workspace, grant.sockets.parent)
         self._limit_mb = grant.limits.disk_mb
         self._memory_mb = grant.limits.memory_mb
         self._in_memory = (*IN_MEMORY, str(grant.scratch))
@@ -87,7 +92,8 @@ class Watchdog:
             if not answered.wait(ANSWER_S) and not self._stopped.is_set():
                 kill()
 
-        threading.Thread(target=self._watch_disk, args=(tell,), daemon=True).start()
+        disk = Disk(self._folders, process)
+        threading.Thread(target=self._watch_disk, args=(disk, tell), daemon=True).start()
         if self._memory_mb:
             arguments = (process, self._memory_mb, tell)
             threading.Thread(target=self._watch_memory, args=arguments, daemon=True).start()
@@ -96,16 +102,37 @@ class Watchdog:
         """Stop watching; safe from any thread."""
         self._stopped.set()
 
-    def _watch_disk(self, tell: Callable[[str], None]) -> None:
-        before_mb, before_files = self._used()
-        while not self._stopped.wait(EVERY_S):
-            megabytes, files = self._used()
-            if megabytes - before_mb > self._limit_mb:
+    def _watch_disk(self, disk: Disk, tell: Callable[[str], None]) -> None:
+        began = time.thread_time()
+        before = used = disk.look()
+        while not self._wait(disk, time.thread_time() - began, self._room_mb(before, used)):
+            began = time.thread_time()
+            used = disk.look()
+            before = before.or_less(used)
+            if self._room_mb(before, used) < 0:
                 tell(f"disk limit of {self._limit_mb} MB exceeded")
                 return
-            if files - before_files > MAX_FILES:
+            if used.files - before.files > MAX_FILES:
                 tell(f"limit of {MAX_FILES:,} files exceeded")
                 return
+
+    def _room_mb(self, before: Used, used: Used) -> float:
+        return self._limit_mb - (used.megabytes - before.megabytes)
+
+    def _wait(self, disk: Disk, cost_s: float, room_mb: float) -> bool:
+        """Wait until it is time to look again; return whether there is nothing to watch any more.
+
+        It is earlier when the disk has lost more than there is room, if looking is cheap.
+        """
+        free_mb = disk.free_mb()
+        earliest = time.monotonic() + cost_s / AT_MOST
+        latest = max(time.monotonic() + EVERY_S, earliest)
+        while (left := latest - time.monotonic()) > 0:
+            if self._stopped.wait(min(left, GLANCE_S)):
+                return True
+            if time.monotonic() > earliest and free_mb - disk.free_mb() > room_mb:
+                break
+        return self._stopped.is_set()
 
     def _watch_memory(self, process: int, limit_mb: int, tell: Callable[..., None]) -> None:
         pause_s = HURRY_S
@@ -120,23 +147,3 @@ class Watchdog:
                 return
             pause_s = HURRY_S if used_mb > limit_mb / 4 else MEMORY_EVERY_S
             pause_s = max(pause_s, (time.thread_time() - began) / AT_MOST)
-
-    def _used(self) -> tuple[float, int]:
-        """Return megabytes and the number of files, links not followed."""
-        used, files = 0, 0
-        stop_at = 4 * MAX_FILES
-        for folder in map(str, self._folders):
-            waiting = [folder]
-            while waiting and files < stop_at:
-                try:
-                    with os.scandir(waiting.pop()) as entries:
-                        for entry in entries:
-                            files += 1
-                            used += entry.stat(follow_symlinks=False).st_blocks * 512
-                            if entry.is_dir(follow_symlinks=False):
-                                waiting.append(entry.path)
-                            if files >= stop_at:
-                                break
-                except OSError:  # gone meanwhile, or closed to us
-                    continue
-        return used / (1 << 20), files

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attacks.usage import remove
 from attacks.words import Attack, Report, load
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def meet(attack: Attack, stage: Stage) -> Report:
         return Report(ended="timeout")
     finally:
         watching.cancel()
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
     try:
         told = json.loads(said.decode().splitlines()[-1])
     except (IndexError, ValueError):

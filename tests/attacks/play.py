@@ -15,7 +15,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from attacks.alone import meet
 from attacks.browse import browse
 from attacks.score import verdict
 from attacks.stage import KEY_VARIABLE, NotHere, Stage
+from attacks.usage import used
 from attacks.words import CATALOGUE, Attack, Report, Result, load
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.kernel.session import KernelSession
@@ -127,7 +128,7 @@ class Played:
         else:
             await self._fresh(attack)
             stage.before = stage.look()
-            with _measuring(stage):
+            with _measuring(stage, self._own_folders):
                 async with _ticking(stage):
                     report = await self._run(attack, further)
                     await self._check(attack)
@@ -137,6 +138,11 @@ class Played:
             stage.replant()
         measured = {name: stage.peak[name] for name in TOLD if name in stage.peak}
         return verdict(attack, report, seen, round(time.monotonic() - began, 2), measured)
+
+    def _own_folders(self) -> list[Path]:
+        """Return where the kernel may write on the disk: its workspace and private directory."""
+        private = self.kernel._directory if self.kernel is not None else None
+        return [self.stage.workspace, *([private] if private is not None else [])]
 
     async def _fresh(self, attack: Attack) -> None:
         """See to it that a working kernel is there that knows the prelude."""
@@ -233,9 +239,10 @@ def _report(result: CellResult) -> Report:
 
 
 @contextlib.contextmanager
-def _measuring(stage: Stage) -> Any:
+def _measuring(stage: Stage, folders: Callable[[], list[Path]]) -> Any:
     """Measure what the sandboxes use, ten times a second, and keep the highest values."""
     stop = threading.Event()
+    disk_before = used(folders(), stage.kernel_pids()).megabytes
     own = _resident(os.getpid())
     base, shared, kernel = len(_tasks(stage)), _meminfo("Shmem"), _meminfo("SUnreclaim")
 
@@ -249,11 +256,13 @@ def _measuring(stage: Stage) -> Any:
             keep("memory_mb", sum(_resident(pid) for pid in pids) + _meminfo("Shmem") - shared)
             keep("kernel_memory_mb", _meminfo("SUnreclaim") - kernel)
             keep("host_memory_mb", _resident(os.getpid()) - own)
-            files, size, largest = _usage(stage.workspace)
-            keep("files", files)
-            keep("disk_mb", size)
-            keep("file_mb", largest)
+            disk = used(folders(), pids)
+            keep("files", disk.files)
+            keep("disk_mb", disk.megabytes - disk_before)
+            keep("file_mb", disk.largest_mb)
             if stop.is_set():
+                # Now without regard to the cells: what was closed to the host is opened.
+                keep("disk_mb", used(folders(), pids, closed=True).megabytes - disk_before)
                 return
             stop.wait(0.1)
 
@@ -310,19 +319,6 @@ def _meminfo(name: str) -> int:
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) // 1024
     return 0
-
-
-def _usage(folder: Path) -> tuple[int, int, int]:
-    """Return files, MB on the disk and the MB of the largest file, links not followed."""
-    files = size = largest = 0
-    for top, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                status = os.lstat(os.path.join(top, name))
-                files += 1
-                size += status.st_blocks * 512
-                largest = max(largest, status.st_blocks * 512)
-    return files, size >> 20, largest >> 20
 
 
 def _uid(pid: int) -> int | None:

@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +20,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
+
+from attacks.usage import remove
 
 KEY_VARIABLE = "KERNEL_AGENT_CANARY_KEY"
 """The environment variable of the host process that holds the ``environment`` secret."""
@@ -88,7 +89,7 @@ class Stage:
     def _directory(self, parent: str) -> Path:
         made = Path(tempfile.mkdtemp(prefix="ka-canary-", dir=parent))
         made.chmod(0o777)  # not its owner but the sandbox is to protect it
-        self._ending.callback(shutil.rmtree, made, ignore_errors=True)
+        self._ending.callback(remove, made)
         return made
 
     def secret(self, name: str, value: str | None = None) -> str:
@@ -145,16 +146,11 @@ class Stage:
     def clear_workspace(self) -> None:
         """Remove what attacks made in the workspace; its canaries stay."""
         kept = {path for path in self._planted if self.workspace in path.parents}
-        for top, folders, names in os.walk(self.workspace, topdown=False):
-            for name in names:
-                if Path(top, name) not in kept:
-                    with contextlib.suppress(OSError):
-                        Path(top, name).unlink()
-            for name in folders:
-                with contextlib.suppress(OSError):
-                    Path(top, name).unlink() if Path(top, name).is_symlink() else Path(
-                        top, name
-                    ).rmdir()
+        kept |= {folder for path in kept for folder in path.parents}
+        for folder in [f for f in kept if f == self.workspace or self.workspace in f.parents]:
+            for path in folder.iterdir() if folder.is_dir() else ():
+                if path not in kept:
+                    remove(path)
 
     def changes(self, name: str) -> str:
         """Say what differs in a canary file from what was planted."""

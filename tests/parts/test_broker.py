@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from kernel_agent.codec import from_json
 from kernel_agent.inside.values import decode, encode
-from kernel_agent.records import Call, Decision, from_json, to_json
+from kernel_agent.records import Call, Decision, to_json
 from kernel_agent.text import json_items
 from kernel_agent.tools import broker as bounds
 from kernel_agent.tools.broker import PREFIX, Broker
@@ -325,7 +326,9 @@ async def test_whatever_a_kernel_sends_gets_one_answer_and_the_next_call_works(
         assert bool(reply["results"]) or "error" in reply or reply["results"] == []
     await broker.end_cell()
     calls, counted = broker.take_calls(), broker.take_counted()
-    assert from_json(json.loads(json.dumps(to_json(calls)))) == from_json(to_json(calls))
+    told = [to_json(call) for call in calls]
+    back = [from_json(call) for call in json.loads(json.dumps(told))]
+    assert back == [from_json(call) for call in told]
     assert all(count > 0 for count in counted.values())
     broker.fresh_kernel()  # whose numbers begin again, whatever the one before had used
     assert (await one(broker, call("echo", 1)))["value"] == 1

@@ -90,6 +90,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "inside.values",
         "inside.room",
         "inside.foreign",
+        "codec",
     ],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.

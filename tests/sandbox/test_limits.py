@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from kernel_agent.errors import KernelStartError, SandboxError
 from kernel_agent.kernel.session import KernelSession
 from kernel_agent.sandbox.choose import probe
+from kernel_agent.sandbox.disk import Disk
 
 LEVELS = ("bubblewrap", "namespaces", "landlock")
 
@@ -32,6 +34,79 @@ async def test_a_full_disk_ends_the_kernel_and_says_so(tmp_path: Path, level: st
     assert result.status == "dead"
     assert result.error is not None
     assert "disk limit of 40 MB exceeded" in result.error.evalue
+
+
+HELD = {
+    "removed": "f = os.open(f'{n}', os.O_CREAT | os.O_WRONLY); os.unlink(f'{n}'); fill(f)",
+    "without a name": "fill(os.open('.', os.O_TMPFILE | os.O_RDWR))",
+    "mapped": (
+        "f = os.open('.', os.O_TMPFILE | os.O_RDWR); fill(f); "
+        "kept.append(mmap.mmap(f, 4096)); os.close(f)"
+    ),
+    "closed": (
+        "os.makedirs('c', exist_ok=True); os.chmod('c', 0o700); "
+        "fill(os.open(f'c/{n}', os.O_CREAT | os.O_WRONLY)); os.chmod('c', 0)"
+    ),
+    "deep": (
+        "at = os.open('.', os.O_RDONLY)\n"
+        "    for _ in range(30):\n"
+        "        os.mkdir('d' * 200 + str(n), dir_fd=at)\n"
+        "        at = os.open('d' * 200 + str(n), os.O_RDONLY, dir_fd=at)\n"
+        "    fill(os.open('f', os.O_CREAT | os.O_WRONLY, dir_fd=at))"
+    ),
+    "the log": (
+        "[fill(d) for d in range(3, 40) if os.path.exists(f'/proc/self/fd/{d}') "
+        "and os.readlink(f'/proc/self/fd/{d}').endswith('/log')][:1]"
+    ),
+    "in a thread of its own": (
+        "if n == 0 and os.fork() == 0:\n"
+        "        import ctypes, threading\n"
+        "        def work():\n"
+        "            for _ in range(6): fill(os.open('.', os.O_TMPFILE | os.O_RDWR))\n"
+        "            time.sleep(40)\n"
+        "        threading.Thread(target=work).start()\n"
+        "        ctypes.CDLL(None).syscall(60, 0)"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", HELD)
+async def test_the_disk_is_counted_by_use_and_not_by_name(
+    tmp_path: Path, level: str, how: str
+) -> None:
+    if how == "in a thread of its own" and platform.machine() != "x86_64":
+        pytest.skip("the number of exit(2) is written for x86-64")
+    code = (
+        "import mmap, os, time\nkept = []\ndef fill(f):\n"
+        "    for _ in range(10): os.write(f, bytes(1_000_000))\n"
+        f"for n in range(6):\n    {HELD[how]}\ntime.sleep(40)"
+    )
+    limits = {"disk_mb": 40, "open_files": 512}
+    async with KernelSession(cwd=tmp_path, sandbox=level, limits=limits) as kernel:
+        result = await kernel.execute(code)
+    assert result.status == "dead"
+    assert result.error is not None
+    assert "disk limit of 40 MB exceeded" in result.error.evalue
+
+
+async def test_a_folder_that_was_closed_before_stays_closed(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "file").write_bytes(bytes(1000))
+    (tmp_path / "theirs").chmod(0)
+    disk = Disk([tmp_path])
+    disk.look()
+    disk.look()
+    assert (tmp_path / "theirs").stat().st_mode & 0o777 == 0
+
+
+def test_what_is_known_by_two_names_counts_once_and_holes_do_not_count(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(3_000_000))
+    (tmp_path / "b").hardlink_to(tmp_path / "a")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 40)
+    used = Disk([tmp_path]).look()
+    assert used.files == 3
+    assert 2.5 < used.megabytes < 4
 
 
 async def test_a_file_cannot_be_larger_than_its_limit(tmp_path: Path, level: str) -> None:

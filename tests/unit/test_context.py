@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from kernel_agent.codec import from_json
 from kernel_agent.context import KEEP_STEPS, Context, task_text
 from kernel_agent.formats import get_format
 from kernel_agent.kernel.observation import observe
@@ -26,7 +27,6 @@ from kernel_agent.records import (
     Step,
     Usage,
     Variable,
-    from_json,
     to_json,
 )
 from kernel_agent.text import size_text

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from kernel_agent.codec import from_json
 from kernel_agent.context import Context
 from kernel_agent.formats import get_format
 from kernel_agent.records import (
@@ -20,7 +21,6 @@ from kernel_agent.records import (
     RunStart,
     Step,
     Variable,
-    from_json,
     to_json,
 )
 

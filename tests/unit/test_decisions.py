@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_agent.codec import from_json
 from kernel_agent.decisions import (
     Decided,
     as_json,
@@ -26,7 +27,6 @@ from kernel_agent.records import (
     Observation,
     Question,
     Step,
-    from_json,
     to_json,
 )
 

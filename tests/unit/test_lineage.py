@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kernel_agent.codec import from_json
 from kernel_agent.lineage import agents_of_calls, tree_lines
 from kernel_agent.notebook.agents import agents_markdown
-from kernel_agent.records import Delegated, ExitStatus, HostCall, Usage, from_json, to_json
+from kernel_agent.records import Delegated, ExitStatus, HostCall, Usage, to_json
 
 CHILD = Delegated(
     run_id="c",

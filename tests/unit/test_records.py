@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from kernel_agent.codec import from_json
 from kernel_agent.records import (
     Answer,
     Call,
@@ -27,7 +28,6 @@ from kernel_agent.records import (
     Step,
     Usage,
     Variable,
-    from_json,
     to_json,
 )
 

@@ -98,7 +98,11 @@ def test_damage_before_the_last_line_names_the_line(tmp_path: Path) -> None:
         (json.dumps({"v": "1", "$": "RunStop"}) + "\n\n\n", "no number"),
         (json.dumps({"v": 1, "$": ["RunStop"]}) + "\n\n\n", "no record type"),
         ('{"v": 1, "$": "RunStop", "a": ' + "[" * 100_000 + "\n\n\n", "recursion"),
-        ('{"v": 1, "$": "RunStart", "config": ' + "[" * 700 + "]" * 700 + "}\n\n\n", "recursion"),
+        (
+            '{"v": 1, "$": "RunStop", "run_id": "r", "status": "answered", "answer": '
+            '{"$": "Answer", "text": "", "value": ' + "[" * 700 + "]" * 700 + "}}\n\n\n",
+            "nested too deeply",
+        ),
     ],
 )
 def test_what_is_not_a_trace_is_refused_in_one_line(

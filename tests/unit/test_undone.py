@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernel_agent.codec import from_json
 from kernel_agent.context import Context
 from kernel_agent.errors import UsageError
 from kernel_agent.formats import get_format
@@ -24,7 +25,6 @@ from kernel_agent.records import (
     Step,
     Undone,
     Variable,
-    from_json,
     to_json,
 )
 from kernel_agent.undo import steps_to_undo

@@ -7,7 +7,8 @@ too. When it starts it looks through ``FOLDER…`` for directories of hosts that
 their warden.
 
 What there is to undo stands in ``undo.json`` in the private directory, where no kernel can reach
-it: the host's process and a list of actions, each a word of :data:`ACTIONS` and its arguments.
+it: the host's process and a list of actions, each a word of :data:`ACTIONS` and its arguments
+(:mod:`kernel_agent.private.marks`). All of it ends in bounded time, whatever cells have left.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # its import would double the start-up time
     from collections.abc import Callable
 
-RECORD = "undo.json"
-PREFIX = "ka-"
+if __name__ == "__main__":  # alone, by its path
+    _program = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    sys.path.insert(0, os.path.join(_program, "private"))
+    import marks  # type: ignore[import-not-found,unused-ignore]
+    import removing  # type: ignore[import-not-found,unused-ignore]
+    import walking  # type: ignore[import-not-found,unused-ignore]
+else:
+    from kernel_agent.private import marks, removing, walking
+
+born = marks.born
 PATIENCE_S = 3.0
-
-
-def born(pid: int) -> str:
-    """Return when a process started, in the kernel's ticks; empty when there is none."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+SWEEP_S = 20.0  # for what others have left; the rest is for the next warden
 
 
 def end(pid: str, start: str, number: str) -> None:
@@ -124,25 +125,28 @@ def give_back(folder: str, uid: str, owner: str, group: str) -> None:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return
-    lent = os.fstat(handle).st_uid == int(uid)
-    os.close(handle)
-    if not lent:
-        return
-    for _, folders, files, at in os.fwalk(folder, follow_symlinks=False):
-        for name in (*folders, *files):
-            found = os.stat(name, dir_fd=at, follow_symlinks=False)
+    try:
+        if os.fstat(handle).st_uid != int(uid):
+            return
+        for at, entry in walking.entries(handle):
+            found = entry.stat(follow_symlinks=False)
             # A hard link cannot lead outside: the kernel's user owns nothing there.
             if found.st_uid == int(uid):
-                _unset_ids(name, at, found.st_mode)
-                os.chown(name, int(owner), int(group), dir_fd=at, follow_symlinks=False)
-    os.chown(folder, int(owner), int(group))
+                _unset_ids(entry.name, at, found.st_mode)
+                os.chown(entry.name, int(owner), int(group), dir_fd=at, follow_symlinks=False)
+        os.fchown(handle, int(owner), int(group))
+    finally:
+        os.close(handle)
 
 
 def unset_ids(folder: str) -> None:
     """Take the bits from files by which they would be run as their owner."""
-    for _, _, files, at in os.fwalk(folder, follow_symlinks=False):
-        for name in files:
-            _unset_ids(name, at, os.stat(name, dir_fd=at, follow_symlinks=False).st_mode)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for at, entry in walking.entries(handle):
+            _unset_ids(entry.name, at, entry.stat(follow_symlinks=False).st_mode)
+    finally:
+        os.close(handle)
 
 
 def _unset_ids(name: str, at: int, mode: int) -> None:
@@ -167,47 +171,26 @@ def undo(actions: list[list[str]]) -> None:
 
 def remove(directory: str) -> None:
     """Undo what a kernel's private directory tells of, then remove it."""
-    import json
-    import shutil
-
     try:
-        with open(f"{directory}/{RECORD}") as file:
-            undo(json.load(file)["undo"])
-    except (OSError, ValueError, KeyError):
-        pass  # it had not got so far
-    shutil.rmtree(directory, ignore_errors=True)
-
-
-def sweep(folder: str) -> None:
-    """Remove the private directories of hosts that are gone."""
-    for entry in os.scandir(folder):
-        if not entry.name.startswith(PREFIX):
-            continue
+        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
-            found = entry.stat(follow_symlinks=False)
-            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
-                continue
-            pid, start = host_of(entry)
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-        if born(pid) != start:
-            remove(entry.path)
+            undo(marks.read(folder)["undo"])
+        finally:
+            os.close(folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # it had not got so far
+    removing.remove(directory, last=marks.RECORD)
 
 
-def host_of(entry: os.DirEntry[str]) -> tuple[int, str]:
-    """Return the process that a private directory belongs to, and when it started.
-
-    A host that was killed before it wrote that down is known by the directory's name only.
-    """
-    import json
-
-    try:
-        with open(f"{entry.path}/{RECORD}") as file:
-            pid, start = json.load(file)["host"]
-            return int(pid), str(start)
-    except FileNotFoundError:
-        pid = int(entry.name.split("-")[1])
-        return pid, born(pid) or "gone"
+def sweep(folder: str, until: float) -> None:
+    """Remove the private directories of hosts that are gone, one after the other until then."""
+    with os.scandir(folder) as entries:
+        found = [entry.path for entry in entries if entry.name.startswith(marks.PREFIX)]
+    for path in found:
+        if time.monotonic() > until:
+            return
+        if marks.is_left(path):
+            remove(path)
 
 
 def main(host: int, folders: list[str]) -> None:
@@ -222,8 +205,9 @@ def main(host: int, folders: list[str]) -> None:
         pass  # it has ended, so has its end of the pipe
     watched: set[str] = set()
     rest = b""
+    until = time.monotonic() + SWEEP_S
     for folder in folders:
-        sweep(folder)
+        sweep(folder, until)
     while True:
         ready = [descriptor for descriptor, _ in poller.poll()]
         piece = os.read(0, 65536) if 0 in ready else b""

@@ -15,7 +15,6 @@ import asyncio
 import functools
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
+from kernel_agent.private.removing import remove
 from kernel_agent.sandbox.environment import search_path
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 from kernel_agent.sandbox.microvm import files, host, image, machine
@@ -332,7 +332,7 @@ async def hibernate(sockets: Path, folder: Path, kernel: Mapping[str, Any]) -> H
         )
         await asyncio.to_thread(_write_private, folder / HIBERNATED, json.dumps(asdict(about)))
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
         raise
     return about
 

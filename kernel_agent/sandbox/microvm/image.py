@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
+from kernel_agent.private.removing import remove
 from kernel_agent.sandbox import programs
 from kernel_agent.sandbox.microvm import machine
 from kernel_agent.text import one_line
@@ -35,6 +36,7 @@ GUEST = Path(__file__).resolve().parent / "guest"
 MODULES = ("virtio_pci", "virtio_blk", "virtio_console", "virtio-rng", "overlay")
 MEMORY_MB = 1536
 SCRATCH_MB = 64 * 1024  # what the saved machine believes that its second disk holds; see docs
+REMOVAL_S = 600.0  # for a tree of our own with some 50,000 files, on a slow disk
 LEFT_OUT = {"test", "idlelib", "turtledemo", "ensurepip"}  # of the standard library
 SITE = {"site-packages", "dist-packages"}
 NEEDED = {
@@ -267,7 +269,7 @@ def build(
     except OSError as error:
         raise SandboxError(f"the machine image cannot be built: {error}") from error
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        remove(work, seconds=REMOVAL_S)
     return manifest
 
 
@@ -277,7 +279,7 @@ def _replace(place: Path, work: Path) -> None:
     if place.exists():
         place.rename(old)
     work.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
+    remove(old, seconds=REMOVAL_S)
 
 
 def _first_boot(
@@ -399,7 +401,7 @@ def _root_image(work: Path, python: Interpreter, say: Callable[[str], None]) -> 
         check=False, capture_output=True,
     )  # fmt: skip
     _make_file_system(root, work / "root.img")
-    shutil.rmtree(root)
+    remove(root, seconds=REMOVAL_S)
 
 
 def _trees(python: Interpreter) -> list[Path]:
