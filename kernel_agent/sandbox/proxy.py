@@ -10,6 +10,10 @@ smuggled in a second interpretation; sizes, times and the number of connections 
 connection must name the host that it was opened for (else a large provider's front door leads to
 all its other customers). For the same reason a tunnel to a web port holds TLS: in plain HTTP it is
 the proxy that names the host. In a tunnel the client speaks first.
+
+A server that was named may be its accomplice, and a megabyte of chunks of one byte is half a minute
+of work. So all of it happens in a thread of its own (:mod:`kernel_agent.sandbox.apart`), and the
+loop that serves the kernel goes on turning.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +31,7 @@ from urllib.parse import urlsplit
 import h11
 
 from kernel_agent.records import Visit
+from kernel_agent.sandbox.apart import Apart
 from kernel_agent.sandbox.hosts import (
     WEB_PORTS,
     AllowedHost,
@@ -34,11 +40,14 @@ from kernel_agent.sandbox.hosts import (
     spelled,
     split_host,
 )
+from kernel_agent.text import one_line
 
 CONNECTIONS_MAX = 64  # at once; beyond that 503, and far beyond not even that
 HEAD_BYTES_MAX = 65_536
 HEAD_S = 10.0  # until a request's head is complete, a name resolved, a connection made
 IDLE_S = 120.0  # without a byte in either direction
+CLOSE_S = 3.0  # for the connections that are open at the end
+INTERIM_MAX = 100  # answers like 100 Continue before the one that counts
 CHUNK = 65_536
 HOSTS_MAX = 200  # distinct destinations that are counted by name
 OTHERS = "(others)"
@@ -74,7 +83,8 @@ class Proxy:
     allowed
         The hosts that were named.
     on_visit
-        Told about each destination the first time that it is asked for.
+        Told about each destination the first time that it is asked for; in the loop that started
+        the proxy, before what comes from there reaches the kernel.
     resolve
         Turns a name into addresses; the host's resolver by default.
     """
@@ -93,19 +103,39 @@ class Proxy:
         self._server: asyncio.AbstractServer | None = None
         self._open: set[asyncio.Task[None]] = set()
         self._path: Path | None = None
+        self._apart: Apart | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._counting = threading.RLock()
 
     @property
     def visits(self) -> tuple[Visit, ...]:
         """What was asked for so far, most requests first."""
-        return tuple(sorted(self._visits.values(), key=lambda visit: -visit.requests))
+        with self._counting:
+            return tuple(sorted(self._visits.values(), key=lambda visit: -visit.requests))
 
     def take_visits(self) -> tuple[Visit, ...]:
         """Return what was asked for since the last time, most requests first."""
-        visits, self._visits = self.visits, {}
+        with self._counting:
+            visits, self._visits = self.visits, {}
         return visits
 
     async def start(self, path: Path) -> None:
         """Listen on a socket at this path, whose directory is private."""
+        self._home = asyncio.get_running_loop()
+        self._apart = Apart("kernel-agent-proxy")
+        await self._apart.do(self._listen(path))
+
+    async def close(self) -> None:
+        """Stop listening, end every connection, remove the socket."""
+        if self._apart is not None:
+            with contextlib.suppress(TimeoutError):  # it computes; its thread ends when it can
+                await asyncio.wait_for(self._apart.do(self._end()), CLOSE_S)
+            self._apart.end()
+            self._apart = None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    async def _listen(self, path: Path) -> None:
         self._path = path
         self._server = await asyncio.start_unix_server(
             self._accept, path=str(path), limit=CHUNK, backlog=CONNECTIONS_MAX
@@ -113,8 +143,7 @@ class Proxy:
         # The kernel may be another user; whom the directory lets in decides, and it is private.
         path.chmod(0o666)  # noqa: ASYNC240 - one system call
 
-    async def close(self) -> None:
-        """Stop listening, end every connection, remove the socket."""
+    async def _end(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -122,8 +151,6 @@ class Proxy:
             task.cancel()
         if self._open:
             await asyncio.gather(*self._open, return_exceptions=True)
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
 
     # --- one connection, one request -------------------------------------------------------
 
@@ -163,13 +190,17 @@ class Proxy:
         upstream = await self._connect(named, port or 0)
         try:
             await client.accept_tunnel()
-            hello = await client.first_bytes()
+            try:
+                hello = await client.first_bytes()
+            except TimeoutError:  # a connection was made all the same
+                self._count(host, port or 0, allowed=True)
+                return
             inner = server_name(hello)
             if inner is None and port in WEB_PORTS:
                 self._count(host, port, allowed=False, reason="no TLS in a tunnel")
                 return
             if inner is not None and spelled(inner) != host:
-                self._count(spelled(inner) or inner[:80], port or 0, allowed=False,
+                self._count(spelled(inner) or one_line(inner, 80), port or 0, allowed=False,
                             reason=f"hidden behind {host}")  # fmt: skip
                 return
             self._count(host, port or 0, allowed=True)
@@ -268,19 +299,29 @@ class Proxy:
     # --- counting --------------------------------------------------------------------------
 
     def _count(self, host: str, port: int, *, allowed: bool, reason: str = "") -> None:
-        key = self._key(host, port, allowed=allowed)
-        known = self._visits.get(key)
-        if known is None:
-            known = Visit(host=key[0], port=key[1], allowed=allowed, reason=reason)
-            self._on_visit(replace(known, requests=1))
-        self._visits[key] = replace(known, requests=known.requests + 1)
+        with self._counting:
+            key = self._key(host, port, allowed=allowed)
+            known = self._visits.get(key)
+            if known is None:
+                known = Visit(host=key[0], port=key[1], allowed=allowed, reason=reason)
+                self._tell(replace(known, requests=1))
+            self._visits[key] = replace(known, requests=known.requests + 1)
 
     def _add(self, host: str, port: int, *, sent: int = 0, received: int = 0) -> None:
-        key = self._key(host, port, allowed=True)
-        visit = self._visits.get(key) or Visit(host=key[0], port=key[1], allowed=True)
-        self._visits[key] = replace(
-            visit, sent=visit.sent + sent, received=visit.received + received
-        )
+        with self._counting:
+            key = self._key(host, port, allowed=True)
+            visit = self._visits.get(key) or Visit(host=key[0], port=key[1], allowed=True)
+            self._visits[key] = replace(
+                visit, sent=visit.sent + sent, received=visit.received + received
+            )
+
+    def _tell(self, visit: Visit) -> None:
+        """Tell of a visit in the loop that started the proxy, or at once to who asks there."""
+        if self._home is None or self._apart is None or not self._apart.is_here():
+            self._on_visit(visit)
+            return
+        with contextlib.suppress(RuntimeError):  # that loop has been closed: nobody listens
+            self._home.call_soon_threadsafe(self._on_visit, visit)
 
     def _key(self, host: str, port: int, *, allowed: bool) -> tuple[str, int, bool]:
         key = (host or "(no host)", port, allowed)
@@ -418,13 +459,12 @@ class _Client:
                 await writer.drain()
 
         async def down() -> None:
+            event = await _answer(server, reader)
             while True:
-                event = await _next_event(server, reader)
                 if isinstance(event, h11.Response):
-                    kept = _passed_on(event)
                     event = h11.Response(
                         status_code=event.status_code,
-                        headers=[*kept, (b"Connection", b"close")],
+                        headers=[*_passed_on(event), (b"Connection", b"close")],
                         reason=event.reason,
                     )
                 if isinstance(event, h11.Data):
@@ -433,6 +473,7 @@ class _Client:
                     await self._send(event)
                 if isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
                     return
+                event = await _next_event(server, reader)
 
         sending = asyncio.ensure_future(up())
         try:
@@ -488,6 +529,15 @@ def _passed_on(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]
     return [
         (name, value) for name, value in message.headers.raw_items() if name.lower() not in here
     ]
+
+
+async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Event:
+    """Return what begins the answer that counts, behind some like ``100 Continue``."""
+    for _ in range(INTERIM_MAX):
+        event = await _next_event(http, reader)
+        if not isinstance(event, h11.InformationalResponse):
+            return event
+    raise Refused(502, f"the server gave {INTERIM_MAX} interim answers and no other")
 
 
 async def _next_event(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Event:
