@@ -394,6 +394,16 @@ async def test_a_setting_that_a_query_changes_is_gone_with_its_connection(postgr
     assert "read-only" in await tools.refusal("SELECT nextval('numbers')")
 
 
+async def test_what_any_role_may_do_is_gone_with_the_call_or_is_its_own(postgres):
+    """As the documents say: locks last as long as a call, and large objects are rolled back."""
+    tools = analyst(postgres)
+    held = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory'"
+    assert len(await tools("SELECT pg_advisory_lock(7), pg_notify('a', 'b'), lo_create(4711)")) == 1
+    assert (await tools(held))["n"][0] == 0
+    found = await tools("SELECT count(*) AS n FROM pg_largeobject_metadata WHERE oid = 4711")
+    assert found["n"][0] == 0
+
+
 async def test_what_read_only_does_not_hold_is_said(postgres):
     """A superuser's functions reach the server's files in any transaction."""
     tools = Tools(f"postgresql://boss:{BOSS}@{postgres}/postgres")
