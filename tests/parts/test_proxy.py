@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import trustme
 
+from kernel_agent.sandbox import exchange as exchange_module
 from kernel_agent.sandbox import proxy as proxy_module
+from kernel_agent.sandbox.exchange import server_name
 from kernel_agent.sandbox.hosts import parse_hosts
-from kernel_agent.sandbox.proxy import OTHERS, Proxy, server_name
+from kernel_agent.sandbox.proxy import OTHERS, Proxy
 
 GET = "GET http://{host}/hello?x=1 HTTP/1.1\r\nHost: elsewhere\r\nX-Mine: yes\r\n\r\n"
 
@@ -282,7 +284,7 @@ async def test_interim_answers_without_end_are_given_up(tmp_path):
 
 async def test_a_tunnel_in_which_nothing_is_said_is_counted(tmp_path, monkeypatch):
     """A connection was made: to be seen by the host is something told to it."""
-    monkeypatch.setattr(proxy_module, "IDLE_S", 0.2)
+    monkeypatch.setattr(exchange_module, "IDLE_S", 0.2)
     async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
         await ask(proxy, f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\n")
         assert [(v.host, v.allowed, v.requests) for v in proxy.visits] == [("localhost", True, 1)]

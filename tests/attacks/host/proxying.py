@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 from attacks.score import either, grew, never_ended, stood_still
@@ -242,10 +243,12 @@ def uncounted(stage: object, report: object) -> str:
 @host_attack("network", uncounted, timeout_s=60)
 async def tunnel_without_a_word(folder: Path) -> str:
     """Proxy: a tunnel to an allowed host in which nothing is said, to be counted nowhere."""
-    from kernel_agent.sandbox import proxy as module
     from kernel_agent.sandbox.hosts import parse_hosts
+    from kernel_agent.sandbox.proxy import Proxy
 
-    module.IDLE_S = 0.5
+    for place in ("exchange", "proxy"):
+        with contextlib.suppress(ImportError):
+            import_module(f"kernel_agent.sandbox.{place}").IDLE_S = 0.5  # type: ignore[attr-defined]
     reached = asyncio.Event()
 
     async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -254,7 +257,7 @@ async def tunnel_without_a_word(folder: Path) -> str:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    proxy = module.Proxy(parse_hosts([f"localhost:{port}"]))
+    proxy = Proxy(parse_hosts([f"localhost:{port}"]))
     await proxy.start(folder / "p")
     reader, writer = await asyncio.open_unix_connection(str(folder / "p"))
     writer.write(f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
