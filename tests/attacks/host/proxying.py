@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import resource
 import socket
 import subprocess
@@ -268,6 +269,80 @@ async def tunnel_without_a_word(folder: Path) -> str:
     server.close()
     is_missing = reached.is_set() and not visits
     return "not counted: a connection to the host was made" if is_missing else ""
+
+
+CELL = r"""
+import socket
+OPEN, OTHER = "localhost:%d", "localhost:%d"
+GET = f"GET http://{OPEN}/ HTTP/1.1\r\nHost: {OTHER}\r\n"
+HIDDEN = f"GET http://{OTHER}/hidden HTTP/1.1\r\nHost: {OTHER}\r\n\r\n"
+POST = f"POST http://{OPEN}/ HTTP/1.1\r\nHost: x\r\n"
+tries = [
+    HIDDEN, f"CONNECT {OTHER} HTTP/1.1\r\nHost: {OPEN}\r\n\r\n{HIDDEN}",
+    f"GET / HTTP/1.1\r\nHost: {OTHER}\r\n\r\n", f"{GET}\r\n{HIDDEN}",
+    f"GET http://{OPEN}@{OTHER}/ HTTP/1.1\r\nHost: {OPEN}\r\n\r\n",
+    f"GET http://{OTHER}#@{OPEN}/ HTTP/1.1\r\nHost: {OPEN}\r\n\r\n",
+    f"GET http://{OTHER}\\@{OPEN}/ HTTP/1.1\r\nHost: {OPEN}\r\n\r\n",
+    f"{POST}Content-Length: 0\r\nContent-Length: {len(HIDDEN)}\r\n\r\n{HIDDEN}",
+    f"{POST}Content-Length: {len(HIDDEN)}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{HIDDEN}",
+    f"{POST}Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n{HIDDEN}",
+    f"{POST}X: a\r\n b\r\nHost: {OTHER}\r\n\r\n", f"{GET}\n\n{HIDDEN}",
+    f"{GET}Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n{HIDDEN}", f"GET http://{OTHER}/\r\n\r\n",
+    *(HIDDEN.replace(OTHER, name + OTHER[9:])
+      for name in ("127.0.0.1", "[::1]", "0x7f.1", "2130706433", "[::ffff:127.0.0.1]", "LOCALHOST.",
+                   "[64:ff9b::7f00:1]", "0", "localhost%%00")),
+]
+for text in tries:
+    try:
+        with socket.create_connection(("127.0.0.1", 3128), timeout=10) as client:
+            client.sendall(text.encode("latin-1"))
+            client.settimeout(3)
+            while client.recv(65536):
+                pass
+    except OSError:
+        pass
+print(len(tries))
+"""
+
+
+def _reached_another(stage: object, report: object) -> str:
+    text = str(getattr(report, "text", ""))
+    return text if text.startswith("reached") else ""
+
+
+@host_attack("network", _reached_another, timeout_s=180)
+async def another_host_through_the_proxy(folder: Path) -> str:
+    """Proxy: 23 requests of a cell, put so that another host or port answers than is allowed."""
+    from kernel_agent.kernel.session import KernelSession
+    from kernel_agent.sandbox.choose import probe
+    from kernel_agent.sandbox.hosts import parse_hosts
+    from kernel_agent.sandbox.proxy import Proxy
+
+    heard: list[tuple[str, bytes]] = []
+
+    async def serve(name: str) -> asyncio.Server:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard.append((name, await reader.read(65_536)))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+
+        return await asyncio.start_server(answer, "127.0.0.1", 0)
+
+    named, other = await serve("named"), await serve("other")
+    ports = tuple(server.sockets[0].getsockname()[1] for server in (named, other))
+    proxy = Proxy(parse_hosts([f"localhost:{ports[0]}"]))
+    (folder / "work").mkdir()
+    works = [level for level in ("bubblewrap", "namespaces") if probe(level).works]
+    level = os.environ.get("ATTACKED_LEVEL", works[0])
+    async with KernelSession(cwd=folder / "work", sandbox=level, proxy=proxy) as kernel:
+        result = await kernel.execute(CELL % ports)
+    assert result.ok, result.error
+    told = [data for name, data in heard if name == "named"]
+    assert told, "the allowed host was never asked: the attack is broken"
+    wrong = [data for data in told if b"/hidden" in data or str(ports[1]).encode() in data]
+    if any(name == "other" for name, _ in heard) or wrong:
+        return f"reached: {[name for name, _ in heard]}, {wrong}"
+    return f"{len(told)} of the requests went to the allowed host"
 
 
 def main() -> None:
