@@ -18,8 +18,12 @@ from kernel_agent.text import encodable, one_line
 CELLS_RUN = "cells are not asked about"
 NO_EFFECTS = "the tool changes nothing outside"
 DENIED = "PermissionError"  # the name of the error of a denied cell and of a denied call
-MAX_ARGUMENT = 1_000  # characters of one argument in a question
+MAX_SHOWN = 4_000  # characters of all of them: the question itself stays on the screen
 MAX_ARGUMENTS = 40  # arguments in a question
+MAX_NAME = 80
+MAX_LINES = 30  # of a cell; of a longer one the question says how long it is
+MAX_LINE = 200
+PILED = 2  # marks over one letter; more are shown by their numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +146,11 @@ def source_text(source: str) -> str:
     'steal()\nprint(1)'
     """
     lines = encodable(source).replace("\r\n", "\n").replace("\r", "\n")
-    return "".join(_shown(char) for char in lines)
+    shown, piled = list[str](), 0
+    for char in lines:
+        piled = piled + 1 if unicodedata.combining(char) else 0
+        shown.append(_shown(char) if piled <= PILED else f"\\u{ord(char):04x}")
+    return "".join(shown)
 
 
 # Letters, marks and symbols that print as nothing (Unicode: Default_Ignorable_Code_Point, as far as
@@ -162,7 +170,24 @@ def _shown(char: str) -> str:
     return f"\\x{number:02x}" if number < 256 else f"\\U{number:08x}"
 
 
-def question_text(question: Question, *, whole: bool = False) -> str:
+def cell_length(source: str) -> str:
+    r"""Return what a question says of a cell that is too long to be on the screen with it.
+
+    Examples
+    --------
+    >>> cell_length("a = 1" + "\n" * 99)
+    'It has 100 lines, above.'
+    """
+    lines = source_text(source).split("\n")
+    longest = max(map(len, lines))
+    has = [
+        f"{len(lines):,} lines" if len(lines) > MAX_LINES else "",
+        f"a line of {longest:,} characters" if longest > MAX_LINE else "",
+    ]
+    return f"It has {' and '.join(filter(None, has))}, above." if any(has) else ""
+
+
+def question_text(question: Question, *, whole: bool = False, max_chars: int = MAX_SHOWN) -> str:
     """Return what would be called, as a person reads it: one argument a line, long ones cut.
 
     Parameters
@@ -171,22 +196,36 @@ def question_text(question: Question, *, whole: bool = False) -> str:
         About a call.
     whole
         Whether long arguments stay whole.
+    max_chars
+        What all arguments together may have otherwise.
     """
     given = question.arguments if isinstance(question.arguments, Mapping) else {}
     shown = list(given.items()) if whole else list(given.items())[:MAX_ARGUMENTS]
-    rows = [f"    {name}={_argument(value, whole=whole)}," for name, value in shown]
+    room = None if whole else max(max_chars // max(len(shown), 4), 100)
+    rows = [f"    {_parameter(name)}={_argument(value, room)}," for name, value in shown]
     if len(given) > len(shown):
         rows.append(f"    … {len(given) - len(shown)} more arguments")
     inside = "\n" + "\n".join(rows) + "\n" if rows else ""
-    return source_text(f"{question.name}({inside})")
+    return source_text(f"{one_line(question.name, MAX_NAME)}({inside})")
 
 
-def _argument(value: Any, *, whole: bool) -> str:
+def _parameter(name: str) -> str:
+    """Return a parameter's name; one that a ``**`` took may be any text, a line of ours as well."""
+    if name.isascii() and name.isidentifier() and len(name) <= MAX_NAME:
+        return name
+    return _cut(json.dumps(name), MAX_NAME)
+
+
+def _argument(value: Any, room: int | None) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    if whole or len(text) <= MAX_ARGUMENT:
+    return text if room is None else _cut(text, room)
+
+
+def _cut(text: str, room: int) -> str:
+    if len(text) <= room:
         return text
-    half = MAX_ARGUMENT // 2
-    return f"{text[:half]} … {len(text) - MAX_ARGUMENT:,} characters left out … {text[-half:]}"
+    half = room // 2
+    return f"{text[:half]} … {len(text) - 2 * half:,} characters left out … {text[-half:]}"
 
 
 def is_cut(question: Question) -> bool:

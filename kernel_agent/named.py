@@ -79,7 +79,7 @@ def _files(whats: Sequence[str], _around: Surroundings) -> Sequence[Tool]:
 
 def _fetch(whats: Sequence[str], around: Surroundings) -> Sequence[Tool]:
     from kernel_agent.assembly import proxy_of
-    from kernel_agent.sandbox.proxy import Refused
+    from kernel_agent.sandbox.exchange import Refused
     from kernel_agent.tools.ready.fetch import fetch_tools
 
     hosts = [host.strip() for what in whats for host in what.split(",") if host.strip()]

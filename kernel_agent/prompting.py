@@ -33,6 +33,7 @@ from kernel_agent.text import one_line
 from kernel_agent.view import Block, View, code_block, paused
 
 END = "\x04"  # what Ctrl-D stands for
+MAX_TYPED = 100_000  # bytes without a line's end: a stream, and nobody who types
 WAIT_S = 0.1  # between two looks at whether the question is still open
 EDITORS = ("sensible-editor", "nano", "vi")  # when neither VISUAL nor EDITOR names one
 
@@ -121,6 +122,7 @@ class Prompt:
                 case _ if word == END:
                     decision = Decision(allowed=False, by="person", reason="(end of input)")
                 case _:
+                    self._forget_typed()  # the rest of what was pasted is no answer either
                     self._say(_answers(question))
                     continue
             self._give(asked, decision)
@@ -133,29 +135,30 @@ class Prompt:
     def _line(self, asked: _Asked) -> str | None:
         """Return a typed line, END at the end of input, None when the question is over."""
         self._say("Decide> ")
-        keyboard, typed = self._keyboard.fileno(), b""
+        typed = b""
         while not asked.answer.done():
-            if not select.select([keyboard], [], [], WAIT_S)[0]:
-                continue
             try:
+                keyboard = self._keyboard.fileno()
+                if not select.select([keyboard], [], [], WAIT_S)[0]:
+                    continue
                 piece = os.read(keyboard, 4096)
-            except OSError:  # the terminal is gone
+            except (OSError, ValueError):  # the terminal is gone, or closed
                 piece = b""
             typed += piece
-            if not piece:
+            if not piece or len(typed) > MAX_TYPED:
                 return END
-            if typed.endswith(b"\n"):
-                return typed.decode("utf-8", "replace").splitlines()[-1] or " "
+            if b"\n" in typed:  # the first line: what follows it was typed blindly
+                return typed.decode("utf-8", "replace").splitlines()[0] or " "
         return None
 
     def _forget_typed(self) -> None:
         import termios
 
-        with contextlib.suppress(OSError, termios.error):
+        with contextlib.suppress(OSError, ValueError, termios.error):
             termios.tcflush(self._keyboard.fileno(), termios.TCIFLUSH)
 
     def _say(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # a run is worth more than its display
+        with contextlib.suppress(OSError, ValueError):  # a run is worth more than its display
             self._screen.write(text)
             self._screen.flush()
 

@@ -179,6 +179,7 @@ def html_text(source: str) -> str:
 
 
 _TAG_NAME = re.compile(r"</?([a-z][a-z0-9]*)")
+_TOO_LONG_A_NUMBER = re.compile(r"&#[0-9]{1000,}+;?")
 _BREAKS = {
     **dict.fromkeys(("p", "div", "br", "tr", "li", "h1", "h2", "h3", "h4", "pre"), "\n"),
     **dict.fromkeys(("td", "th"), "  "),
@@ -186,7 +187,8 @@ _BREAKS = {
 
 
 def _lines(pieces: list[str]) -> str:
-    lines = (" ".join(line.split()) for line in plain(html.unescape("".join(pieces))).split("\n"))
+    text = _TOO_LONG_A_NUMBER.sub("\ufffd", "".join(pieces))  # Python reads none of 4,300 digits
+    lines = (" ".join(line.split()) for line in plain(html.unescape(text)).split("\n"))
     return "\n".join(line for line in lines if line)
 
 

@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias
 
-from kernel_agent.decisions import decided, question_text, source_text, told, untrusted_line
+from kernel_agent.decisions import (
+    cell_length,
+    decided,
+    question_text,
+    source_text,
+    told,
+    untrusted_line,
+)
 from kernel_agent.errors import UsageError
 from kernel_agent.lineage import agents_of, tree_lines
 from kernel_agent.obeyed import obeyed_line
@@ -253,7 +260,8 @@ def _question_blocks(question: Question) -> tuple[Block, ...]:
     """Return what a person is asked; a cell's code stands above it already."""
     why = question.reason[:1].upper() + question.reason[1:]
     if question.kind == "cell":
-        return _some("question", f"May this cell run? {why}.")
+        told = f"May this cell run? {why}. {cell_length(question.code)}"
+        return _some("question", told)
     may = f"May {one_line(question.name, 80)} be called? {why}."
     return (*_some("question", may), Block(kind="call", text=question_text(question)))
 

@@ -4,6 +4,7 @@
 // address comes from a note, and a picture is a data address of PNG or JPEG or it is not shown.
 
 const NEAR = 48; // pixels from the bottom within which new lines are followed
+const TWICE_MS = 300; // between two presses of one double click
 const KEEP_OPEN = 2; // finished steps that stay unfolded
 const LEVELS_WITHOUT = new Set(["none"]);
 const PICTURE = /^[A-Za-z0-9+/=]+$/;
@@ -646,6 +647,8 @@ class PanelView {
     const rest = make("label", "rest");
     rest.append(standing, note.rest);
     const decide = (allowed) => {
+      if (performance.now() - (this.decided ?? -Infinity) < TWICE_MS) return; // a double click is one answer
+      this.decided = performance.now();
       const said = { do: "decide", id: note.id, allowed, reason: allowed ? "" : why.value };
       if (allowed && !editor.hidden) said.edited = editor.value;
       if (standing.checked) said.standing = true;
@@ -662,7 +665,7 @@ class PanelView {
       this.edit.textContent = editing ? "Back to the original" : "Edit, then run";
       if (editing) editor.focus(); else editor.value = note.code;
     }, "E");
-    shown(this.edit, what === "cell");
+    shown(this.edit, what === "cell" && !note.cut); // a part of a cell is not to be run for the whole
     const row = make("div", "buttons");
     row.append(this.approve, this.edit, this.deny, why);
     this.asking.append(title, reason, code, editor, row, rest);
@@ -708,7 +711,7 @@ class PanelView {
     }
     if (strong || event.altKey) return;
     event.stopPropagation(); // or it would be a command to the notebook's cells
-    if (!event.shiftKey) return;
+    if (!event.shiftKey || event.repeat) return; // a key that is held answers one question
     const asked = this.asked !== undefined;
     const press = {
       S: !this.stop.hidden && this.stop, U: !this.undo.hidden && this.undo, A: asked && this.approve,

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator
 from html.parser import HTMLParser
 from typing import Any, TypeAlias
 
+from kernel_agent.decisions import question_text, source_text
 from kernel_agent.notebook.outputs import displayable
 from kernel_agent.pictures import FORMATS
 from kernel_agent.records import (
@@ -114,6 +115,8 @@ class Scene:
         """Return the note that asks a person; ``number`` is the question's own."""
         if self._asked_at is None:
             self._asked_at = self._clock()
+        is_cell = question.kind == "cell"
+        asked = question.code if is_cell else question_text(question, max_chars=MAX_CODE // 2)
         note: Note = {
             "op": "ask",
             "id": number,
@@ -121,7 +124,8 @@ class Scene:
             "kind": question.kind,
             "reason": _text(question.reason[:1].upper() + question.reason[1:], 2000),
             "rest": _rest(question),
-            **_coloured(question.code if question.kind == "cell" else _call(question)),
+            "cut": is_cell and len(source_text(asked)) > MAX_CODE,
+            **_coloured(asked),
         }
         self._questions[number] = note
         return [note, *self._spent()]
@@ -428,13 +432,6 @@ def _act(number: int, action: Action | None, unreadable: str = "") -> Note:
     return note
 
 
-def _call(question: Question) -> str:
-    arguments = question.arguments
-    if isinstance(arguments, dict):
-        return f"{question.name}({_arguments(arguments)})"
-    return f"{question.name}({arguments!r:.4000})" if arguments is not None else question.name
-
-
 def _arguments(arguments: Any) -> str:
     return ", ".join(f"{name}={value!r:.2000}" for name, value in dict(arguments).items())
 
@@ -445,7 +442,7 @@ def _coloured(code: str) -> Note:
     ``k6t1f5`` colours six characters as a keyword, one as text, five as a function. Lengths are
     those of JavaScript's strings (UTF-16).
     """
-    code = _text(code, MAX_CODE)
+    code = shorten(source_text(code), MAX_CODE).strip("\n")  # nothing that would run is hidden
     return {"code": code, "hues": "".join(_hues(code))} if code else {"code": code}
 
 

@@ -10,6 +10,10 @@ smuggled in a second interpretation; sizes, times and the number of connections 
 connection must name the host that it was opened for (else a large provider's front door leads to
 all its other customers). For the same reason a tunnel to a web port holds TLS: in plain HTTP it is
 the proxy that names the host. In a tunnel the client speaks first.
+
+A server that was named may be its accomplice, and a megabyte of chunks of one byte is half a minute
+of work. So all of it happens in a thread of its own (:mod:`kernel_agent.sandbox.apart`), and the
+loop that serves the kernel goes on turning.
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +30,8 @@ from urllib.parse import urlsplit
 import h11
 
 from kernel_agent.records import Visit
+from kernel_agent.sandbox.apart import Apart
+from kernel_agent.sandbox.exchange import CHUNK, IDLE_S, Client, Refused, Streams, server_name
 from kernel_agent.sandbox.hosts import (
     WEB_PORTS,
     AllowedHost,
@@ -34,29 +40,15 @@ from kernel_agent.sandbox.hosts import (
     spelled,
     split_host,
 )
+from kernel_agent.text import one_line
 
 CONNECTIONS_MAX = 64  # at once; beyond that 503, and far beyond not even that
-HEAD_BYTES_MAX = 65_536
 HEAD_S = 10.0  # until a request's head is complete, a name resolved, a connection made
-IDLE_S = 120.0  # without a byte in either direction
-CHUNK = 65_536
+CLOSE_S = 3.0  # for the connections that are open at the end
 HOSTS_MAX = 200  # distinct destinations that are counted by name
 OTHERS = "(others)"
-HELLO_MAX = 16_384 + 5  # one TLS record
-TLS_HANDSHAKE = 0x16
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class Refused(Exception):
-    """A request that is answered with an error; the message is for the code in the kernel."""
-
-    def __init__(self, status: int, reason: str, *, host: str = "", port: int = 0) -> None:
-        super().__init__(reason)
-        self.status = status
-        self.host = host
-        self.port = port
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
@@ -74,7 +66,8 @@ class Proxy:
     allowed
         The hosts that were named.
     on_visit
-        Told about each destination the first time that it is asked for.
+        Told about each destination the first time that it is asked for; in the loop that started
+        the proxy, before what comes from there reaches the kernel.
     resolve
         Turns a name into addresses; the host's resolver by default.
     """
@@ -93,19 +86,39 @@ class Proxy:
         self._server: asyncio.AbstractServer | None = None
         self._open: set[asyncio.Task[None]] = set()
         self._path: Path | None = None
+        self._apart: Apart | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._counting = threading.RLock()
 
     @property
     def visits(self) -> tuple[Visit, ...]:
         """What was asked for so far, most requests first."""
-        return tuple(sorted(self._visits.values(), key=lambda visit: -visit.requests))
+        with self._counting:
+            return tuple(sorted(self._visits.values(), key=lambda visit: -visit.requests))
 
     def take_visits(self) -> tuple[Visit, ...]:
         """Return what was asked for since the last time, most requests first."""
-        visits, self._visits = self.visits, {}
+        with self._counting:
+            visits, self._visits = self.visits, {}
         return visits
 
     async def start(self, path: Path) -> None:
         """Listen on a socket at this path, whose directory is private."""
+        self._home = asyncio.get_running_loop()
+        self._apart = Apart("kernel-agent-proxy")
+        await self._apart.do(self._listen(path))
+
+    async def close(self) -> None:
+        """Stop listening, end every connection, remove the socket."""
+        if self._apart is not None:
+            with contextlib.suppress(TimeoutError):  # it computes; its thread ends when it can
+                await asyncio.wait_for(self._apart.do(self._end()), CLOSE_S)
+            self._apart.end()
+            self._apart = None
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    async def _listen(self, path: Path) -> None:
         self._path = path
         self._server = await asyncio.start_unix_server(
             self._accept, path=str(path), limit=CHUNK, backlog=CONNECTIONS_MAX
@@ -113,8 +126,7 @@ class Proxy:
         # The kernel may be another user; whom the directory lets in decides, and it is private.
         path.chmod(0o666)  # noqa: ASYNC240 - one system call
 
-    async def close(self) -> None:
-        """Stop listening, end every connection, remove the socket."""
+    async def _end(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -122,8 +134,6 @@ class Proxy:
             task.cancel()
         if self._open:
             await asyncio.gather(*self._open, return_exceptions=True)
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
 
     # --- one connection, one request -------------------------------------------------------
 
@@ -131,7 +141,7 @@ class Proxy:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
-        client = _Client(reader, writer)
+        client = Client(reader, writer)
         try:
             await self._serve(client)
         except Refused as refusal:
@@ -143,7 +153,7 @@ class Proxy:
             self._open.discard(task)
             await _hang_up(writer)
 
-    async def _serve(self, client: _Client) -> None:
+    async def _serve(self, client: Client) -> None:
         if len(self._open) > 4 * CONNECTIONS_MAX:
             return
         async with asyncio.timeout(HEAD_S):
@@ -156,20 +166,24 @@ class Proxy:
         else:
             await self._forward(client, request)
 
-    async def _tunnel(self, client: _Client, request: h11.Request) -> None:
+    async def _tunnel(self, client: Client, request: h11.Request) -> None:
         """Open a tunnel, and look at its first bytes: TLS must name the same host."""
         host, port = split_host(request.target.decode("ascii", "replace"))
         named = self._permit(host, port or 0)
         upstream = await self._connect(named, port or 0)
         try:
             await client.accept_tunnel()
-            hello = await client.first_bytes()
+            try:
+                hello = await client.first_bytes()
+            except TimeoutError:  # a connection was made all the same
+                self._count(host, port or 0, allowed=True)
+                return
             inner = server_name(hello)
             if inner is None and port in WEB_PORTS:
                 self._count(host, port, allowed=False, reason="no TLS in a tunnel")
                 return
             if inner is not None and spelled(inner) != host:
-                self._count(spelled(inner) or inner[:80], port or 0, allowed=False,
+                self._count(spelled(inner) or one_line(inner, 80), port or 0, allowed=False,
                             reason=f"hidden behind {host}")  # fmt: skip
                 return
             self._count(host, port or 0, allowed=True)
@@ -177,7 +191,7 @@ class Proxy:
         finally:
             await _hang_up(upstream[1])
 
-    async def _forward(self, client: _Client, request: h11.Request) -> None:
+    async def _forward(self, client: Client, request: h11.Request) -> None:
         """Pass on one plain request, and its answer, both written anew."""
         try:
             url = urlsplit(request.target.decode("ascii"))
@@ -268,19 +282,29 @@ class Proxy:
     # --- counting --------------------------------------------------------------------------
 
     def _count(self, host: str, port: int, *, allowed: bool, reason: str = "") -> None:
-        key = self._key(host, port, allowed=allowed)
-        known = self._visits.get(key)
-        if known is None:
-            known = Visit(host=key[0], port=key[1], allowed=allowed, reason=reason)
-            self._on_visit(replace(known, requests=1))
-        self._visits[key] = replace(known, requests=known.requests + 1)
+        with self._counting:
+            key = self._key(host, port, allowed=allowed)
+            known = self._visits.get(key)
+            if known is None:
+                known = Visit(host=key[0], port=key[1], allowed=allowed, reason=reason)
+                self._tell(replace(known, requests=1))
+            self._visits[key] = replace(known, requests=known.requests + 1)
 
     def _add(self, host: str, port: int, *, sent: int = 0, received: int = 0) -> None:
-        key = self._key(host, port, allowed=True)
-        visit = self._visits.get(key) or Visit(host=key[0], port=key[1], allowed=True)
-        self._visits[key] = replace(
-            visit, sent=visit.sent + sent, received=visit.received + received
-        )
+        with self._counting:
+            key = self._key(host, port, allowed=True)
+            visit = self._visits.get(key) or Visit(host=key[0], port=key[1], allowed=True)
+            self._visits[key] = replace(
+                visit, sent=visit.sent + sent, received=visit.received + received
+            )
+
+    def _tell(self, visit: Visit) -> None:
+        """Tell of a visit in the loop that started the proxy, or at once to who asks there."""
+        if self._home is None or self._apart is None or not self._apart.is_here():
+            self._on_visit(visit)
+            return
+        with contextlib.suppress(RuntimeError):  # that loop has been closed: nobody listens
+            self._home.call_soon_threadsafe(self._on_visit, visit)
 
     def _key(self, host: str, port: int, *, allowed: bool) -> tuple[str, int, bool]:
         key = (host or "(no host)", port, allowed)
@@ -329,186 +353,6 @@ class Proxy:
             copies.cancel()
             with contextlib.suppress(asyncio.CancelledError, OSError):
                 await copies
-
-
-class _Client:
-    """The kernel's side of a connection: its one request is read, and answered."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.streams = (reader, writer)
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
-
-    async def request(self) -> h11.Request:
-        """Read the request's head."""
-        try:
-            event = await _next_event(self._http, self.streams[0])
-        except h11.RemoteProtocolError as error:
-            raise Refused(400, f"not a request that can be read: {error}") from None
-        if not isinstance(event, h11.Request):
-            raise ConnectionResetError
-        return event
-
-    async def accept_tunnel(self) -> None:
-        """Say that the tunnel stands; from now on the bytes are the two ends' own."""
-        await self._send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
-
-    async def first_bytes(self) -> bytes:
-        """Return what the client sends first: of TLS its whole first record."""
-        waiting, _ = self._http.trailing_data
-        data = bytes(waiting)
-        reader = self.streams[0]
-        async with asyncio.timeout(IDLE_S):
-            data = data or await reader.read(CHUNK)
-            while data[:1] == bytes([TLS_HANDSHAKE]) and len(data) < _record_length(data):
-                if not (more := await reader.read(CHUNK)):
-                    break
-                data += more
-        return data
-
-    async def refuse(self, refusal: Refused) -> None:
-        """Answer with an error, unless an answer has begun."""
-        if self._http.our_state is not h11.SEND_RESPONSE and self._http.our_state is not h11.IDLE:
-            return
-        text = f"kernel-agent: {refusal}\n".encode()
-        head = h11.Response(
-            status_code=refusal.status,
-            headers=[("Content-Type", "text/plain; charset=utf-8"), ("Connection", "close"),
-                     ("Content-Length", str(len(text)))],
-            reason=str(refusal).encode("ascii", "replace")[:200],
-        )  # fmt: skip
-        with contextlib.suppress(OSError, h11.LocalProtocolError):
-            await self._send(head)
-            await self._send(h11.Data(data=text))
-            await self._send(h11.EndOfMessage())
-            await self._read_what_is_left()
-
-    async def _read_what_is_left(self) -> None:
-        """Take what was sent with a refused request: else the answer is lost with a reset."""
-        reader, writer = self.streams
-        writer.write_eof()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1):
-                for _ in range(16):
-                    if not await reader.read(CHUNK):
-                        return
-
-    async def exchange(
-        self, request: h11.Request, path: str, named: AllowedHost, upstream: Streams
-    ) -> tuple[int, int]:
-        """Pass the request on and the answer back; return the bytes of content each way."""
-        reader, writer = upstream
-        server = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
-        port = writer.get_extra_info("peername")[1]
-        host = f"[{named.name}]" if ":" in named.name else named.name
-        name = host if port == 80 else f"{host}:{port}"
-        headers: list[tuple[bytes, bytes]] = [
-            (b"Host", name.encode()),
-            *_passed_on(request),
-            (b"Connection", b"close"),
-        ]
-        head = h11.Request(method=request.method, target=path, headers=headers)
-        counts = [0, 0]
-
-        async def up() -> None:
-            writer.write(server.send(head) or b"")
-            async for event in _body(self._http, self.streams[0]):
-                if isinstance(event, h11.Data):
-                    counts[0] += len(event.data)
-                writer.write(server.send(event) or b"")
-                await writer.drain()
-
-        async def down() -> None:
-            while True:
-                event = await _next_event(server, reader)
-                if isinstance(event, h11.Response):
-                    kept = _passed_on(event)
-                    event = h11.Response(
-                        status_code=event.status_code,
-                        headers=[*kept, (b"Connection", b"close")],
-                        reason=event.reason,
-                    )
-                if isinstance(event, h11.Data):
-                    counts[1] += len(event.data)
-                if isinstance(event, h11.Response | h11.Data | h11.EndOfMessage):
-                    await self._send(event)
-                if isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
-                    return
-
-        sending = asyncio.ensure_future(up())
-        try:
-            await down()
-        finally:
-            sending.cancel()
-            with contextlib.suppress(asyncio.CancelledError, OSError, h11.ProtocolError):
-                await sending
-        return counts[0], counts[1]
-
-    async def _send(self, event: h11.Event) -> None:
-        writer = self.streams[1]
-        writer.write(self._http.send(event) or b"")
-        async with asyncio.timeout(IDLE_S):
-            await writer.drain()
-
-
-def server_name(hello: bytes) -> str | None:
-    """Return the host that a TLS ClientHello names (RFC 6066, 3); None when it is not TLS.
-
-    TLS that names no host gives ``""``, which is no allowed host: the provider would decide.
-    """
-    if hello[:1] != bytes([TLS_HANDSHAKE]):
-        return None
-    seen: list[str] = []
-
-    def note(_socket: object, name: str | None, _context: ssl.SSLContext) -> int:
-        seen.append(name or "")
-        return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME  # that was all we wanted to know
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.sni_callback = note
-    incoming = ssl.MemoryBIO()
-    incoming.write(hello)
-    with contextlib.suppress(ssl.SSLError):
-        context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True).do_handshake()
-    return seen[0] if seen else ""
-
-
-def _record_length(data: bytes) -> int:
-    """Return how long the first TLS record is, with its header (RFC 8446, 5.1)."""
-    if len(data) < 5:
-        return 5
-    return min(5 + int.from_bytes(data[3:5], "big"), HELLO_MAX)
-
-
-def _passed_on(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]:
-    """Return the headers without those of one connection (RFC 9110, 7.6.1) and the host's name."""
-    here = {
-        b"host", b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization",
-        b"proxy-authenticate", b"te", b"trailer", b"upgrade",
-    }  # fmt: skip
-    return [
-        (name, value) for name, value in message.headers.raw_items() if name.lower() not in here
-    ]
-
-
-async def _next_event(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Event:
-    while True:
-        event = http.next_event()
-        if event is h11.NEED_DATA:
-            async with asyncio.timeout(IDLE_S):
-                http.receive_data(await reader.read(CHUNK))
-        elif event is h11.PAUSED:
-            raise ConnectionResetError
-        else:
-            assert not isinstance(event, type)
-            return event
-
-
-async def _body(http: h11.Connection, reader: asyncio.StreamReader) -> AsyncIterator[h11.Event]:
-    while True:
-        event = await _next_event(http, reader)
-        yield event
-        if isinstance(event, h11.EndOfMessage):
-            return
 
 
 async def _hang_up(writer: asyncio.StreamWriter) -> None:

@@ -6,8 +6,8 @@ knows beside the rule: who can be asked, what a person has said in this run, and
 came from others have entered the kernel.
 
 Asking stops the run's clock. One question is open at a time; the others wait. Nobody to ask, an
-approver that fails, a run that is stopped, a cell that ends while a person still thinks: each of
-these means no.
+approver that fails, a run that is stopped, a cell that ends while a person still thinks, a cell
+that goes on asking after twenty denials: each of these means no.
 
 **What could have shaped a call's arguments** is known only from above: once an untrusted result
 is in the kernel, any later call could carry it, by a variable or because the model has read it. So
@@ -40,13 +40,13 @@ from kernel_agent.records import (
     Decision,
     Event,
     HostCall,
-    Json,
     Notice,
     Observation,
     Question,
     Visit,
 )
 from kernel_agent.text import one_line
+from kernel_agent.tools.readable import readable
 from kernel_agent.tools.tool import Tool
 from kernel_agent.untrusted import defused, marked, names_of, pieces, texts_of
 
@@ -58,6 +58,7 @@ VERDICTS = ("allow", "ask", "deny")
 NOBODY = "nobody can be asked here"
 EVIDENCE = 200  # untrusted results whose pieces are kept, the latest ones
 MAX_REASON = 500  # characters of a person's reason
+MAX_DENIED = 20  # questions of one cell that a person denies before no more of it are asked
 
 HOW_TO_ALLOW = (
     "What needs a person's approval is denied, because nobody can be asked here. Run it at a "
@@ -225,6 +226,7 @@ class Approval:
         self._no_more = asyncio.Event()  # the run is stopped
         self._cell_over = asyncio.Event()
         self._open = 0  # questions asked or waiting to be
+        self._denied_here = 0  # calls of this cell, by a person
         self._told_nobody = False
         self._step, self._code = 0, ""
         self._meter = Meter(Budget(max_steps=None, max_seconds=None))
@@ -257,6 +259,7 @@ class Approval:
     def enter(self, number: int, code: str = "") -> None:
         """Begin a step's cell or calls; questions about calls from it show its code."""
         self._step, self._code = number, code
+        self._denied_here = 0
         self._cell_over = asyncio.Event()
 
     async def leave(self) -> None:
@@ -305,7 +308,7 @@ class Approval:
                 reason=f"{why}{self._said_of(influences)}",
                 code=self._code,
                 name=tool.name,
-                arguments=_plain(arguments),
+                arguments=readable(arguments),
             )
             decision = dataclasses.replace(await self._decide(question, tool.name), edited=None)
         else:
@@ -340,6 +343,7 @@ class Approval:
                     self._standing[name] = _Standing(decision=decision, tainted=self.tainted)
                 elif not decision.allowed and decision.by == "person":
                     self._denied.setdefault(_same(question), decision)
+                    self._denied_here += not decision.standing
                 return decision
         finally:
             self._open -= 1
@@ -362,6 +366,9 @@ class Approval:
     async def _ask_now(self, question: Question) -> Decision:
         if self._no_more.is_set() or self._cell_over.is_set():
             return self._too_late()
+        if self._denied_here >= MAX_DENIED:  # or whoever is asked often enough says yes at last
+            reason = f"{MAX_DENIED} questions of this cell were denied: it is asked no more"
+            return Decision(allowed=False, by="policy", reason=reason)
         if self._approver is None:
             if not self._told_nobody:
                 self._told_nobody = True
@@ -512,22 +519,5 @@ def _checked(asking: asyncio.Future[Decision]) -> Decision:
 def _same(question: Question) -> str:
     """Return what is equal for questions about the same thing."""
     asked = [question.kind, question.name, question.arguments or question.code]
-    text = json.dumps(asked, sort_keys=True, default=str)
+    text = json.dumps(asked, default=str)  # "readable" made of it what JSON can hold
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _plain(arguments: Mapping[str, Any]) -> dict[str, Json]:
-    """Return checked arguments as JSON types, for a person to read."""
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
-
-    def readable(value: Any) -> Json:
-        shape = getattr(value, "shape", None)
-        if shape is not None:
-            rows = value.head(5).to_csv() if hasattr(value, "to_csv") else str(value)[:500]
-            return f"<{type(value).__name__} {' x '.join(map(str, shape))}> {rows}"
-        try:
-            return to_jsonable_python(value, fallback=repr, serialize_unknown=True)
-        except (PydanticSerializationError, ValueError):
-            return repr(value)[:2000]
-
-    return {str(name): readable(value) for name, value in arguments.items()}

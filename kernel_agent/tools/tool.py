@@ -18,7 +18,7 @@ import inspect
 import keyword
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, update_wrapper, wraps
 from pathlib import Path
 from types import ModuleType
@@ -108,7 +108,16 @@ class Tool:
         pydantic.ValidationError
             The caller's: an argument is missing, unknown or of the wrong type.
         """
-        return self._checked(*args, **kwargs)
+        args, kwargs = self._checked(*args, **kwargs)
+        if not self._takes_iterators:
+            return args, kwargs
+        return tuple(map(_settled, args)), {name: _settled(v) for name, v in kwargs.items()}
+
+    @cached_property
+    def _takes_iterators(self) -> bool:
+        """Whether pydantic gives some argument as an iterator, which is used up by looking."""
+        annotations = " ".join(str(p.annotation) for p in self.signature.parameters.values())
+        return re.search(r"Itera|Generator", annotations) is not None
 
     def by_parameter(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return arguments that :meth:`check` gave by the names of their parameters."""
@@ -396,3 +405,17 @@ def _load_file(path: Path) -> ModuleType:
     sys.modules[path.stem] = loaded
     spec.loader.exec_module(loaded)
     return loaded
+
+
+def _settled(value: Any) -> Any:
+    """Return an argument whose iterators can be copied: what is shown first is still there then.
+
+    Their items are checked here, and not only when the function comes to them.
+    """
+    if isinstance(value, Iterator):
+        return iter([_settled(item) for item in value])
+    if isinstance(value, dict):
+        return {key: _settled(item) for key, item in value.items()}
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return type(value)(_settled(item) for item in value)
+    return value

@@ -120,7 +120,8 @@ def readable_tree() -> Iterator[Path]:
     try:
         tree.chmod(0o755)
         skip = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / "kernel_agent", tree / "kernel_agent", ignore=skip)
+        for package in ("kernel_agent", "extension"):
+            shutil.copytree(ROOT / package, tree / package, ignore=skip)
         for part in ("attacks", "servers"):
             shutil.copytree(ROOT / "tests" / part, tree / "tests" / part, ignore=skip)
         for user in USERS:

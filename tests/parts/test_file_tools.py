@@ -117,3 +117,20 @@ async def test_a_folder_that_is_gone_is_one_line(folder):
     tools = Tools(folder)
     folder.rename(folder.parent / "moved")
     assert "cannot be opened" in await tools.refusal("notes.txt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [({"pattern": "*" * 4_000_000}, "pattern has at most 1,000"),
+     ({"containing": "x" * 4_000_000}, "containing has at most 10,000")],
+)  # fmt: skip
+async def test_a_pattern_is_about_as_long_as_a_path(folder, arguments, said):
+    """One of four million characters would occupy a thread for half a minute."""
+    with pytest.raises(ToolError, match=said):
+        await Tools(folder).found(**arguments)
+
+
+async def test_a_pattern_of_many_stars_is_tried_in_one_way(folder):
+    """As long as may be, against a name as long as may be."""
+    (folder / ("a" * 250)).write_text("")
+    assert await Tools(folder).found(pattern="*a" * 499 + "b") == {}

@@ -2,14 +2,17 @@
 
 import asyncio
 import ssl
+import threading
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trustme
 
+from kernel_agent.sandbox import exchange as exchange_module
 from kernel_agent.sandbox import proxy as proxy_module
+from kernel_agent.sandbox.exchange import server_name
 from kernel_agent.sandbox.hosts import parse_hosts
-from kernel_agent.sandbox.proxy import OTHERS, Proxy, server_name
+from kernel_agent.sandbox.proxy import OTHERS, Proxy
 
 GET = "GET http://{host}/hello?x=1 HTTP/1.1\r\nHost: elsewhere\r\nX-Mine: yes\r\n\r\n"
 
@@ -265,3 +268,98 @@ async def test_closing_ends_open_tunnels_and_removes_the_socket(tmp_path):
         assert await asyncio.wait_for(reader.read(), 5) == b""
         assert not proxy._path.exists()
         await hang_up(writer)
+
+
+async def test_interim_answers_without_end_are_given_up(tmp_path):
+    """Else one connection keeps its thread busy for as long as the server likes."""
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        interim = b"HTTP/1.1 100 \r\n\r\n"
+        upstream.answer = interim * 20 + upstream.answer
+        assert (await ask(proxy, GET.format(host=f"localhost:{port}"))).endswith(b"hello")
+        upstream.answer = interim * 200 + upstream.answer
+        answer = await ask(proxy, GET.format(host=f"localhost:{port}"))
+        assert answer.startswith(b"HTTP/1.1 502")
+        assert b"interim answers" in answer
+
+
+async def test_a_tunnel_in_which_nothing_is_said_is_counted(tmp_path, monkeypatch):
+    """A connection was made: to be seen by the host is something told to it."""
+    monkeypatch.setattr(exchange_module, "IDLE_S", 0.2)
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        await ask(proxy, f"CONNECT localhost:{port} HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert [(v.host, v.allowed, v.requests) for v in proxy.visits] == [("localhost", True, 1)]
+        assert upstream.connections == 1
+
+
+async def test_visits_are_told_in_the_loop_that_started_the_proxy(tmp_path):
+    """The proxy has a thread of its own: what strangers make it compute is not in this one."""
+    told = []
+    home = threading.current_thread()
+
+    def on_visit(visit):
+        told.append((visit.host, threading.current_thread() is home))
+
+    async def resolving(_host, _port):
+        threads.append(threading.current_thread())
+        return ["127.0.0.1"]
+
+    threads = []
+    async with running(
+        tmp_path, "localhost:PORT", on_visit=on_visit, resolve=resolving
+    ) as (proxy, _upstream, port):  # fmt: skip
+        await ask(proxy, GET.format(host=f"localhost:{port}"))
+        await ask(proxy, GET.format(host="evil.example"))
+        await proxy.admit("localhost", port)
+    assert told == [("localhost", True), ("evil.example", True)]
+    assert threads[0] is not home
+    assert threads[1] is home
+    await asyncio.to_thread(threads[0].join, 10)
+    assert not threads[0].is_alive()
+
+
+POST = "POST http://{h}/one HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        f"{POST}Content-Length: 1\r\nContent-Length: 9\r\n\r\nx",
+        f"{POST}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        f"{POST}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        f"{POST}X: a\nHost: other.example\r\n\r\n",
+        f"{POST} folded\r\n\r\n",
+        f"{POST}Host: other.example\r\n\r\n",
+        f"{POST}Connection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+        "GET http://{h}/one HTTP/1.1\nHost: x\n\n",
+        "GET http://{h}/one HTTP/1.0\r\n\r\n",
+        "GET http://me:pw@{h}/one HTTP/1.1\r\nHost: other.example\r\n\r\n",
+        "GET http://{h}//other.example/one HTTP/1.1\r\nHost: other.example\r\n\r\n",
+    ],
+)
+async def test_the_server_is_told_one_request_to_the_named_host_however_it_is_put(
+    tmp_path, request_bytes
+):
+    """Two lengths, folded lines, bare line ends, two hosts: refused, or written anew."""
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        hidden = GET.format(host=f"localhost:{port}").replace("/hello", "/hidden")
+        await ask(proxy, request_bytes.format(h=f"localhost:{port}") + hidden)
+        seen = upstream.seen.lower()
+        assert b"/hidden" not in seen
+        assert b"upgrade" not in seen
+        assert seen.count(b"\r\nhost:") == (1 if seen else 0)
+        assert not seen or f"host: localhost:{port}\r\n".encode() in seen
+        assert b"me:pw" not in seen
+
+
+@pytest.mark.parametrize(
+    "host", ["LOCALHOST:{}", "localhost.:{}", "ⓛocalhost:{}", "x@localhost:{}"]
+)
+async def test_other_spellings_of_a_named_host_are_that_host(tmp_path, host):
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        request = GET.format(host=host.format(port))
+        answer = await ask(proxy, request)
+        if answer.endswith(b"hello"):
+            assert f"Host: localhost:{port}\r\n".encode() in upstream.seen
+        else:
+            assert answer.startswith(b"HTTP/1.1 40")
+            assert upstream.connections == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import sqlite3
 import time
@@ -150,8 +151,63 @@ async def test_a_query_that_never_ends_is_ended(shop):
 
 async def test_too_much_is_an_error_and_is_never_cut(shop):
     """A sum over the first rows would be a wrong number."""
-    refusal = await Tools(str(shop)).refusal("SELECT randomblob(15000000), randomblob(15000000)")
-    assert "or 20 MB: aggregate" in refusal
+    tools = Tools(str(shop))
+    refusal = await tools.refusal("SELECT randomblob(15000000), randomblob(15000000)")
+    assert "a value may have 10,000,000 bytes where a result has 2 columns" in refusal
+    rows = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 30)"
+    assert "or 20 MB: aggregate" in await tools.refusal(f"{rows} SELECT randomblob(1000000) FROM t")
+
+
+COUNTING = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t)"
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (f"SELECT {', '.join(['zeroblob(900000)'] * 60)}", "333,333 bytes where a result has 60"),
+        (f"SELECT {', '.join(['1'] * 1001)}", "1,001 columns: at most 1,000"),
+        (f"{COUNTING} SELECT json_group_object(n, hex(zeroblob(1000))) FROM t", "too much memory"),
+        (f"{COUNTING} SELECT CASE WHEN n < 9000 THEN 1 ELSE zeroblob(15000000) END FROM t",
+         "or 20 MB: aggregate"),
+        ("SELECT printf('%1000000000d', 1) || 'x'", ""),
+        ("SELECT hex(zeroblob(15000000))", "20,000,000 bytes where a result has 1"),
+    ],
+)  # fmt: skip
+async def test_what_is_large_is_refused_before_it_is_made(shop, query, said):
+    """Within one value, one row, or the rows that come together; never in this process."""
+    tools = Tools(str(shop), query_seconds=30)
+    if said:
+        assert said in await tools.refusal(query)
+    else:
+        assert (await tools(query)).iloc[0, 0] is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT instr(zeroblob(9500000), zeroblob(5000000) || x'01')",
+        f"SELECT '{'a' * 40}' REGEXP '(a+)+$b'",
+    ],
+)
+async def test_a_function_that_heeds_no_interruption_is_ended_with_its_process(shop, query):
+    """Which would compute for hours: nothing is left that does."""
+    assert "cancelled after 1 s" in await Tools(str(shop)).refusal(query)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
+    assert not [command for command in commands if b"sqlite.py" in command]
+
+
+async def test_params_are_simple_values(shop):
+    """Dates are compared as SQLite keeps them."""
+    tools = Tools(str(shop))
+    found = await tools("SELECT id FROM sales WHERE day = :day", {"day": dt.date(2024, 1, 2)})
+    assert found["id"].tolist() == [2]
+    assert (await tools("SELECT :a AS a, :b AS b", {"a": None, "b": b"x"}))["b"][0] == b"x"
+    with pytest.raises(ToolError, match="params may be numbers, texts, bytes, dates and None"):
+        await tools("SELECT :a", {"a": object()})
+    with pytest.raises(ToolError, match=":a"):
+        await tools("SELECT :a", {"b": 1})
+    assert (await tools("SELECT region FROM sales WHERE region REGEXP '^n'")).shape == (1, 1)
 
 
 async def test_several_databases_have_functions_named_after_them(shop, tmp_path, monkeypatch):
@@ -290,11 +346,62 @@ async def test_postgresql_is_only_read(postgres, query):
     assert not Path("/tmp/owned").exists()
 
 
+BOUND = [
+    ("SELECT repeat('x', 30000000)", "or 20 MB"),
+    ("SELECT repeat('x', 9000000), repeat('y', 9000000), repeat('z', 9000000)", "or 20 MB"),
+    (("SELECT CASE WHEN i < 9000 THEN 'x' ELSE repeat('x', 9000000) END FROM "
+     "generate_series(1, 9100) AS g(i)"), "or 20 MB"),
+    ("SELECT array_fill('xxxxxxxxxx'::text, ARRAY[2500000])", "or 20 MB"),
+    ("SELECT 1) AS q UNION ALL SELECT length(repeat('x', 90000000)) FROM (SELECT 1", ""),
+    ("SELECT 'a') AS q UNION ALL SELECT repeat('x', 90000000) FROM (SELECT 'b'", "or 20 MB"),
+    (("SELECT 'a') AS q) AS r(c0)) AS s UNION ALL SELECT repeat('x', 90000000), 1 FROM ("
+     "SELECT 1 FROM (SELECT 1 FROM (SELECT 1"), "syntax error"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "said"), BOUND)
+async def test_postgresql_sends_no_more_than_a_result_may_have(postgres, query, said):
+    """However it is put: what passes the cap is counted by the server and stays there."""
+    tools = analyst(postgres, query_seconds=30)
+    if said:
+        assert said in await tools.refusal(query)
+    else:
+        assert len(await tools(query)) == 2
+
+
+async def test_a_bounded_query_gives_what_the_query_gives(postgres):
+    """Names twice, a comment at the end, an order, nothing at all, types without a text."""
+    tools = analyst(postgres, query_seconds=30)
+    found = await tools("SELECT id, id, region AS size FROM sales ORDER BY id DESC; ")
+    assert list(found.columns) == ["id", "id_2", "size"]
+    assert found["id"].tolist() == [3, 2, 1]
+    assert (await tools("SELECT 1 AS a -- so many"))["a"].tolist() == [1]
+    assert (await tools("WITH x AS (SELECT 1 AS a) TABLE x"))["a"].tolist() == [1]
+    assert (await tools("VALUES (1, 'a'), (2, NULL)")).shape == (2, 2)
+    assert (await tools("SELECT id FROM sales WHERE false")).shape == (0, 1)
+    assert (await tools("SELECT ROW(1, 'a') AS r, pg_sleep(0) AS v, 1.5::numeric AS n, 'a'"))["n"][
+        0
+    ] == 1.5
+    assert (await tools("SELECT n FROM generate_series(1, 150000) AS g(n)"))[
+        "n"
+    ].sum() == 11250075000
+
+
 async def test_a_setting_that_a_query_changes_is_gone_with_its_connection(postgres):
     """The next call begins read-only again."""
     tools = analyst(postgres)
     await tools("SELECT set_config('default_transaction_read_only', 'off', false)")
     assert "read-only" in await tools.refusal("SELECT nextval('numbers')")
+
+
+async def test_what_any_role_may_do_is_gone_with_the_call_or_is_its_own(postgres):
+    """As the documents say: locks last as long as a call, and large objects are rolled back."""
+    tools = analyst(postgres)
+    held = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory'"
+    assert len(await tools("SELECT pg_advisory_lock(7), pg_notify('a', 'b'), lo_create(4711)")) == 1
+    assert (await tools(held))["n"][0] == 0
+    found = await tools("SELECT count(*) AS n FROM pg_largeobject_metadata WHERE oid = 4711")
+    assert found["n"][0] == 0
 
 
 async def test_what_read_only_does_not_hold_is_said(postgres):

@@ -12,6 +12,7 @@ from kernel_agent.codec import from_json
 from kernel_agent.decisions import (
     Decided,
     as_json,
+    cell_length,
     decided,
     denials,
     is_cut,
@@ -120,3 +121,37 @@ def test_a_name_of_the_kernels_choice_stays_on_its_line():
     """The name of a call that was never a tool is the kernel's."""
     each = Decided(step=1, what="a\nb\x1b[31m", decision=NO, call=call(NO))
     assert told(each).startswith("a b (call 7)")
+
+
+def test_a_long_cell_is_said_to_be_long():
+    """Its beginning may have left the screen when the question comes."""
+    assert cell_length("a = 1\n" * 5) == ""
+    assert cell_length("steal()\n" + "\n" * 998 + "print(1)") == "It has 1,000 lines, above."
+    assert cell_length("a = 1" + " " * 500 + "; b") == "It has a line of 508 characters, above."
+    assert "3 lines" not in cell_length("a\rb\rc")
+
+
+def test_marks_that_are_piled_on_a_letter_are_counted_by_their_numbers():
+    """Enough of them cover the lines around."""
+    assert source_text("e\u0301 \u0915\u093f") == "e\u0301 \u0915\u093f"
+    assert source_text("a" + "\u0301" * 4) == "a\u0301\u0301" + "\\u0301" * 2
+
+
+def test_a_parameter_that_is_any_text_forges_no_line():
+    """As a function with ** takes it."""
+    name = 'to="anna",\n)\n\n  y make this call\nDecide> '
+    question = Question(
+        kind="call", number=1, reason="r", code="", name="f", arguments={name: 1, "p\u0430y": 2}
+    )
+    first, *_, last = question_text(question).split("\n")
+    assert (first, last) == ("f(", ")")
+    assert question_text(question).count("\n") == 3
+    assert '"p\\u0430y"=2' in question_text(question)  # a letter that looks like another
+
+
+def test_many_arguments_are_cut_shorter_so_that_the_question_stays_in_sight():
+    arguments = {f"a{number}": "x" * 5000 for number in range(40)}
+    question = Question(kind="call", number=1, reason="r", code="", name="f", arguments=arguments)
+    assert len(question_text(question)) < 8000
+    assert question_text(question).count("4,902 characters left out") == 40
+    assert is_cut(question)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
+import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernel_agent import tool
 from kernel_agent.budget import Budget, Meter
+from kernel_agent.decisions import question_text
 from kernel_agent.errors import UsageError
 from kernel_agent.records import (
     MAX_INFLUENCES,
@@ -19,6 +25,7 @@ from kernel_agent.records import (
     Question,
 )
 from kernel_agent.tools.policy import NOBODY, Approval, Policy, approval_prompt
+from kernel_agent.tools.readable import readable
 
 WORD = "7f3a9c01"
 
@@ -251,6 +258,83 @@ async def test_a_person_may_allow_or_deny_a_tool_for_the_rest_of_the_run():
     made.begin(Meter(Budget()), lambda _event: None)
     made.enter(2)
     assert not (await made.call(pay, {"to": "x"})).allowed
+
+
+async def test_after_twenty_denials_a_cell_asks_no_more():
+    """Whoever is asked often enough says yes at last; the next cell may ask again."""
+    person = Person(*[NO] * 21)
+    made, _ = approval(approver=person)
+    decisions = [await made.call(pay, {"to": str(n)}) for n in range(50)]
+    assert not any(decision.allowed for decision in decisions)
+    assert len(person.questions) == 20
+    assert decisions[-1].reason == "20 questions of this cell were denied: it is asked no more"
+    assert decisions[-1].by == "policy"
+    made.enter(2)
+    assert not (await made.call(pay, {"to": "x"})).allowed
+    assert len(person.questions) == 21
+
+
+@tool(effects=True)
+def mail(to: Iterable[str], more: dict[int, list[Iterable[int]]] = {}) -> list[str]:  # noqa: B006
+    """Mail."""
+    return [*to, *(str(n) for items in more.get(1, []) for n in items)]
+
+
+async def test_what_is_shown_is_still_there_when_it_is_done():
+    """Pydantic gives iterators, and to look into one uses it up."""
+    person = Person(YES)
+    made, _ = approval(approver=person)
+    args, kwargs = mail.check([("anna", "bert")], {"more": {1: [[1, 2]]}})
+    assert (await made.call(mail, mail.by_parameter(args, kwargs))).allowed
+    assert person.questions[0].arguments == {"to": ["anna", "bert"], "more": [[1, [[1, 2]]]]}
+    assert await mail.call(args, kwargs) == ["anna", "bert", "1", "2"]
+
+
+async def test_what_is_shown_of_an_iterator_was_checked_to_its_end():
+    """And not only when the function comes to the wrong item."""
+    with pytest.raises(ValueError, match="valid string"):
+        mail.check([["anna", 3]], {})
+
+
+async def test_what_is_shown_as_a_table_was_counted():
+    """Every row, or how many are not there; every number, or its digits in another base."""
+    table = pd.DataFrame({"to": range(30_000)})
+    asked = readable({"t": table, "a": np.arange(30_000), "n": 10**5000, "l": [0] * 30_000})
+    assert asked["t"].startswith("<DataFrame 30000 x 1> ,to\n0,0\n1,1\n")
+    assert asked["t"].endswith("… 10,000 more rows are not shown")
+    assert "… 29,999 more rows are not shown" in asked["a"]
+    assert int(asked["n"], 16) == 10**5000
+    assert asked["l"] == ["… 30,000 more items are not shown"]
+    assert "29999" in readable({"a": np.arange(29_000, 30_000)})["a"]
+    assert "left out" in question_text(asking(asked))
+
+
+LEAVES = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
+    | st.dates() | st.decimals() | st.complex_numbers()
+)  # fmt: skip
+VALUES = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.integers() | st.text(), inner) | st.tuples(inner)
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), VALUES, max_size=4))
+def test_any_arguments_are_shown_in_lines_of_the_questions_own(arguments):
+    """One line an argument, of printable characters; whatever it is called and whatever it is."""
+    question = asking(readable(arguments))
+    lines = question_text(question, whole=True).split("\n")
+    assert len(lines) == (len(arguments) + 2 if arguments else 1)
+    assert all(line.startswith("    ") for line in lines[1:-1])
+    assert all(line.isprintable() for line in lines)
+    assert len(question_text(question)) < 20_000
+
+
+def asking(arguments) -> Question:
+    return Question(kind="call", number=1, reason="r", code="", name="mail", arguments=arguments)
 
 
 async def test_what_was_allowed_before_untrusted_data_came_is_asked_once_more():

@@ -183,6 +183,29 @@ def test_the_clock_stands_still_while_a_person_is_asked(scene: Scene, clock: Clo
     assert "ask" not in {note["op"] for note in scene.replay()}
 
 
+def test_nothing_that_would_run_is_hidden_in_a_question(scene: Scene) -> None:
+    """A carriage return lets text be written over, and ends a line for Python."""
+    code = "steal()\rprint(1)\x1b[2K # \u3164"
+    asked = scene.ask(1, Question(kind="cell", number=2, reason="r", code=code))
+    assert only(asked, "ask")["code"] == "steal()\nprint(1)\\x1b[2K # \\U00003164"
+    assert only(asked, "ask")["cut"] is False
+    told = scene.tell(Acting(number=1, action=Code(source=code, thought="")))
+    assert only(told, "act")["code"].startswith("steal()\nprint(1)")
+
+
+def test_what_a_question_leaves_out_is_counted(scene: Scene) -> None:
+    """Of a cell that is shown in part only, no part can be edited and run for the whole."""
+    code = "a = 1\n" * 20_000
+    asked = only(scene.ask(1, Question(kind="cell", number=2, reason="r", code=code)), "ask")
+    assert "characters left out" in asked["code"]
+    assert asked["cut"] is True
+    question = Question(
+        kind="call", number=2, reason="r", code="", name="mail", arguments={"to": "x" * 50_000}
+    )
+    asked = only(scene.ask(2, question), "ask")
+    assert "43,752 characters left out" in asked["code"]
+
+
 def test_calls_are_shown_as_calls_with_what_came_of_them(scene: Scene) -> None:
     """Formats whose actions are calls have no cell."""
     action = Calls(calls=(Call(name="rate", arguments={"currency": "USD"}),), thought="I ask.")

@@ -21,6 +21,8 @@ FILE_MAX = 20_000_000  # bytes of a file that is read
 LOOKED_AT_MAX = 200_000_000  # bytes that one search for a text reads
 TEXT_FILE_MAX = 5_000_000  # larger ones are not searched for a text
 FOUND_MAX = 1_000
+PATTERN_MAX = 1_000  # characters; each file's name is held against it
+TEXT_MAX = 10_000
 
 
 def file_tools(folders: Sequence[str]) -> tuple[Tool, ...]:
@@ -72,6 +74,12 @@ def _granted(folders: Sequence[str]) -> dict[str, Path]:
 
 
 def _searched(granted: dict[str, Path], pattern: str, containing: str) -> list[dict[str, object]]:
+    for name, text, most in (
+        ("pattern", pattern, PATTERN_MAX),
+        ("containing", containing, TEXT_MAX),
+    ):
+        if len(text) > most:
+            raise ToolError(f"{name} has at most {most:,} characters", kind="ValueError")
     found: list[dict[str, object]] = []
     left = LOOKED_AT_MAX
     for prefix, path in granted.items():
@@ -90,6 +98,11 @@ def _searched(granted: dict[str, Path], pattern: str, containing: str) -> list[d
                 if len(found) == FOUND_MAX:
                     return found
     return found
+
+
+def _check_length(name: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise ToolError(f"{name} has at most {most:,} characters", kind="ValueError")
 
 
 def _matching(folder: Folder, pattern: str) -> Iterator[Entry]:

@@ -7,14 +7,16 @@ databases the functions are named after them: ``sql_sales``, ``sql_sales_tables`
 
 The URL stays here. Read-only is the database's own doing where it can be:
 
-* SQLite: opened with ``mode=ro``, ``query_only``, and an authorizer that knows reading only; no
-  other file is attached and no extension loaded. A handler ends a query at its time.
+* SQLite: in a process of its own (:mod:`kernel_agent.tools.ready.sqlite`), opened with ``mode=ro``,
+  ``query_only``, and an authorizer that knows reading only; killed at its time.
 * PostgreSQL (with psycopg): a read-only transaction, and a cursor that is declared on the server,
   which takes one SELECT, VALUES or WITH that changes nothing, whatever the text says. Its own
-  timeout, and a cancellation from here. A *function* that a superuser may call is not held by
-  that (``pg_read_file``), which is said when the role is one.
+  timeout, and a cancellation from here. The server counts the bytes of the result, and sends none
+  beyond the cap (:func:`_bounded`). A *function* that a superuser may call is not held by that
+  (``pg_read_file``), which is said when the role is one.
 * Any other: only what begins like a query, and a transaction that is rolled back. That is no
-  protection where a statement commits by itself: give a role that may only read.
+  protection where a statement commits by itself: give a role that may only read. One row may be
+  as large as the driver takes.
 
 A connection lives as long as a call. A result beyond the caps is an error, never cut silently.
 """
@@ -24,9 +26,8 @@ import os
 import re
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
@@ -37,6 +38,8 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.errors import ToolError, UsageError
 from kernel_agent.records import Event, Notice
 from kernel_agent.text import one_line
+from kernel_agent.tools.ready import sqlite
+from kernel_agent.tools.ready.sqlite import open_read_only
 from kernel_agent.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -47,7 +50,6 @@ URL_VARIABLE = "KERNEL_AGENT_SQL_URL"
 ROWS_MAX = 200_000
 BYTES_MAX = 20_000_000  # of a result, as counted below; beyond 32 MB nothing is sent
 CELLS_MAX = 5_000_000  # what a table of short values becomes costs more than its text
-VALUE_MAX = 20_000_000  # bytes of one value that SQLite makes
 QUERY_S = 30.0
 CONNECT_S = 10
 BATCH = 2_000  # rows that are fetched at a time, fewer when they are long
@@ -214,6 +216,7 @@ class Database:
             self.kind = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}.get(
                 self._engine.dialect.name, self._engine.dialect.name
             )
+            self._file = _sqlite_file(url) if self.kind == "SQLite" else ""
             with self._engine.connect() as connection:
                 warning = _not_held(connection)
         except ArgumentError:
@@ -234,9 +237,14 @@ class Database:
         """
         from sqlalchemy import text
 
+        if self.kind == "SQLite":
+            return _frame(*self._from_file(query, params or {}))
         if self.kind not in ("SQLite", "PostgreSQL") and not _QUERY.match(query):
             raise ToolError("only queries can be run here", kind="PermissionError")
         with self._reading() as connection:
+            names = list[str]()
+            if self.kind == "PostgreSQL":
+                query, names = _bounded(connection, query, params)
             if params:
                 result = connection.execute(text(query), dict(params))
             else:  # nothing in it is a placeholder, neither ":" nor "%"
@@ -245,7 +253,24 @@ class Database:
             with closing(result):
                 if not result.returns_rows:
                     raise ToolError("that is not a query: it returns no rows", kind="ValueError")
-                return _frame(list(result.keys()), _rows(result))
+                names = names or list(result.keys())
+                return _frame(names, _rows(result, len(names)))
+
+    def _from_file(
+        self, query: str, params: Mapping[str, Any]
+    ) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Run a query of SQLite; return the names of its columns and its rows."""
+        plain = {
+            name: str(value) if isinstance(value, date | clock_time | Decimal) else value
+            for name, value in params.items()
+        }
+        try:
+            return sqlite.rows_of(
+                self._file, query, plain, seconds=self.query_seconds,
+                rows_max=ROWS_MAX, bytes_max=BYTES_MAX, cells_max=CELLS_MAX,
+            )  # fmt: skip
+        except sqlite.Failed as error:
+            raise ToolError(_first_line(error), kind=error.kind) from None
 
     def tables(self) -> "pd.DataFrame":
         """Return schema, name and kind of every table and view."""
@@ -316,8 +341,6 @@ class Database:
                         postgresql_readonly=True, stream_results=not inspecting,
                         max_row_buffer=BATCH,
                     )  # fmt: skip
-                elif self._engine.dialect.name == "sqlite" and not inspecting:
-                    _raw(connection).set_authorizer(_reading_only)
                 try:
                     yield connection
                 finally:
@@ -345,11 +368,8 @@ def _engine(url: str, query_seconds: float) -> "Engine":
     known = make_url(re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url))
     backend = known.get_backend_name()
     if backend == "sqlite":
-        whole = url.partition(":///")[2]  # a name may hold a "?"
-        file = whole if whole and Path(whole).is_file() else known.database
-        if not file or not Path(file).is_file():
-            raise UsageError(f"--tools sql: there is no SQLite file {file or ''}".rstrip())
-        return create_engine("sqlite://", creator=lambda: _open_sqlite(file), poolclass=NullPool)
+        file = _sqlite_file(url)
+        return create_engine("sqlite://", creator=lambda: open_read_only(file), poolclass=NullPool)
     if backend == "postgresql":
         if known.get_driver_name() != "psycopg":
             raise UsageError("--tools sql: of the drivers of PostgreSQL only psycopg is known")
@@ -367,38 +387,14 @@ def _engine(url: str, query_seconds: float) -> "Engine":
     return create_engine(known, poolclass=NullPool)
 
 
-def _open_sqlite(file: str) -> sqlite3.Connection:
-    """Open a file for reading, in a connection that another thread may interrupt."""
-    connection = sqlite3.connect(
-        f"{Path(file).absolute().as_uri()}?mode=ro", uri=True, check_same_thread=False
-    )
-    connection.execute("PRAGMA query_only = ON")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_MAX)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    # A table of a module (full text, r-tree) declares itself when it is first looked at, which is
-    # no reading: it is done here, before a query's own authorizer is asked.
-    virtual = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE%' LIMIT 1000"
-    with suppress(sqlite3.Error):  # no database, or a name that is no text: a query will say so
-        for (name,) in connection.execute(virtual).fetchall():
-            with suppress(sqlite3.Error):  # of a module that is not here
-                connection.execute("SELECT * FROM pragma_table_info(?)", (name,)).fetchall()
-    return connection
+def _sqlite_file(url: str) -> str:
+    from sqlalchemy import make_url
 
-
-def _reading_only(
-    action: int, first: str | None, second: str | None, _database: str | None, _by: str | None
-) -> int:
-    """Allow what a query does (https://sqlite.org/c3ref/set_authorizer.html), and nothing else."""
-    if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE):
-        return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() != "load_extension":
-        return sqlite3.SQLITE_OK
-    if action == sqlite3.SQLITE_PRAGMA and first == "data_version" and second is None:
-        return sqlite3.SQLITE_OK  # full-text tables ask so whether they were written to
-    if action == sqlite3.SQLITE_TRANSACTION and first == "ROLLBACK":
-        return sqlite3.SQLITE_OK
-    return sqlite3.SQLITE_DENY
+    whole = url.partition(":///")[2]  # a name may hold a "?"
+    file = whole if whole and Path(whole).is_file() else make_url(url).database
+    if not file or not Path(file).is_file():
+        raise UsageError(f"--tools sql: there is no SQLite file {file or ''}".rstrip())
+    return str(Path(file).absolute())
 
 
 def _raw(connection: "Connection") -> Any:
@@ -417,15 +413,6 @@ def _limited(connection: "Connection", seconds: float, late: threading.Event) ->
                 getattr(raw, name)()
                 return
 
-    if isinstance(raw, sqlite3.Connection):  # also between the rows, where nothing is interrupted
-        until = time.monotonic() + seconds
-
-        def is_late() -> int:
-            if time.monotonic() > until:
-                late.set()
-            return int(late.is_set())
-
-        raw.set_progress_handler(is_late, 20_000)
     # A moment after the server's own timeout, which says more.
     timer = threading.Timer(seconds + (0.5 if "psycopg" in type(raw).__module__ else 0), cancel)
     timer.daemon = True
@@ -462,8 +449,53 @@ def _not_held(connection: "Connection") -> str:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def _rows(result: Any) -> list[Any]:
-    """Fetch the rows, within the caps."""
+# Types of PostgreSQL whose values are a few bytes each, and those whose length it knows unread, by
+# their numbers in pg_type.dat.
+_SHORT = frozenset((16, 20, 21, 23, 26, 700, 701, 1082, 1083, 1114, 1184, 1186, 1266, 2950))
+_MEASURED = frozenset((17, 25, 1042, 1043))  # bytea, text, char, varchar
+
+
+def _bounded(
+    connection: "Connection", query: str, params: Mapping[str, Any] | None
+) -> tuple[str, list[str]]:
+    """Return a query for as much of another's result as may be sent, and the names of its columns.
+
+    libpq takes a row whole, however large. So the server adds up what the rows have, and sends no
+    value of the row that passes the cap and of those behind it; the sum comes last in each row.
+    """
+    from sqlalchemy import text
+
+    inner = query.strip().removesuffix(";")
+    # The query stands deeper below than here: whatever its parentheses end, it is inside there.
+    look = f"SELECT * FROM (\n{inner}\n) AS q LIMIT 0"  # noqa: S608 - a query of the caller's anyway
+    plain = connection.execution_options(no_parameters=True)
+    asked = connection.execute(text(look), dict(params)) if params else plain.exec_driver_sql(look)
+    with closing(asked):
+        columns = [(column[0], column[1]) for column in asked.cursor.description or ()]
+    if not columns:
+        return query, []
+    names = [f"c{number}" for number in range(len(columns))]
+    size = " + ".join(_measure(name, kind) for name, (_, kind) in zip(names, columns, strict=True))
+    given = ", ".join(f"CASE WHEN size <= {BYTES_MAX} THEN {name} END" for name in names)
+    listed = ", ".join(names)
+    bounded = f"""
+        SELECT {given}, size FROM (
+            SELECT {listed}, sum({size}) OVER (ROWS UNBOUNDED PRECEDING) AS size
+            FROM (SELECT * FROM (\n{inner}\n) AS q OFFSET 0) AS r({listed})
+        ) AS s"""  # noqa: S608 - likewise
+    return bounded, [name for name, _ in columns]
+
+
+def _measure(name: str, kind: object) -> str:
+    """Return what of SQL gives the bytes of a column's value; in float8, which adds fast."""
+    if kind in _SHORT:
+        return "8.0::float8"
+    value = name if kind in _MEASURED else f"{name}::text"
+    return f"coalesce(octet_length({value}), 0)::float8"
+
+
+def _rows(result: Any, width: int) -> list[Any]:
+    """Fetch the rows, within the caps; what follows the first ``width`` columns is their size."""
     rows: list[Any] = []
     size, wanted = 0, 1
     while batch := result.fetchmany(wanted):
@@ -471,8 +503,9 @@ def _rows(result: Any) -> list[Any]:
         grown = sum(_size(value) for row in batch for value in row)
         size += grown
         wanted = max(1, min(BATCH, 4 * wanted, BATCH_BYTES * len(batch) // (grown + 1)))
-        cells = len(rows) * len(batch[0])
-        if len(rows) > ROWS_MAX or size > BYTES_MAX or cells > CELLS_MAX:
+        counted = batch[-1][-1] if len(batch[-1]) > width else 0
+        cells = len(rows) * width
+        if len(rows) > ROWS_MAX or max(size, counted) > BYTES_MAX or cells > CELLS_MAX:
             raise ToolError(
                 f"the result is larger than {ROWS_MAX:,} rows or {BYTES_MAX // 1_000_000} MB: "
                 "aggregate, select fewer columns, or use LIMIT",
