@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kernel_agent.models.bounded import decoded
 from kernel_agent.models.failures import (
     MAX_BODY_CHARS,
     EndpointError,
@@ -39,9 +40,6 @@ MAX_BODY_BYTES = 32_000_000
 
 MAX_CALLS = 1000
 """More calls end the reply as its length does."""
-
-MAX_VALUES = 1_000_000
-"""Values in one piece of JSON: decoded they take up to 100 bytes each, however short they are."""
 
 MAX_NAME_CHARS = 200
 """The name of a function is put together from pieces up to here."""
@@ -359,7 +357,7 @@ class ReplyReader:
     def _take_body(self, body: bytes) -> None:
         text = body.decode("utf-8-sig", "replace")
         try:
-            chunk = _decoded(text)
+            chunk = decoded(text)
         except (ValueError, RecursionError):
             raise _cut() if "json" in self.media_type else _unreadable(text) from None
         self.draft.take(chunk)
@@ -367,40 +365,9 @@ class ReplyReader:
 
 def _parse(text: str) -> Json:
     try:
-        return _decoded(text)
+        return decoded(text)
     except (ValueError, RecursionError):
         raise _cut() from None
-
-
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
-
-
-def _decoded(text: str) -> Json:
-    """Decode JSON that is not larger in memory than its text lets expect.
-
-    Raises
-    ------
-    EndpointError
-        The endpoint's fault: it holds more values than any reply.
-    ValueError, RecursionError
-        It is no JSON.
-    """
-    left = MAX_VALUES - _marks(text, 0, len(text))
-    if left < 0:  # unless they stand in text
-        for number, string in enumerate(_STRING.finditer(text)):
-            left += _marks(text, *string.span())
-            if left >= 0 or number > MAX_VALUES:
-                break
-    if left < 0:
-        raise EndpointError(
-            f"sent JSON of more than {MAX_VALUES:,} values",
-            advice="check --base-url: this is not a chat-completions reply",
-        )
-    return json.loads(text)
-
-
-def _marks(text: str, start: int, end: int) -> int:
-    return sum(text.count(mark, start, end) for mark in ",[{")
 
 
 def _documents(data: str) -> list[str]:
@@ -408,7 +375,7 @@ def _documents(data: str) -> list[str]:
     if "\n" not in data:
         return [data]
     try:
-        _decoded(data)
+        decoded(data)
     except (ValueError, RecursionError):
         return [line for line in data.split("\n") if line.strip() not in {"", "[DONE]"}]
     return [data]
@@ -451,7 +418,7 @@ def _error_in(chunk: Mapping[str, Json]) -> Json:
 def _error_of(data: str) -> Json:
     """Return the error that such an event holds: an object, one within it, or plain text."""
     try:
-        error = _decoded(data)
+        error = decoded(data)
     except (ValueError, RecursionError):
         return data
     return (error.get("error") or error) if isinstance(error, dict) else error
