@@ -71,7 +71,6 @@ PARTIAL_CHARS = 2000
 CHANGED = "(A person changed this cell before it ran: the code that you see above is what ran.)"
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
-ALONE = "the instructions and the task alone"
 LARGER_WINDOW = "start the server with a larger context, or use another model"
 
 LIMITS = {
@@ -347,16 +346,20 @@ class Agent:
     def _without_room(self, error: ContextLengthError) -> ContextLengthError:
         """Return the error of a conversation that is too long and cannot be shortened."""
         limit, used = error.limit_tokens, error.used_tokens
-        if self._context.has_steps or limit is None:
+        if limit is None:
             return error
-        told = f"need {used} tokens, the model's window is {limit}"
+        need = used or f"more than {limit}"
         return ContextLengthError(
-            f"{ALONE} {told if used else f'need more than the {limit} tokens of the window'}"
-            f": {LARGER_WINDOW}",
+            f"{self._alone} need {need} tokens, the model's window is {limit}: {LARGER_WINDOW}",
             status_code=error.status_code,
             limit_tokens=limit,
             used_tokens=used,
         )
+
+    @property
+    def _alone(self) -> str:
+        """What is left of a conversation that cannot be shortened."""
+        return f"the instructions{', the task and the last step' * self._context.has_steps} alone"
 
     async def _meet_window(
         self, run_id: str, reply: Reply, window: int, beside: list[Message]
@@ -374,7 +377,7 @@ class Agent:
         no_room = reply.usage.completion_tokens < LEAST_REPLY_TOKENS
         if not shorter and no_room and not beside and not self._context.has_steps:
             raise ContextLengthError(
-                f"{ALONE} take {used} of the {window} tokens of the model's window"
+                f"{self._alone} take {used} of the {window} tokens of the model's window"
                 f": {LARGER_WINDOW}",
                 limit_tokens=window,
                 used_tokens=used,

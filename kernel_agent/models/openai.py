@@ -175,14 +175,14 @@ class OpenAIModel:
             except EndpointError as error:
                 if given_way := self._give_way(error, messages, options, streamed=streamed):
                     on_event(Notice(text=f"{self.endpoint} {given_way}"))
-                    streamed = streamed and self._streams
+                    streamed = self._streams and not tries.plainly
                     continue
                 again = tries.after(error, streamed=streamed, answered=self._seen.answered)
                 if again is None:
                     raise self._last(error, tries, options, streamed=streamed) from None
                 if again.notice:
                     on_event(Notice(text=self.endpoint.tell(again.notice)))
-                streamed = self._streams and not again.plainly
+                streamed = self._streams and not tries.plainly
                 await asyncio.sleep(again.pause_s)
 
     def once(self, notations: Iterable[Notation] = ()) -> OpenAIModel:
@@ -284,7 +284,8 @@ class OpenAIModel:
             advice = "use --format fenced, which needs no native calls"
         elif error.trouble == "timed out" and not streamed:
             advice = "raise request_timeout_s, or let replies come piece by piece (stream)"
-        message = f"{self.endpoint.tell(tries.told())}: {advice}"
+        told = self.endpoint.tell(tries.told() if error.retry else error.what)
+        message = f"{told}: {advice}"
         if error.kind is ContextLengthError:
             limit_tokens, used_tokens = context_limit(error.details)
             return ContextLengthError(

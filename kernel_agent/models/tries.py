@@ -4,8 +4,8 @@
 
     what happened                               what is done
     what may pass (EndpointError.retry)         again, max_retries times; the wait doubles
-    a stream in which nothing came              once without streaming, at once: a server that has
-                                                begun to stream cannot refuse any more
+    a stream in which nothing came              at once, without streaming for the rest of the call:
+                                                a server that has begun a stream cannot refuse
     a reply in one piece that took too long     nothing: the server goes on working on each request
     refused, and it had answered before         waited for: a server that restarts, and then says
                                                 503 while it loads its model
@@ -46,11 +46,10 @@ MAX_TOLD = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Again:
-    """Another try: after how long, what the user is told, and whether to do without streaming."""
+    """Another try: after how long, and what the user is told."""
 
     pause_s: float
     notice: str = ""
-    plainly: bool = False
 
 
 class Tries:
@@ -83,7 +82,8 @@ class Tries:
         self._failed = 0  # of those that are counted: not while it is waited for
         self._looks = 0
         self._gone_since: float | None = None
-        self._asked_plainly = False
+        self.plainly = False
+        """Whether to do without streaming."""
         self._met: dict[str, int] = {}  # how often which kind of it
 
     def after(self, error: EndpointError, *, streamed: bool, answered: bool) -> Again | None:
@@ -99,10 +99,9 @@ class Tries:
             Whether the endpoint has answered before.
         """
         self._met[error.what] = self._met.pop(error.what, 0) + 1  # the latest last
-        if error.trouble == "silent" and streamed and not self._asked_plainly:
-            self._asked_plainly = True
-            told = f"{error.what}: asking once without streaming, for what it has to say"
-            return Again(pause_s=0.0, notice=told, plainly=True)
+        if error.trouble == "silent" and streamed:
+            self.plainly = True
+            return Again(pause_s=0.0, notice=f"{error.what}: asking without streaming")
         if error.trouble == "timed out" and not streamed:
             return None
         if self._is_gone(error, answered=answered):
