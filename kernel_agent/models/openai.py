@@ -45,12 +45,17 @@ _LENGTHS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict"
 """What a user's own field bounds a reply with: then its end says nothing of the window."""
 
 
+NEVER_SAYS = 3
+"""How many replies without a reason, and none with one, show that an endpoint never gives any."""
+
+
 @dataclass(kw_only=True)
 class _Seen:
-    """What an endpoint has done so far: answered, and said why a reply ends."""
+    """What an endpoint has done so far: answered, said why a reply ends, ended one without."""
 
     answered: bool = False
     finishes: bool = False
+    unsaid: int = 0
 
 
 class OpenAIModel:
@@ -234,10 +239,11 @@ class OpenAIModel:
                 raise
             if not reader.whole:
                 raise fault from error
-        reply = self._judged(reader.finish(), streamed=reader.is_stream)
+        said = reader.finish()
+        usage = usage_of(reader.draft.usage, messages, said, self._prices)
+        window = None if _LENGTHS & head.keys() else window_met(said, usage)
+        reply = self._judged(said, streamed=reader.is_stream)
         self._ways.worked(options)
-        usage = usage_of(reader.draft.usage, messages, reply, self._prices)
-        window = None if _LENGTHS & head.keys() else window_met(reply, usage)
         return replace(reply, usage=usage, window_tokens=window)
 
     def _judged(self, reply: Reply, *, streamed: bool) -> Reply:
@@ -248,12 +254,16 @@ class OpenAIModel:
         EndpointError
             It was ended without the word with which this endpoint ends its replies.
         """
-        seen = self._seen
-        unsaid = reply.finish_reason is None and streamed
-        if unsaid and seen.finishes:
+        self._seen.answered = True
+        if reply.finish_reason is not None or not streamed:
+            self._seen.finishes |= reply.finish_reason is not None
+            return reply
+        self._seen.unsaid += 1
+        if closes(reply) and not self._seen.finishes:
+            return reply
+        if self._seen.finishes or self._seen.unsaid < NEVER_SAYS:
             raise unfinished()
-        seen.answered, seen.finishes = True, seen.finishes or reply.finish_reason is not None
-        return replace(reply, finish_reason="length") if unsaid and not closes(reply) else reply
+        return replace(reply, finish_reason="length")
 
     # --- when it failed ------------------------------------------------------------------------
 

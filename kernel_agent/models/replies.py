@@ -66,7 +66,7 @@ _BROKEN_OFF = {"insufficient_system_resource", "abort", "network_error"}
 """DeepSeek, SGLang, Zhipu: the server gave up on the reply."""
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":", b"error:")
 """How a stream of events can begin, after a byte order mark and blank lines."""
 
 
