@@ -427,7 +427,7 @@ def test_what_was_sent_beside_the_conversation_is_not_counted_to_it() -> None:
     """A re-ask makes one prompt longer, not the conversation."""
     beside = [Message(role="user", content="x" * 3500)]
     alone, both = context(), context()
-    alone.met(8192, prompt_tokens=500)
-    both.met(8192, prompt_tokens=500, beside=beside)
-    assert alone.tokens == 500
+    alone.met(8192, prompt_tokens=100)
+    both.met(8192, prompt_tokens=100, beside=beside)
+    assert alone.tokens == 100
     assert both.tokens < 50
