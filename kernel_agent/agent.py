@@ -55,7 +55,7 @@ from kernel_agent.records import (
     Visit,
 )
 from kernel_agent.summary import ask_again, check
-from kernel_agent.text import one_line
+from kernel_agent.text import one_line, shorten
 from kernel_agent.tools.direct import answer_of, observe_calls
 from kernel_agent.untrusted import shortened
 
@@ -65,9 +65,13 @@ SAME_DENIALS = 3  # denials of an identical action, or steps in a row with a den
 DENIALS_IN_A_ROW = 5  # … that end a run as denied
 KEEPS_BREAKING = 3  # unreadable replies, at least half of all, after which another format is tried
 RE_ASK_CHARS = 4000  # of an unreadable reply that are shown back to the model
+CUT_CHARS = 400  # of one that was cut off: all of it again would leave less room for the next
+LEAST_REPLY_TOKENS = 100  # a thought and a cell of a few lines
 PARTIAL_CHARS = 2000
 CHANGED = "(A person changed this cell before it ran: the code that you see above is what ran.)"
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
+
+LARGER_WINDOW = "start the server with a larger context, or use another model"
 
 LIMITS = {
     "steps": ExitStatus.STEP_LIMIT,
@@ -290,7 +294,7 @@ class Agent:
                 return self.format.parse(reply), reply, retries, usage
             except FormatError as error:
                 retry = Retry(content=_raw(reply), feedback=error.feedback)
-                retries, told = (*retries, retry), (*told, retry)
+                retries, told = (*retries, retry), (*told, _shown_again(retry, error))
                 if self._keeps_breaking(error) and self._move_down(run_id):
                     told = ()
                 if len(told) > RE_ASKS:
@@ -333,11 +337,55 @@ class Agent:
                     limit_tokens=error.limit_tokens, used_tokens=error.used_tokens
                 )
                 if not await self._make_room(run_id, "it was too long for the model"):
-                    raise
+                    if not beside:
+                        raise self._without_room(error) from None
+                    beside = []  # what was unreadable is asked for anew
                 continue
             if not beside:
                 self._context.calibrate(reply.usage)
+            if reply.window_tokens:
+                await self._meet_window(run_id, reply, reply.window_tokens, beside)
             return reply
+
+    def _without_room(self, error: ContextLengthError) -> ContextLengthError:
+        """Return the error of a conversation that is too long and cannot be shortened."""
+        limit, used = error.limit_tokens, error.used_tokens
+        if limit is None:
+            return error
+        need = used or f"more than {limit}"
+        return ContextLengthError(
+            f"{self._alone} need {need} tokens, the model's window is {limit}: {LARGER_WINDOW}",
+            status_code=error.status_code,
+            limit_tokens=limit,
+            used_tokens=used,
+        )
+
+    @property
+    def _alone(self) -> str:
+        """What is left of a conversation that cannot be shortened."""
+        return f"the instructions{', the task and the last step' * self._context.has_steps} alone"
+
+    async def _meet_window(
+        self, run_id: str, reply: Reply, window: int, beside: list[Message]
+    ) -> None:
+        """Shorten the conversation when a reply ended because the model's window was full.
+
+        Raises
+        ------
+        ContextLengthError
+            There is nothing to shorten, and no room for a reply.
+        """
+        used = reply.usage.prompt_tokens
+        self._context.met(window, prompt_tokens=used, beside=beside)
+        shorter = await self._make_room(run_id, "a reply had no room left in the model's window")
+        no_room = reply.usage.completion_tokens < LEAST_REPLY_TOKENS
+        if not shorter and no_room and not beside and not self._context.has_steps:
+            raise ContextLengthError(
+                f"{self._alone} take {used} of the {window} tokens of the model's window"
+                f": {LARGER_WINDOW}",
+                limit_tokens=window,
+                used_tokens=used,
+            )
 
     async def _make_room(self, run_id: str, reason: str) -> bool:
         """Shorten the conversation until it fits; say whether it became shorter."""
@@ -578,6 +626,13 @@ def limit_text(error: BudgetExceeded) -> str:
 def _raw(reply: Reply) -> str:
     calls = "\n".join(f"{c.name}({c.arguments})" for c in reply.tool_calls)
     return "\n".join(part for part in (reply.content, calls) if part)
+
+
+def _shown_again(retry: Retry, error: FormatError) -> Retry:
+    """Return what the model is shown of an unreadable reply; the trace has all of it."""
+    if error.kind != "truncated":
+        return retry
+    return dataclasses.replace(retry, content=shorten(retry.content, CUT_CHARS))
 
 
 def _re_ask(retries: tuple[Retry, ...]) -> list[Message]:

@@ -105,11 +105,20 @@ class Meter:
         above = self.parent.seconds_left if self.parent else None
         return min((s for s in (left, above) if s is not None), default=None)
 
-    def charge(self, usage: Usage) -> None:
-        """Count a model call, here and in every parent."""
+    def charge(self, usage: Usage, *, seconds: float = 0.0) -> None:
+        """Count a model call, here and in every parent.
+
+        Parameters
+        ----------
+        usage
+            What it cost.
+        seconds
+            What passed for it before the meter began.
+        """
         self.usage += usage
+        self._started -= seconds
         if self.parent:
-            self.parent.charge(usage)
+            self.parent.charge(usage, seconds=seconds)
 
     @contextmanager
     def expecting(self, tokens: float) -> Iterator[None]:

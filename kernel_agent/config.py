@@ -395,11 +395,11 @@ def _freely(_now: Any, _value: Any) -> bool:
 
 
 def _lower(now: Any, value: Any) -> bool:
-    return value > 0 and (now is None or value <= now)
+    return bool(value > 0 and (now is None or value <= now))
 
 
 def _fewer(now: Any, value: Any) -> bool:
-    return 0 <= value <= now  # none at all, too; of a limit, 0 might be taken for none
+    return bool(0 <= value <= now)  # none at all, too; of a limit, 0 might be taken for none
 
 
 def _on(_now: Any, value: Any) -> bool:

@@ -123,6 +123,11 @@ class Context:
         return int(self._estimate * self._ratio)
 
     @property
+    def has_steps(self) -> bool:
+        """Whether there is more than the instructions and what was asked."""
+        return self._head is not None or any(entry.number for entry in self._entries)
+
+    @property
     def observation_chars(self) -> int:
         """How long one observation may be, in characters, for the conversation to hold several."""
         return max(self._chars(OBSERVATION_SHARE), MIN_OBSERVATION)
@@ -221,13 +226,36 @@ class Context:
             What it counted, if it said so.
         """
         counted = used_tokens or limit_tokens or 0  # it was more than the limit, at any rate
-        self._least_ratio = min(max(counted / self._estimate, self._least_ratio), MAX_RATIO)
-        self._ratio = max(self._ratio, self._least_ratio)
+        self._count_at_least(counted / self._estimate)
         if limit_tokens:
-            room = limit_tokens - min(REPLY_TOKENS, limit_tokens // 4)
-            self.max_tokens = min(self.max_tokens, room)
+            self._fit_into(limit_tokens)
         if self.tokens <= self.max_tokens:  # no limit was named, or our count is still off
             self.max_tokens = max(self.tokens // 2, 1)
+
+    def met(
+        self, window_tokens: int, *, prompt_tokens: int, beside: Sequence[Message] = ()
+    ) -> None:
+        """Take in how large the model's window is: a reply ran into its end.
+
+        Parameters
+        ----------
+        window_tokens
+            Prompt and reply together.
+        prompt_tokens
+            What the endpoint counted for the messages as they are now.
+        beside
+            What was sent with them that time only.
+        """
+        self._count_at_least(prompt_tokens / (self._estimate + _tokens(beside)))
+        self._fit_into(window_tokens)
+
+    def _count_at_least(self, ratio: float) -> None:
+        self._least_ratio = min(max(ratio, self._least_ratio), MAX_RATIO)
+        self._ratio = max(self._ratio, self._least_ratio)
+
+    def _fit_into(self, window_tokens: int) -> None:
+        room = window_tokens - min(REPLY_TOKENS, window_tokens // 4)
+        self.max_tokens = min(self.max_tokens, room)
 
     # --- what to shorten ---------------------------------------------------------------------
 

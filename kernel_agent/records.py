@@ -142,13 +142,18 @@ class RequestOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """One answer of a model. ``finish_reason == "length"`` means that it was cut off."""
+    """One answer of a model. ``finish_reason == "length"`` means that it was cut off.
+
+    ``window_tokens`` is the model's window, prompt and reply together, where the reply ran into
+    its end.
+    """
 
     content: str
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str | None = None
     usage: Usage = field(default_factory=Usage)
+    window_tokens: int | None = None
 
 
 # --- what the model asked for --------------------------------------------------------------

@@ -121,7 +121,7 @@ class Runner:
         self._config = config
         self._model = model
         self._format_reason = choice.reason
-        self._unpaid = choice.usage
+        self._unpaid = (choice.usage, choice.seconds)
         self.executor = executor
         """Runs the cells."""
         self._trace = trace
@@ -225,8 +225,9 @@ class Runner:
     def _make_agent(self, budget: Budget, tell: Tell) -> Agent:
         model, fmt, trace = self._model, self.format, self._trace
         meter = self._meter = self._lineage.meter or Meter(budget)
-        meter.charge(self._unpaid)
-        self._unpaid = Usage()
+        usage, seconds = self._unpaid
+        meter.charge(usage, seconds=seconds)
+        self._unpaid = (Usage(), 0.0)
         schemas = tuple(tool.schema for tool in self._tools) if not fmt.writes_code else ()
 
         async def complete(messages: list[Message]) -> Reply:

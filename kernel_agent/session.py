@@ -398,9 +398,7 @@ class Session(Synchronous):
             await prepare()
         if self.config.format != AUTO:
             return Choice(format=self.config.format, reason="")
-        return await choose_format(
-            model, max_tokens=self.budget.max_tokens, tell=self._tell, memory=memory_file()
-        )
+        return await choose_format(model, budget=self.budget, tell=self._tell, memory=memory_file())
 
     def _make_folder(self) -> None:
         from kernel_agent.inputs import place

@@ -15,6 +15,8 @@ did, what the user can do, and whether another try may help. It is raised inside
     5xx             yes           the server's own trouble
     other 4xx       no            the same request gets the same answer
     refused, reset, timed out, cut in the middle: yes; unknown host, bad certificate: no
+
+How often, and how long is waited before, is :mod:`kernel_agent.models.tries`' part.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
+from typing import Literal
 
 from kernel_agent.errors import ContextLengthError, ModelError
 from kernel_agent.records import Json
@@ -39,6 +42,11 @@ MAX_TEXT_CHARS = 300
 
 MAX_BODY_CHARS = 3000
 """How much of a server's words is looked at at all."""
+
+Trouble = Literal["", "silent", "unfinished", "refused", "timed out"]
+"""What is not met by merely asking again. ``silent``: a stream in which nothing came.
+``unfinished``: one that was ended politely, but without the word that the reply is whole.
+``refused``: the connection. ``timed out``: no byte for as long as was allowed."""
 
 
 class EndpointError(Exception):
@@ -60,6 +68,8 @@ class EndpointError(Exception):
         The error that the user gets in the end.
     details
         All that the server said, for finding out which option it does not know.
+    trouble
+        What it is, where more can be done than to ask again.
     """
 
     def __init__(
@@ -72,6 +82,7 @@ class EndpointError(Exception):
         retry_after_s: float | None = None,
         kind: type[ModelError] = ModelError,
         details: str = "",
+        trouble: Trouble = "",
     ) -> None:
         super().__init__(what)
         self.what = what
@@ -81,6 +92,7 @@ class EndpointError(Exception):
         self.retry_after_s = retry_after_s
         self.kind = kind
         self.details = details
+        self.trouble: Trouble = trouble
 
 
 # --- what a server says ----------------------------------------------------------------------
@@ -441,8 +453,9 @@ def _from_transport(
     if "TimeoutException" in names:
         return EndpointError(
             f"sent nothing for {timeout_s:g} s",
-            advice="allow a longer timeout, or use a faster model",
+            advice="raise request_timeout_s, or use a faster model",
             retry=True,
+            trouble="timed out",
         )
     if unreachable := _unreachable(causes, names, text):
         return unreachable
@@ -477,6 +490,7 @@ def _unreachable(
                 "refused the connection",
                 advice="is the server running? check --base-url",
                 retry=True,
+                trouble="refused",
             )
     if "ProxyError" in names:
         return EndpointError(

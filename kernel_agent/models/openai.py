@@ -10,46 +10,52 @@ not used, for reasons that were measured or met:
 * its retries are silent and cannot repair a stream that breaks off in the middle. Ours are told
   to the user one by one, and cancelling ends them at once.
 
-An option that the server turns out not to know is left out from then on, and messages are written
-as it turns out to want them; each is said once.
+How the server wants to be asked turns out with its complaints (:mod:`.ways`); how often it is asked
+again is :mod:`.tries`' part.
 """
 
 from __future__ import annotations
 
 import asyncio
 import copy
-import random
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kernel_agent.errors import ContextLengthError, ModelError, UsageError
+from kernel_agent.formats.closed import closes
+from kernel_agent.formats.ladder import Notation
 from kernel_agent.models.endpoint import Endpoint
 from kernel_agent.models.failures import EndpointError, context_limit
-from kernel_agent.models.replies import ReplyReader
-from kernel_agent.models.usage import Prices, usage_of
-from kernel_agent.models.wire import (
-    MessageCache,
-    Need,
-    request_body,
-    request_options,
-    without_keywords,
-)
+from kernel_agent.models.replies import ReplyReader, unfinished
+from kernel_agent.models.tries import RESTART_S, Tries
+from kernel_agent.models.usage import Prices, usage_of, window_met
+from kernel_agent.models.ways import MAY_MEAN_UNKNOWN, Ways
+from kernel_agent.models.wire import MessageCache, request_body
 from kernel_agent.records import Event, Json, Message, Notice, Reply, RequestOptions
-
-TOO_MANY = 429
-MAX_BACKOFF_S = 60.0
-
-RATE_BACKOFF = 8.0
-"""How many times longer to wait when there are too many requests and the server does not say how
-long: rates are counted by the minute, which four waits from 4 s on span."""
 
 USAGE_WAIT_S = 5.0
 """How long to wait for the token counts, which come in a chunk of their own after the last text."""
 
 END_WAIT_S = 0.1
 """How long to wait for the end of a body that said it is done: reading it saves the connection."""
+
+_LENGTHS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict", "num_predict"}
+"""What a user's own field bounds a reply with: then its end says nothing of the window."""
+
+
+NEVER_SAYS = 3
+"""How many replies without a reason, and none with one, show that an endpoint never gives any."""
+
+
+@dataclass(kw_only=True)
+class _Seen:
+    """What an endpoint has done so far: answered, said why a reply ends, ended one without."""
+
+    answered: bool = False
+    finishes: bool = False
+    unsaid: int = 0
 
 
 class OpenAIModel:
@@ -77,6 +83,8 @@ class OpenAIModel:
         Wait before the first retry; doubled for each further one, with jitter, at most a minute;
         eight times that when there are too many requests. What the server asks for, in a header or
         in words, comes before it.
+    restart_s
+        How long an endpoint that has answered before is waited for when it refuses the connection.
     stream
         Ask for the reply piece by piece.
     prices
@@ -112,6 +120,7 @@ class OpenAIModel:
         connect_timeout_s: float = 10.0,
         max_retries: int = 3,
         backoff_s: float = 0.5,
+        restart_s: float = RESTART_S,
         stream: bool = True,
         prices: Prices | None = None,
         accepts_images: bool | None = None,
@@ -132,10 +141,9 @@ class OpenAIModel:
         self._backoff_s = backoff_s
         self._stream = stream
         self._prices = prices
-        self._extra_body = dict(extra_body or {})
-        self._left_out: set[str] = set()  # options that this server turned out not to know
-        self._needs: set[Need] = set()  # what it turned out to want of messages
-        self._keywords: set[str] = set()  # of schemas, which it turned out not to know
+        self._restart_s = restart_s
+        self._ways = Ways(extra_body)
+        self._seen = _Seen()
         self._cache = MessageCache()
 
     async def prepare(self) -> None:
@@ -162,29 +170,38 @@ class OpenAIModel:
         ContextLengthError
             The conversation is longer than the model accepts.
         """
-        failed = 0
+        tries = Tries(
+            max_retries=self._max_retries, backoff_s=self._backoff_s, restart_s=self._restart_s
+        )
+        streamed = self._streams
         while True:
             try:
-                return await self._ask(messages, options, on_event)
+                return await self._ask(messages, options, on_event, streamed=streamed)
             except EndpointError as error:
-                if given_way := self._give_way(error, messages, options):
+                if given_way := self._give_way(error, messages, options, streamed=streamed):
                     on_event(Notice(text=f"{self.endpoint} {given_way}"))
+                    streamed = self._streams and not tries.plainly
                     continue
-                failed += 1
-                if not error.retry or failed > self._max_retries:
-                    raise self._last(error, failed, options) from None
-                pause_s = self._pause_s(error, failed)
-                on_event(self._retry_notice(error, failed, pause_s))
-                await asyncio.sleep(pause_s)
+                again = tries.after(error, streamed=streamed, answered=self._seen.answered)
+                if again is None:
+                    raise self._last(error, tries, options, streamed=streamed) from None
+                if again.notice:
+                    on_event(Notice(text=self.endpoint.tell(again.notice)))
+                streamed = self._streams and not tries.plainly
+                await asyncio.sleep(again.pause_s)
 
-    def once(self) -> OpenAIModel:
-        """Return this model without retries and with its own notes on what the server knows.
+    def once(self, notations: Iterable[Notation] = ()) -> OpenAIModel:
+        """Return this model without retries, for requests that try out a notation and may fail.
 
-        For requests that may fail; it shares the connections, which stay this object's to close.
+        It shares the connections, which stay this object's to close, and what is learned beside.
         """
         model = copy.copy(self)
-        vars(model).update(_max_retries=0, _left_out=set())
+        vars(model).update(_max_retries=0, _ways=self._ways.measuring(notations))
         return model
+
+    def use(self, notations: Iterable[Notation]) -> None:
+        """Ask in these notations from now on; called when they were tried out, or remembered."""
+        self._ways.notations |= frozenset(notations)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -192,14 +209,20 @@ class OpenAIModel:
 
     # --- one try -------------------------------------------------------------------------------
 
+    @property
+    def _streams(self) -> bool:
+        return self._stream and not self._ways.left_out("stream")
+
     async def _ask(
         self,
         messages: Sequence[Message],
         options: RequestOptions,
         on_event: Callable[[Event], None],
+        *,
+        streamed: bool,
     ) -> Reply:
-        head = self._head(options)
-        needs = frozenset(self._needs)
+        head = {"model": self.name, **self._ways.head(options, stream=streamed)}
+        needs = frozenset(self._ways.needs)
         body = request_body(head, messages, self._cache, images=self.accepts_images, needs=needs)
         reader = ReplyReader(on_event)
         try:
@@ -216,72 +239,63 @@ class OpenAIModel:
                 raise
             if not reader.whole:
                 raise fault from error
-        reply = reader.finish()
-        return replace(reply, usage=usage_of(reader.draft.usage, messages, reply, self._prices))
+        said = reader.finish()
+        usage = usage_of(reader.draft.usage, messages, said, self._prices)
+        window = None if _LENGTHS & head.keys() else window_met(said, usage)
+        reply = self._judged(said, streamed=reader.is_stream)
+        self._ways.worked(options)
+        return replace(reply, usage=usage, window_tokens=window)
 
-    def _head(self, options: RequestOptions) -> dict[str, Json]:
-        """Return every field of the request but the messages."""
-        asked: Json = request_options(options)
-        if self._keywords:
-            asked = without_keywords(asked, self._keywords)
-        head: dict[str, Json] = {"model": self.name, **asked, **self._extra_body}
-        if self._stream:
-            head |= {"stream": True, "stream_options": {"include_usage": True}}
-        return {name: value for name, value in head.items() if name not in self._left_out}
+    def _judged(self, reply: Reply, *, streamed: bool) -> Reply:
+        """Return a reply of which it is known whether it is whole, as far as that can be known.
+
+        Raises
+        ------
+        EndpointError
+            It was ended without the word with which this endpoint ends its replies.
+        """
+        self._seen.answered = True
+        if reply.finish_reason is not None or not streamed:
+            self._seen.finishes |= reply.finish_reason is not None
+            return reply
+        self._seen.unsaid += 1
+        if closes(reply) and not self._seen.finishes:
+            return reply
+        if self._seen.finishes or self._seen.unsaid < NEVER_SAYS:
+            raise unfinished()
+        return replace(reply, finish_reason="length")
 
     # --- when it failed ------------------------------------------------------------------------
 
     def _give_way(
-        self, error: EndpointError, messages: Sequence[Message], options: RequestOptions
+        self,
+        error: EndpointError,
+        messages: Sequence[Message],
+        options: RequestOptions,
+        *,
+        streamed: bool,
     ) -> str | None:
         """Do as the server wants where that is possible, and say so; None where it is not."""
-        if error.status not in _MAY_MEAN_UNKNOWN or error.kind is not ModelError:
-            return None
-        for need, wanted in _WANTED.items():
-            if need not in self._needs and wanted.search(error.details):
-                self._needs.add(need)
-                return f"{_TOLD[need]}: done from now on"
-        unknown = set(_KEYWORD.findall(error.details)) - self._keywords
-        if unknown and (options.tools or options.response_format):
-            self._keywords |= unknown
-            return f"does not know {', '.join(sorted(unknown))} in schemas: left out"
-        left_out = self._leave_out(error, messages, options)
-        return left_out and f"does not accept {left_out}: left out"
-
-    def _leave_out(
-        self, error: EndpointError, messages: Sequence[Message], options: RequestOptions
-    ) -> str | None:
-        """Do without what the server complains about; None when that is not optional."""
-        head = self._head(options)
-        for option, complaint in _OPTIONAL.items():
-            if option in head and complaint.search(error.details):
-                self._left_out |= {option, "stream_options"} if option == "stream" else {option}
-                return option
+        given_way = self._ways.give_way(error, options, streamed=streamed)
+        if given_way is not None:
+            return given_way
         has_images = any(message.images for message in messages)
-        if self.accepts_images and has_images and _NO_IMAGES.search(error.details):
+        complains = error.status in MAY_MEAN_UNKNOWN and error.kind is ModelError
+        if complains and self.accepts_images and has_images and _NO_IMAGES.search(error.details):
             self.accepts_images = False
-            return "pictures"
+            return "does not accept pictures: left out"
         return None
 
-    def _pause_s(self, error: EndpointError, failed: int) -> float:
-        if error.retry_after_s is not None:
-            return error.retry_after_s
-        # Half of the wait is random, so that clients that failed together do not return together.
-        jitter = random.uniform(0.5, 1.0)  # noqa: S311 - it spreads load and guards nothing
-        backoff_s = self._backoff_s * (RATE_BACKOFF if error.status == TOO_MANY else 1.0)
-        return float(min(backoff_s * 2.0 ** (failed - 1), MAX_BACKOFF_S) * jitter)
-
-    def _retry_notice(self, error: EndpointError, failed: int, pause_s: float) -> Notice:
-        told, tries = self.endpoint.tell(error.what), f"try {failed + 1} of {self._max_retries + 1}"
-        return Notice(text=f"{told}: trying again in {pause_s:.2g} s ({tries})")
-
-    def _last(self, error: EndpointError, tries: int, options: RequestOptions) -> ModelError:
-        times = f", {tries} times" if tries > 1 else ""
-        told = self.endpoint.tell(error.what)
+    def _last(
+        self, error: EndpointError, tries: Tries, options: RequestOptions, *, streamed: bool
+    ) -> ModelError:
         advice = error.advice
         if options.tools and _NO_TOOLS.search(error.details):
             advice = "use --format fenced, which needs no native calls"
-        message = f"{told}{times}: {advice}"
+        elif error.trouble == "timed out" and not streamed:
+            advice = "raise request_timeout_s, or let replies come piece by piece (stream)"
+        told = self.endpoint.tell(tries.told() if error.retry else error.what)
+        message = f"{told}: {advice}"
         if error.kind is ContextLengthError:
             limit_tokens, used_tokens = context_limit(error.details)
             return ContextLengthError(
@@ -307,52 +321,6 @@ async def _read(chunks: AsyncGenerator[bytes, None], reader: ReplyReader) -> Non
                 elif reader.whole:
                     limit.reschedule(now() + USAGE_WAIT_S if reader.draft.ended else None)
 
-
-_MAY_MEAN_UNKNOWN = {400, 404, 415, 422, 500, 501}
-
-_OPTIONAL = {
-    "stream_options": re.compile(r"stream_options|include_usage"),
-    "response_format": re.compile(
-        r"response.?(format|schema)|json.?schema|structured.?output|grammar", re.IGNORECASE
-    ),
-    "tool_choice": re.compile(r"tool_choice"),
-    "parallel_tool_calls": re.compile(r"parallel.?tool.?(call|use)", re.IGNORECASE),
-    "stop": re.compile(r"['\"`]stop['\"`]"),
-    "stream": re.compile(r"to stream\b|['\"`]stream['\"`]|streaming.{0,20}not", re.IGNORECASE),
-}
-"""What a request can do without, and how servers name it when they complain."""
-
-_WANTED: dict[Need, re.Pattern[str]] = {
-    "two roles": re.compile(
-        r"system (role|messages?|prompt)s? (is |are )?not (be )?supported|roles must alternate"
-        r"|only user(, | and )assistant( and tool)? roles are supported"
-        r"|does not support '(system|developer)'|invalid message role: system"
-        r"|developer instruction is not enabled",
-        re.IGNORECASE,
-    ),
-    "signatures": re.compile(r"missing a .{0,3}thought_?signature", re.IGNORECASE),
-    "reasoning": re.compile(
-        r"reasoning_content.{0,60}(missing|must be passed back)"
-        r"|(missing|requires).{0,3}reasoning_content",
-        re.IGNORECASE,
-    ),
-    "text": re.compile(
-        r"content type: <nil>|content.{0,60}valid string|expected a string, got null"
-    ),
-}
-"""How servers say what they want of messages."""
-
-_KEYWORD = re.compile(
-    r"""Unknown name \\?"(\$?\w+)\\?" at '(?:tools\[|generation_config\.response_schema)"""
-)
-"""How Gemini, behind gateways too, says that a schema is more than it knows."""
-
-_TOLD: dict[Need, str] = {
-    "two roles": "takes turns of user and assistant only",
-    "signatures": "wants a signature on each call",
-    "reasoning": "wants reasoning on each reply",
-    "text": "wants text beside calls",
-}
 
 _NO_TOOLS = re.compile(r"\btools?\b|function.?call", re.IGNORECASE)
 

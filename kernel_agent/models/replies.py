@@ -4,9 +4,14 @@ A server may answer with one JSON object or with a stream of events, whatever it
 the first bytes tell which. An object and a stream's chunks hold the same fields, so both are read
 by the same code: an object is a stream of one chunk.
 
-A reply is whole when the endpoint said why it stopped (``finish_reason``) or that it is done
-(``[DONE]``). Anything else is a reply that was cut in the middle, and half a reply is never
-returned as a whole one. Pure: it is fed bytes and knows no socket.
+A reply is whole when the endpoint said why it stopped (``finish_reason``). A stream that only says
+that it is done (``[DONE]``) may be whole if something came in it; its caller must judge, because
+servers of one request at a time end a reply so when another request comes. Anything else was cut
+in the middle, and half a reply is never returned as a whole one. Pure: it is fed bytes and knows no
+socket.
+
+What an endpoint can make the host hold is bounded: the text, the calls, each line and event, and
+what JSON amounts to when it is decoded.
 """
 
 from __future__ import annotations
@@ -16,7 +21,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernel_agent.models.failures import EndpointError, from_error_object, one_line, withheld
+from kernel_agent.models.bounded import decoded
+from kernel_agent.models.failures import (
+    MAX_BODY_CHARS,
+    EndpointError,
+    from_error_object,
+    one_line,
+    withheld,
+)
 from kernel_agent.models.sse import EventReader, ServerEvent
 from kernel_agent.records import Json, Reply, ReplyText, ToolCall
 
@@ -25,6 +37,9 @@ MAX_REPLY_CHARS = 8_000_000
 
 MAX_BODY_BYTES = 32_000_000
 """A reply that comes as one JSON object can only be read whole; a larger one is refused."""
+
+MAX_CALLS = 1000
+"""More calls end the reply as its length does."""
 
 MAX_NAME_CHARS = 200
 """The name of a function is put together from pieces up to here."""
@@ -51,7 +66,7 @@ _BROKEN_OFF = {"insufficient_system_resource", "abort", "network_error"}
 """DeepSeek, SGLang, Zhipu: the server gave up on the reply."""
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":")
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":", b"error:")
 """How a stream of events can begin, after a byte order mark and blank lines."""
 
 
@@ -91,7 +106,12 @@ class Draft:
     @property
     def full(self) -> bool:
         """Whether the reply reached its greatest length."""
-        return self._room <= 0
+        return self._room <= 0 or len(self._calls) > MAX_CALLS
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been said to the user or called, thoughts aside."""
+        return not (self._content or self._refusal or self._calls)
 
     @property
     def ended(self) -> bool:
@@ -106,8 +126,10 @@ class Draft:
         EndpointError
             The endpoint's fault: it sent an error instead.
         """
+        if isinstance(chunk, list) and len(chunk) == 1:
+            chunk = chunk[0]  # Gemini's errors
         if not isinstance(chunk, dict):
-            raise _unreadable(json.dumps(chunk))
+            raise _unreadable(json.dumps(chunk)[:MAX_BODY_CHARS])
         if error := _error_in(chunk):
             raise from_error_object(error)
         choices = chunk.get("choices")
@@ -128,7 +150,7 @@ class Draft:
                 ToolCall(
                     id=call.id or f"call_{n}", name=call.name, arguments="".join(call.arguments)
                 )
-                for n, call in enumerate(self._calls)
+                for n, call in enumerate(self._calls[:MAX_CALLS])
             ),
             finish_reason=_REASONS.get(same, finish_reason),
         )
@@ -150,10 +172,11 @@ class Draft:
             thinking = _text(message, "reasoning_content", "reasoning", "thinking") + thinking
             self._write(thinking, reasoning=True)
             self._write(text)
-            self._refusal.append(_text(message, "refusal"))
+            self._refuse(_text(message, "refusal"))
             calls = message.get("tool_calls")
             for call in calls if isinstance(calls, list) else ():
-                self._take_call(call)
+                if not self.full:
+                    self._take_call(call)
         elif isinstance(choice.get("text"), str):
             self._write(choice["text"])  # the older completions form
         if finish_reason.lower() not in _UNFINISHED:
@@ -167,13 +190,19 @@ class Draft:
             (self._reasoning if reasoning else self._content).append(text)
             self._emit(ReplyText(text=text, reasoning=reasoning))
 
+    def _refuse(self, text: str) -> None:
+        text = text[: max(self._room, 0)]
+        if text:
+            self._room -= len(text)
+            self._refusal.append(text)
+
     def _take_call(self, call: Json) -> None:
         if not isinstance(call, dict):
             return
         function = call.get("function")
         function = function if isinstance(function, dict) else call
         self._went_on |= self.finish_reason is not None
-        name, arguments = _text(function, "name"), function.get("arguments")
+        name, arguments = _text(function, "name")[:MAX_NAME_CHARS], function.get("arguments")
         if isinstance(arguments, (dict, list)):
             arguments = json.dumps(arguments, ensure_ascii=False)
         begins = name if isinstance(arguments, str) and arguments.startswith("{") else ""
@@ -185,7 +214,8 @@ class Draft:
         if isinstance(arguments, str):
             arguments = arguments[: max(self._room, 0)]
             self._room -= len(arguments)
-            draft.arguments.append(arguments)
+            if arguments:
+                draft.arguments.append(arguments)
             self._emit_call(arguments)
 
     def _emit_call(self, text: str) -> None:
@@ -211,7 +241,7 @@ class Draft:
             self._calls.append(draft)
             if isinstance(index, int):
                 self._slots[index] = draft
-        draft.id = draft.id or call_id
+        draft.id = draft.id or call_id[:MAX_NAME_CHARS]
         return draft
 
 
@@ -247,8 +277,13 @@ class ReplyReader:
         return self._said_done or self.draft.full
 
     @property
+    def is_stream(self) -> bool:
+        """Whether the server answered with events."""
+        return self._events is not None
+
+    @property
     def whole(self) -> bool:
-        """Whether what has been read so far is a complete reply."""
+        """Whether what has been read so far is a complete reply, as far as the endpoint says."""
         return self.done or self.draft.finish_reason is not None
 
     def feed(self, chunk: bytes) -> None:
@@ -285,15 +320,14 @@ class ReplyReader:
             self._take_body(b"".join(self._body))
         elif self._events is not None and not self.whole:
             self._take_events(self._events.end())
-        if not self.draft.has_choice and (self._said_done or self._body is not None):
-            said = one_line(b"".join(self._body or ()).decode("utf-8", "replace"))
-            raise EndpointError(
-                "sent a reply without choices" + (f" ({said})" if said else ""),
-                advice="check --base-url and --model, or look at the server's log",
-            )
+        if self._events is None and self._body is None and self._start:
+            raise _unreadable(self._start.decode("utf-8", "replace"), self.media_type)
+        if not self.draft.has_choice:
+            raise _silent() if self._body is None else _without_choices(b"".join(self._body))
         if not self.whole and self._body is None:
-            undecided = self._events is None and self._start
-            raise _unreadable(self._start.decode(), self.media_type) if undecided else _cut()
+            raise _cut()
+        if self.is_stream and self.draft.finish_reason is None and self.draft.empty:
+            raise unfinished()
         return self.draft.reply()
 
     def _choose(self, start: bytes) -> None:
@@ -315,16 +349,15 @@ class ReplyReader:
                 self._take_event(event)
 
     def _take_event(self, event: ServerEvent) -> None:
+        if event.name == "error":
+            raise from_error_object(_error_of(event.data))
         for text in _documents(event.data):
-            chunk = _parse(text)
-            if event.name == "error" and isinstance(chunk, dict):
-                raise from_error_object(chunk.get("error") or chunk)
-            self.draft.take(chunk)
+            self.draft.take(_parse(text))
 
     def _take_body(self, body: bytes) -> None:
         text = body.decode("utf-8-sig", "replace")
         try:
-            chunk = json.loads(text)
+            chunk = decoded(text)
         except (ValueError, RecursionError):
             raise _cut() if "json" in self.media_type else _unreadable(text) from None
         self.draft.take(chunk)
@@ -332,7 +365,7 @@ class ReplyReader:
 
 def _parse(text: str) -> Json:
     try:
-        return json.loads(text)
+        return decoded(text)
     except (ValueError, RecursionError):
         raise _cut() from None
 
@@ -342,7 +375,7 @@ def _documents(data: str) -> list[str]:
     if "\n" not in data:
         return [data]
     try:
-        json.loads(data)
+        decoded(data)
     except (ValueError, RecursionError):
         return [line for line in data.split("\n") if line.strip() not in {"", "[DONE]"}]
     return [data]
@@ -382,12 +415,51 @@ def _error_in(chunk: Mapping[str, Json]) -> Json:
     return dict(chunk) if is_bare else None
 
 
+def _error_of(data: str) -> Json:
+    """Return the error that such an event holds: an object, one within it, or plain text."""
+    try:
+        error = decoded(data)
+    except (ValueError, RecursionError):
+        return data
+    return (error.get("error") or error) if isinstance(error, dict) else error
+
+
 def _is_object(pieces: Sequence[str]) -> bool:
     """Whether arguments came whole, in one piece."""
     try:
         return len(pieces) == 1 and isinstance(json.loads(pieces[0]), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _silent() -> EndpointError:
+    return EndpointError(
+        "ended its reply before anything came",
+        advice="try again later, or look at the server's log",
+        retry=True,
+        trouble="silent",
+    )
+
+
+def _without_choices(body: bytes) -> EndpointError:
+    said = one_line(body.decode("utf-8", "replace"))
+    return EndpointError(
+        "sent a reply without choices" + (f" ({said})" if said else ""),
+        advice="check --base-url and --model, or look at the server's log",
+    )
+
+
+def unfinished() -> EndpointError:
+    """Return the error of a stream that was ended without the word that the reply is whole.
+
+    Raised by the caller, too, where it knows that this endpoint says it otherwise.
+    """
+    return EndpointError(
+        "ended its reply early (does it serve one request at a time?)",
+        advice="ask it from one place at a time, or let the server take several requests at once",
+        retry=True,
+        trouble="unfinished",
+    )
 
 
 def _cut(reason: str = "") -> EndpointError:

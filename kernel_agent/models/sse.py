@@ -15,7 +15,15 @@ from typing import NamedTuple
 from kernel_agent.models.failures import EndpointError
 
 MAX_LINE_BYTES = 32_000_000
-"""A line longer than this is no event of a chat reply; it is refused before it fills memory."""
+"""A line longer than this is no event of a chat reply, nor are lines without an empty one between
+them; they are refused before they fill memory."""
+
+_ERROR = b"error"
+"""What llama.cpp names the line of an error that comes within a stream."""
+
+MAX_NAME_CHARS = 100
+DATA_LINE_BYTES = 64
+"""What a line of data weighs beyond its text: empty ones cost memory, too."""
 
 
 class ServerEvent(NamedTuple):
@@ -39,6 +47,7 @@ class EventReader:
         self._after_cr = False
         self._name = ""
         self._data: list[str] = []
+        self._data_bytes = 0
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """Take the next bytes and return the events that they complete.
@@ -75,25 +84,34 @@ class EventReader:
     def _hold(self, piece: bytes) -> None:
         self._line.append(piece)
         self._line_bytes += len(piece)
-        if self._line_bytes > MAX_LINE_BYTES:
-            raise EndpointError(
-                f"sent a line of more than {MAX_LINE_BYTES // 1_000_000} MB",
-                advice="check --base-url: this is not a chat-completions stream",
-            )
+        _check(self._line_bytes, "a line")
 
     def _take(self, line: bytes) -> ServerEvent | None:
         if not line:
             return self._dispatch()
         field, _, value = line.partition(b":")
-        if field in {b"data", b"event"}:
+        if line.startswith(b'{"error"'):
+            field, value = _ERROR, line  # Ollama: as it is, in the middle of the events
+        if field in {b"data", b"event", _ERROR}:
             text = value.removeprefix(b" ").decode("utf-8", "replace")
-            if field == b"data":
-                self._data.append(text)
+            if field == b"event":
+                self._name = text[:MAX_NAME_CHARS]
             else:
-                self._name = text
+                self._name = "error" if field == _ERROR else self._name
+                self._data.append(text)
+                self._data_bytes += len(line) + DATA_LINE_BYTES
+                _check(self._data_bytes, "an event")
         return None
 
     def _dispatch(self) -> ServerEvent | None:
         event = ServerEvent(self._name, "\n".join(self._data)) if self._data else None
-        self._name, self._data = "", []
+        self._name, self._data, self._data_bytes = "", [], 0
         return event
+
+
+def _check(size: int, what: str) -> None:
+    if size > MAX_LINE_BYTES:
+        raise EndpointError(
+            f"sent {what} of more than {MAX_LINE_BYTES // 1_000_000} MB",
+            advice="check --base-url: this is not a chat-completions stream",
+        )

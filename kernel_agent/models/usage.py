@@ -71,6 +71,26 @@ def usage_of(
     return dataclasses.replace(usage, cost_usd=prices.cost_usd(usage))
 
 
+def window_met(reply: Reply, usage: Usage) -> int | None:
+    """Return the model's window where a reply ended because it was full; None where it cannot tell.
+
+    Called for requests that bound the reply's length in no way. Then what ends it is the window,
+    or a bound of the server's own: that is a round number of tokens by itself, while a window is
+    round together with the prompt.
+
+    >>> cut = Reply(content="", finish_reason="length")
+    >>> window_met(cut, Usage(prompt_tokens=904, completion_tokens=120, calls=1))
+    1024
+    >>> window_met(cut, Usage(prompt_tokens=5003, completion_tokens=4096, calls=1)) is None
+    True
+    """
+    if reply.finish_reason != "length" or usage.estimated or not usage.prompt_tokens:
+        return None
+    window, written = usage.total_tokens, usage.completion_tokens
+    is_bound = written % 64 == 0 or written % 100 == 0
+    return None if is_bound and window % 256 else window
+
+
 def read_usage(reported: Json) -> Usage | None:
     """Read an OpenAI ``usage`` object; None when it is absent or counts nothing."""
     if not isinstance(reported, Mapping):

@@ -8,21 +8,26 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from servers.openai_server import OpenAIServer, Writer, error, refused_url, text
 
 from kernel_agent import Budget, ScriptedModel, Session
+from kernel_agent.budget import NO_CAPS
+from kernel_agent.formats import get_format
 from kernel_agent.models import probe
 from kernel_agent.models.openai import OpenAIModel
 from kernel_agent.models.probe import Choice, choose_format, memory_file, recall, remember
+from kernel_agent.models.usage import Prices
 from kernel_agent.records import FormatChange, Notice, RunStart
 from kernel_agent.trace import read_trace
 
 ROOT = Path(__file__).parents[2]
 CELLS = ["x = 6", "final_answer(x * 7)"]
 LARGE, SMALL = "big-model", "small-7b"
+ENVELOPE = get_format("envelope").options().response_format
 
 
 async def run(server, out, *, name=LARGE, told=None, **options):
@@ -33,24 +38,28 @@ async def run(server, out, *, name=LARGE, told=None, **options):
 
 
 LADDER = [
-    ("native calls work", Writer(), LARGE, "tool", 2),
-    ("tools refused", Writer(tools="refused"), LARGE, "envelope", 3),
-    ("tools refused by llama.cpp", Writer(tools="refused", status=500), LARGE, "envelope", 3),
-    ("tools ignored", Writer(tools="ignored"), LARGE, "envelope", 3),
-    ("both refused", Writer(tools="refused", schema="refused"), LARGE, "fenced", 5),
-    ("both ignored", Writer(tools="ignored", schema="ignored"), LARGE, "fenced", 4),
-    ("schemas broken", Writer(tools="refused", breaks={"schema"}), LARGE, "fenced", 4),
-    ("a small model", Writer(), SMALL, "fenced", 2),
-    ("a small model that needs a schema", Writer(breaks={"text"}), SMALL, "envelope", 4),
-    ("all broken", Writer(tools="refused", schema="refused", breaks={"text"}), LARGE, "fenced", 5),
+    ("native calls work", Writer(), LARGE, "tool", None, 2),
+    ("native calls where one is named", Writer(tools="forced"), LARGE, "tool", "forced", 3),
+    ("tools refused", Writer(tools="refused"), LARGE, "envelope", None, 3),
+    ("tools refused by llama.cpp", Writer(tools="refused", status=500), LARGE, "envelope", None, 3),
+    ("tools ignored", Writer(tools="ignored"), LARGE, "envelope", None, 4),
+    ("schemas as objects", Writer(tools="ignored", schema="json_object", status=500), LARGE,
+     "envelope", "json_object", 5),
+    ("both refused", Writer(tools="refused", schema="refused"), LARGE, "fenced", None, 5),
+    ("both ignored", Writer(tools="ignored", schema="ignored"), LARGE, "fenced", None, 5),
+    ("schemas broken", Writer(tools="refused", breaks={"schema"}), LARGE, "fenced", None, 4),
+    ("all broken", Writer(tools="refused", schema="refused", breaks={"text"}), LARGE, "fenced",
+     None, 5),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("writer", "name", "chosen", "requests"), [c[1:] for c in LADDER], ids=[c[0] for c in LADDER]
+    ("writer", "name", "chosen", "notation", "requests"),
+    [c[1:] for c in LADDER],
+    ids=[c[0] for c in LADDER],
 )
 async def test_the_highest_rung_that_works_is_chosen_and_remembered(
-    tmp_path, writer, name, chosen, requests
+    tmp_path, writer, name, chosen, notation, requests
 ):
     """With as few requests as can tell; the second time, with none."""
     writer = Writer(**{k: v for k, v in vars(writer).items() if k != "kinds"}, kinds=[])
@@ -59,14 +68,99 @@ async def test_the_highest_rung_that_works_is_chosen_and_remembered(
         for _ in range(2):
             model = OpenAIModel(name, base_url=server.url, max_retries=3)
             choice = await choose_format(
-                model, max_tokens=None, tell=told.append, memory=tmp_path / "formats.json"
+                model, budget=NO_CAPS, tell=told.append, memory=tmp_path / "formats.json"
             )
             await model.close()
-            assert choice.format == chosen
+            assert (choice.format, choice.notation) == (chosen, notation)
             assert choice.reason
     assert len(writer.kinds) == requests
     assert all(kind.startswith("try ") for kind in writer.kinds)
-    assert [event.text for event in told] == [f"The format is {chosen}: {choice.reason}."]
+    begin, end = (event.text for event in told)
+    assert begin == (
+        f"Trying out once in which format {name} writes its actions: a few short requests, 60 s at "
+        "most (--format NAME chooses one)."
+    )
+    assert end == f"The format is {chosen}: {choice.reason}."
+
+
+@pytest.mark.parametrize("breaks", [set(), {"text"}])
+async def test_a_small_model_is_not_tried_out(tmp_path, breaks):
+    """It gets the least formatting; one that breaks that does not climb to what asks for more."""
+    writer, told = Writer(breaks=breaks), []
+    with OpenAIServer(writer) as server:
+        model = OpenAIModel(SMALL, base_url=server.url)
+        memory = tmp_path / "formats.json"
+        choice = await choose_format(model, budget=NO_CAPS, tell=told.append, memory=memory)
+        await model.close()
+    assert (choice.format, writer.kinds, told, memory.exists()) == ("fenced", [], [], False)
+
+
+@pytest.mark.parametrize(
+    ("writer", "field", "sent"),
+    [
+        (
+            Writer(tools="forced"),
+            "tool_choice",
+            {"type": "function", "function": {"name": "python"}},
+        ),
+        (
+            Writer(tools="refused", schema="json_object"),
+            "response_format",
+            {"type": "json_object", "schema": ENVELOPE["json_schema"]["schema"]},
+        ),
+    ],
+    ids=["forced", "json_object"],
+)
+async def test_a_run_asks_in_the_notation_that_was_found_and_so_does_the_next(
+    tmp_path, writer, field, sent
+):
+    """A server that can constrain a reply does so, although it does not know the protocol's way."""
+    writer = replace(writer, cells=[*CELLS, *CELLS], kinds=[])
+    with OpenAIServer(writer) as server:
+        for name in ("one", "two"):
+            made = await run(server, tmp_path / name)
+            assert (made.status, made.answer) == ("answered", 42)
+            assert server.requests[-1].body[field] == sent
+    assert sum(kind.startswith("try ") for kind in writer.kinds) in (3, 4)
+
+
+async def test_a_schema_is_asked_for_in_the_other_notation_also_where_the_user_chose(tmp_path):
+    """A server that refuses both gets none, as before, and the run goes on."""
+    for schema, requests, way in (("json_object", 3, "schema"), ("refused", 4, "text")):
+        writer = Writer(cells=[*CELLS], schema=schema)
+        with OpenAIServer(writer) as server:
+            model = OpenAIModel(LARGE, base_url=server.url)
+            async with Session(model=model, format="envelope", out=tmp_path / schema) as session:
+                made = await session.run("What is the answer?")
+        assert (made.status, len(server.requests), writer.kinds[-1]) == ("answered", requests, way)
+
+
+async def test_trying_out_stays_within_its_share_of_the_budget(tmp_path):
+    """Of seconds, of tokens and of money; what it took is the first run's."""
+    memory = tmp_path / "formats.json"
+    prices = Prices(prompt_per_million=1e6, completion_per_million=0.0)
+    for budget, delay_s, requests in (
+        (Budget(max_seconds=1.0), 30.0, 1),
+        (Budget(max_tokens=20_000), 0.0, 1),
+        (Budget(max_cost=50.0), 0.0, 1),
+    ):
+        writer = Writer(delay_s=delay_s, tokens=9_000)
+        with OpenAIServer(writer) as server:
+            model = OpenAIModel(LARGE, base_url=server.url, prices=prices)
+            choice = await choose_format(model, budget=budget, tell=lambda _: None, memory=memory)
+            await model.close()
+        assert (choice.format, len(writer.kinds)) == ("fenced", requests)
+        assert choice.seconds > 0
+        memory.unlink(missing_ok=True)
+
+
+async def test_the_time_that_trying_out_took_is_the_first_runs(tmp_path):
+    """It is within the limit on seconds, whatever a run that begins later has done itself."""
+    with OpenAIServer(Writer(cells=[*CELLS], delay_s=0.3)) as server:
+        model = OpenAIModel(LARGE, base_url=server.url)
+        async with Session(model=model, format="auto", out=tmp_path) as session:
+            made = await session.run("What is the answer?")
+    assert made.seconds >= 4 * 0.3  # two to try it out, and the run's own two
 
 
 async def test_a_run_says_which_format_it_uses_and_why_and_pays_for_finding_out(tmp_path):
@@ -83,7 +177,7 @@ async def test_a_run_says_which_format_it_uses_and_why_and_pays_for_finding_out(
         "tool",
         "native calls: 0 of 2 test replies unreadable",
     )
-    assert [e.text for e in told if isinstance(e, Notice)] == [
+    assert [e.text for e in told if isinstance(e, Notice)][1:] == [
         "The format is tool: native calls: 0 of 2 test replies unreadable."
     ]
     assert writer.kinds == ["try tool", "try tool", "tool", "tool"]
@@ -188,22 +282,29 @@ async def test_an_endpoint_that_is_not_there_does_not_keep_the_session_from_star
 
 
 async def test_a_model_that_is_too_slow_gets_the_least_formatting(tmp_path):
-    """That is remembered: the next session must not wait again."""
-    told = []
+    """That is remembered for hours: the next session must not wait, a busy day must not last."""
+    memory = tmp_path / "formats.json"
     with OpenAIServer(Writer(delay_s=30.0)) as server:
         model = OpenAIModel(LARGE, base_url=server.url)
-        for _ in range(2):
+        for hours, requests in ((0, 1), (1, 1), (4, 2)):
+            age(memory, hours / 24)
             choice = await choose_format(
-                model,
-                max_tokens=None,
-                tell=told.append,
-                memory=tmp_path / "formats.json",
-                limit_s=0.5,
+                model, budget=NO_CAPS, tell=lambda _: None, memory=memory, limit_s=0.5
             )
             assert choice.format == "fenced"
+            assert "took longer" in choice.reason
+            assert len(server.requests) == requests
         await model.close()
-    assert len(server.requests) == 1
-    assert "took longer" in choice.reason
+
+
+async def test_replies_that_were_ended_early_decide_nothing(tmp_path):
+    """A server of one request at a time that others ask, too, is not the model's fault."""
+    memory = tmp_path / "formats.json"
+    with OpenAIServer([text("", finish_reason=None)], repeat_last=True) as server:
+        model = OpenAIModel(LARGE, base_url=server.url)
+        choice = await choose_format(model, budget=NO_CAPS, tell=lambda _: None, memory=memory)
+        await model.close()
+    assert (choice.measured, memory.exists(), len(server.requests)) == (False, False, 1)
 
 
 async def test_trying_out_can_be_cancelled(tmp_path):
@@ -212,7 +313,7 @@ async def test_trying_out_can_be_cancelled(tmp_path):
     with OpenAIServer(Writer(delay_s=30.0)) as server:
         model = OpenAIModel(LARGE, base_url=server.url)
         trying = asyncio.ensure_future(
-            choose_format(model, max_tokens=None, tell=lambda _: None, memory=memory)
+            choose_format(model, budget=NO_CAPS, tell=lambda _: None, memory=memory)
         )
         while not server.requests:
             await asyncio.sleep(0.01)
@@ -228,6 +329,15 @@ async def test_trying_out_can_be_cancelled(tmp_path):
 CHOICE = Choice(format="tool", reason="it works", measured=True)
 
 
+def age(path, days):
+    """Make what is remembered as old as that."""
+    if path.exists():
+        stored = json.loads(path.read_text())
+        for entry in stored["models"].values():
+            entry["time"] = time.time() - days * 86_400
+        path.write_text(json.dumps(stored))
+
+
 def kept(path):
     return recall(path, endpoint="http://a/v1", model="m")
 
@@ -240,6 +350,7 @@ def kept(path):
         '{"version": 1, "models": {"http://a/v1 m": {"format": "json", "reason": "", "time": 1}}}',
         '{"version": 1, "models": {"http://a/v1 m": {"format": "tool", "reason": 1, "time": 1}}}',
         '{"version": 1, "models": {"http://a/v1 m": {"format": [], "reason": "", "time": "x"}}}',
+        '{"version": 1, "models": {"http://a/v1 m": {"format": "tool", "max_age_s": "x"}}}',
     ],
 )  # fmt: skip
 def test_a_damaged_memory_is_as_good_as_none_and_is_replaced(tmp_path, damage):
@@ -257,10 +368,19 @@ def test_a_choice_is_forgotten_after_a_month_and_when_the_clock_was_wrong(tmp_pa
     path = tmp_path / "formats.json"
     remember(path, CHOICE, endpoint="http://a/v1", model="m")
     for days, known in ((1, True), (29, True), (31, False), (-1, False)):
-        stored = json.loads(path.read_text())
-        stored["models"]["http://a/v1 m"]["time"] = time.time() - days * 86_400
-        path.write_text(json.dumps(stored))
+        age(path, days)
         assert (kept(path) is not None) is known
+
+
+def test_a_notation_that_is_none_is_not_asked_in(tmp_path):
+    """The memory is a file that anybody may have written."""
+    path = tmp_path / "formats.json"
+    for notation in ("nonsense", ["forced"], 5, {}):
+        remember(path, CHOICE, endpoint="http://a/v1", model="m")
+        stored = json.loads(path.read_text())
+        stored["models"]["http://a/v1 m"]["notation"] = notation
+        path.write_text(json.dumps(stored))
+        assert kept(path).notation is None
 
 
 def test_a_memory_that_cannot_be_written_is_done_without(tmp_path):

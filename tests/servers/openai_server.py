@@ -34,7 +34,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -47,7 +47,8 @@ class Behaviour:
 
     ``message`` is the assistant's message, streamed when the request asks for it (or always or
     never, by ``stream``). ``body`` is sent as it is instead. ``cut_after`` ends the connection
-    after that many bytes of the body. ``refuses`` names request fields that get a 400.
+    after that many bytes of the body. ``refuses`` names request fields that get a 400. ``plainly``
+    is what a request that does not ask for a stream gets instead.
     """
 
     message: Mapping[str, Any] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class Behaviour:
     hold_open_s: float = 0.0
     says_done: bool = True
     refuses: tuple[str, ...] = ()
+    plainly: Behaviour | None = None
 
 
 def text(content: str | None, **more: Any) -> Behaviour:
@@ -103,15 +105,32 @@ def events(body: bytes, **more: Any) -> Behaviour:
     return raw(body, "text/event-stream", **more)
 
 
+def overflow(used: int, limit: int) -> Behaviour:
+    """A conversation that is too long, as llama-cpp-python's server has it.
+
+    Without streaming it refuses. With it, it has begun to answer before it finds out: a stream in
+    which nothing comes.
+    """
+    refusal = error(
+        400,
+        f"This model's maximum context length is {limit} tokens. However, you requested {used} "
+        f"tokens ({used} in the messages, None in the completion). Please reduce the length.",
+        code="context_length_exceeded",
+    )
+    return events(b"", plainly=refusal)
+
+
 @dataclass(kw_only=True)
 class Writer:
     """An endpoint and its model, which write cells in the way that a request asks for.
 
     ``tools`` and ``schema`` say what becomes of a request with tools or a ``response_format``:
-    ``honoured``, ``refused`` (with ``status``), or ``ignored`` (answered in plain text).
+    ``honoured``, ``refused`` (with ``status``), or ``ignored`` (answered in plain text). Tools can
+    also be ``forced`` (ignored, unless ``tool_choice`` names one), and schemas ``json_object``
+    (refused, but for a ``json_object`` with a ``schema``, as llama-cpp-python's server has it).
     ``breaks`` names the ways (``tool``, ``schema``, ``text``) in which the model writes nothing
     that can be read. ``cells`` are the model's turns; a request that only tries out a format takes
-    none of them. ``kinds`` records the way of each request.
+    none of them. ``tokens`` is what each costs. ``kinds`` records the way of each request.
     """
 
     cells: list[str] = field(default_factory=list)
@@ -120,6 +139,7 @@ class Writer:
     breaks: set[str] = field(default_factory=set)
     status: int = 400
     delay_s: float = 0.0
+    tokens: int = 18
     kinds: list[str] = field(default_factory=list)
 
     def __call__(self, request: Request) -> Behaviour:
@@ -127,21 +147,29 @@ class Writer:
         tries_out = "only tries out" in json.dumps(request.body["messages"][-1])
         self.kinds.append(f"try {way}" if tries_out else way)
         for asked, done in (("tools", self.tools), ("response_format", self.schema)):
-            if asked in request.body and done == "refused":
+            if asked in request.body and (done == "refused" or self._is_other(request.body, done)):
                 return error(self.status, f"{asked} is not supported by this model")
+        usage = {"prompt_tokens": self.tokens - 7, "completion_tokens": 7}
+        more = {"delay_s": self.delay_s, "usage": usage}
         if way in self.breaks:
-            return text("I would rather talk about it.", delay_s=self.delay_s)
+            return text("I would rather talk about it.", **more)
         code = "print(42)" if tries_out else self.cells.pop(0)
         if way == "tool":
             function = {"name": "python", "arguments": json.dumps({"code": code})}
             calls = [{"id": "call_1", "type": "function", "function": function}]
-            return text(None, tool_calls=calls, delay_s=self.delay_s)
+            return text(None, tool_calls=calls, **more)
         if way == "schema":
-            return text(json.dumps({"thought": "", "code": code}), delay_s=self.delay_s)
-        return text(f"Next.\n```python\n{code}\n```", delay_s=self.delay_s)
+            return text(json.dumps({"thought": "", "code": code}), **more)
+        return text(f"Next.\n```python\n{code}\n```", **more)
+
+    def _is_other(self, body: Any, done: str) -> bool:
+        """Whether a schema is asked for in another notation than this server's."""
+        asked = body.get("response_format") or {}
+        return done == "json_object" and not (asked["type"] == done and "schema" in asked)
 
     def _way(self, body: Any) -> str:
-        if "tools" in body and self.tools != "ignored":
+        forced = isinstance(body.get("tool_choice"), dict)
+        if "tools" in body and (self.tools == "honoured" or (self.tools == "forced" and forced)):
             return "tool"
         return "schema" if "response_format" in body and self.schema != "ignored" else "text"
 
@@ -186,7 +214,12 @@ class OpenAIServer:
         repeat_last: bool = False,
         keep: Callable[[Request], None] | None = None,
         models: Any = None,
+        one_slot: bool = False,
     ) -> None:
+        self.one_slot = one_slot
+        """Whether a request ends the reply that is under way, as at llama-cpp-python's server."""
+        self.arrived = 0
+        self.open: set[socket.socket] = set()
         self.models = {"object": "list", "data": []} if models is None else models
         self.requests: list[Request] = []
         self._keep = keep or self.requests.append
@@ -215,6 +248,9 @@ class OpenAIServer:
         self.closing.set()
         self._http.shutdown()
         self._http.server_close()
+        for connection in list(self.open):  # else a client could go on asking over one
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def next_behaviour(self, request: Request) -> Behaviour:
         """Record a request and say what happens to it."""
@@ -276,6 +312,11 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.server.owner.connections += 1
+        self.server.owner.open.add(self.connection)
+
+    def finish(self) -> None:
+        self.server.owner.open.discard(self.connection)
+        super().finish()
 
     def log_message(self, *args: object) -> None:
         pass
@@ -287,7 +328,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(path=self.path, headers=headers, body=json.loads(body))
+        self.turn = self.server.owner.arrived = self.server.owner.arrived + 1
         behaviour = self.server.owner.next_behaviour(request)
+        if behaviour.plainly is not None and not request.body.get("stream"):
+            behaviour = behaviour.plainly
         if not self.path.split("?")[0].endswith("/v1/chat/completions"):
             behaviour = error(404, f"no such path: {self.path}")
         # The wait ends early when the test does.
@@ -319,7 +363,11 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b"%x\r\n%s" % (len(piece), piece[:left]))
                 return self._hang_up()
             left = None if left is None else left - len(piece)
-            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            ended = self.server.owner.one_slot and self.server.owner.arrived != self.turn
+            sent = b"data: [DONE]\n\n" if ended else piece
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(sent), sent))
+            if ended:
+                break
             if behaviour.chunk_delay_s and b'"content": ""' not in piece:
                 self.server.owner.closing.wait(behaviour.chunk_delay_s)
         self.server.owner.closing.wait(behaviour.hold_open_s)

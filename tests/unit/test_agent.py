@@ -271,6 +271,32 @@ async def test_each_refusal_shortens_further_and_the_last_one_ends_the_run() -> 
     assert len(set(sizes)) == len(sizes) < 15
 
 
+async def test_what_cannot_be_shortened_is_told_with_its_size_and_the_windows() -> None:
+    """Less output would not help; a larger window would."""
+    refusal = ContextLengthError("too long", limit_tokens=512, used_tokens=526)
+    stop = await Bench([refusal] * 9).run()
+    assert stop.message == (
+        "the instructions alone need 526 tokens, the model's window is 512: start the server with "
+        "a larger context, or use another model"
+    )
+    refusal = ContextLengthError("too long", limit_tokens=512)
+    stop = await Bench([cell("1"), *[refusal] * 9], [OK]).run()
+    assert stop.message.startswith(
+        "the instructions, the task and the last step alone need more than 512 tokens, the model's"
+    )
+
+
+async def test_of_a_reply_that_was_cut_off_little_is_shown_again() -> None:
+    """The prompt would grow by what there was no room for; the trace keeps all of it."""
+    cut = Reply(content="I think " * 500, finish_reason="length")
+    unclear = Reply(content="I think " * 500)
+    bench = Bench([cut, unclear, cell("1")], [ANSWER])
+    await bench.run()
+    shown = [messages[-2].content for messages in bench.asked[1:]]
+    assert [len(text) <= 400 for text in shown] == [True, False]
+    assert [retry.content for retry in bench.steps[0].retries] == ["I think " * 500] * 2
+
+
 LONG_CODE = "x = 1\n" + "# why\n" * 100
 
 

@@ -20,6 +20,7 @@ from kernel_agent.records import (
     DataFile,
     ExitStatus,
     Image,
+    Message,
     Observation,
     Record,
     RunStart,
@@ -406,3 +407,27 @@ def test_the_task_message_names_the_files_with_kind_and_size() -> None:
 )
 def test_sizes_read_as_a_person_writes_them(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+def test_a_window_that_a_reply_met_is_kept_room_in_from_then_on() -> None:
+    """A quarter of it for the reply, by the endpoint's own count of the conversation."""
+    history = context()
+    for number in range(1, 6):
+        history.add(step(number, "y" * 500))
+    estimated = history.tokens
+    history.met(1024, prompt_tokens=904)
+    assert history.max_tokens == 768
+    assert history.tokens == pytest.approx(904, abs=1)
+    assert estimated < 904
+    relieve(history)
+    assert history.tokens <= 768
+
+
+def test_what_was_sent_beside_the_conversation_is_not_counted_to_it() -> None:
+    """A re-ask makes one prompt longer, not the conversation."""
+    beside = [Message(role="user", content="x" * 3500)]
+    alone, both = context(), context()
+    alone.met(8192, prompt_tokens=100)
+    both.met(8192, prompt_tokens=100, beside=beside)
+    assert alone.tokens == 100
+    assert both.tokens < 50

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.models.failures import EndpointError
-from kernel_agent.models.replies import Draft, ReplyReader
+from kernel_agent.errors import ContextLengthError
+from kernel_agent.models.bounded import MAX_VALUES
+from kernel_agent.models.failures import EndpointError, context_limit
+from kernel_agent.models.replies import MAX_CALLS, Draft, ReplyReader
 from kernel_agent.models.sse import EventReader, ServerEvent
 from kernel_agent.records import Reply, ReplyText, ToolCall
 
@@ -172,8 +174,23 @@ def test_usage_comes_in_the_last_chunk():
          "cut at the start", "no blank lines"],
 )  # fmt: skip
 def test_a_stream_is_whole_when_the_endpoint_said_that_it_is(chunks):
-    """A finish reason or [DONE] is enough; servers leave out the one or the other."""
+    """A finish reason is enough, and [DONE] may be; servers leave out the one or the other."""
     assert read(*chunks).content == "a"
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [event({"content": "half"})],
+        [event({"content": "half"}), b'data: {"choices": [{"del'],
+        [event({"content": "half"}), b": bye\n\n"],
+    ],
+)
+def test_half_a_reply_is_never_a_whole_one(chunks):
+    """A stream that ends early, however politely, is to be asked for again."""
+    with pytest.raises(EndpointError, match="broke off in the middle") as caught:
+        read(*chunks)
+    assert caught.value.retry
 
 
 @pytest.mark.parametrize(
@@ -181,16 +198,25 @@ def test_a_stream_is_whole_when_the_endpoint_said_that_it_is(chunks):
     [
         [],
         [b"\n"],
-        [event({"content": "half"})],
-        [event({"content": "half"}), b'data: {"choices": [{"del'],
-        [event({"content": "half"}), b": bye\n\n"],
         [b": only comments\n\n"],
+        [DONE],
+        [b'data: {"choices": []}\n\n', DONE],
     ],
 )
-def test_half_a_reply_is_never_a_whole_one(chunks):
-    """A stream that ends early, however politely, is to be asked for again."""
-    with pytest.raises(EndpointError, match="broke off in the middle") as caught:
+def test_a_stream_in_which_nothing_came_is_told_from_one_that_broke_off(chunks):
+    """It may hide a refusal, which a server that has begun to stream cannot send any more."""
+    with pytest.raises(EndpointError, match="before anything came") as caught:
         read(*chunks)
+    assert caught.value.trouble == "silent"
+    assert caught.value.retry
+
+
+@pytest.mark.parametrize("delta", [{"role": "assistant"}, {"content": ""}, {"reasoning": "Hm."}])
+def test_an_empty_reply_without_a_finish_reason_was_ended_early(delta):
+    """So a server of one request at a time ends a reply when another request comes."""
+    with pytest.raises(EndpointError, match="does it serve one request at a time") as caught:
+        read(event(delta), DONE)
+    assert caught.value.trouble == "unfinished"
     assert caught.value.retry
 
 
@@ -214,9 +240,8 @@ def test_what_is_no_reply_is_called_so_and_not_asked_for_again(body):
 
 @pytest.mark.parametrize(
     "body",
-    [b"{}", b'{"choices": []}', b'{"choices": null}', b'{"choices": {}}', DONE,
-     b'data: {"choices": []}\n\n' + DONE],
-)  # fmt: skip
+    [b"{}", b'{"choices": []}', b'{"choices": null}', b'{"choices": {}}'],
+)
 def test_a_reply_without_choices_is_named(body):
     """Not the same as an empty reply: there is nothing to ask the format of."""
     with pytest.raises(EndpointError, match="without choices"):
@@ -257,6 +282,48 @@ def test_an_error_is_found_wherever_servers_put_it(body):
     """A named event, status 200 with an error object, a choice with an error."""
     with pytest.raises(EndpointError, match="Overloaded"):
         read(body)
+
+
+TOO_LONG = "This model's maximum context length is 512 tokens. However, you requested 526 tokens."
+
+
+@pytest.mark.parametrize("before", [b"", event({"role": "assistant", "content": ""}),
+                                    event({"content": "half"}), b": ping\n\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        {"error": {"message": TOO_LONG, "type": "invalid_request_error", "code": 400}},
+        {"error": {"message": TOO_LONG, "code": "context_length_exceeded"}},
+        {"error": TOO_LONG},
+        {"error": TOO_LONG, "error_type": "validation"},
+        {"object": "error", "message": TOO_LONG, "type": "BadRequestError", "code": 400},
+        {"error": {"code": 400, "type": "exceed_context_size_error",
+                   "message": "it exceeds the available context size",
+                   "n_prompt_tokens": 526, "n_ctx": 512}},
+        {"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "error"}],
+         "error": {"code": 400, "message": TOO_LONG}},
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "error",
+                      "error": {"code": 400, "message": TOO_LONG}}]},
+        [{"error": {"code": 400, "message": TOO_LONG, "status": "INVALID_ARGUMENT"}}],
+        {"type": "error", "error": {"type": "invalid_request_error", "message": TOO_LONG}},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["data: %s\n\n", "event: error\ndata: %s\n\n", "error: %s\n\n"])
+def test_a_conversation_that_is_too_long_is_recognised_within_a_stream(before, refusal, form):
+    """In every form in which servers send it, before anything was written and after."""
+    with pytest.raises(EndpointError) as caught:
+        read(before, form.encode() % json.dumps(refusal).encode(), DONE)
+    assert caught.value.kind is ContextLengthError
+    assert context_limit(caught.value.details)[0] == 512
+
+
+def test_an_error_that_stands_bare_within_a_stream_is_read():
+    """Ollama writes the object as it is; TGI's proxies write plain text."""
+    for line in (b'{"error": "%s"}\n' % TOO_LONG.encode(),
+                 b"event: error\ndata: %s\n\n" % TOO_LONG.encode()):  # fmt: skip
+        with pytest.raises(EndpointError) as caught:
+            read(event({"content": "half"}), line)
+        assert caught.value.kind is ContextLengthError
 
 
 def test_a_finish_reason_that_says_error_is_an_error():
@@ -388,6 +455,42 @@ def test_a_body_too_large_to_be_a_reply_is_refused():
         reader.feed(b" " * 1_000_000)
     with pytest.raises(EndpointError, match="more than 32 MB"):
         reader.feed(b" " * 1_000_000)
+
+
+def test_an_event_without_end_is_refused_before_it_fills_memory():
+    """Lines of data with no empty line between them are one event, however short each is."""
+    reader = EventReader()
+    for _ in range(45):
+        reader.feed(b"data:\n" * 10_000)
+    with pytest.raises(EndpointError, match="an event of more than 32 MB"):
+        reader.feed(b"data:\n" * 30_000)
+
+
+@pytest.mark.parametrize(
+    "value", ["[" + "[]," * MAX_VALUES + "[]]", "[" + '"",' * MAX_VALUES + "1]"]
+)
+def test_json_of_countless_values_is_refused_before_it_is_decoded(value):
+    """Three bytes of it are sixty of the host's memory."""
+    body = f'{{"choices": {value}}}'.encode()
+    for sent in (body, b"data: " + body + b"\n\n"):
+        with pytest.raises(EndpointError, match="1,000,000 values"):
+            read(sent)
+
+
+def test_text_with_countless_commas_is_a_reply():
+    """What stands in a string is one value."""
+    content = ',[{"\\' * 300_000
+    assert read(event({"content": content}), STOP).content == content
+
+
+def test_calls_without_end_end_the_reply():
+    """As cut off, so that none of them is made."""
+    reader = ReplyReader(lambda _: None)
+    for n in range(MAX_CALLS + 5):
+        reader.feed(event({"tool_calls": [{"index": n, "function": {"name": "f"}}]}))
+    assert reader.done
+    reply = reader.finish()
+    assert (len(reply.tool_calls), reply.finish_reason) == (MAX_CALLS, "length")
 
 
 @settings(deadline=None, max_examples=50)  # a loaded machine is not a wrong reader
