@@ -9,8 +9,8 @@ makes them. Rules:
 3. All calls of a reply are made side by side, and each is answered, in order. One whose
    arguments cannot be read even leniently is answered with what is wrong with them; when that is
    so of all calls, the reply is asked for again.
-4. ``final_answer`` alone ends the run. Beside other calls it counts when all of them succeed:
-   the model has not seen their results yet.
+4. ``final_answer`` alone ends the run, unless it was given nothing. Beside other calls it counts
+   when all of them succeed: the model has not seen their results yet.
 5. A text without calls is asked for again, as in every format: it is not the answer.
 """
 
@@ -125,7 +125,10 @@ def _read(call: ToolCall) -> Call:
     except FormatError as error:
         return Call(name=name, arguments={}, id=call.id, error=error.feedback)
     if name == FINAL_ANSWER:
-        return Call(name=name, arguments={"answer": _answer(arguments)}, id=call.id)
+        answer = _answer(arguments)
+        none = answer == {} or (isinstance(answer, str) and not answer.strip())
+        told = "final_answer was given nothing: say what was found." if none else ""
+        return Call(name=name, arguments={"answer": answer}, id=call.id, error=told)
     if not isinstance(arguments, dict):
         told = f"The arguments of {name} must be one JSON object, not {call.arguments[:80]!r}."
         return Call(name=name, arguments={}, id=call.id, error=told)

@@ -35,6 +35,7 @@ from kernel_agent.notebook.safe import code_block, markdown, quoted, verbatim
 from kernel_agent.records import (
     Answer,
     Calls,
+    CellResult,
     Code,
     DataFile,
     ExitStatus,
@@ -255,7 +256,12 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
     calls = sorted(made, key=lambda call: call.number)  # as they were asked for, not answered
     tools = tools_source(calls, _named(runs, sources))
     needed = [*sources, "import pyarrow"] if "'arrow': " in tools else sources  # to rebuild tables
-    source = environment_source(needed, versions=runs[0].start.versions, texts=texts)
+    source = environment_source(
+        needed,
+        versions=runs[0].start.versions,
+        texts=texts,
+        refused=any(step.result is not None and _refused(step.result) for step in again),
+    )
     cells.code("environment", source, tags=hidden, role="environment")
     if tools:
         note = (
@@ -264,6 +270,10 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
         )
         cells.markdown("tools-note", note, role="tools")
         cells.code("tools", tools, tags=hidden, role="tools")
+
+
+def _refused(result: CellResult) -> bool:
+    return result.error is not None and " is no answer: " in result.error.evalue
 
 
 def _add_given(cells: _Cells, run: _Run) -> None:

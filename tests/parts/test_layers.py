@@ -77,7 +77,15 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "decisions",
         "untrusted",
     ],
-    "words": ["records", "errors", "private", "beneath", "inside.values", "inside.foreign"],
+    "words": [
+        "records",
+        "errors",
+        "private",
+        "beneath",
+        "inside.values",
+        "inside.foreign",
+        "inside.answers",
+    ],
 }
 # What may be imported when the package or its command line is: everything else waits for its use.
 HEAVY = {
