@@ -229,7 +229,11 @@ class Runner:
 
         async def complete(messages: list[Message]) -> Reply:
             options = agent.format.options(tools=schemas)
-            return await self._telemetry.complete(model, messages, options, tell)
+            return await self._telemetry.complete(model, messages, options, tell_all)
+
+        def tell_all(event: Event) -> None:
+            agent.hear(event)
+            tell(event)
 
         async def summarise(messages: list[Message]) -> Reply:
             options = RequestOptions()

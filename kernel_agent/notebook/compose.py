@@ -43,6 +43,7 @@ from kernel_agent.records import (
     Given,
     HostCall,
     Record,
+    Retry,
     RunStart,
     RunStop,
     Step,
@@ -429,11 +430,15 @@ def _not_run_again(step: Step) -> str:
     if isinstance(step.action, Final):
         return ""
     if step.action is None:
-        reply = step.retries[-1].content if step.retries else ""
+        replies = "\n\n".join(_reply(retry) for retry in step.retries)
         why = f"Step {step.number} had no readable action: nothing was run"
-        return _folded(why, shorten(plain(reply), MAX_FOLDED), "", language="")
+        return _folded(why, shorten(plain(replies), MAX_FOLDED), "", language="")
     shown = plain(step.observation.text).strip()
     return code_block(shorten(shown, MAX_FOLDED)) if shown else ""
+
+
+def _reply(retry: Retry) -> str:
+    return f"{retry.content.strip()} […cut off]" if retry.cut_off else retry.content
 
 
 def _undone(step: Step, undone: Undone) -> str:

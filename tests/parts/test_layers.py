@@ -76,6 +76,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "text",
         "decisions",
         "untrusted",
+        "turn",
     ],
     "words": [
         "records",
