@@ -26,6 +26,7 @@ from kernel_agent.delegation import Current, Delegation, Lineage
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.executor import Executor
 from kernel_agent.formats import AUTO, get_format, ladder
+from kernel_agent.looks import look_at
 from kernel_agent.notebook.prepare import prepare_notebooks
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
 from kernel_agent.records import (
@@ -47,6 +48,7 @@ from kernel_agent.records import (
     Usage,
 )
 from kernel_agent.run import Run
+from kernel_agent.sandbox import interpreter
 from kernel_agent.telemetry import Telemetry
 from kernel_agent.tools.policy import Approval
 from kernel_agent.tools.tool import Tool
@@ -134,7 +136,9 @@ class Runner:
         self._sandbox = sandbox
         self._settings = settings
         self._agent: Agent | Pipeline | None = None
-        self.format = get_format(choice.format)
+        has_pandas = executor.level != interpreter.LEVEL.name
+        self._look = look_at(folder, files, pandas=has_pandas and _may_import(config, "pandas"))
+        self.format = get_format(choice.format, look=self._look)
         """How the model writes its actions now."""
         self._context = Context(
             self._system_prompt(self.format), self.format, max_tokens=config.context_tokens
@@ -278,7 +282,7 @@ class Runner:
         below = ladder.lower(format.name) if self._config.format == AUTO else None
         if below is None:
             return None
-        found = get_format(below)
+        found = get_format(below, look=self._look)
         return found, self._system_prompt(found)
 
     def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
@@ -373,3 +377,8 @@ class Runner:
             tell(undone)
         self._telemetry.undone(undone)
         return undone
+
+
+def _may_import(config: Config, package: str) -> bool:
+    """Whether the guard lets cells import a package."""
+    return config.guard_imports is None or package in config.guard_imports

@@ -77,6 +77,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "decisions",
         "untrusted",
         "turn",
+        "looks",
     ],
     "words": [
         "records",
