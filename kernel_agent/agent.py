@@ -27,7 +27,7 @@ from kernel_agent.errors import (
     TraceError,
 )
 from kernel_agent.formats.base import Format
-from kernel_agent.formats.calls import written
+from kernel_agent.formats.calls import written as written_call
 from kernel_agent.kernel.observation import observe
 from kernel_agent.records import (
     Acting,
@@ -57,6 +57,7 @@ from kernel_agent.records import (
 from kernel_agent.summary import ask_again, check
 from kernel_agent.text import one_line, shorten
 from kernel_agent.tools.direct import answer_of, observe_calls
+from kernel_agent.turn import Turn, written
 from kernel_agent.untrusted import shortened
 
 RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
@@ -188,9 +189,11 @@ class Agent:
         self._denials: Counter[str] = Counter()
         self._denied_in_a_row = 0
         self._thinking: asyncio.Future[Reply] | None = None
+        self._turn: Turn | None = None  # the one under way
         self._stopped = False
         self.steps: list[Step] = []
         self._given = 0  # of the steps: not the agent's own
+        self._unfinished = 0  # of the steps: the last one, where the run ended within it
 
     async def run(
         self, start: RunStart, *, first_step: int = 1, opening: Code | None = None
@@ -224,10 +227,11 @@ class Agent:
             raise
         except (Exception, asyncio.CancelledError) as error:
             ending = _ending(error)
+            status, message = ending or (ExitStatus.INTERRUPTED, _cause(error))
+            self._keep_unfinished(message)
             if ending is None:  # also of a model or a listener of somebody's own: the rest stays
-                self._stop_record(run_id, ExitStatus.INTERRUPTED, None, _cause(error))
+                self._stop_record(run_id, status, None, message)
                 raise
-            status, message = ending
         return self._stop_record(run_id, status, answer, message)
 
     def stop(self) -> None:
@@ -238,6 +242,11 @@ class Agent:
         self._stopped = True
         if self._thinking is not None:
             self._thinking.cancel()
+
+    def hear(self, event: Event) -> None:
+        """Take in what the model says while it writes; called from the run's own event loop."""
+        if self._turn is not None:
+            self._turn.hear(event)
 
     async def _open(self, run_id: str, number: int, opening: Code) -> None:
         """Take the first step, which is given."""
@@ -258,49 +267,53 @@ class Agent:
 
     async def _step(self, run_id: str, number: int) -> Answer | None:
         """Take one turn: decide, act, observe, record. Return the answer if it was given."""
-        began = time.monotonic()
-        action, reply, retries, usage = await self._decide(run_id)
-        thought = time.monotonic()
+        turn = self._turn = Turn(run_id=run_id, number=number)
+        action, reply = await self._decide(turn)
+        model_seconds = turn.seconds
         self._check_stopped()
+        retries = turn.retries
         step = Step(
             run_id=run_id,
             number=number,
             action=action,
             reasoning=reply.reasoning,
             retries=retries,
-            usage=usage,
+            usage=turn.usage,
             time=now(),
-            model_seconds=thought - began,
+            model_seconds=model_seconds,
             observation=Observation(text=retries[-1].feedback if retries else ""),
         )
         if action is not None:
+            turn.acting = step
             step = await self._act(step, action)
+        self._turn = None
         self._meter.count_step()
         step = self._with_warning(step)
         self.steps.append(step)
         self._record(step)
         return self._judge(step)
 
-    async def _decide(self, run_id: str) -> tuple[Action | None, Reply, tuple[Retry, ...], Usage]:
+    async def _decide(self, turn: Turn) -> tuple[Action | None, Reply]:
         """Ask for the next action; ask again for its form when it cannot be read."""
-        retries: tuple[Retry, ...] = ()
         told: tuple[Retry, ...] = ()  # those of the retries that are about this format
-        usage = Usage()
         while True:
-            reply = await self._ask_within_limits(run_id, _re_ask(told))
-            usage += reply.usage
+            reply = await self._ask_within_limits(turn.run_id, _re_ask(told))
+            turn.take(reply)
             self._replies += 1
             try:
-                return self.format.parse(reply), reply, retries, usage
+                action = self.format.parse(reply)
             except FormatError as error:
-                retry = Retry(content=_raw(reply), feedback=error.feedback)
-                retries, told = (*retries, retry), (*told, _shown_again(retry, error))
-                if self._keeps_breaking(error) and self._move_down(run_id):
+                retry = Retry(content=written(reply), feedback=error.feedback)
+                turn.retries, told = (*turn.retries, retry), (*told, _shown_again(retry, error))
+                if self._keeps_breaking(error) and self._move_down(turn.run_id):
                     told = ()
                 if len(told) > RE_ASKS:
-                    return None, reply, retries, usage
+                    return None, reply
                 self._on_event(Notice(text=f"The reply could not be read ({error}); asking again."))
                 self._meter.check()
+            else:
+                turn.reply = reply
+                return action, reply
 
     def _keeps_breaking(self, error: FormatError) -> bool:
         """Count an unreadable reply, unless its length is to blame and not its format."""
@@ -554,16 +567,26 @@ class Agent:
         self._context.add(record)
         self._on_event(record)
 
+    def _keep_unfinished(self, why: str) -> None:
+        """Keep what was written in a turn that the run's end has cut short."""
+        turn, self._turn = self._turn, None
+        step = turn.unfinished(why, time=now()) if turn else None
+        if step is not None:
+            self._unfinished = 1
+            self.steps.append(step)
+            self._record(step)
+
     def _stop_record(
         self, run_id: str, status: ExitStatus, answer: Answer | None, message: str
     ) -> RunStop:
         own = self.steps[self._given :]
+        completed = own[: len(own) - self._unfinished]
         stop = RunStop(
             run_id=run_id,
             status=status,
             answer=answer,
             message=message,
-            partial="" if answer else achieved(own),
+            partial="" if answer else achieved(completed),
             steps=len(own),
             seconds=self._meter.seconds,
             usage=self._meter.usage,
@@ -613,7 +636,7 @@ def now() -> str:
 
 def _what_was_done(step: Step) -> str:
     if isinstance(step.action, Calls):
-        return "\n".join(written(call) for call in step.action.calls)
+        return "\n".join(written_call(call) for call in step.action.calls)
     return step.code or (step.retries[-1].content if step.retries else "")
 
 
@@ -621,11 +644,6 @@ def limit_text(error: BudgetExceeded) -> str:
     """Say which cap was reached."""
     unit = {"seconds": " s", "cost": " USD"}.get(error.limit, f" {error.limit}")
     return f"the limit of {error.cap:g}{unit} was reached"
-
-
-def _raw(reply: Reply) -> str:
-    calls = "\n".join(f"{c.name}({c.arguments})" for c in reply.tool_calls)
-    return "\n".join(part for part in (reply.content, calls) if part)
 
 
 def _shown_again(retry: Retry, error: FormatError) -> Retry:

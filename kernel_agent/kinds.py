@@ -266,6 +266,21 @@ def _check_table(sample: _Sample, text: str, kind: str) -> None:
         raise sample.refused(fault, f"Mend it, {_AS_IS}")
 
 
+def delimiter_of(text: str, delimiter: str = "") -> str:
+    r"""Return what separates the columns of a table, of which a text is the beginning.
+
+    Empty when no row may be wider than the first, and one is: a plain reader gives up there.
+
+    >>> delimiter_of("a;b\n1;2\n"), delimiter_of("Sales 2024\n\na,b\n1,2\n")
+    (';', '')
+    """
+    lines = text.splitlines()[:1000]
+    lines = lines[:-1] if len(lines) > 1 and not text.endswith("\n") else lines
+    delimiter = delimiter or _delimiter(lines[:200])
+    rows, _ = _rows(lines, delimiter)
+    return delimiter if rows and all(row.width <= rows[0].width for row in rows) else ""
+
+
 def _delimiter(lines: Sequence[str]) -> str:
     """Return the separator under which most lines have the same number of columns."""
 

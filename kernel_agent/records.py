@@ -376,10 +376,14 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """A reply that could not be read as an action, and what the model was told about it."""
+    """A reply that could not be read as an action, and what the model was told about it.
+
+    ``cut_off``: the run ended before the reply was whole, or before it could be carried out.
+    """
 
     content: str
     feedback: str
+    cut_off: bool = False
 
 
 # --- the trace -----------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from kernel_agent.delegation import Current, Delegation, Lineage
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.executor import Executor
 from kernel_agent.formats import AUTO, get_format, ladder
+from kernel_agent.looks import look_at
 from kernel_agent.notebook.prepare import prepare_notebooks
 from kernel_agent.obeyed import Watch
 from kernel_agent.pipeline import FIXED, FixedCell, Pipeline
@@ -48,6 +49,7 @@ from kernel_agent.records import (
     Usage,
 )
 from kernel_agent.run import Run
+from kernel_agent.sandbox import interpreter
 from kernel_agent.telemetry import Telemetry
 from kernel_agent.tools.policy import Approval
 from kernel_agent.tools.tool import Tool
@@ -136,7 +138,9 @@ class Runner:
         self._sandbox = sandbox
         self._settings = settings
         self._agent: Agent | Pipeline | None = None
-        self.format = get_format(choice.format)
+        has_pandas = executor.level != interpreter.LEVEL.name
+        self._look = look_at(folder, files, pandas=has_pandas and _may_import(config, "pandas"))
+        self.format = get_format(choice.format, look=self._look)
         """How the model writes its actions now."""
         self._context = Context(
             self._system_prompt(self.format), self.format, max_tokens=config.context_tokens
@@ -232,7 +236,11 @@ class Runner:
 
         async def complete(messages: list[Message]) -> Reply:
             options = agent.format.options(tools=schemas)
-            return await self._telemetry.complete(model, messages, options, tell)
+            return await self._telemetry.complete(model, messages, options, tell_all)
+
+        def tell_all(event: Event) -> None:
+            agent.hear(event)
+            tell(event)
 
         async def summarise(messages: list[Message]) -> Reply:
             options = RequestOptions()
@@ -278,7 +286,7 @@ class Runner:
         below = ladder.lower(format.name) if self._config.format == AUTO else None
         if below is None:
             return None
-        found = get_format(below)
+        found = get_format(below, look=self._look)
         return found, self._system_prompt(found)
 
     def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
@@ -374,3 +382,8 @@ class Runner:
             tell(undone)
         self._telemetry.undone(undone)
         return undone
+
+
+def _may_import(config: Config, package: str) -> bool:
+    """Whether the guard lets cells import a package."""
+    return config.guard_imports is None or package in config.guard_imports

@@ -50,7 +50,7 @@ from kernel_agent.records import (
     Usage,
     Visit,
 )
-from kernel_agent.text import one_line, plain, size_text
+from kernel_agent.text import one_line, plain, shorten, size_text
 from kernel_agent.undone import person_text
 
 if TYPE_CHECKING:
@@ -72,6 +72,10 @@ Kind: TypeAlias = Literal[
     "answer",
     "end",
 ]
+
+
+MAX_UNREAD = 1_000
+"""Characters that are shown of a reply which could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +206,7 @@ class Story:
             agents = () if known else _agents(event)  # else they have told it themselves
             return (
                 *action,
+                *(_unread_blocks(event) if event.action is None else ()),
                 *agents,
                 *_decision_blocks(event, changed=known),
                 *_some("observation", event.observation.text),
@@ -249,6 +254,13 @@ def _action_blocks(number: int, action: Action | None) -> tuple[Block, ...]:
         calls = (f"{c.name}({_arguments(c.arguments)})" for c in action.calls)
         return (*shown, code_block("\n".join(calls)))
     return shown
+
+
+def _unread_blocks(step: Step) -> Iterator[Block]:
+    """Return the replies of a step without an action: they were paid like any other."""
+    for retry in step.retries:
+        text = shorten(retry.content.strip(), MAX_UNREAD)
+        yield from _some("thought", f"{text} […cut off]" if retry.cut_off else text)
 
 
 def code_block(source: str) -> Block:

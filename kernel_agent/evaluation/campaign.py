@@ -18,7 +18,7 @@ from kernel_agent.agent import now
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.engines import Engine, WorkerLost
 from kernel_agent.evaluation.runs import forget
-from kernel_agent.evaluation.specs import LOST, Arm, RunResult, RunSpec
+from kernel_agent.evaluation.specs import LOST, REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.evaluation.store import Store
 from kernel_agent.evaluation.tasks import Number, Task, TaskSet
 from kernel_agent.records import ExitStatus
@@ -142,7 +142,8 @@ class Campaign:
         if self._done:
             self._tell(f"{len(self._done)} of {len(self._specs)} runs are there already")
         arms = {s.arm for s in self._specs if s.run_id not in self._done}
-        await asyncio.gather(*(self._smoke(arm) for arm in self._plan.arms if arm in arms))
+        places = asyncio.Semaphore(at_once)
+        await asyncio.gather(*(self._smoke(arm, places) for arm in self._plan.arms if arm in arms))
         waiting = iter([s for s in self._specs if s.run_id not in self._done])
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
@@ -157,8 +158,8 @@ class Campaign:
 
     # --- smoke test ------------------------------------------------------------------------
 
-    async def _smoke(self, arm: Arm) -> None:
-        """Ask an arm something small; one that cannot answer takes no part."""
+    async def _smoke(self, arm: Arm, places: asyncio.Semaphore) -> None:
+        """Ask an arm something small; one that cannot even begin takes no part."""
         table = self._store.folder / "smoke.csv"
         table.write_text(SMOKE_TABLE, encoding="utf-8")
         task = Task(
@@ -174,18 +175,18 @@ class Campaign:
         )  # fmt: skip
         forget(self._store.folder, spec.run_id)  # what was up yesterday may be down today
         try:
-            result = await self._engine.result(spec)
+            async with places:
+                result = await self._engine.result(spec)
         except WorkerLost as error:
             self._failed_arms[arm.name] = str(error)
         else:
             self._smoked.append(result)
-            if result.status != ExitStatus.ANSWERED:
+            if _never_began(result):
                 self._failed_arms[arm.name] = f"{result.status}: {result.reason}"
         if arm.name in self._failed_arms:
             self._tell(f"arm left out: {arm.name}: {self._failed_arms[arm.name]}")
         else:
-            note = "" if result.success else f", though its answer was wrong ({result.reason})"
-            self._tell(f"arm works: {arm.name}{note}")
+            self._tell(f"arm works: {arm.name}{_how_it_went(result)}")
 
     # --- the runs --------------------------------------------------------------------------
 
@@ -287,6 +288,24 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _never_began(result: RunResult) -> bool:
+    """Whether a run says that no run of its arm can begin: no kernel, or no reply.
+
+    A model that answers nothing has taken part: leaving it out would hide how weak it is.
+    """
+    without_reply = not result.model_calls
+    ended = (ExitStatus.MODEL_ERROR, ExitStatus.KERNEL_LOST)
+    return result.status == REFUSED or (without_reply and result.status in ended)
+
+
+def _how_it_went(smoked: RunResult) -> str:
+    if smoked.success:
+        return ""
+    if smoked.status != ExitStatus.ANSWERED:
+        return f", though it gave no answer ({smoked.status}: {smoked.reason})"
+    return f", though its answer was wrong ({smoked.reason})"
 
 
 def _lost(spec: RunSpec, reason: str) -> RunResult:

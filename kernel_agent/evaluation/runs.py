@@ -229,7 +229,7 @@ def _result(spec: RunSpec, runs: Sequence[Run], verdict: Verdict, started: str) 
         tokens_estimated=usage.estimated,
         cost_usd=usage.cost_usd,
         judge_cost_usd=verdict.usage.cost_usd,
-        parse_failures=sum(len(step.retries) for step in steps),
+        parse_failures=sum(not retry.cut_off for step in steps for retry in step.retries),
         failed_cells=sum(step.result is not None and not step.result.ok for step in steps),
         seconds=round(sum(run.seconds for run in runs), 3),
         started=started,

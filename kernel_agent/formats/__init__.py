@@ -12,7 +12,7 @@ from kernel_agent.errors import UsageError
 from kernel_agent.formats.base import Format
 from kernel_agent.records import Action, Reply
 
-_FORMATS: dict[str, str | Callable[[], Format]] = {
+_FORMATS: dict[str, str | Callable[[], Format]] = {  # ours, by name, are given the example
     "fenced": "fenced:Fenced",
     "envelope": "envelope:Envelope",
     "tool": "tool:NativeTool",
@@ -43,8 +43,16 @@ def format_names() -> tuple[str, ...]:
     return (AUTO, *_FORMATS)
 
 
-def get_format(name: str = AUTO) -> Format:
+def get_format(name: str = AUTO, *, look: str | None = None) -> Format:
     """Return a format by name.
+
+    Parameters
+    ----------
+    name
+        One of :func:`format_names`.
+    look
+        The cell that its examples hold, in the prompt and in what is said of an unreadable reply:
+        a first look at the run's own data (:mod:`kernel_agent.looks`).
 
     Raises
     ------
@@ -57,7 +65,9 @@ def get_format(name: str = AUTO) -> Format:
         raise UsageError(f"unknown format {name!r}; choose one of: {known}")
     if isinstance(made, str):
         module, _, kind = made.partition(":")
-        made = getattr(import_module(f"kernel_agent.formats.{module}"), kind)
+        ours = getattr(import_module(f"kernel_agent.formats.{module}"), kind)
+        own: Format = ours(look) if look else ours()
+        return own
     return made()
 
 

@@ -35,9 +35,11 @@ from kernel_agent.formats.marks import PYTHON_CHANNEL, TAG_SPACE, TEMPLATE_PYTHO
 from kernel_agent.formats.prose import is_prose, without_first_label, without_labels
 from kernel_agent.formats.source import (
     MAX_CODE_CHARS,
+    PLACEHOLDERS,
     Trials,
     is_blank,
     is_evidently_code,
+    makes_a_call,
     tidy,
     unwrap,
 )
@@ -53,7 +55,8 @@ class Block:
     """A block of code: its source, its place, and how much its delimiters promise.
 
     ``rank`` is 3 for what is marked as code, 2 for an untagged fence, 1 for code inside an answer
-    or quoted in a sentence: a lower rank is read only when there is no higher one. ``open`` means
+    or quoted in a sentence: a lower rank is read only when there is no higher one. Quoted without
+    a call (``<code>E = m * c ** 2</code>``) is a formula and no block. ``open`` means
     that nothing shows that the code was written to its end.
     """
 
@@ -353,9 +356,12 @@ class _Scanner:
         """Add the block from mark i to mark ``end``, unless there is nothing in it."""
         mark, closer = self.marks[i], self.marks[end]
         stop = closer.end if go_on > end else closer.start
+        source = self.source(mark, closer.start)
         if rank == RANK_MARKED and self.is_quoted(mark, closer):
+            if not makes_a_call(source):
+                return go_on
             rank = 1
-        if source := self.source(mark, closer.start):
+        if source and source not in PLACEHOLDERS:  # "<execute>...</execute>" only shows the form
             self.append(mark, source, stop, rank=rank, is_open=False)
         return go_on
 

@@ -34,7 +34,7 @@ from kernel_agent.formats.objects import (
     unescaped,
 )
 from kernel_agent.formats.source import checked, compile_error, is_blank, unwrap
-from kernel_agent.formats.writing import system_prompt, write_step
+from kernel_agent.formats.writing import LOOK, LOOK_THOUGHT, system_prompt, write_step
 from kernel_agent.records import (
     Action,
     Code,
@@ -55,22 +55,32 @@ _SCHEMA = {
     "required": ["thought", "code"],
     "additionalProperties": False,
 }
-_SHAPE = '\n\n{"thought": "Look at the table first.", "code": "df.describe()"}\n\n'
 _MISSING = (
     "No code was found in the reply, so nothing was run. Reply with exactly one JSON object:"
-    f"{_SHAPE}To give the answer, call final_answer(value) in the code."
+    "{shape}To give the answer, call final_answer(value) in the code."
 )
 
 
 class Envelope:
-    """Thought and code as the two fields of a JSON object. Stateless."""
+    """Thought and code as the two fields of a JSON object. Stateless.
+
+    Parameters
+    ----------
+    look
+        The cell of its examples.
+    """
 
     name = "envelope"
     writes_code = True
 
+    def __init__(self, look: str = LOOK) -> None:
+        self._look = look
+        self._example = self.compose(thought=LOOK_THOUGHT, code=look)
+        self._shape = f"\n\n{self._example}\n\n"
+
     def system_prompt(self, *, tools: str = "") -> str:
         """Return the fixed first message; see :class:`~kernel_agent.formats.base.Format`."""
-        return system_prompt(self.name, tools=tools)
+        return system_prompt(self.name, tools=tools, example=self._example)
 
     def options(self, *, tools: Sequence[ToolSchema] = ()) -> RequestOptions:  # noqa: ARG002 - cells call tools
         """Return the JSON schema, in the form of OpenAI's structured outputs."""
@@ -85,17 +95,26 @@ class Envelope:
         FormatError
             ``missing``, ``truncated``, ``syntax`` or ``malformed``. The model's fault.
         """
-        refuse_truncated(reply)
+        shape = self._shape
+        refuse_truncated(reply, shape=shape)
         empty = False
-        for text in reversed(find_objects(readable(reply.content), shape=_SHAPE)[-MAX_OBJECTS:]):
-            fields = read_code(text)
+        for text in reversed(find_objects(readable(reply.content), shape=shape)[-MAX_OBJECTS:]):
+            fields = read_code(text, shape=shape)
             if fields.get("code"):
                 return as_code(fields)
             empty = empty or "code" in fields
         if empty:
-            told = f'The field "code" is empty, so nothing was run. {_MISSING}'
+            told = f'The field "code" is empty, so nothing was run. {_MISSING.format(shape=shape)}'
             raise FormatError("the code is empty", feedback=told, kind="missing")
-        return _fenced_instead(reply)
+        return self._fenced_instead(reply)
+
+    def _fenced_instead(self, reply: Reply) -> Action:
+        """Read a reply without any object that has code: a block marked as Python, or no action."""
+        block = find_blocks(readable(reply.content)).chosen
+        if block is None or block.rank < RANK_MARKED:
+            told = _MISSING.format(shape=self._shape)
+            raise FormatError("no object with code", feedback=told, kind="missing")
+        return Fenced(self._look).parse(reply)
 
     def write(self, step: Step) -> tuple[Message, ...]:
         """Return how a finished step stands in the history."""
@@ -118,20 +137,12 @@ def as_code(fields: dict[str, str]) -> Code:
     return Code(source=checked(source), thought=readable(fields["thought"]).strip())
 
 
-def _fenced_instead(reply: Reply) -> Action:
-    """Read a reply without any object that has code: a block marked as Python, or no action."""
-    block = find_blocks(readable(reply.content)).chosen
-    if block is None or block.rank < RANK_MARKED:
-        raise FormatError("no object with code", feedback=_MISSING, kind="missing")
-    return Fenced().parse(reply)
-
-
 # --- reading one object --------------------------------------------------------------------
 
 _CODE_KEY = re.compile(r"[\"']?\bcode[\"']?\s*+:", re.IGNORECASE)
 
 
-def read_code(text: str, *, shape: str = _SHAPE) -> dict[str, str]:
+def read_code(text: str, *, shape: str) -> dict[str, str]:
     """Return ``code`` and ``thought`` of an object, empty when null; no fields of any other.
 
     Parameters
@@ -157,7 +168,7 @@ def read_code(text: str, *, shape: str = _SHAPE) -> dict[str, str]:
     lowered = {str(key).strip().lower(): field for key, field in value.items()}
     if "code" not in lowered:
         return {}
-    refuse_other_language(lowered)
+    refuse_other_language(lowered, shape=shape)
     code = _as_text(lowered["code"], shape)
     if code and not exact and not _stands_in(code, text):
         raise malformed("its strings are ambiguous", shape=shape)
@@ -165,7 +176,7 @@ def read_code(text: str, *, shape: str = _SHAPE) -> dict[str, str]:
     return {"code": code.strip("\n"), "thought": thought if isinstance(thought, str) else ""}
 
 
-def refuse_other_language(fields: Mapping[str, Json]) -> None:
+def refuse_other_language(fields: Mapping[str, Json], *, shape: str) -> None:
     """Refuse code that is said to be of another language.
 
     Raises
@@ -175,7 +186,7 @@ def refuse_other_language(fields: Mapping[str, Json]) -> None:
     """
     told = fields.get("language")
     if isinstance(told, str) and language(told) == "other":
-        shown = f"Code of the language {told[:20]} is not run; only Python is. {_MISSING}"
+        shown = f"Code of the language {told[:20]} is not run; only Python is:{shape.rstrip()}"
         raise FormatError("code of another language", feedback=shown, kind="missing")
 
 

@@ -27,30 +27,38 @@ from collections.abc import Sequence
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.blocks import Block, Blocks, find_blocks
 from kernel_agent.formats.source import checked, compile_error, is_evidently_code
-from kernel_agent.formats.writing import system_prompt, write_step
+from kernel_agent.formats.writing import LOOK, system_prompt, write_step
 from kernel_agent.records import Action, Code, Message, Reply, RequestOptions, Step, ToolSchema
 
-_SHAPE = "\n\n```python\ndf.describe()\n```\n\n"
 _MISSING = (
     "No code was found in the reply, so nothing was run. Write a short thought and then exactly "
-    f"one block:{_SHAPE}"
-    "To give the answer, call final_answer(value) in such a block."
+    "one block:{shape}To give the answer, call final_answer(value) in such a block."
 )
 _TRUNCATED = (
     "The reply was cut off before its end, so nothing was run. Write a shorter thought and a "
-    "shorter cell, one step at a time, and close the block:" + _SHAPE.rstrip()
+    "shorter cell, one step at a time, and write it to its end:"
 )
 
 
 class Fenced:
-    """Thought as text, code in a fence. Stateless: one instance serves every run."""
+    """Thought as text, code in a fence. Stateless.
+
+    Parameters
+    ----------
+    look
+        The cell of its examples.
+    """
 
     name = "fenced"
     writes_code = True
 
+    def __init__(self, look: str = LOOK) -> None:
+        self._example = self.compose(thought="", code=look)
+        self._shape = f"\n\n{self._example}\n\n"
+
     def system_prompt(self, *, tools: str = "") -> str:
         """Return the fixed first message; see :class:`~kernel_agent.formats.base.Format`."""
-        return system_prompt(self.name, tools=tools)
+        return system_prompt(self.name, tools=tools, example=self._example)
 
     def options(self, *, tools: Sequence[ToolSchema] = ()) -> RequestOptions:  # noqa: ARG002 - cells call tools
         """Return nothing: plain text needs nothing, and a stop sequence could cut a literal."""
@@ -64,13 +72,13 @@ class Fenced:
         FormatError
             ``missing``, ``truncated``, ``syntax`` or ``malformed``. The model's fault.
         """
-        refuse_truncated(reply)
+        refuse_truncated(reply, shape=self._shape)
         found = find_blocks(readable(reply.content))
         block = found.chosen
         if block is None:
-            return _bare(found)
+            return _bare(found, self._shape)
         if block.open and not _stopped_by_itself(reply, block):
-            block = _complete_instead(found, block)
+            block = _complete_instead(found, block, self._shape)
         return Code(source=checked(block.source), thought=found.prose(block.start))
 
     def write(self, step: Step) -> tuple[Message, ...]:
@@ -93,8 +101,15 @@ def readable(content: str | None) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def refuse_truncated(reply: Reply) -> None:
+def refuse_truncated(reply: Reply, *, shape: str) -> None:
     """Refuse a reply that the endpoint cut off, whatever it holds.
+
+    Parameters
+    ----------
+    reply
+        A reply.
+    shape
+        An example of what is wanted, for the feedback of an error.
 
     Raises
     ------
@@ -102,10 +117,15 @@ def refuse_truncated(reply: Reply) -> None:
         ``truncated``. The model's fault: it wrote too much.
     """
     if reply.finish_reason == "length":
-        raise FormatError("reply cut off", feedback=_TRUNCATED, kind="truncated")
+        raise _cut_off("reply cut off", shape)
 
 
-def _complete_instead(found: Blocks, cut: Block) -> Block:
+def _cut_off(why: str, shape: str, code: str = "") -> FormatError:
+    told = f"{_TRUNCATED}{shape}".rstrip()
+    return FormatError(why, feedback=told, kind="truncated", code=code)
+
+
+def _complete_instead(found: Blocks, cut: Block, shape: str) -> Block:
     """Return the complete block that runs when the last one was cut off.
 
     Raises
@@ -115,9 +135,7 @@ def _complete_instead(found: Blocks, cut: Block) -> Block:
     """
     block = found.complete
     if block is None or "final_answer" in block.source:
-        raise FormatError(
-            "a block never closes", feedback=_TRUNCATED, kind="truncated", code=cut.source
-        )
+        raise _cut_off("a block never closes", shape, cut.source)
     return block
 
 
@@ -128,13 +146,13 @@ def _stopped_by_itself(reply: Reply, block: Block) -> bool:
 _MAX_TURNS = 8
 
 
-def _bare(found: Blocks) -> Code:
+def _bare(found: Blocks, shape: str) -> Code:
     """Read a reply without delimiters, which is code as a whole or no action at all."""
     for end in (*found.turns[:_MAX_TURNS], found.end):
         visible = found.outside_thoughts(end)
         if is_evidently_code(visible):
             return Code(source=visible, thought=found.marked_thoughts(end))
-    told = _MISSING
+    told = _MISSING.format(shape=shape)
     if found.languages:
         told = f"A block tagged {found.languages[-1][:20]} is not run; only Python is. {told}"
     raise FormatError("no code in the reply", feedback=told, kind="missing")

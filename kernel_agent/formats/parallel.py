@@ -9,8 +9,8 @@ makes them. Rules:
 3. All calls of a reply are made side by side, and each is answered, in order. One whose
    arguments cannot be read even leniently is answered with what is wrong with them; when that is
    so of all calls, the reply is asked for again.
-4. ``final_answer`` alone ends the run. Beside other calls it counts when all of them succeed:
-   the model has not seen their results yet.
+4. ``final_answer`` alone ends the run, unless it was given nothing. Beside other calls it counts
+   when all of them succeed: the model has not seen their results yet.
 5. A text without calls is asked for again, as in every format: it is not the answer.
 """
 
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from kernel_agent.errors import FormatError, UsageError
 from kernel_agent.formats.calls import call_messages, find_calls, read_arguments, thought_of
 from kernel_agent.formats.fenced import Fenced, refuse_truncated
-from kernel_agent.formats.writing import read_prompt, write_step
+from kernel_agent.formats.writing import LOOK, read_prompt, write_step
 from kernel_agent.records import (
     FINAL_ANSWER,
     Action,
@@ -53,18 +53,24 @@ _FINAL_ANSWER = {
         "additionalProperties": False,
     },
 }
-_SHAPE = '\n\nfinal_answer({"answer": "42 EUR"})\n\n'
+_SHAPE = " one JSON object, as the tool's schema says."
 _MISSING = (
     "No call was found in the reply, so nothing was done. Call one or more of the tools, or give "
-    f"the answer by calling final_answer:{_SHAPE.rstrip()}"
+    "the answer by calling final_answer with it as the argument answer."
 )
 
 
 class ParallelCalls:
-    """Thought as text, actions as native calls. Stateless."""
+    """Thought as text, actions as native calls. Stateless.
+
+    It shows no example: what tools there are, and what they take, comes with each request.
+    """
 
     name = "json"
     writes_code = False
+
+    def __init__(self, look: str = LOOK) -> None:
+        """Take what formats of cells need, and need it not."""
 
     def system_prompt(self, *, tools: str = "") -> str:  # noqa: ARG002 - the request describes them
         """Return the fixed first message; the tools are described by their schemas instead."""
@@ -83,7 +89,7 @@ class ParallelCalls:
         FormatError
             ``missing``, ``truncated`` or ``malformed``. The model's fault.
         """
-        refuse_truncated(reply)
+        refuse_truncated(reply, shape=_SHAPE)
         found = find_calls(reply, shape=_SHAPE)
         if not found:
             raise FormatError("no call in the reply", feedback=_MISSING, kind="missing")
@@ -121,11 +127,14 @@ class ParallelCalls:
 def _read(call: ToolCall) -> Call:
     name = call.name.strip().removeprefix("functions.")
     try:
-        arguments = read_arguments(call.arguments, shape=f'\n\n{name}({{"…": …}})')
+        arguments = read_arguments(call.arguments, shape=_SHAPE)
     except FormatError as error:
         return Call(name=name, arguments={}, id=call.id, error=error.feedback)
     if name == FINAL_ANSWER:
-        return Call(name=name, arguments={"answer": _answer(arguments)}, id=call.id)
+        answer = _answer(arguments)
+        none = answer == {} or (isinstance(answer, str) and not answer.strip())
+        told = "final_answer was given nothing: say what was found." if none else ""
+        return Call(name=name, arguments={"answer": answer}, id=call.id, error=told)
     if not isinstance(arguments, dict):
         told = f"The arguments of {name} must be one JSON object, not {call.arguments[:80]!r}."
         return Call(name=name, arguments={}, id=call.id, error=told)

@@ -37,11 +37,18 @@ _LABEL = re.compile(
 )
 
 
+_ANSWER = re.compile(r"</?(?:solution|answer)>", re.IGNORECASE)
+
+
 def without_first_label(text: str) -> str:
-    """Return undelimited text without the role label at its start; code is left as it is."""
+    """Return undelimited text without the role label at its start; code is left as it is.
+
+    The tag of an answer stays: what follows it is the answer, and no bare code.
+    """
     text = text.strip()
     label = _LABEL.match(text)
-    return text[label.end() :].strip() if label else text
+    answers = label is not None and _ANSWER.match(label[0].strip())
+    return text[label.end() :].strip() if label and not answers else text
 
 
 def without_labels(prose: str) -> str:

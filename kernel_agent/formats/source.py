@@ -28,6 +28,8 @@ _MAX_IPYTHON_CHARS = 100_000
 """Characters read in all, because the transformer reads the cell again for each magic: 0.4 s."""
 
 _MAX_WRAPPERS = 3
+PLACEHOLDERS = ("...", "…")
+"""What stands in place of code where a reply only shows how code is written."""
 
 _STATEMENTS_OF_CODE = (
     ast.Import, ast.ImportFrom, ast.Assign, ast.AugAssign, ast.FunctionDef, ast.AsyncFunctionDef,
@@ -130,8 +132,9 @@ def checked(source: str) -> str:
 
 
 def is_blank(source: str) -> bool:
-    """Whether the source holds nothing but white space and comments."""
-    return all(not line.strip() or line.lstrip().startswith("#") for line in source.splitlines())
+    """Whether the source holds nothing but white space, comments and ``...`` in place of code."""
+    lines = (line.strip() for line in source.splitlines())
+    return all(not line or line.startswith("#") or line in PLACEHOLDERS for line in lines)
 
 
 def is_evidently_code(source: str) -> bool:
@@ -142,6 +145,13 @@ def is_evidently_code(source: str) -> bool:
     """
     tree = parsed(source)
     return tree is not None and any(_asks_for_something(node) for node in tree.body)
+
+
+def makes_a_call(source: str) -> bool:
+    """Whether the source calls or imports something, as an action does and a formula does not."""
+    tree = parsed(source)
+    acts = ast.Call | ast.Import | ast.ImportFrom
+    return tree is not None and any(isinstance(node, acts) for node in ast.walk(tree))
 
 
 class Trials:
@@ -203,14 +213,13 @@ def _plain_error(source: str) -> Exception | None:
 
 
 def _ipython_error(source: str) -> Exception | None:
-    from IPython.core.inputtransformer2 import TransformerManager
+    from kernel_agent.formats.escapes import transformed
 
     try:
-        manager = TransformerManager()  # type: ignore[no-untyped-call]  # IPython is untyped here
-        transformed = manager.transform_cell(source)
+        plain = transformed(source)
     except Exception as error:  # third-party code on hostile text: whatever it raises is the text's
         return error
-    return _plain_error(transformed)
+    return _plain_error(plain)
 
 
 def parsed(source: str) -> ast.Module | None:

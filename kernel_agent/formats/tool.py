@@ -38,7 +38,7 @@ from kernel_agent.formats.envelope import Envelope, as_code, read_code, refuse_o
 from kernel_agent.formats.fenced import refuse_truncated
 from kernel_agent.formats.objects import object_end
 from kernel_agent.formats.source import checked
-from kernel_agent.formats.writing import system_prompt, write_step
+from kernel_agent.formats.writing import LOOK, system_prompt, write_step
 from kernel_agent.records import (
     FINAL_ANSWER,
     Action,
@@ -63,10 +63,9 @@ _FUNCTION = {
         "additionalProperties": False,
     },
 }
-_SHAPE = '\n\npython({"code": "df.describe()"})\n\n'
 _MISSING = (
     "No call was found in the reply, so nothing was run. Write a short thought and call the "
-    f"function python with the code as its argument:{_SHAPE}"
+    "function python with the code as its argument:{shape}"
     "To give the answer, call final_answer(value) in the code."
 )
 _MAGIC = (
@@ -81,14 +80,25 @@ _RUNS_CODE = frozenset(
 
 
 class NativeTool:
-    """Thought as text, code as the argument of a native function call. Stateless."""
+    """Thought as text, code as the argument of a native function call. Stateless.
+
+    Parameters
+    ----------
+    look
+        The cell of its examples.
+    """
 
     name = "tool"
     writes_code = True
 
+    def __init__(self, look: str = LOOK) -> None:
+        self._look = look
+        self._example = json.dumps({"code": look}, ensure_ascii=False)
+        self._shape = f"\n\npython({self._example})\n\n"
+
     def system_prompt(self, *, tools: str = "") -> str:
         """Return the fixed first message; see :class:`~kernel_agent.formats.base.Format`."""
-        return system_prompt(self.name, tools=tools)
+        return system_prompt(self.name, tools=tools, example=self._example)
 
     def options(self, *, tools: Sequence[ToolSchema] = ()) -> RequestOptions:  # noqa: ARG002 - cells call tools
         """Return the one function. Cells run one by one, so calls side by side are declined."""
@@ -103,10 +113,26 @@ class NativeTool:
         FormatError
             ``missing``, ``truncated``, ``syntax`` or ``malformed``. The model's fault.
         """
-        refuse_truncated(reply)
-        found = find_calls(reply, shape=_SHAPE)
-        source = _joined(found)
-        return Code(source=source, thought=thought_of(reply)) if source else _written_instead(reply)
+        refuse_truncated(reply, shape=self._shape)
+        found = find_calls(reply, shape=self._shape)
+        source = _joined(found, self._shape)
+        if source:
+            return Code(source=source, thought=thought_of(reply))
+        return self._written_instead(reply)
+
+    def _written_instead(self, reply: Reply) -> Action:
+        """Read a reply without any call that has code: an envelope, a block, or no action."""
+        try:
+            action = Envelope(self._look).parse(reply)
+        except FormatError as error:
+            if error.kind != "missing":
+                raise
+            told = _MISSING.format(shape=self._shape)
+            raise FormatError(str(error), feedback=told, kind="missing") from None
+        if not isinstance(action, Code):
+            return action
+        source = _joined(in_python_calls(action.source), self._shape)
+        return replace(action, source=source) if source else action
 
     def write(self, step: Step) -> tuple[Message, ...]:
         """Return how a finished step stands in the history."""
@@ -122,20 +148,7 @@ class NativeTool:
         return f"{thought.strip()}\n\n<tool_call>\n{call}\n</tool_call>".lstrip()
 
 
-def _written_instead(reply: Reply) -> Action:
-    """Read a reply without any call that has code: an envelope, a block, or no action."""
-    try:
-        action = Envelope().parse(reply)
-    except FormatError as error:
-        if error.kind != "missing":
-            raise
-        raise FormatError(str(error), feedback=_MISSING, kind="missing") from None
-    if isinstance(action, Code) and (source := _joined(in_python_calls(action.source))):
-        return replace(action, source=source)
-    return action
-
-
-def _joined(calls: Sequence[ToolCall]) -> str:
+def _joined(calls: Sequence[ToolCall], shape: str) -> str:
     """Return the cell that the calls of one reply ask for; empty when they ask for none.
 
     Raises
@@ -144,13 +157,13 @@ def _joined(calls: Sequence[ToolCall]) -> str:
         The code cannot be told for certain, or does not compile. The model's fault.
     """
     once = [next(same) for _, same in groupby(calls, key=lambda c: (c.name, c.arguments))]
-    sources = [source for call in once if (source := _cell(call))]
+    sources = [source for call in once if (source := _cell(call, shape))]
     if any(source.startswith("%%") for source in sources[1:]):
         raise FormatError("a cell magic in a later call", feedback=_MAGIC, kind="syntax")
     return checked("\n\n".join(sources)) if sources else ""
 
 
-def _cell(call: ToolCall) -> str:
+def _cell(call: ToolCall, shape: str) -> str:
     """Return the source that one call asks for; empty when there is none.
 
     Raises
@@ -161,17 +174,17 @@ def _cell(call: ToolCall) -> str:
     plain = opened(call.arguments)
     is_object = plain.startswith("{")
     if is_object:
-        plain = plain[: object_end(plain, 0, shape=_SHAPE)]
-        fields = read_code(plain, shape=_SHAPE)
+        plain = plain[: object_end(plain, 0, shape=shape)]
+        fields = read_code(plain, shape=shape)
         if fields:
             return as_code(fields).source if fields["code"] else ""
     if not _runs_code(call.name):
-        return _as_python(call.name, read_arguments(plain, shape=_SHAPE))
+        return _as_python(call.name, read_arguments(plain, shape=shape))
     if is_object:
-        fields = read_arguments(plain, shape=_SHAPE)
+        fields = read_arguments(plain, shape=shape)
         if inner := next(described(fields), None):
-            return _cell(inner)
-        plain = _only_text(fields)
+            return _cell(inner, shape)
+        plain = _only_text(fields, shape)
     return as_code({"code": plain, "thought": ""}).source if plain.strip() else ""
 
 
@@ -183,11 +196,11 @@ def _runs_code(name: str) -> bool:
 _NOT_CODE = frozenset(("thought", "language", "answer", FINAL_ANSWER))
 
 
-def _only_text(fields: Json) -> str:
+def _only_text(fields: Json, shape: str) -> str:
     """Return the one string of an object without structure, beside a thought; else nothing."""
     if not isinstance(fields, dict) or any(isinstance(v, dict | list) for v in fields.values()):
         return ""
-    refuse_other_language(fields)
+    refuse_other_language(fields, shape=shape)
     texts = [v for k, v in fields.items() if isinstance(v, str) and k not in _NOT_CODE]
     return texts[0] if len(texts) == 1 else ""
 

@@ -22,9 +22,26 @@ def read_prompt(name: str) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-def system_prompt(name: str, *, tools: str) -> str:
-    """Return a format's prompt, with a section on tools only when there are any."""
-    prompt = read_prompt(name)
+LOOK = "dir()"
+"""The cell of an example where the run has no file: it runs in an empty kernel."""
+
+LOOK_THOUGHT = "I look at what is there first."
+
+
+def system_prompt(name: str, *, tools: str, example: str) -> str:
+    """Return a format's prompt, with a section on tools only when there are any.
+
+    Parameters
+    ----------
+    name
+        The format's.
+    tools
+        The text of the tool stubs.
+    example
+        A first look at the run's own data, as the format writes it. It runs as it stands and holds
+        no answer: a weak model copies it.
+    """
+    prompt = read_prompt(name).replace("{example}", example)
     if not tools.strip():
         return prompt
     return (

@@ -186,7 +186,7 @@ class Cells:
         self._source = str(info.raw_cell or "")
         self._memory.begin(self._step, self._source)
         self._cap.begin()
-        self._final_answer.begin()
+        self._final_answer.begin(self._source)
         self._shell.user_ns["final_answer"] = self._final_answer
         self._shell.user_ns.setdefault("outputs", self._memory)  # after `del outputs`
 

@@ -17,6 +17,8 @@ from IPython.core.formatters import BaseFormatter
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import ObjectName, Unicode
 
+from .answers import no_answer
+
 VALUE_MIME = "application/vnd.kernel-agent.value+json"
 ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
 
@@ -201,20 +203,30 @@ class FinalAnswer:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._given = False
+        self._source = ""
         self._value: Any = None
         self.send: Callable[[Any], None] = lambda _value: None
         self.__name__ = "final_answer"
         self.__doc__ = "End the run with this value as the answer: text, number, table or figure."
 
-    def begin(self) -> None:
+    def begin(self, source: str) -> None:
         """Accept an answer again: a new cell began, and it only began if the run goes on."""
         self._given = False
+        self._source = source
 
     def __call__(self, value: Any) -> None:
-        """Publish the value as the answer."""
+        """Publish the value as the answer.
+
+        Raises
+        ------
+        TypeError
+            It is none. The cell fails, and the run goes on.
+        """
         if self._given:
             sys.stderr.write("final_answer was called already; only the first call counts\n")
             return
+        if reason := no_answer(value, self._source):
+            raise TypeError(reason)
         self._given = True
         self._value = value
         assert self._shell.display_formatter is not None

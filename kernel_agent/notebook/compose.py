@@ -36,6 +36,7 @@ from kernel_agent.notebook.safe import code_block, markdown, quoted, verbatim
 from kernel_agent.records import (
     Answer,
     Calls,
+    CellResult,
     Code,
     DataFile,
     ExitStatus,
@@ -43,6 +44,7 @@ from kernel_agent.records import (
     Given,
     HostCall,
     Record,
+    Retry,
     RunStart,
     RunStop,
     Step,
@@ -256,7 +258,12 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
     calls = sorted(made, key=lambda call: call.number)  # as they were asked for, not answered
     tools = tools_source(calls, _named(runs, sources))
     needed = [*sources, "import pyarrow"] if "'arrow': " in tools else sources  # to rebuild tables
-    source = environment_source(needed, versions=runs[0].start.versions, texts=texts)
+    source = environment_source(
+        needed,
+        versions=runs[0].start.versions,
+        texts=texts,
+        refused=any(step.result is not None and _refused(step.result) for step in again),
+    )
     cells.code("environment", source, tags=hidden, role="environment")
     if tools:
         note = (
@@ -265,6 +272,10 @@ def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
         )
         cells.markdown("tools-note", note, role="tools")
         cells.code("tools", tools, tags=hidden, role="tools")
+
+
+def _refused(result: CellResult) -> bool:
+    return result.error is not None and " is no answer: " in result.error.evalue
 
 
 def _add_given(cells: _Cells, run: _Run) -> None:
@@ -420,11 +431,15 @@ def _not_run_again(step: Step) -> str:
     if isinstance(step.action, Final):
         return ""
     if step.action is None:
-        reply = step.retries[-1].content if step.retries else ""
+        replies = "\n\n".join(_reply(retry) for retry in step.retries)
         why = f"Step {step.number} had no readable action: nothing was run"
-        return _folded(why, shorten(plain(reply), MAX_FOLDED), "", language="")
+        return _folded(why, shorten(plain(replies), MAX_FOLDED), "", language="")
     shown = plain(step.observation.text).strip()
     return code_block(shorten(shown, MAX_FOLDED)) if shown else ""
+
+
+def _reply(retry: Retry) -> str:
+    return f"{retry.content.strip()} […cut off]" if retry.cut_off else retry.content
 
 
 def _undone(step: Step, undone: Undone) -> str:

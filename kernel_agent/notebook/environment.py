@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from kernel_agent.inside.answers import no_answer
 from kernel_agent.notebook import standalone
 from kernel_agent.records import HostCall, Json
 
@@ -43,7 +44,11 @@ _OUTPUTS_OF = re.compile(r"\boutputs\s*\[\s*(\d+)\s*\]")
 
 
 def environment_source(
-    sources: Sequence[str], *, versions: Mapping[str, str], texts: Mapping[int, str]
+    sources: Sequence[str],
+    *,
+    versions: Mapping[str, str],
+    texts: Mapping[int, str],
+    refused: bool = False,
 ) -> str:
     """Return the environment cell.
 
@@ -55,11 +60,14 @@ def environment_source(
         What was installed in the run: version by distribution name, and ``python``.
     texts
         The full text of each step's output, for cells that read ``outputs``.
+    refused
+        Whether a cell that will run gave ``final_answer`` what is no answer, and failed.
     """
     parts = [
         _script_block(sources, versions),
         "# The agent's kernel had these names; nothing of the agent is needed to run the cells.\n"
         + inspect.getsource(standalone.final_answer).rstrip(),
+        *([inspect.getsource(no_answer).rstrip()] if refused else []),
     ]
     used = {k: text[:MAX_OUTPUT_TEXT] for k, text in _used_outputs(sources, texts).items()}
     if used:

@@ -488,7 +488,8 @@ def _step_parts(run: _Run, step: Step, room: _Room, depth: int) -> Iterator[str]
         yield prose(thought, max_chars=min(MAX_THOUGHT, limit))
     for retry in step.retries:
         said = block(retry.content, max_chars=min(4_000, limit))
-        yield folded(_small("A reply that could not be read"), said + _note(retry.feedback))
+        what = "that was cut off" if retry.cut_off else "that could not be read"
+        yield folded(_small(f"A reply {what}"), said + _note(retry.feedback))
     decisions = list(decided(step))
     yield from (_decision(each) for each in decisions if each.call is None)
     yield from _acted(step, limit)

@@ -38,6 +38,7 @@ from kernel_agent.errors import (
     SandboxError,
     UsageError,
 )
+from kernel_agent.inside.answers import no_answer
 from kernel_agent.inside.values import decode, encode
 from kernel_agent.records import (
     Answer,
@@ -161,6 +162,7 @@ class _Cell:
     step: int
     on_output: Callable[[OutputDict], None]
     on_request: Callable[[str], Awaitable[str]] | None
+    source: str
     outputs: list[OutputDict] = field(default_factory=list)
     answer: Answer | None = None
     left_out: int = 0
@@ -353,7 +355,7 @@ class InterpreterSession:
             if on_output is not None:
                 loop.call_soon_threadsafe(on_output, output)
 
-        cell = _Cell(step=self.steps, on_output=tell, on_request=on_request)
+        cell = _Cell(step=self.steps, on_output=tell, on_request=on_request, source=code)
         began, waited_before = time.monotonic(), waited()
 
         def seconds() -> float:
@@ -524,6 +526,8 @@ def _final(cell: _Cell, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         told = "final_answer was called already; only the first call counts\n"
         cell.put({"output_type": "stream", "name": "stderr", "text": told})
         return {"return_value": None}
+    if cell.step and (reason := no_answer(value, cell.source)):  # not of a cell of the host's own
+        return {"exception": TypeError(reason)}
     text = value[:MAX_CHARS] if isinstance(value, str) else shown(value)
     kind, plain = type(value).__name__, _as_json(value)
     cell.answer = Answer(text=text, value=plain, kind=kind)

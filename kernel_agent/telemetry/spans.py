@@ -271,7 +271,7 @@ class Spans(Telemetry):
         attributes = {
             "kernel_agent.step.number": step.number,
             "kernel_agent.step.action": action,
-            "kernel_agent.step.unreadable_replies": len(step.retries),
+            "kernel_agent.step.unreadable_replies": sum(not r.cut_off for r in step.retries),
         }
         _put(span, attributes)
         if step.action is None:

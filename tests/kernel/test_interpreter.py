@@ -202,6 +202,16 @@ async def test_host_tools_are_called_as_plain_functions(folder: Path) -> None:
         assert (await run("other()")).error.ename == "NameError"
 
 
+async def test_what_is_no_answer_is_an_error_of_the_cell(folder: Path) -> None:
+    async with InterpreterSession(cwd=folder) as kernel:
+        for expression in ("print(1)", "''", "..."):
+            result = await kernel.execute(f"final_answer({expression})")
+            assert (result.status, result.answer) == ("error", None)
+            assert result.error is not None
+            assert " is no answer: " in result.error.evalue
+        assert (await kernel.execute("final_answer(None)")).answer is not None
+
+
 async def test_a_run_answers_from_a_file_and_its_notebook_re_runs_in_jupyter(
     tmp_path: Path,
 ) -> None:

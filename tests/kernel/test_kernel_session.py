@@ -22,7 +22,7 @@ from kernel_agent.errors import KernelDied, KernelStartError
 from kernel_agent.kernel import session
 from kernel_agent.kernel.observation import observe
 from kernel_agent.notebook.outputs import is_page, notebook_outputs
-from kernel_agent.records import CellResult, OutputDict
+from kernel_agent.records import Answer, CellResult, OutputDict
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.tool import tool
 
@@ -305,8 +305,11 @@ async def test_the_answer_is_any_value_and_the_first_one_counts(kernel: KernelSe
             "DataFrame",
             [{"a": 1, "b": "x"}],
         ),
-        ("object", "type", None),
+        ("slice(3)", "slice", None),
         ("float('nan')", "float", None),
+        ("None", "NoneType", None),
+        ("range(3)", "range", None),
+        ("{'a': 1}.values()", "dict_values", None),
     ],
 )
 async def test_answers_travel_as_plain_values(
@@ -315,6 +318,46 @@ async def test_answers_travel_as_plain_values(
     answer = (await kernel.execute(f"final_answer({expression})")).answer
     assert answer is not None
     assert (answer.kind, answer.value) == (kind, value)
+
+
+@pytest.mark.parametrize(
+    ("expression", "advice"),
+    [
+        ("(n for n in range(5))", "list(...)"),
+        ("map(str, [1])", "list(...)"),
+        ("filter(None, [1])", "list(...)"),
+        ("zip([1], [2])", "list(...)"),
+        ("iter([1])", "list(...)"),
+        ("__import__('asyncio').sleep(1)", "await it"),
+        ("len", "call it"),
+        ("(lambda: 1)", "call it"),
+        ("[1].count", "call it"),
+        ("__import__('pandas').Series([1]).mean", "call it"),
+        ("object", "call it"),
+        ("__import__('pandas')", "something that it computes"),
+        ("object()", "a text, number or table"),
+        ("...", "a text, number or table"),
+        ("''", "say what was found"),
+        ("' '", "say what was found"),
+        ("print(1)", "not what print() returns"),
+        ("{}.get('x')", "final_answer(None)"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+async def test_what_is_no_answer_is_an_error_of_the_cell(
+    kernel: KernelSession, expression: str, advice: str
+) -> None:
+    """The model is told what to do instead, and a better answer still counts."""
+    result = await kernel.execute(f"final_answer({expression})")
+    assert (result.status, result.answer) == ("error", None)
+    assert result.error is not None
+    assert result.error.ename == "TypeError"
+    assert " is no answer: " in result.error.evalue
+    assert advice in result.error.evalue
+    better = (
+        "try:\n    final_answer(print)\nexcept TypeError:\n    final_answer(3)\nfinal_answer(print)"
+    )
+    assert (await kernel.execute(better)).answer == Answer(text="3", value=3, kind="int")
 
 
 async def test_input_is_refused_with_a_reason(kernel: KernelSession) -> None:

@@ -144,6 +144,52 @@ async def test_an_arm_that_fails_its_smoke_test_takes_no_part(tmp_path):
     assert "took no part" not in " ".join(compare_folder(tmp_path).words)
 
 
+@pytest.mark.parametrize(
+    "ending",
+    [
+        {"status": "step_limit"},
+        {"status": "time_limit"},
+        {"status": "token_limit"},
+        {"status": "loop_detected"},
+        {"status": "denied"},
+        {"status": "kernel_lost", "model_calls": 1},
+        {"status": "model_error", "model_calls": 3},
+    ],
+)
+async def test_an_arm_that_answers_nothing_takes_part(tmp_path, ending):
+    """And stands in the report with none of n, and the interval of that."""
+    weak = Scripted(
+        lambda s: {**ending, "success": False, "reason": "too hard"} if s.arm.model == "m" else {}
+    )
+    lines = []
+    what = plan(formats=("fenced",), models=("m", "offline"))
+    outcome = await go(tmp_path, what, weak, tell=lines.append)
+    assert (outcome.failed_arms, outcome.complete, len(weak.tasks)) == ({}, True, 6)
+    told = f"arm works: fenced / m / none, though it gave no answer ({ending['status']}: too hard)"
+    assert told in lines
+    write_report(tmp_path)
+    report = (tmp_path / "table.md").read_text()
+    assert "**m**: 0% of 3 tasks right (95 % interval 0% to 56%)" in report
+    assert "**m** against **offline**, success on 3 tasks" in report
+
+
+@pytest.mark.parametrize("status", ["model_error", "kernel_lost", "refused"])
+async def test_an_arm_that_cannot_begin_takes_no_part(tmp_path, status):
+    """No reply of the endpoint, no kernel, or nothing that could be set up."""
+    down = Scripted(lambda _s: {"status": status, "success": False, "reason": "gone"})
+    outcome = await go(tmp_path, plan(formats=("fenced",)), down)
+    assert list(outcome.failed_arms.values()) == [f"{status}: gone"]
+    assert down.tasks == []
+
+
+async def test_smoke_tests_are_no_more_at_a_time_than_was_said(tmp_path):
+    """A server with one slot would cut one reply for the other."""
+    work = Scripted()
+    what = plan(count=1, formats=("fenced", "envelope", "tool"), models=("m", "n"))
+    await go(tmp_path, what, work, at_once=1)
+    assert (len(work.ran), work.most) == (12, 1)
+
+
 async def test_a_smoke_test_that_passed_yesterday_is_no_pass_today(tmp_path):
     """An arm with work left is tried again, with a result kept from before set aside."""
     await go(tmp_path, plan(count=1), Scripted())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import subprocess
@@ -80,14 +79,11 @@ def test_importing_the_formats_loads_nothing_heavy():
 
 @pytest.mark.parametrize("name", WRITES_CODE)
 def test_every_example_of_a_prompt_is_read_back_and_compiles(name):
-    """A model is shown only what its format can read, and the code is valid Python."""
-    prompt = get_format(name).system_prompt()
-    examples = re.findall(r"^```\w+\n.*?^```$", prompt, re.MULTILINE | re.DOTALL)
-    assert len(examples) == 2
-    for example in examples:
-        source = parse(as_asked(example, name), name).source
-        compile(source, "<example>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    assert "final_answer(" in source
+    """A model is shown only what its format can read, and the code is the run's own look."""
+    look = 'import pandas as pd\n\ndf = pd.read_csv("data/a \\"b\\" ```.csv")\ndf.head()'
+    prompt = get_format(name, look=look).system_prompt()
+    [example] = re.finditer(r"^(```+)\w+\n.*?^\1$", prompt, re.MULTILINE | re.DOTALL)
+    assert parse(as_asked(example[0], name), name).source == look
 
 
 def as_asked(example, name):

@@ -81,6 +81,8 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "gate",
         "decisions",
         "untrusted",
+        "turn",
+        "looks",
     ],
     "words": [
         "records",
@@ -90,6 +92,7 @@ ROWS = {  # from top to bottom; a name is a module or a package with everything 
         "inside.values",
         "inside.room",
         "inside.foreign",
+        "inside.answers",
         "codec",
     ],
 }

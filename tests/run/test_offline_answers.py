@@ -504,3 +504,92 @@ def test_a_chart_over_years_has_whole_years_on_its_axis(
     ((*ticks,),) = drawn
     assert len(ticks) >= 3
     assert [tick for tick in ticks if tick != round(tick)] == []
+
+
+# --- no wrong figure -----------------------------------------------------------------------------
+
+
+def asked(folder: Path, question: str, table: pd.DataFrame) -> str:
+    """Ask about a table as it is written; a refusal is its text."""
+    (folder / "data").mkdir(exist_ok=True)
+    table.to_csv(folder / "data" / "things.csv", index=False)
+    try:
+        return NutshellKernel(folder).ask(question, "data/things.csv").text
+    except ModelError as error:
+        return f"refused: {error}"
+
+
+NUMBERING = ("Day", "month", "Week", "Hour", "quarter", "weekday", "year", "hour_of_day", "rank",
+             "zip_code", "postal code", "phone_number", "house no", "product code", "CustomerID",
+             "episode")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERING)
+def test_what_numbers_things_is_never_added_up_or_averaged(tmp_path: Path, name: str) -> None:
+    """And “how many days” is no sum of them, with or without a condition."""
+    numbers = [2001 + n % 7 for n in range(40)] if name == "year" else list(range(3, 43))
+    table = pd.DataFrame(
+        {name: numbers, "Temp": [60 + n for n in range(40)], "kind": ["a", "b"] * 20}
+    )
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name).lower()
+    questions = [f"total {words}", f"Which kind has the highest average {words}?"]
+    for question in questions if name != "episode" else []:
+        assert asked(tmp_path, question, table).startswith("refused"), question
+    for question in (f"How many {words}s are there?", f"How many {words}s had a temp above 90?"):
+        said = asked(tmp_path, question, table)
+        above = sum(n for n, t in zip(numbers, table.Temp, strict=True) if t > 90)
+        assert not {f"{sum(numbers):,}", f"{above:,}"} & set(re.findall(r"[\d,]+", said)), said
+
+
+def test_what_is_counted_in_a_column_still_adds_up(tmp_path: Path) -> None:
+    table = pd.DataFrame({"passengers": range(20), "zip": range(90001, 90021)})
+    assert "190" in asked(tmp_path, "How many passengers were there?", table)
+    assert "9.5" in asked(tmp_path, "average passengers", table)
+
+
+@pytest.mark.parametrize(
+    ("words", "shares", "told"),
+    [
+        (["None", "Driver only", "Both"], ["None 2 (33.3%)", "Both 2 (33.3%)"], ""),
+        (["EU", "NA", "AS"], ["NA 2 (33.3%)"], ""),
+        (["NA", "red", "blue"], ["red 2 (50.0%)"], "“NA” in kind was taken as missing."),
+        (
+            ["NULL", "nan", "red"],
+            ["red 2 (100.0%)"],
+            "“NULL” or “nan” in kind was taken as missing.",
+        ),
+        (["", "red", "blue"], ["red 2 (50.0%)"], ""),
+        (["-", "red", "blue"], ["- 2 (33.3%)"], ""),
+    ],
+)
+def test_a_word_that_looks_like_missing_is_a_category_or_is_named(
+    tmp_path: Path, words: list[str], shares: list[str], told: str
+) -> None:
+    table = pd.DataFrame({"kind": words * 2, "amount": ["1", "NA", "3", "4", "5", "7"]})
+    said = asked(tmp_path, "share of each kind", table)
+    assert all(share in said for share in shares), said
+    assert told in said
+    assert ("taken as missing" in said) == bool(told)
+    assert "4.00" in asked(tmp_path, "average amount", table)  # NA is missing among numbers
+
+
+def test_what_none_says_is_kept_in_every_figure(tmp_path: Path) -> None:
+    table = pd.DataFrame({"AirBags": ["None"] * 34 + ["Driver only"] * 43 + ["Both"] * 16})
+    assert "0 values are missing" in asked(tmp_path, "Are there missing values?", table)
+    assert "There are 34 " in asked(tmp_path, "How many rows have AirBags None?", table)
+    assert "46.2%" in asked(tmp_path, "share of each AirBags", table)
+
+
+@pytest.mark.parametrize(
+    "question", ["How many deaths per race?", "number of deaths by race",
+                 "Which race has the most deaths?", "How many homicides are there?"],
+)  # fmt: skip
+def test_a_value_that_is_what_is_counted_is_ambiguous(tmp_path: Path, question: str) -> None:
+    """The rows may be deaths, too; said otherwise it is answered."""
+    table = pd.DataFrame(
+        {"type": ["Death", "Homicide", "Suicide"] * 21, "race": list("abcdefg") * 9}
+    )
+    assert "means all rows or those whose type is" in asked(tmp_path, question, table)
+    assert "There are 21 " in asked(tmp_path, "How many rows have type Death?", table)
+    sexes = pd.DataFrame({"sex": ["female", "male", "female"], "n": [1, 2, 3]})
+    assert "2" in asked(tmp_path, "How many females are there?", sexes)

@@ -327,3 +327,30 @@ async def test_what_a_later_step_updates_is_updated_in_the_notebook_and_not_in_t
     assert "1" in run.steps[3].observation.text
     report = await asyncio.to_thread(verify, path)
     assert report.reproduces, report.to_json()
+
+
+async def test_an_answer_that_was_none_fails_again_wherever_the_notebook_runs(
+    tmp_path: Path,
+) -> None:
+    """In our kernel, and in plain Jupyter by what the notebook itself defines."""
+    from nbclient import NotebookClient
+
+    cells = [
+        "x = 3\nfinal_answer(n for n in range(x))",
+        "final_answer(print(x))",
+        "final_answer(x)",
+    ]
+    replies = [f"Next.\n\n```python\n{source}\n```" for source in cells]
+    async with Session(model=ScriptedModel(replies), out=tmp_path / "out") as session:
+        run = await session.run("What is x?")
+    assert (run.answer, len(run.steps)) == (3, 3)
+    assert "list(...)" in run.steps[0].observation.text
+    assert run.notebook is not None
+    assert (await verify_notebook(run.notebook)).reproduces
+    notebook = nbformat.read(run.notebook, as_version=4)
+    notebook.cells.insert(0, new_code_cell("import sys; sys.modules['kernel_agent'] = None"))
+    client = NotebookClient(notebook, timeout=60, kernel_name="python3")
+    await client.async_execute()
+    outputs = [out for c in notebook.cells for out in c.get("outputs", [])]
+    told = [out.evalue.partition(":")[0] for out in outputs if out.output_type == "error"]
+    assert told == ["a generator is no answer", "None is no answer"]

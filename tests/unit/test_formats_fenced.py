@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import parse
-from kernel_agent.records import Reply
+from kernel_agent.records import Reply, ToolCall
 
 
 def kind(reply, name="fenced"):
@@ -100,6 +102,8 @@ CHOICES = [
         "a()",
     ),
     ("a mention is not a block", "I use the <execute> tag.\n<execute>\na()\n</execute>", "a()"),
+    ("a shown form is not a block", "```python\na()\n```\nAs in <execute>...</execute>.", "a()"),
+    ("a call in code style is", "I run <code>print(a)</code>.", "print(a)"),
     ("a quoted tag is not a block", "Use `<execute>`.\n```python\na()\n```", "a()"),
     ("a fence in a sentence", "Use the ```python``` tag:\n```python\na()\n```", "a()"),
     (
@@ -336,11 +340,40 @@ def test_prose_after_an_unclosed_tag_shows_that_the_code_was_finished(after):
      "Which column do you mean?", "The answer is 4.", "<solution>42</solution>",
      "<solution>\ndef f():\n    return 1\n</solution>", "```\nDone\n```", "```\n5\n```",
      "```json\n{}\n```", "```bash\nls\n```", "```text\nx = 1\n```", "```python\n```",
-     "```python\n# later\n```", "use the ```python``` tag", "<thought>print(1)</thought>"],
+     "```python\n# later\n```", "use the ```python``` tag", "<thought>print(1)</thought>",
+     "<solution>\nprint(1)", "<thought>Done.</thought>\n<solution>\nx = f(1)\nx",
+     "Write it between <execute>...</execute>.", "```python\n...\n```", "<execute>\n…\n</execute>",
+     "It is <code>E = m * c ** 2</code>.", "Take <code>a / b</code> of it."],
 )  # fmt: skip
 def test_a_reply_without_code_is_missing_its_action(text):
     """Prose, answers, output and comments are not run, whether they compile or not."""
     assert kind(text) == "missing"
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["df?", "df??", "?df", "??df", "? df", "df.mean??", "np.a*?", "rows[0].name?", "%timeit?",
+     "!ls", "!!ls", "! echo why?", "x = !ls", "%timeit x", "%%time\nx = 1", "if x:\n    !ls",
+     's = """\nIs it?\n"""\n!ls', "x = 1\nx?"],
+)  # fmt: skip
+def test_help_is_for_a_name_and_a_command_says_what_it_runs(code):
+    """IPython's own syntax is code."""
+    assert parse(f"```python\n{code}\n```").source == code
+
+
+@pytest.mark.parametrize(
+    "prose",
+    ["Is 17 a prime number?", "is 17%20prime? true?", "What? Yes?", "? what is it", "!", "?", "??",
+     "!!", "%", "!?", "x = 1\nIs it so?", "a?b?"],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["fenced", "envelope", "tool"])
+def test_a_question_mark_makes_no_help_of_prose(prose, name):
+    """IPython takes the last word of any line that ends in one for a name."""
+    written = {"fenced": f"```python\n{prose}\n```", "envelope": json.dumps({"code": prose})}
+    call = ToolCall(id="1", name="python", arguments=json.dumps({"code": prose}))
+    calls = (call,) if name == "tool" else ()
+    reply = Reply(content=written.get(name, ""), tool_calls=calls)
+    assert kind(reply, name) == "syntax"
 
 
 def test_the_feedback_for_missing_code_shows_the_format_and_how_to_answer():

@@ -70,6 +70,14 @@ def test_arguments_that_cannot_be_read_are_answered_beside_those_that_can(argume
     assert kind(native(("g", arguments))) == "malformed"
 
 
+@pytest.mark.parametrize("arguments", ["", "{}", '{"answer": ""}', '{"answer": " "}'])
+def test_an_answer_of_nothing_is_asked_for_again(arguments):
+    """And beside other calls, which are made, it does not end the run."""
+    assert kind(native(("final_answer", arguments))) == "malformed"
+    _, answer = read(native(("f", "{}"), ("final_answer", arguments))).calls
+    assert "say what was found" in answer.error
+
+
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [

@@ -37,7 +37,7 @@ from kernel_agent.models.offline.writing import (
 
 def describe(job: Job) -> Work:
     """Return an overview of the whole table."""
-    numbers = [c for c in job.table.columns if c.numeric]
+    numbers = [c for c in job.table.columns if c.numeric and not c.numbering]
     texts = [c for c in job.table.columns if c.kind in ("text", "bool") and c.low_cardinality]
     source = job.source
     code = f'{source}.describe(include="all").transpose()'

@@ -138,7 +138,12 @@ class Grouping(Conditions):
             "groups": self.groups, "filters": tuple(self.filters), "n": self.n,
             "direction": self.direction,
         }  # fmt: skip
-        return Question(kind=kind, **(common | fields))  # type: ignore[arg-type]  # named above
+        question = Question(kind=kind, **(common | fields))  # type: ignore[arg-type]  # named above
+        if question.calculates:
+            for column in question.measures:
+                if column.numbering:
+                    raise NotUnderstood(f"a calculation with {column.name}, which numbers things")
+        return question
 
     def _measures(self) -> tuple[Column, ...]:
         """Use up the column mentions that are left as what is calculated with."""

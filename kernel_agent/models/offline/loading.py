@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from kernel_agent.errors import ModelError
 from kernel_agent.models.offline.cells import Cell, quoted
 from kernel_agent.models.offline.conversation import failure
-from kernel_agent.models.offline.looking import closer_look, first_look
+from kernel_agent.models.offline.looking import closer_look, first_look, look_at
 from kernel_agent.models.offline.printed import look_again, read_tables
 from kernel_agent.models.offline.schema import Table, split_name
 from kernel_agent.models.offline.tidying import decimal_comma, decimal_point, tidied
@@ -37,7 +37,7 @@ _RESERVED = set(
     close asked shared question named text style dates selected summary trend top listed parts
     groups matching shares totals pairs numbers result missing count value distinct r strength
     direction change first last group row unknown extreme single names lines workbook mean median
-    total
+    total written kept words
     """.split()  # noqa: SIM905 - seventy words read better so
 )
 
@@ -139,7 +139,36 @@ def load(path: str, question: str, *, first: bool) -> Generator[Cell, str, Table
     table = replace(table, path=path)
     if not table.complete:
         table = look_again(table, (yield closer_look(table, question)))
-    return (yield from tidied(table, comma=_COMMA in reading.options))
+    table = yield from tidied(table, comma=_COMMA in reading.options)
+    return (yield from _with_words(table, reading))
+
+
+def _with_words(table: Table, reading: Reading) -> Generator[Cell, str, Table]:
+    """Look what is written where text is missing, and keep what is a word like the others."""
+    columns = [c for c in table.columns if c.kind in ("text", "bool") and c.missing]
+    if not columns or reading.reader not in ("read_csv", "read_excel") or table.odd_index:
+        return table
+    as_written = replace(reading, options=(*reading.options, "dtype=str", "keep_default_na=False"))
+    names = ", ".join(quoted(c.name) for c in columns)
+    code = (
+        f"{as_written.line('written')}\n"
+        f"for name in [{names}]:\n"
+        f'    words = written.loc[{table.variable}[name].isna(), name].fillna("").unique()\n'
+        '    print(f"{name!r} has no value where it says:", words.tolist()[:20])'
+    )
+    thought = "pandas takes words such as NA for no value. I look what is written there."
+    table = look_again(table, (yield Cell(thought=thought, code=code)))
+    lost = [c for c in table.columns if c.words_lost]
+    if not lost:
+        return table
+    kept = ", ".join(f"{quoted(c.name)}: {list(c.words_lost)}" for c in lost)
+    code = (
+        f"for name, words in {{{kept}}}.items():\n"
+        f"    kept = written[name].where(written[name].isin(words))\n"
+        f"    {table.variable}[name] = {table.variable}[name].fillna(kept)\n"
+        f"{look_at(table.variable, lost)}"
+    )
+    return look_again(table, (yield Cell(thought="Some are words like the others.", code=code)))
 
 
 def _remedy(

@@ -231,7 +231,7 @@ def lookup(job: Job) -> Work:
 def distribution(job: Job) -> Work:
     """Return the spread of a column, as figures and a histogram."""
     question, measure = job.question, job.measure
-    if not measure.numeric:
+    if not measure.numeric or measure.numbering:
         counted = replace(question, groups=(Group(column=measure, part=date_part(measure)),))
         return shares(replace(job, question=counted))
     title = title_of(f"distribution of {measure.label}", question)

@@ -27,6 +27,7 @@ _OTHERS = "Other columns: "
 _SHEET = re.compile(r"Sheet (?P<name>.+), the first of (?P<count>\d+)")
 _FITS = re.compile(_NAME + r"(?P<styles>(?: fits %\S+(?: %\S+)*){2,})")
 _NAMED = re.compile(_NAME + r" in the question: (?P<values>\[.*\])")
+_BLANKS = re.compile(_NAME + r" has no value where it says: (?P<values>\[.*\])")
 _MOST_WHOLE = 12  # as many different whole numbers at most can be categories
 _NUMBER = re.compile(r"[-+]?[$€£¥]? ?\d[\d.,]* ?[%€$£]?")
 DATE = re.compile(
@@ -93,6 +94,10 @@ def _with_line(table: Table, line: str) -> Table:
     fits = _FITS.fullmatch(line)
     if fits:
         return table.doubting(str(_literal(fits["name"])), fits["styles"].split(" fits ")[1:])
+    blanks = _BLANKS.fullmatch(line)
+    if blanks:
+        words = tuple(str(v) for v in _values(blanks["values"]) or () if str(v).strip())
+        return table.blank(str(_literal(blanks["name"])), words)
     match = _COLUMN.fullmatch(line)
     name = _literal(match["name"]) if match else None
     column = _column(str(name), match) if match and name is not None else None

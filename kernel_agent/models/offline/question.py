@@ -88,6 +88,11 @@ class Question:
     noun: str = "rows"
     single: bool = False
 
+    @property
+    def calculates(self) -> bool:
+        """Whether its measures are added up or averaged, rather than counted or picked from."""
+        return bool(set(self.stats) - {"min", "max", "count"})
+
 
 def additive(column: Column) -> bool:
     """Whether a column's values add up to something that one would ask for."""

@@ -60,7 +60,8 @@ def _doubts(question: Question, table: Table) -> list[str]:
     uses = [(f.column, f.part) for f in (*question.filters, *question.target)]
     uses += [(g.column, g.part) for g in question.groups] + [(c, "") for c in question.measures]
     used = [column for column, part in uses if part != "year"] if uses else list(table.columns)
-    return [c.doubt for c in table.columns if c.doubt and c in used]
+    told = [(c.doubt, c.said_missing) for c in table.columns if c in used]
+    return [sentence for both in told for sentence in both if sentence]
 
 
 def _selection(question: Question, table: Table, source: str, note: str) -> Cell:

@@ -28,6 +28,13 @@ _UNITS = {
 }  # fmt: skip
 _UNIT_ONLY_WHERE_CLEAR = {"l", "h", "t", "miles", "mi", "days", "weeks", "months", "years"}
 _ID_WORDS = {"id", "ids", "uuid", "guid", "index", "key", "zip", "zipcode", "postcode", "phone"}
+_NUMBERING = {
+    "day", "weekday", "week", "month", "hour", "minute", "quarter", "year", "yr", "decade",
+    "season", "dow", "doy", "dayofweek", "dayofyear", "rank", "ranking", "position", "code", "no",
+    "nr", "number", "serial", "account", "telephone", "tel", "fax", "postal", "isbn", "sku",
+    "ean", "ssn",
+}  # fmt: skip
+"""Last words of names whose whole numbers say which one, and are no quantity."""
 _PARTS = {"d": "day", "m": "month", "y": "year"}
 _TRUE = {"yes", "y", "true", "t"}
 _FALSE = {"no", "n", "false", "f"}
@@ -50,6 +57,8 @@ class Column:
     values
         All distinct values, where they were listed (``listed``), else those that the question
         names.
+    blanks
+        What is written where pandas found no value: ``None``, ``NA``.
     """
 
     name: str
@@ -63,6 +72,23 @@ class Column:
     disguise: str = ""
     sample: str = ""
     doubt: str = ""
+    blanks: tuple[str, ...] = ()
+
+    @property
+    def words_lost(self) -> tuple[str, ...]:
+        """The blanks that are words like its values: ``None``, and ``NA`` among such codes."""
+        if self.kind != "text":
+            return ()
+        codes = {len(str(v)) for v in self.values if str(v).isupper()} if self.listed else set()
+        one_size = len(codes) == 1 and all(str(v).isupper() for v in self.values)
+        alike = {b for b in self.blanks if one_size and len(b) in codes and b.isupper()}
+        return tuple(b for b in self.blanks if b == "None" or b in alike)
+
+    @property
+    def said_missing(self) -> str:
+        """The sentence that names what else was taken for a missing value; empty for nothing."""
+        taken = [b for b in self.blanks if b not in self.words_lost]
+        return f"{_listed(taken)} in {self.name} was taken as missing." if taken else ""
 
     @property
     def numeric(self) -> bool:
@@ -75,6 +101,20 @@ class Column:
         """Whether its name says that its values only name rows."""
         words = split_name(self.name)
         return self.name.startswith("Unnamed:") or bool(words and words[-1] in _ID_WORDS)
+
+    @property
+    def numbering(self) -> bool:
+        """Whether its numbers only say which: the day of a month, a rank, a code, a year."""
+        words = split_name(self.name) or ("",)
+        parts = "of" in words and words[0] in _NUMBERING  # day of week, hour_of_day
+        named = words[-1] in _NUMBERING or parts or words[-1] == "num" or self.year
+        return self.identifier or (self.kind == "whole" and named)
+
+    @property
+    def counts(self) -> bool:
+        """Whether it says how many: its name is a plural (``siblings``), and no calendar's."""
+        last = self.words[-1] if self.words else ""
+        return singular(last) != last and singular(last) not in _NUMBERING and not self.numbering
 
     @property
     def year(self) -> bool:
@@ -226,6 +266,13 @@ class Table:
         )
         return dataclasses.replace(self, columns=columns)
 
+    def blank(self, name: str, words: tuple[str, ...]) -> Table:
+        """Return this table with what is written where a column has no value."""
+        columns = tuple(
+            dataclasses.replace(c, blanks=words) if c.name == name else c for c in self.columns
+        )
+        return dataclasses.replace(self, columns=columns)
+
     def naming(self, values: dict[str, tuple[Value, ...]]) -> Table:
         """Return this table with the values that the question names, by column."""
         columns = tuple(
@@ -270,7 +317,12 @@ def _better(older: Column, newer: Column) -> Column:
     """Return the later look at a column, unless it says less; what its text showed is kept."""
     if newer.kind == older.kind and older.listed and not newer.listed:
         return older
-    return dataclasses.replace(newer, sample=newer.sample or older.sample, doubt=older.doubt)
+    sample = newer.sample or older.sample
+    return dataclasses.replace(newer, sample=sample, doubt=older.doubt, blanks=older.blanks)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " or ".join(f"“{word}”" for word in words)
 
 
 def _minutes(words: tuple[str, ...]) -> bool:

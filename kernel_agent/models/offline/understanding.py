@@ -22,6 +22,7 @@ from kernel_agent.models.offline.question import (
 from kernel_agent.models.offline.reader import NotUnderstood
 from kernel_agent.models.offline.schema import Column, Table, plural, singular
 from kernel_agent.models.offline.superlatives import Superlatives
+from kernel_agent.models.offline.words import VALUE_WORDS
 
 _WEAK = {"verb", "which", "ask", "noun", "and", "from", "list", "context"}
 
@@ -57,6 +58,7 @@ class _Asker(Superlatives, Portions):
 
     def read(self) -> Question:
         self._top_n()
+        self._refuse_counted_values()
         self.read_filters()
         self._read_groups()
         for ask in (
@@ -68,6 +70,22 @@ class _Asker(Superlatives, Portions):
             if question:
                 return question
         raise NotUnderstood("what is asked about it")
+
+    def _refuse_counted_values(self) -> None:
+        """Refuse “how many deaths” where ``Death`` is a value: the rows may be deaths, too."""
+        for at in self.places("count", "sup", "share"):
+            after = at + 1
+            mention = self.mentions[after] if self.kind(after) == "val" else None
+            if mention is None or self.kind(after + 1) in ("noun", "context"):
+                continue
+            word = mention.text.lower()
+            one = singular(word)
+            of_persons = one in VALUE_WORDS  # “how many females”: nobody calls the rows so
+            if one != word and not of_persons and one in map(str.lower, map(str, mention.values)):
+                raise NotUnderstood(
+                    f"whether “{mention.text}” means all rows or those whose"
+                    f" {mention.columns[0].name} is {mention.values[0]}"
+                )
 
     def _missing(self) -> Question | None:
         if not self.has("missing"):
@@ -296,7 +314,8 @@ class _Asker(Superlatives, Portions):
         self.use(at)
         if one_row and not self.groups:
             return self._question("lookup", measures=(column,))
-        if word == singular(word) or column.kind != "whole" or column.listed:
+        counts = column.counts and column.kind == "whole" and not column.listed
+        if word == singular(word) or not counts:
             raise NotUnderstood(
                 f"whether “how many {self.mentions[at].text}” means the total or the different"
                 " values"
