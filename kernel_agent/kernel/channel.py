@@ -128,8 +128,12 @@ class Channel(asyncio.Protocol):
             False when it was dropped, because the peer does not read.
         """
         data = zmtp.message(frames)
+        if self._lost:
+            return False
         if self._transport is None or not self._stands:
             self._first.append(data)
+        elif self._transport.is_closing():
+            return False
         elif (waiting := self._transport.get_write_buffer_size()) and (
             waiting + len(data) > MAX_WAITING
         ):
@@ -181,7 +185,9 @@ class Channel(asyncio.Protocol):
                 self._stand()
             case zmtp.Command(answer=answer) if answer:
                 transport = self._transport
-                if transport is not None and transport.get_write_buffer_size() < MAX_PONGS:
+                if transport is None or transport.is_closing():
+                    return True
+                if transport.get_write_buffer_size() < MAX_PONGS:
                     transport.write(answer)
         return True
 
