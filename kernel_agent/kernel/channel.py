@@ -127,19 +127,16 @@ class Channel(asyncio.Protocol):
         bool
             False when it was dropped, because the peer does not read.
         """
-        data = zmtp.message(frames)
         if self._lost:
             return False
-        if self._transport is None or not self._stands:
+        data, transport = zmtp.message(frames), self._transport
+        if transport is None or not self._stands:
             self._first.append(data)
-        elif self._transport.is_closing():
+            return True
+        waiting = transport.get_write_buffer_size()
+        if transport.is_closing() or (waiting and waiting + len(data) > MAX_WAITING):
             return False
-        elif (waiting := self._transport.get_write_buffer_size()) and (
-            waiting + len(data) > MAX_WAITING
-        ):
-            return False
-        else:
-            self._transport.write(data)
+        transport.write(data)
         return True
 
     # --- reading ---------------------------------------------------------------------------
