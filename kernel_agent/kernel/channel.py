@@ -127,15 +127,16 @@ class Channel(asyncio.Protocol):
         bool
             False when it was dropped, because the peer does not read.
         """
-        data = zmtp.message(frames)
-        if self._transport is None or not self._stands:
-            self._first.append(data)
-        elif (waiting := self._transport.get_write_buffer_size()) and (
-            waiting + len(data) > MAX_WAITING
-        ):
+        if self._lost:
             return False
-        else:
-            self._transport.write(data)
+        data, transport = zmtp.message(frames), self._transport
+        if transport is None or not self._stands:
+            self._first.append(data)
+            return True
+        waiting = transport.get_write_buffer_size()
+        if transport.is_closing() or (waiting and waiting + len(data) > MAX_WAITING):
+            return False
+        transport.write(data)
         return True
 
     # --- reading ---------------------------------------------------------------------------
@@ -181,7 +182,9 @@ class Channel(asyncio.Protocol):
                 self._stand()
             case zmtp.Command(answer=answer) if answer:
                 transport = self._transport
-                if transport is not None and transport.get_write_buffer_size() < MAX_PONGS:
+                if transport is None or transport.is_closing():
+                    return True
+                if transport.get_write_buffer_size() < MAX_PONGS:
                     transport.write(answer)
         return True
 

@@ -38,8 +38,9 @@ from kernel_agent.variables import read_changes
 # What is kept of one message, in bytes. A picture that our kernel displays has at most 16 million
 # characters, a text a million, a failed cell's traceback about as much.
 MAX_MESSAGE = 20_000_000
+MAX_TEXT = 8_000_000  # of a stream's: our kernel sends a million characters of each in all
 MAX_TAKEN = 256_000_000  # of variables that were asked for; our kernel sends at most 200 million
-MAX_REQUEST = 64_000_000  # of a host call: at most 32 million characters, quotes escaped
+MAX_REQUEST = 66_000_000  # of a host call: at most 32 million characters, quotes escaped
 MAX_UNDER_WAY = 128_000_000  # of all host calls that are being answered; then the kernel waits
 MAX_REQUESTS = 256  # host calls answered at a time; our own code has 128 under way
 MAX_CELL_BYTES = 256 * 1024 * 1024  # of messages that are looked at, from a cell to the next one
@@ -297,7 +298,8 @@ class KernelClient:
                 collector.capture if self._widgets.take(message.answers) else collector.add_message
             )
             try:
-                add(kind, messages.content_of(message.content))
+                most = MAX_TEXT if kind == "stream" else MAX_MESSAGE
+                add(kind, messages.content_of(message.content, most=most))
             except messages.TooCostly:
                 collector.leave_out(len(message.content))
         elif kind in COMMS and len(message.content) <= SMALL_BYTES:

@@ -267,13 +267,13 @@ def _size(output: OutputDict) -> int:
     ValueError
         It is nested more deeply than whoever reads it later can follow.
     """
-    size, waiting = 0, [(output, 0)]
+    size = sys.getsizeof(output)
+    waiting: list[tuple[Any, int]] = [(output, 0)]
     while waiting:
         item, depth = waiting.pop()
-        size += sys.getsizeof(item)
-        if isinstance(item, (dict, list)):
-            if depth >= MAX_DEPTH:
-                raise ValueError("an output that is nested too deeply")
-            parts = item if isinstance(item, list) else [*item, *item.values()]
-            waiting += [(part, depth + 1) for part in parts]
+        if depth >= MAX_DEPTH:
+            raise ValueError("an output that is nested too deeply")
+        for parts in (item,) if isinstance(item, list) else (item.keys(), item.values()):
+            size += sum(map(sys.getsizeof, parts))
+            waiting += [(part, depth + 1) for part in parts if isinstance(part, (dict, list))]
     return size

@@ -92,16 +92,16 @@ def greeting_without_an_end(c):
 
 @_own
 def flood_of_signed_messages(c):
-    """Small valid messages on all channels, as fast as they go, while the cell runs and after"""
+    """Small valid messages, as fast as they go, while the cell runs and after it"""
     import threading
 
     kernel = get_ipython().kernel
 
     def flood():
-        content = {"data": {"text/plain": "x" * 200}, "metadata": {}}
+        content = {"code": "x" * 200, "execution_count": 1}
         until = time.monotonic() + 12
         while time.monotonic() < until:
-            kernel.session.send(kernel.iopub_socket, "display_data", content, {"msg_id": "none"})
+            kernel.session.send(kernel.iopub_socket, "execute_input", content, {"msg_id": "none"})
 
     thread = threading.Thread(target=flood, daemon=True)
     thread.start()
