@@ -19,8 +19,10 @@ from typing import Any
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox.confinement import readable_paths
+from kernel_agent.sandbox.environment import SETTINGS, SYSTEM
 from kernel_agent.sandbox.launcher import warden
 from kernel_agent.sandbox.levels import Grant, Level, Mounts
+from kernel_agent.sandbox.memory import IN_MEMORY
 
 ASKED, REPORT = "selftest.json", "report.json"
 MAX_BYTES = 100_000
@@ -68,7 +70,8 @@ class Plant:
             "port": self.listener.getsockname()[1],
             "host": [os.getpid(), warden.born(os.getpid())],
             "environment": sorted({*environment, *_INSIDE, *_SET_BY_PROGRAMS}),
-            "unwritable": ["/", "/etc", "/usr", "/usr/local", "/opt", "/var", home,
+            "unwritable": ["/", "/etc", "/usr", "/usr/local", "/opt", "/var",
+                           *([home] if home not in IN_MEMORY else []),
                            str(grant.python.parent), str(grant.code)],
             "protected": [str(path) for path in grant.protected if path.exists()],
             "hidden": [str(path) for path in grant.hidden if path.is_file()],
@@ -98,9 +101,11 @@ def _foreign(grant: Grant) -> Iterator[tuple[str, int, int, int]]:
     """
     home = Path("~").expanduser()
     places = [Path("/etc/passwd"), Path("/var/tmp"), home, *(home / name for name in _PERSONAL)]
-    granted = (*readable_paths(grant), grant.workspace, grant.sockets, grant.scratch)
+    own = (*readable_paths(grant), grant.workspace, grant.sockets, grant.scratch)
+    granted = (*own, *map(Path, SYSTEM), *map(Path, SETTINGS))
     for path in places:
-        if any(path.is_relative_to(given) for given in granted):
+        real = Path(os.path.realpath(path))
+        if any(path.is_relative_to(given) or real.is_relative_to(given) for given in granted):
             continue
         with contextlib.suppress(OSError):
             about = path.stat()

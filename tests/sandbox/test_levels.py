@@ -97,6 +97,31 @@ async def test_a_claim_that_does_not_hold_is_an_error(
         await KernelSession(cwd=tmp_path, sandbox=level).start()
 
 
+@pytest.mark.parametrize("home", ["/usr/sbin", "/", "/nonexistent", "/etc/ssl/certs", "/tmp"])
+async def test_a_service_whose_home_is_a_place_of_the_system_gets_a_kernel(
+    tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    """What the self-test takes for personal is not what every kernel may read."""
+    monkeypatch.setenv("HOME", home)
+    async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
+        assert (await kernel.execute("1")).ok
+
+
+async def test_a_kernel_with_a_link_and_a_blank_in_its_paths_starts(
+    tmp_path: Path, level: str
+) -> None:
+    """The mount table writes them otherwise."""
+    folder = tmp_path / "a folder" / "run"
+    folder.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a folder")
+    (folder / "trace.jsonl").write_text("secret")
+    (folder / "old").mkdir()
+    hidden = [tmp_path / "link" / "run" / name for name in ("trace.jsonl", "old")]
+    given = {"hidden": [folder / path.name for path in hidden], "readable": [tmp_path / "link"]}
+    async with KernelSession(cwd=tmp_path / "link" / "run", sandbox=level, **given) as kernel:
+        assert (await kernel.execute("1")).ok
+
+
 def test_a_notebook_application_gets_a_sandbox_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
