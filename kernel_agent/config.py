@@ -399,7 +399,7 @@ def _lower(now: Any, value: Any) -> bool:
 
 
 def _fewer(now: Any, value: Any) -> bool:
-    return 0 <= value <= now  # none at all, too; of a limit, 0 might be taken for none
+    return bool(0 <= value <= now)  # none at all, too; of a limit, 0 might be taken for none
 
 
 def _on(_now: Any, value: Any) -> bool:
