@@ -271,7 +271,8 @@ def test_the_command_line_goes_before_the_file_tool_by_tool(folder):
     (folder / "kernel-agent.toml").write_text('[approve_tools]\nsend_mail = "deny"\n')
     options = ("--approve-tool", "send_male=allow")
     command = [*COMMAND, *arguments(folder, "send_mail('anna')", ANSWER, more=options)]
-    run = {"cwd": folder, "env": environment(), "capture_output": True, "text": True}
+    named = environment(KERNEL_AGENT_CONFIG="kernel-agent.toml")
+    run = {"cwd": folder, "env": named, "capture_output": True, "text": True}
     done = subprocess.run(command, timeout=60, check=False, **run)
     assert (done.returncode, sent(folder)) == (0, [])
     assert "the settings deny this tool" in done.stdout

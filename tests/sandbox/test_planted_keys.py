@@ -332,6 +332,7 @@ def environment(host: Host, collector: str) -> dict[str, str]:
         **named,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(":")]),
         "HOME": str(host.root / "home"),
+        "KERNEL_AGENT_CONFIG": str(host.root / "work" / "kernel-agent.toml"),
         "XDG_CACHE_HOME": CACHE,  # where the machine's image lies
         "XDG_RUNTIME_DIR": str(host.root / "runtime"),
         "KERNEL_AGENT_FORMAT": "fenced",
