@@ -188,7 +188,7 @@ async def test_a_native_call_without_a_reason_is_whole_where_its_arguments_are()
 
 
 async def test_two_that_ask_a_server_of_one_request_at_a_time_both_get_their_replies():
-    """Each ends the other's reply; the waits differ and grow until one has come through."""
+    """Each ends the other's stream; what is asked for in one piece, nobody ends."""
     behaviour = text("word " * 12, chunk_chars=5, chunk_delay_s=0.005)
     with OpenAIServer([behaviour], repeat_last=True, one_slot=True) as server:
         settings = {"max_retries": 12, "backoff_s": 0.01}
