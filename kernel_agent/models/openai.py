@@ -227,6 +227,7 @@ class OpenAIModel:
         reader = ReplyReader(on_event)
         try:
             async with self.endpoint.post(body) as response:
+                self._seen.answered = True  # if only the head of it
                 reader.media_type = response.headers.get("content-type", "")
                 await _read(response.aiter_bytes(), reader)
         except (EndpointError, ModelError):
@@ -254,7 +255,6 @@ class OpenAIModel:
         EndpointError
             It was ended without the word with which this endpoint ends its replies.
         """
-        self._seen.answered = True
         if reply.finish_reason is not None:
             self._seen.finishes = True
             return reply

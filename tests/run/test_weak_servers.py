@@ -201,14 +201,17 @@ async def test_two_that_ask_a_server_of_one_request_at_a_time_both_get_their_rep
 # --- a server that goes away -------------------------------------------------------------------
 
 
-async def test_a_server_that_restarts_is_waited_for():
+@pytest.mark.parametrize("before", [0, 1], ids=["in its first reply", "later"])
+async def test_a_server_that_restarts_is_waited_for(before):
     """The run does not notice but for two notices: the break, and that it is waited for."""
-    with OpenAIServer([text("before"), text("half " * 99, cut_after=600)]) as first:
+    whole, half = [text("before")] * before, text("half " * 99, cut_after=600)
+    with OpenAIServer([*whole, half]) as first:
         port = int(first.url.split(":")[2].split("/")[0])
         async with asyncio.timeout(30), asking(first.url) as (ask, told):
-            assert (await ask()).content == "before"
+            for _ in whole:
+                assert (await ask()).content == "before"
             waiting = asyncio.ensure_future(ask())
-            while len(first.requests) < 2:
+            while len(first.requests) < before + 1:
                 await asyncio.sleep(0.001)
             await asyncio.to_thread(first.__exit__)
             while not any("waiting" in notice for notice in notices(told)):
