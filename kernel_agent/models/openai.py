@@ -227,6 +227,7 @@ class OpenAIModel:
         reader = ReplyReader(on_event)
         try:
             async with self.endpoint.post(body) as response:
+                self._seen.answered = True  # if only the head of it
                 reader.media_type = response.headers.get("content-type", "")
                 await _read(response.aiter_bytes(), reader)
         except (EndpointError, ModelError):
@@ -254,14 +255,13 @@ class OpenAIModel:
         EndpointError
             It was ended without the word with which this endpoint ends its replies.
         """
-        self._seen.answered = True
-        if reply.finish_reason is not None or not streamed:
-            self._seen.finishes |= reply.finish_reason is not None
+        if reply.finish_reason is not None:
+            self._seen.finishes = True
             return reply
         self._seen.unsaid += 1
-        if closes(reply) and not self._seen.finishes:
+        if closes(reply) and not (streamed and self._seen.finishes):
             return reply
-        if self._seen.finishes or self._seen.unsaid < NEVER_SAYS:
+        if streamed and (self._seen.finishes or self._seen.unsaid < NEVER_SAYS):
             raise unfinished()
         return replace(reply, finish_reason="length")
 
@@ -292,7 +292,7 @@ class OpenAIModel:
         advice = error.advice
         if options.tools and _NO_TOOLS.search(error.details):
             advice = "use --format fenced, which needs no native calls"
-        elif error.trouble == "timed out" and not streamed:
+        elif error.trouble == "timed out" and not streamed and not tries.plainly:
             advice = "raise request_timeout_s, or let replies come piece by piece (stream)"
         told = self.endpoint.tell(tries.told() if error.retry else error.what)
         message = f"{told}: {advice}"

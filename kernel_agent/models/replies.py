@@ -326,7 +326,7 @@ class ReplyReader:
             raise _silent() if self._body is None else _without_choices(b"".join(self._body))
         if not self.whole and self._body is None:
             raise _cut()
-        if self.is_stream and self.draft.finish_reason is None and self.draft.empty:
+        if self.draft.finish_reason is None and self.draft.empty:
             raise unfinished()
         return self.draft.reply()
 
@@ -450,7 +450,7 @@ def _without_choices(body: bytes) -> EndpointError:
 
 
 def unfinished() -> EndpointError:
-    """Return the error of a stream that was ended without the word that the reply is whole.
+    """Return the error of a reply that was ended without the word that it is whole.
 
     Raised by the caller, too, where it knows that this endpoint says it otherwise.
     """

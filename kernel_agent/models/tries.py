@@ -6,6 +6,8 @@
     what may pass (EndpointError.retry)         again, max_retries times; the wait doubles
     a stream in which nothing came              at once, without streaming for the rest of the call:
                                                 a server that has begun a stream cannot refuse
+    streams that are ended early                the second time without streaming: a server of one
+                                                request at a time then lets the others wait
     a reply in one piece that took too long     nothing: the server goes on working on each request
     refused, and it had answered before         waited for: a server that restarts, and then says
                                                 503 while it loads its model
@@ -39,6 +41,9 @@ RESTART_S = 60.0
 
 RESTART_PAUSE_S = 2.0
 """The longest pause between two looks whether it is back: they cost it nothing."""
+
+EARLY_ENDS = 2
+"""After so many streams of a call that were ended early the reply is asked for in one piece."""
 
 MAX_TOLD = 3
 """How many kinds of trouble the last message names: the latest."""
@@ -80,7 +85,7 @@ class Tries:
         self._restart_s = restart_s
         self._clock = clock
         self._failed = 0  # of those that are counted: not while it is waited for
-        self._looks = 0
+        self._looks = self._ended_early = 0
         self._gone_since: float | None = None
         self.plainly = False
         """Whether to do without streaming."""
@@ -109,6 +114,8 @@ class Tries:
         self._failed += 1
         if not error.retry or self._failed > self._max_retries:
             return None
+        self._ended_early += error.trouble == "unfinished"
+        self.plainly |= self._ended_early >= EARLY_ENDS
         pause_s = self._pause_s(error)
         counted = f"try {self._failed + 1} of {self._max_retries + 1}"
         return Again(

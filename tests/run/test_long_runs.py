@@ -215,7 +215,8 @@ async def test_a_window_that_holds_not_even_the_task_is_a_model_error(tmp_path: 
         async with Session(model=endpoint(server), out=tmp_path, budget=FREE) as session:
             run = await session.run("Print.")
     assert run.status is ExitStatus.MODEL_ERROR
-    assert "longer than the model accepts" in run.message
+    assert "the instructions alone need" in run.message
+    assert "the model's window is 100: start the server with a larger" in run.message
     assert len(window.refused) == 1
 
 

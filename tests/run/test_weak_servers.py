@@ -188,7 +188,7 @@ async def test_a_native_call_without_a_reason_is_whole_where_its_arguments_are()
 
 
 async def test_two_that_ask_a_server_of_one_request_at_a_time_both_get_their_replies():
-    """Each ends the other's reply; the waits differ and grow until one has come through."""
+    """Each ends the other's stream; what is asked for in one piece, nobody ends."""
     behaviour = text("word " * 12, chunk_chars=5, chunk_delay_s=0.005)
     with OpenAIServer([behaviour], repeat_last=True, one_slot=True) as server:
         settings = {"max_retries": 12, "backoff_s": 0.01}
@@ -201,14 +201,17 @@ async def test_two_that_ask_a_server_of_one_request_at_a_time_both_get_their_rep
 # --- a server that goes away -------------------------------------------------------------------
 
 
-async def test_a_server_that_restarts_is_waited_for():
+@pytest.mark.parametrize("before", [0, 1], ids=["in its first reply", "later"])
+async def test_a_server_that_restarts_is_waited_for(before):
     """The run does not notice but for two notices: the break, and that it is waited for."""
-    with OpenAIServer([text("before"), text("half " * 99, cut_after=600)]) as first:
+    whole, half = [text("before")] * before, text("half " * 99, cut_after=600)
+    with OpenAIServer([*whole, half]) as first:
         port = int(first.url.split(":")[2].split("/")[0])
         async with asyncio.timeout(30), asking(first.url) as (ask, told):
-            assert (await ask()).content == "before"
+            for _ in whole:
+                assert (await ask()).content == "before"
             waiting = asyncio.ensure_future(ask())
-            while len(first.requests) < 2:
+            while len(first.requests) < before + 1:
                 await asyncio.sleep(0.001)
             await asyncio.to_thread(first.__exit__)
             while not any("waiting" in notice for notice in notices(told)):

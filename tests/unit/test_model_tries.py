@@ -114,3 +114,13 @@ def test_whoever_was_cut_for_another_waits_longer_than_after_a_break() -> None:
     assert pauses[1] is not None
     assert 2.0 <= pauses[0].pause_s <= 4.0
     assert pauses[1].pause_s <= 0.5
+
+
+def test_after_two_streams_that_were_ended_early_the_reply_is_asked_for_in_one_piece() -> None:
+    """Two that end each other's streams for ever come through one after the other then."""
+    made = tries()
+    plainly = []
+    for _ in range(3):
+        made.after(UNFINISHED, streamed=not made.plainly, answered=True)
+        plainly.append(made.plainly)
+    assert plainly == [False, True, True]
