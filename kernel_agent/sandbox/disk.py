@@ -212,7 +212,7 @@ class _Held:
             return error.errno == errno.ENAMETOOLONG
 
     def _names_theirs(self, path: str) -> bool:
-        """Whether a path leads into the kernel's folders; gVisor has them below a root of its own."""
+        """Whether a path leads into the kernel's folders; gVisor has its own root above them."""
         return any(folder in path for folder in self._inside)
 
     def _mappings(self, pid: int, task: str) -> None:
