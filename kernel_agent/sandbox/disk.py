@@ -207,9 +207,13 @@ class _Held:
     def _is_inside(self, link: str) -> bool:
         """Whether a file was in the kernel's folders, and not in memory or readable only."""
         try:
-            return os.readlink(link).startswith(self._inside)  # noqa: PTH115 - no file's path
+            return self._names_theirs(os.readlink(link))  # noqa: PTH115 - no file's path
         except OSError as error:  # no file that is not theirs has so long a path
             return error.errno == errno.ENAMETOOLONG
+
+    def _names_theirs(self, path: str) -> bool:
+        """Whether a path leads into the kernel's folders; gVisor has its own root above them."""
+        return any(folder in path for folder in self._inside)
 
     def _mappings(self, pid: int, task: str) -> None:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{task}/maps", "rb") as file:  # noqa: PTH123
@@ -217,7 +221,7 @@ class _Held:
             self.unseen |= len(text) == MAX_MAPS
             for line in text.splitlines() if _REMOVED in text else ():
                 fields = line.split(maxsplit=5)
-                if len(fields) == 6 and fields[5].startswith(self._inside):
+                if len(fields) == 6 and self._names_theirs(fields[5]):
                     self._mapped(pid, fields)
 
     def _mapped(self, pid: int, fields: Sequence[str]) -> None:

@@ -14,7 +14,6 @@ GOOD = "it ended as it should"
     "attack",
     [
         folders.folders_beside_the_sockets,
-        folders.folders_in_the_run_folder,
         folders.folders_while_verified,
     ],
 )

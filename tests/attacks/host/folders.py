@@ -49,12 +49,6 @@ async def folders_beside_the_sockets(folder: Path) -> str:
 
 
 @host_attack("host-resource", ended_badly, timeout_s=180)
-async def folders_in_the_run_folder(folder: Path) -> str:
-    """Folders 3,000 deep in the run's folder, when the run ends"""
-    return await _run(folder, "PLACE = '.'\n" + NEST)
-
-
-@host_attack("host-resource", ended_badly, timeout_s=180)
 async def folders_while_verified(folder: Path) -> str:
     """Folders 3,000 deep made by a notebook that is verified"""
     import nbformat

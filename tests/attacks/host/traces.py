@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     from kernel_agent.records import Record
 
 COUNT = 400
+TOOK_ALL = "the host took all the memory that there was"
 
 
 def unexpected(stage: Stage, report: Report) -> str:
     """Tell that an error came that no command expects."""
     return report.text if report.text.startswith("unexpected") else ""
+
+
+def took_all(stage: Stage, report: Report) -> str:
+    """Tell that the host took all the memory that the suite lets it have."""
+    return report.text if report.text == TOOK_ALL else ""
 
 
 @host_attack("host-confusion", either(unexpected, never_ended), timeout_s=180)
@@ -32,9 +38,11 @@ async def forged_traces(folder: Path) -> str:
     return await asyncio.to_thread(_read_all, folder)
 
 
-@host_attack("host-resource", either(grew(), never_ended), timeout_s=100)
+# Of 75 MB some copies are made while it is counted; decoded it is 1,600 MB and more.
+@host_attack("host-resource", either(grew(600), took_all, never_ended), timeout_s=100)
 async def trace_of_many_items(folder: Path) -> str:
     """A trace of 75 MB that stands for 25 million lists"""
+    from kernel_agent.errors import KernelAgentError
     from kernel_agent.trace import read_trace
 
     with (folder / "trace.jsonl").open("wb") as file:
@@ -42,7 +50,12 @@ async def trace_of_many_items(folder: Path) -> str:
         for _ in range(25):
             file.write(b"[]," * (1 << 20))
         file.write(b"1]}}\n\n")
-    return f"{len(await asyncio.to_thread(read_trace, folder))} records"
+    try:
+        return f"{len(await asyncio.to_thread(read_trace, folder))} records"
+    except KernelAgentError as error:
+        raise ValueError(str(error)) from None  # refused, as it should be
+    except MemoryError:
+        return TOOK_ALL
 
 
 def _read_all(folder: Path) -> str:
