@@ -134,6 +134,7 @@ class Broker:
         self._under_way = self._weight = 0
         self._pot = Pot()
         self._reading = asyncio.Lock()  # one request after the other, as they came
+        self._in_line = 0  # requests that are read or wait for it
         self._begin_cell()
 
     def _begin_cell(self) -> None:
@@ -230,10 +231,20 @@ class Broker:
         charge
             What the request takes.
         """
-        request = await self._unless_over(self._take(prompts.pop()))
+        prompt = prompts.pop()
+        request = self._at_once(prompt)
+        if request is None:
+            self._in_line += 1
+            try:
+                request = await self._unless_over(self._take(prompt))
+            finally:
+                self._in_line -= 1
+        del prompt
         if request is None:
             return json.dumps({"results": [], "error": _CELL_OVER})
-        prepared = await self._unless_over(self._prepared(request, charge))
+        prepared = self._quickly(request, charge)
+        if prepared is None:
+            prepared = await self._unless_over(self._prepared(request, charge))
         if prepared is None:
             results = [json.dumps(_CELL_OVER)] * len(request.calls)
         else:
@@ -252,13 +263,20 @@ class Broker:
             raise
         return None if task.cancelled() else task.result()
 
+    def _at_once(self, prompt: str) -> Request | None:
+        """Read a request that is quick, if none before it is still to be read."""
+        if len(prompt) > QUICK_CHARS or self._in_line:
+            return None
+        nodes = _count(prompt)
+        return self._next(read(prompt, nodes)) if is_quick(prompt, nodes) else None
+
     async def _take(self, prompt: str) -> Request:
         """Read a request, or refuse it, in its turn."""
         async with self._reading:
-            if len(prompt) <= QUICK_CHARS and is_quick(prompt, nodes := _count(prompt)):
-                request = read(prompt, nodes)
-            else:
-                request = await _to_the_end(_read_long, prompt)
+            return self._next(await _to_the_end(_read_long, prompt))
+
+    def _next(self, request: Request) -> Request:
+        """Refuse a request that is not the next one, or has one call too many."""
         if request.number <= self._last_id:
             raise Refused("replayed", "the request is not the next one", request.number)
         self._last_id = request.number
@@ -268,32 +286,41 @@ class Broker:
             raise Refused("flood", why, request.number)
         return request
 
+    def _preparing(self, request: Request) -> Callable[[Room], list[Made]]:
+        chars = self._room_in_trace()
+        return partial(prepare, request, self._tools, kept_chars=chars, secrets=self._secrets)
+
+    def _quickly(self, request: Request, charge: Charge) -> list[Made] | None:
+        """Decode and check the arguments at once, where that takes a few milliseconds at most."""
+        if not request.quick:
+            return None
+        room = self._pot.room(charge, quick=True)
+        try:
+            calls = self._preparing(request)(room)
+        except TooMuch:
+            return None
+        self._pot.keep(charge, room)
+        return calls
+
     async def _prepared(self, request: Request, charge: Charge) -> list[Made]:
         """Decode and check the arguments, when there is room for what they stand for."""
-        chars = self._room_in_trace()
-        made = partial(prepare, request, self._tools, kept_chars=chars, secrets=self._secrets)
-        if request.quick:
-            room = self._pot.room(charge, quick=True)
-            try:
-                calls = made(room)
-            except TooMuch:
-                pass
-            else:
-                self._pot.keep(charge, room)
-                return calls
+        preparing = self._preparing(request)
         async with self._pot.turn():
             while True:
                 room = self._pot.room(charge)
                 try:
-                    calls = await _to_the_end(made, room)
+                    calls = await _to_the_end(preparing, room)
                 except TooMuch as refused:
-                    try:
-                        await self._pot.wait_for(charge, refused)
-                    except TooMuch as never:
-                        raise Refused("too large", str(never), request.number) from None
+                    await self._wait_for_room(request, charge, refused)
                 else:
                     self._pot.keep(charge, room)
                     return calls
+
+    async def _wait_for_room(self, request: Request, charge: Charge, refused: TooMuch) -> None:
+        try:
+            await self._pot.wait_for(charge, refused)
+        except TooMuch as never:
+            raise Refused("too large", str(never), request.number) from None
 
     def _begin(self, made: Made) -> asyncio.Task[str]:
         task = asyncio.ensure_future(self._one(made))

@@ -89,20 +89,20 @@ def tables_of_nulls_for_nobody(c):
 
 
 @attack("host-resource", EFFECT, before=_null_table, **ALONE)
-def a_hundred_requests_below_the_bound(c):
+def many_requests_below_the_bound(c):
     """Requests side by side, each of a table that is just allowed, and the next cell's"""
     kernel = get_ipython().kernel  # noqa: F821 - IPython's
     identity = kernel._get_shell_context_var(kernel._shell_parent_ident)
     table = {"$": "table", "arrow": c.tables[1]}
     first = int(time.time() * 1000)
-    for number in range(first, first + 100):
+    for number in range(first, first + 30):
         calls = [{"name": "echo", "args": [table], "kwargs": {}}]
         prompt = "kernel-agent/1 " + json.dumps({"id": number, "calls": calls})
         kernel.session.send(
             kernel.stdin_socket, "input_request", {"prompt": prompt},
             kernel.get_parent("shell"), ident=identity,
         )  # fmt: skip
-    for _ in range(100):
+    for _ in range(30):
         if not kernel.stdin_socket.poll(20_000):
             return "no answer"
         kernel.session.recv(kernel.stdin_socket)
