@@ -47,10 +47,8 @@ def remove(folder: str | os.PathLike[str], *, seconds: float = SECONDS, last: st
     path = os.fspath(folder)
     try:
         top = open_folder(path)
-    except FileNotFoundError:
-        return True
     except OSError:
-        return False
+        return not os.path.lexists(path)
     try:
         _Tree(top, time.monotonic() + seconds, last).empty()
     finally:

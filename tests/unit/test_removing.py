@@ -36,6 +36,13 @@ def test_folders_nested_deeper_than_any_path_go(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+def test_what_is_not_there_needs_no_removing_also_below_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert remove(tmp_path / "missing")
+    assert remove(tmp_path / "file" / "missing")
+    assert not remove(tmp_path / "file")
+
+
 def test_a_link_is_removed_and_what_it_leads_to_stays(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     nested(kept, 2)
