@@ -23,6 +23,7 @@ import pytest
 
 from kernel_agent import ScriptedModel, Session, tool
 from kernel_agent.records import Decision, Question, Step
+from kernel_agent.tools.policy import MAX_DENIED
 from kernel_agent.tools.tool import Tool
 from kernel_agent.trace import read_trace
 
@@ -219,10 +220,11 @@ async def test_no_call_with_effects_is_made_for_the_page(world, tmp_path, way, s
     denied = [c for c in steps[1].result.calls if c.name == name]
     assert denied
     assert page.untrusted
-    for call in denied:
+    for at, call in enumerate(denied):
         assert not call.ok
         assert not call.decision.allowed
-        assert call.decision.by == ("person" if somebody else "policy")
+        asked = somebody and at < MAX_DENIED  # a cell that goes on after that is not asked about
+        assert call.decision.by == ("person" if asked else "policy")
         assert page.number in call.influenced_by
     if person is not None:
         assert {q.name for q in person.questions} == {name}
