@@ -338,7 +338,10 @@ class Approval:
         try:
             async with self._one_at_a_time:
                 # Meanwhile an answer to the question before may have settled this one.
-                decision = self._said_before(question, name) or await self._ask_now(question)
+                before = self._said_before(question, name)
+                if before is not None:
+                    return before
+                decision = await self._ask_now(question)
                 if decision.standing and name not in self._standing:
                     self._standing[name] = _Standing(decision=decision, tainted=self.tainted)
                 elif not decision.allowed and decision.by == "person":

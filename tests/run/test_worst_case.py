@@ -23,7 +23,6 @@ import pytest
 
 from kernel_agent import ScriptedModel, Session, tool
 from kernel_agent.records import Decision, Question, Step
-from kernel_agent.tools.policy import MAX_DENIED
 from kernel_agent.tools.tool import Tool
 from kernel_agent.trace import read_trace
 
@@ -223,10 +222,8 @@ async def test_no_call_with_effects_is_made_for_the_page(world, tmp_path, way, s
     for call in denied:
         assert not call.ok
         assert not call.decision.allowed
+        assert call.decision.by == ("person" if somebody else "policy")
         assert page.number in call.influenced_by
-    by_person = sum(call.decision.by == "person" for call in denied)
-    # A cell that goes on after so many is not asked about any more.
-    assert by_person == (min(len(denied), MAX_DENIED) if somebody else 0)
     if person is not None:
         assert {q.name for q in person.questions} == {name}
         assert all("untrusted data has entered" in q.reason for q in person.questions)

@@ -274,6 +274,16 @@ async def test_after_twenty_denials_a_cell_asks_no_more():
     assert len(person.questions) == 21
 
 
+async def test_what_was_denied_before_is_no_further_denial():
+    """The same call thirty times at once is one question, and leaves nineteen more."""
+    person = Person(*[NO] * 20)
+    made, _ = approval(approver=person)
+    same = await asyncio.gather(*(made.call(pay, {"to": "x"}) for _ in range(30)))
+    others = [await made.call(pay, {"to": str(n)}) for n in range(19)]
+    assert {decision.by for decision in (*same, *others)} == {"person"}
+    assert len(person.questions) == 20
+
+
 @tool(effects=True)
 def mail(to: Iterable[str], more: dict[int, list[Iterable[int]]] = {}) -> list[str]:  # noqa: B006
     """Mail."""
