@@ -25,7 +25,7 @@ import pytest_asyncio
 from kernel_agent.errors import SandboxError
 from kernel_agent.kernel.session import KernelSession
 from kernel_agent.records import CellResult
-from kernel_agent.sandbox import choose
+from kernel_agent.sandbox import choose, programs
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {"memory_mb": 3000, "processes": 100, "file_mb": 20, "disk_mb": 100}
@@ -311,6 +311,7 @@ async def test_without_its_program_the_level_says_what_to_do(
     level: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(programs, "SYSTEM", ())  # where it lies on this machine
     tried = choose.mechanism(level).probe()
     assert not tried.works
     assert "not installed" in tried.reason
