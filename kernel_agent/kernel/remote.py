@@ -22,7 +22,7 @@ from kernel_agent.kernel.session import KernelSession
 INSIDE = Path(__file__).resolve().parent.parent / "inside"
 # In the order of their imports.
 MODULES = (
-    "memory", "variables", "answers", "display", "values", "host", "delegating", "stream",
+    "memory", "variables", "answers", "display", "room", "values", "host", "delegating", "stream",
     "counting", "taking", "app", "adopt",
 )  # fmt: skip
 SENT_MAX = 50_000_000  # bytes of inputs
