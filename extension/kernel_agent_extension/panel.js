@@ -647,7 +647,6 @@ class PanelView {
     const rest = make("label", "rest");
     rest.append(standing, note.rest);
     const decide = (allowed) => {
-      if (performance.now() - (this.decided ?? -Infinity) < TWICE_MS) return; // a double click is one answer
       this.decided = performance.now();
       const said = { do: "decide", id: note.id, allowed, reason: allowed ? "" : why.value };
       if (allowed && !editor.hidden) said.edited = editor.value;
@@ -669,7 +668,20 @@ class PanelView {
     const row = make("div", "buttons");
     row.append(this.approve, this.edit, this.deny, why);
     this.asking.append(title, reason, code, editor, row, rest);
-    if (had) this.approve.focus({ preventScroll: true });
+    this.holdAnswers(had);
+  }
+
+  // The second press of a double click would answer the next question, unseen.
+  holdAnswers(focus) {
+    const answers = [this.approve, this.deny];
+    const free = () => {
+      for (const answer of answers) answer.disabled = false;
+      if (focus) answers[0].focus({ preventScroll: true });
+    };
+    const left = TWICE_MS - (performance.now() - (this.decided ?? -Infinity));
+    if (left <= 0) { free(); return; }
+    for (const answer of answers) answer.disabled = true;
+    setTimeout(free, left);
   }
 
   waiting() {

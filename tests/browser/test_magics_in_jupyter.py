@@ -294,3 +294,31 @@ def test_nothing_of_a_run_acts_in_the_panel_in_its_page_or_in_the_saved_notebook
     tab.wait("() => window.canary === 1")
     until(tab, lambda: "?canary" in tab.server.log, "the log has the request of the control")
     (tab.server.folder.parent / "server.log").write_text("")  # the other front end begins anew
+
+
+def test_a_double_click_answers_one_question(opened: Opened, tmp_path: Path) -> None:
+    """The next question stands where the first one stood, and nobody has read it yet."""
+    model = script(tmp_path, "a = 1", "final_answer(a + 1)")
+    tab = opened(
+        LOAD,
+        f"run = %agent --approve always --model {model} Decide",
+        "print('SAID', [s.decision.allowed for s in run.steps])",
+    )
+    tab.run(0)
+    tab.run(1)
+    tab.panel.get_by_text("Run the cell of step 1?").wait_for()
+    approve = tab.panel.get_by_role("button", name="Approve", exact=True)
+    approve.dispatch_event("click")
+    tab.page.evaluate(
+        "() => new Promise((done) => { const look = setInterval(() => {"
+        " if (document.body.innerText.includes('Run the cell of step 2?')) {"
+        "  clearInterval(look); document.querySelector('.kap-ask .kap-primary,"
+        " .kap-asking .kap-primary, section.kap-panel .kap-primary').click(); done(); } }, 1); })"
+    )
+    tab.page.wait_for_timeout(800)
+    assert tab.panel.get_by_text("Run the cell of step 2?").is_visible()
+    press(tab, "Approve")
+    tab.panel.wait_for(state="detached")
+    tab.run(2)
+    said = until(tab, lambda: tab.output(2), "the decisions are printed")
+    assert " ".join(said.split()) == "SAID [True, True]"
