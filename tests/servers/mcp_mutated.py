@@ -125,19 +125,20 @@ def lists(dice: random.Random) -> Json:
 def told(number: int, dice: random.Random) -> Json:
     """Return a valid message that answers nothing."""
     ask = {"messages": [{"role": "user", "content": {"type": "text", "text": "?"}}], "maxTokens": 9}
-    method, params = dice.choice(
-        (
-            ("notifications/progress", {"progressToken": number, "progress": 1, "total": 2}),
-            ("notifications/message", {"level": "error", "logger": "l", "data": {"a": [1]}}),
-            ("notifications/tools/list_changed", {}),
-            ("notifications/resources/updated", {"uri": "x://y"}),
-            ("notifications/cancelled", {"requestId": number, "reason": "no"}),
-            ("ping", {}), ("roots/list", {}), ("sampling/createMessage", ask),
-            ("elicitation/create", {"message": "Key?", "requestedSchema": TEXT}),
-        )  # fmt: skip
-    )
-    number = {} if method.startswith("n") else {"id": dice.choice((1, number, "a"))}
-    return {"jsonrpc": "2.0", **number, "method": method, "params": params}
+    said: list[tuple[str, Json]] = [
+        ("notifications/progress", {"progressToken": number, "progress": 1, "total": 2}),
+        ("notifications/message", {"level": "error", "logger": "l", "data": {"a": [1]}}),
+        ("notifications/tools/list_changed", {}),
+        ("notifications/resources/updated", {"uri": "x://y"}),
+        ("notifications/cancelled", {"requestId": number, "reason": "no"}),
+        ("ping", {}),
+        ("roots/list", {}),
+        ("sampling/createMessage", ask),
+        ("elicitation/create", {"message": "Key?", "requestedSchema": TEXT}),
+    ]
+    method, params = dice.choice(said)
+    asked = {} if method.startswith("n") else {"id": dice.choice((1, number, "a"))}
+    return {"jsonrpc": "2.0", **asked, "method": method, "params": params}
 
 
 def welcome() -> Json:
@@ -176,7 +177,8 @@ def _other(value: Json, dice: random.Random) -> Json:
         lambda: None, list, dict, lambda: [value], lambda: {dice.choice(KEYS): value},
         lambda: [value] * 40, lambda: [dice.choice(NUMBERS)] * 3000, lambda: nested(value, dice),
         lambda: {f"{dice.choice(KEYS)}{n}": value for n in range(70)},
-        lambda: {str(n): n for n in range(5000)}, lambda: "y" * dice.choice((10, 100, 200_000, 1_500_000)),
+        lambda: {str(n): n for n in range(5000)},
+        lambda: "y" * dice.choice((10, 100, 200_000, 1_500_000)),
         lambda: base64.b64encode(dice.choice(pictures())).decode(),
     ]  # fmt: skip
     return dice.choice(makers)()
@@ -214,7 +216,7 @@ def written(message: Json, dice: random.Random) -> bytes:
     for name, literal in LITERALS.items():
         text = text.replace(f'"{name}"', literal)
     if dice.random() < 0.03:  # a field twice
-        text = text.replace("{", '{"%s": %s, ' % (dice.choice(KEYS), '"x"'), 3)
+        text = text.replace("{", f'{{"{dice.choice(KEYS)}": "x", ', 3)
     if dice.random() < 0.02:
         text = text[: dice.randrange(len(text))] + dice.choice(("", "[" * 5000, "9" * 9000, "\n{"))
     data = text.encode()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from kernel_agent.text import json_items
 from kernel_agent.tools.threads import in_thread
@@ -36,14 +36,14 @@ class _LookedAt:
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 
-    async def __aenter__(self) -> _LookedAt:
+    async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> Any:
         return await self._inner.__aexit__(*error)
 
-    def __aiter__(self) -> _LookedAt:
+    def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
