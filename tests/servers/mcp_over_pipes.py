@@ -136,7 +136,10 @@ def outputs() -> None:
         "bare": {"properties": {"result": True}},
         "content": {"properties": {"content": True}},
     }
-    made = [tool(name, schema={}, outputSchema=shape) for name, shape in shapes.items()]
+    made = [
+        tool(name, schema={"type": "object"}, outputSchema={"type": "object", **shape})
+        for name, shape in shapes.items()
+    ]
     serve(listed(*made), lambda _n, _a: {"content": [], "structuredContent": {"result": 3}})
 
 
