@@ -108,7 +108,7 @@ class Servers:
                 )
             )
         wanted = wanted[:TOOLS_MAX]
-        tools = await in_thread(_foreign, connection, wanted, taken)
+        tools: list[ForeignTool] = await in_thread(_foreign, connection, wanted, taken)
         self._tools[server.name] = len(tools)
         if tools:
             listed = ", ".join(tool.name for tool in tools)
