@@ -327,6 +327,21 @@ async def test_results_become_plain_values():
             await result("key")
 
 
+async def test_a_shape_of_results_that_cannot_be_shown_is_left_out():
+    """It is not relied upon: the tools are there and their results arrive."""
+    async with opened("bad", configured=bad("outputs")) as (tools, _):
+        assert set(tools) == {"cut", "bare", "content"}
+        assert await tools["bare"].call([], {}) == 3
+
+
+async def test_many_wrong_pieces_fail_their_call_and_the_server_goes_on():
+    """They are counted before the client would name all that is wrong with each of them."""
+    async with opened("bad", configured=bad("wrong")) as (tools, _):
+        for _ in range(2):
+            with pytest.raises(ToolError, match="its answer has 9,000 content, at most 1,000"):
+                await tools["many"].call([], {})
+
+
 async def test_a_server_is_given_little_of_the_environment(monkeypatch):
     """What the client's library thinks safe, and what the user named."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-yours")

@@ -129,6 +129,25 @@ def schemas() -> None:
     )  # fmt: skip
 
 
+def outputs() -> None:
+    """Say of results what has no shape once it is made bounded."""
+    shapes: dict[str, Any] = {
+        "cut": {"$ref": "#/no", "properties": {"result": {}}},
+        "bare": {"properties": {"result": True}},
+        "content": {"properties": {"content": True}},
+    }
+    made = [
+        tool(name, schema={"type": "object"}, outputSchema={"type": "object", **shape})
+        for name, shape in shapes.items()
+    ]
+    serve(listed(*made), lambda _n, _a: {"content": [], "structuredContent": {"result": 3}})
+
+
+def wrong() -> None:
+    """Answer with many pieces, all of them wrong."""
+    serve(listed(tool("many", schema={"type": "object"})), lambda _n, _a: {"content": [1] * 9_000})
+
+
 def odd() -> None:
     serve(listed(tool("x", schema={"type": "object", "required": "x"})), echo)
 

@@ -14,6 +14,7 @@ from kernel_agent.text import one_line
 from kernel_agent.tools.mcp.connection import Connection
 from kernel_agent.tools.mcp.foreign import ForeignTool, names_for
 from kernel_agent.tools.mcp.servers import Server
+from kernel_agent.tools.threads import in_thread
 
 TOOLS_MAX = 64  # of one server; the model reads them all
 
@@ -76,7 +77,7 @@ class Servers:
         tools: list[ForeignTool] = []
         for connection, found in zip(self._connections, listed, strict=True):
             names = [*taken, *(tool.name for tool in tools)]
-            tools += self._made(connection, found, names)
+            tools += await self._made(connection, found, names)
         return tuple(tools)
 
     async def close(self) -> None:
@@ -88,7 +89,7 @@ class Servers:
         await connection.open()
         return await connection.tools()
 
-    def _made(
+    async def _made(
         self, connection: Connection, found: Sequence[Any], taken: Collection[str]
     ) -> list[ForeignTool]:
         server = connection.server
@@ -107,11 +108,7 @@ class Servers:
                 )
             )
         wanted = wanted[:TOOLS_MAX]
-        names = names_for(server.name, [tool.name for tool in wanted], taken)
-        tools = [
-            ForeignTool(server.name, described, name, connection.call, hide=server.without_secrets)
-            for described, name in zip(wanted, names, strict=True)
-        ]
+        tools: list[ForeignTool] = await in_thread(_foreign, connection, wanted, taken)
         self._tools[server.name] = len(tools)
         if tools:
             listed = ", ".join(tool.name for tool in tools)
@@ -119,3 +116,15 @@ class Servers:
                 Notice(text=one_line(f"MCP server {server.name} ({server.transport}): {listed}"))
             )
         return tools
+
+
+def _foreign(
+    connection: Connection, described: Sequence[Any], taken: Collection[str]
+) -> list[ForeignTool]:
+    """Make the tools; in a thread, since a stranger's schemas may be long."""
+    server = connection.server
+    names = names_for(server.name, [tool.name for tool in described], taken)
+    return [
+        ForeignTool(server.name, tool, name, connection.call, hide=server.without_secrets)
+        for tool, name in zip(described, names, strict=True)
+    ]

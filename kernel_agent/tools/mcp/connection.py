@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.errors import ToolError, UsageError
 from kernel_agent.records import Event, Notice
 from kernel_agent.text import one_line
+from kernel_agent.tools.mcp.answers import looked_at
 from kernel_agent.tools.mcp.bounded import bounded
 from kernel_agent.tools.mcp.pipes import MESSAGE_MAX, pipes
 from kernel_agent.tools.mcp.servers import Server
@@ -166,7 +167,8 @@ class Connection:
         from mcp.client.stdio import get_default_environment
 
         # What it logs is a server's words; who wants to read them sets a handler.
-        logging.getLogger("mcp").addHandler(logging.NullHandler())
+        for name in ("mcp", "client"):  # the second is its session's, under no name of its own
+            logging.getLogger(name).addHandler(logging.NullHandler())
         async with contextlib.AsyncExitStack() as stack:
             transport: Any
             if self.server.url:
@@ -174,7 +176,7 @@ class Connection:
             else:
                 env = {**get_default_environment(), **self.server.env}
                 transport = pipes(self.server.command, env, self._note_end)
-            client = await stack.enter_async_context(Client(transport, cache=None))
+            client = await stack.enter_async_context(Client(looked_at(transport), cache=None))
             # It would check results by the server's own schema, whose regular expressions and
             # references may take for ever, in this very thread. What a result is worth is not
             # known from that.

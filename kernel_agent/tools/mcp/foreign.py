@@ -20,6 +20,7 @@ from kernel_agent.gate import limit_of
 from kernel_agent.inside.room import Room, TooMuch
 from kernel_agent.records import FINAL_ANSWER, ToolSchema
 from kernel_agent.text import one_line
+from kernel_agent.tools.mcp.answers import PIECES_MAX
 from kernel_agent.tools.mcp.schema import annotation_of, identifier, problems, signature_of, tidied
 from kernel_agent.tools.threads import in_thread
 from kernel_agent.tools.tool import Tool
@@ -29,7 +30,6 @@ HELP_MAX = 4_000  # that help() shows: many describe their arguments and results
 WORDS_MAX = 120  # of a parameter's
 ERROR_MAX = 2_000
 PIXELS_MAX = 50_000_000
-PIECES_MAX = 1_000  # of one result
 PICTURES = ("PNG", "JPEG", "WEBP", "GIF")
 _TAKEN = {
     *dir(builtins), FINAL_ANSWER, "outputs", "display", "get_ipython", "In", "Out", "pd", "np",
@@ -97,9 +97,11 @@ class ForeignTool(Tool):
             return inspect.Signature.empty
         shape = tidied(schema, lambda _: "")
         properties = shape.get("properties", {})
-        if list(properties) == ["content"] and properties["content"].get("type") == "array":
+        only = next(iter(properties.values())) if len(properties) == 1 else None
+        inner = only if isinstance(only, dict) else {}  # a schema may be true or false
+        if "content" in properties and inner.get("type") == "array":
             return inspect.Signature.empty  # often the pieces once more, see _repeats
-        return annotation_of(properties["result"] if self._wraps else shape)
+        return annotation_of(inner if self._wraps else shape)
 
     def _about_parameters(self) -> str:
         lines = []

@@ -136,8 +136,11 @@ class _Unanswerable(Exception):
 
 def _read(line: bytes) -> Any:
     from mcp_types import jsonrpc_message_adapter
+    from pydantic_core import from_json
 
-    return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    # ``validate_json`` would make the values anew for each kind of message that it tries: 105 ms
+    # for 74,000 objects in one step, where this takes 3.
+    return jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
 
 
 def _too_many(line: bytes, what: str) -> Any:
