@@ -137,8 +137,14 @@ class CappedStream(ForkedStream):
         """Publish what was written; costs next to nothing when that is nothing.
 
         ipykernel flushes both streams three times a cell, and each time waits for another thread.
+        It does so before a display and before the cell's value, which must not overtake what child
+        processes have printed on the descriptor until then.
         """
-        if self._buffers or not self._is_master_process():
+        if self._is_master_process():
+            self.drain()
+            if self._buffers:
+                super().flush()
+        else:
             super().flush()
         # A flush that the timer began has taken the text already, but may not have handed it on:
         # without waiting for it the cell's end would overtake its last output.

@@ -81,6 +81,21 @@ async def test_outputs_come_in_the_order_in_which_they_were_made(kernel: KernelS
     assert text_of(result) == "one\ntwo\n'three'four\nfive\n'six'"
 
 
+async def test_no_display_overtakes_what_was_printed_on_the_descriptor(
+    kernel: KernelSession,
+) -> None:
+    """Also where the thread that reads it is late."""
+    code = (
+        "import os, threading, time\n"
+        "busy = threading.Thread(target=lambda: [sum(range(20_000)) for _ in range(2_000)])\n"
+        "busy.start()\n"
+        "for n in range(30):\n    os.write(1, b'x\\n'); display(n)\n"
+        "os.write(1, b'last\\n'); 'value'"
+    )
+    result = await kernel.execute(code)
+    assert text_of(result) == "".join(f"x\n{n}" for n in range(30)) + "last\n'value'"
+
+
 async def test_a_semicolon_at_the_end_of_a_cell_hides_its_value(kernel: KernelSession) -> None:
     assert (await kernel.execute("[1, 2];  # as after a plot")).outputs == ()
     assert text_of(await kernel.execute("';'")) == "';'"
