@@ -6,6 +6,7 @@ Blocks, not sizes; what has a name, however deep it lies, and what only processe
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import stat
 import subprocess
@@ -13,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+_LIBC = ctypes.CDLL(None)
+_KCMP_FILES = 2
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -90,8 +93,7 @@ def _without_name(
     """Yield inode and bytes of files that only descriptors and mappings lead to."""
     inside = tuple(f"{folder}/" for folder in folders)
     for pid in pids:
-        tasks = _listed(f"/proc/{pid}/task")
-        for task in tasks:
+        for task in _with_own_descriptors(pid):
             for name in _listed(f"/proc/{pid}/task/{task}/fd"):
                 link = f"/proc/{pid}/task/{task}/fd/{name}"
                 with contextlib.suppress(OSError):
@@ -106,6 +108,14 @@ def _without_name(
                 if place.startswith(inside) and place.endswith("(deleted)"):
                     start, end = (int(part, 16) for part in fields[0].split("-"))
                     yield (device, int(fields[4])), end - start
+
+
+def _with_own_descriptors(pid: int) -> Iterator[int]:
+    """Yield a process's first thread, and those that do not share its descriptors (kcmp(2))."""
+    number = 272 if os.uname().machine == "aarch64" else 312
+    for task in map(int, _listed(f"/proc/{pid}/task")):
+        if task == pid or _LIBC.syscall(number, pid, task, _KCMP_FILES, 0, 0) != 0:
+            yield task
 
 
 def _listed(path: str) -> list[str]:
