@@ -63,6 +63,7 @@ class Played:
         stage.limits = dict(MEASURED)
         stage.next_kernel = lambda: self._seen_by_next  # type: ignore[attr-defined]
         self._seen_by_next = ""
+        self._stale = False  # files that it must not see were replaced below a running kernel
         offered = self._make_tool("echo")
         self._make_tool("forbidden")  # exists on the host, is not offered
         self._broker = Broker([offered])
@@ -135,7 +136,7 @@ class Played:
         try:
             seen = attack.effect(stage, report)
         finally:
-            stage.replant()
+            self._stale = stage.replant() or self._stale
         measured = {name: stage.peak[name] for name in TOLD if name in stage.peak}
         return verdict(attack, report, seen, round(time.monotonic() - began, 2), measured)
 
@@ -148,7 +149,8 @@ class Played:
         """See to it that a working kernel is there that knows the prelude."""
         kernel = self.kernel
         assert kernel is not None
-        if attack.own_kernel or not kernel.alive:
+        if attack.own_kernel or self._stale or not kernel.alive:
+            self._stale = False
             await kernel.restart()
         self.stage.clear_workspace()
         result = await kernel.execute(PRELUDE, timeout_s=60)

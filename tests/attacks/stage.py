@@ -129,10 +129,15 @@ class Stage:
     def _remember(self, path: Path) -> None:
         self._planted[path] = _state(path)
 
-    def replant(self) -> None:
-        """Put back what an attack changed."""
+    def replant(self) -> bool:
+        """Put back what an attack changed; return whether anything was.
+
+        What a running kernel does not see of its folder is then another file: it sees that one.
+        """
+        replanted = False
         for path, state in self._planted.items():
             if _state(path) != state:
+                replanted = True
                 with contextlib.suppress(OSError):
                     path.chmod(0o666)
                 path.unlink(missing_ok=True)
@@ -142,6 +147,7 @@ class Stage:
                     os.chown(path, self.uid, -1)
         for path in list(self._planted):
             self._remember(path)
+        return replanted
 
     def clear_workspace(self) -> None:
         """Remove what attacks made in the workspace; its canaries stay."""

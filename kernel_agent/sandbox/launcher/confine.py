@@ -316,13 +316,20 @@ def still() -> None:
 
 
 def give(path: str, uid: str) -> None:
-    """Change the owner of a tree that holds only what its host has put there."""
-    os.chown(path, int(uid), int(uid))
-    for entry in os.scandir(path):
-        if entry.is_dir(follow_symlinks=False):
-            give(entry.path, uid)
-        else:
-            os.chown(entry.path, int(uid), int(uid), follow_symlinks=False)
+    """Change the owner of a tree that no process of a sandbox changes meanwhile.
+
+    What a kernel before has nested deeper than a path may be long keeps the owner that it has.
+    """
+    waiting = [path]
+    while waiting:
+        at = waiting.pop()
+        try:
+            os.chown(at, int(uid), int(uid), follow_symlinks=False)
+            if os.path.isdir(at) and not os.path.islink(at):
+                waiting += [entry.path for entry in os.scandir(at)]
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
 
 
 user_namespaces: dict[tuple[str, str], int] = {}
