@@ -1,0 +1,226 @@
+"""The command as a shell starts it: the help of each command, output, errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from goldens.normal import normal
+from goldens.play import command
+
+AT_ONCE = 3
+TABLE = "month,sold\nMay,3\nJune,5\n"
+LOAD = "Read it.\n```python\nimport pandas as pd\ndf = pd.read_csv('data/sales.csv')\ndf\n```"
+PLOT = "```python\nimport matplotlib.pyplot as plt\ndf.plot.bar()\nplt.savefig('sold.png')\n```"
+ANSWER = "```python\nfinal_answer({'best': 'June', 'share': float('nan')})\n```"
+SCRIPTS: dict[str, list[str | dict[str, Any]]] = {
+    "good.jsonl": [LOAD, PLOT, ANSWER],
+    "short.jsonl": [LOAD],
+    "limits.jsonl": [LOAD, PLOT],
+    "tool.jsonl": ["```python\nfinal_answer(double(21))\n```"],
+    "pay.jsonl": ["```python\npay('a@b.example')\n```"] * 9,
+    "dies.jsonl": ["```python\nimport os; os._exit(9)\n```"],
+    "slow.jsonl": ["```python\nprint(1)\nimport time; time.sleep(60)\n```"],
+    "loop.jsonl": ["```python\nprint(1)\n```"] * 9,
+    "talk.jsonl": ["Only talk."] * 20,
+    "monty.jsonl": ["```python\nfinal_answer(6 * 7)\n```"],
+    "costly.jsonl": [{"content": LOAD, "usage": {"prompt_tokens": 10**6}}] * 3,
+}  # fmt: skip
+TOOLS = '''
+from kernel_agent import tool
+
+@tool
+def double(n: int) -> int:
+    """Double a number."""
+    return 2 * n
+
+@tool(effects=True)
+def pay(to: str) -> str:
+    """Pay somebody."""
+    return "paid"
+'''
+TASKS = [
+    {"id": "sum", "task": "What is 6 * 7?", "check": {"kind": "number", "value": 42}},
+    {
+        "id": "rows",
+        "task": "How many rows?",
+        "data": ["sales.csv"],
+        "check": {"kind": "number", "value": 2},
+    },
+]
+PIPELINE = ["import pandas as pd\npd.read_csv('data/sales.csv')", "print('done')"]
+FAILING = ["x = 1", "x / 0", "print('never')"]
+BARE = "run x --sandbox none"
+RUN = "run x --sandbox none --data sales.csv"
+
+# What each needs is left by those of the groups before it.
+GROUPS: tuple[tuple[str, ...], ...] = (
+    (
+        f"{RUN} --model scripted:good.jsonl --out good",
+        f"{RUN} --model scripted:good.jsonl --out json --json",
+        f"{RUN} --model scripted:good.jsonl --out quiet --quiet",
+        f"{RUN} --model scripted:short.jsonl --out short_json --json",
+        f"{RUN} --model scripted:short.jsonl --out short_quiet --quiet",
+        f"{RUN} --model scripted:limits.jsonl --max-steps 1 --out steps --json",
+        f"{BARE} --model scripted:slow.jsonl --max-seconds 4 --out seconds --json",
+        f"{RUN} --model scripted:limits.jsonl --max-tokens 100 --out tokens --json",
+        f"{RUN} --model scripted:limits.jsonl --max-cost 1 --out no_prices",
+        f"{RUN} --model scripted:costly.jsonl --max-cost 1 --out cost --json",
+        f"{BARE} --model scripted:loop.jsonl --out loop --json",
+        f"{BARE} --model scripted:talk.jsonl --out talk",
+        f"{BARE} --model scripted:dies.jsonl --out lost --json",
+        f"{BARE} --model scripted:dies.jsonl --out lost_quiet --quiet",
+        f"{BARE} --model scripted:pay.jsonl --tools mine.py --out denied --json",
+        f"{BARE} --model scripted:pay.jsonl --tools mine.py --approve never --approve-tool pay=deny --out policy",
+        "run x --model scripted:tool.jsonl --sandbox none --tools mine --out tool --quiet",
+        "run x --model scripted:monty.jsonl --sandbox interpreter --out monty",
+        "run x --model scripted:monty.jsonl --sandbox interpreter --out monty_json --json",
+        "run 'How many rows?' --data sales.csv --sandbox none --model offline --out offline",
+        "run x --max-steps many", "nothing",
+        "run x --model m --base-url http://127.0.0.1:9/v1 --sandbox none --out refused",
+        "doctor",
+    ),
+    (
+        f"{RUN} --model scripted:good.jsonl --out good",
+        "show good", "show good/trace.jsonl --steps 1", "show good --steps 0", "show good --html",
+        "show short_json", "show lost", "export good", "export good -o again.ipynb",
+        "export good -o missing/again.ipynb", "verify good --json", "verify lost",
+        "verify changed.ipynb --json",
+        "pipeline monthly.ipynb --data sales.csv --sandbox none --out june",
+        "pipeline monthly.ipynb --data sales.csv --sandbox none --out june_json --json",
+        "pipeline monthly.ipynb --data sales.csv --sandbox none --out june_quiet --quiet",
+        "pipeline failing.ipynb --sandbox none --out failing",
+        "pipeline failing.ipynb --sandbox none --out failing_json --json",
+        "eval tasks.jsonl --model offline --sandbox none --out evaluated --at-once 1",
+        "show evaluated",
+    ),
+    ("eval evaluated --report", "eval tasks.jsonl --oracle --out oracle"),
+)  # fmt: skip
+
+# Uses that fail before anything is started: in this process, which is faster.
+QUICK = (
+    "nothing", "--nothing", "run --nothing", "run", "run ''", "run x --data missing.csv",
+    "run x --data .", "run x --data empty.csv", "run x --model scripted:missing.jsonl",
+    "run x --model scripted:bad.jsonl", "run x --sandbox nothing", "run x --format nothing",
+    "run x --max-steps 0", "run x --max-steps many", "run x --max-seconds=-1 --model offline",
+    "run x --approve sometimes", "run x --approve-tool pay", "run x --approve-tool pay=maybe",
+    "run x --tools nothing_of_this_name", "run x --tools sales.csv", "run x --tools sql=",
+    "run x --mcp nothing-of-this-name", "run x --allow-host 'a b'", "run x --memory-mb 0",
+    "run x --guard-imports ''", "run x --model m --base-url nonsense",
+    "run x --model scripted:good.jsonl --sandbox remote --out remote",
+    "run x y", "show", "show missing", "show empty.csv", "show sales.csv",
+    "export missing", "verify missing", "verify sales.csv", "verify missing --json",
+    "pipeline missing.ipynb", "pipeline sales.csv", "pipeline monthly.ipynb --max-seconds 0",
+    "eval missing.jsonl", "eval empty.jsonl", "eval tasks.jsonl --trials 0",
+    "eval tasks.jsonl --on nothing", "eval tasks.jsonl --max-total-cost 1",
+    "kernelspec remove --nothing", "microvm nothing", "kernelspec nothing", "--version",
+)  # fmt: skip
+
+
+def commands(folder: Path) -> dict[str, str]:
+    """Run everything in a folder, which is the working directory; return the recordings."""
+    _prepare(folder)
+    texts = dict(_helps(""))
+    blocks: list[str] = []
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for group in GROUPS:
+            blocks.extend(pool.map(_told, group))
+    blocks.extend(command(*shlex.split(line)) for line in QUICK)
+    for block in blocks:
+        name = _file(block.split("\n", 1)[0])
+        texts[name] = texts.get(name, "") + block + "\n"
+    return {f"commands/{name}": normal(text, folder) for name, text in texts.items()}
+
+
+def _file(line: str) -> str:
+    words = shlex.split(line)[2:]
+    first = words[0] if words and not words[0].startswith("-") else "others"
+    return f"{first}.txt"
+
+
+def _helps(path: str) -> list[tuple[str, str]]:
+    """Return the help of a command and of all below it, as the help itself names them."""
+    done = _run(f"{path} --help")
+    texts = [(f"help/{'_'.join(['kernel-agent', *path.split()])}.txt", done.stdout + done.stderr)]
+    below = re.search(r"^Commands:\n((?:  .*\n)+)", done.stdout, re.MULTILINE)
+    for name in re.findall(r"^  (\S+) ", below.group(1), re.MULTILINE) if below else ():
+        texts.extend(_helps(f"{path} {name}".strip()))
+    return texts
+
+
+def _run(line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kernel_agent", *shlex.split(line)],
+        capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+        env=os.environ,
+    )  # fmt: skip
+
+
+def _told(line: str) -> str:
+    done = _run(line)
+    out = done.stdout
+    if "--json" in line and out.strip():
+        out = _shape(out)
+    if line == "doctor":
+        out = _constant(out)
+    said = f"--- stderr\n{done.stderr}--- stdout\n{out}"
+    return f"$ kernel-agent {line}\nexit code {done.returncode}\n{said}"
+
+
+def _shape(out: str) -> str:
+    """Return JSON with its keys in order; what a machine or a library says becomes its type."""
+    lines = out.splitlines()
+    value = json.loads(lines[0])
+    if value.get("sources_sha256"):
+        value["sources_sha256"] = "<sha256>"
+    if "python" in value:
+        value["python"] = value["version"] = "<version>"
+    return "\n".join([json.dumps(value, indent=1, ensure_ascii=False), *lines[1:], ""])
+
+
+def _constant(out: str) -> str:
+    """Return what the doctor says on every machine: what it looks at, and what levels cover."""
+    lines = []
+    for line in out.splitlines():
+        level = re.match(r"(?:ok|-|!) +(level \w+)", line)
+        if level:
+            lines.append(level.group(1))
+        elif re.match(r" +(not covered|covered) ", line):
+            lines.append(line)
+        elif known := re.match(r"\S+ +(\S+)", line):
+            lines.append(known.group(1))
+    return "\n".join(lines) + "\n"
+
+
+def _prepare(folder: Path) -> None:
+    for name, replies in SCRIPTS.items():
+        lines = [reply if isinstance(reply, dict) else {"content": reply} for reply in replies]
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "sales.csv").write_text(TABLE)
+    (folder / "mine.py").write_text(TOOLS)
+    (folder / "empty.csv").touch()
+    (folder / "empty.jsonl").touch()
+    (folder / "bad.jsonl").write_text("[]\n")
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in TASKS))
+    _notebook(folder / "monthly.ipynb", PIPELINE)
+    _notebook(folder / "failing.ipynb", FAILING)
+    _notebook(folder / "changed.ipynb", ["print('new')"], shown="old\n")
+
+
+def _notebook(path: Path, cells: list[str], shown: str = "") -> None:
+    outputs = [{"output_type": "stream", "name": "stdout", "text": shown}] if shown else []
+    made = [
+        {"cell_type": "code", "id": f"c{n}", "metadata": {}, "execution_count": None,
+         "source": source, "outputs": outputs}
+        for n, source in enumerate(cells)
+    ]  # fmt: skip
+    made.insert(0, {"cell_type": "markdown", "id": "m", "metadata": {}, "source": "## First"})
+    whole = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": made}
+    path.write_text(json.dumps(whole))
