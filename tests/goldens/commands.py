@@ -47,12 +47,13 @@ def pay(to: str) -> str:
     return "paid"
 '''
 TASKS = [
-    {"id": "sum", "task": "What is 6 * 7?", "check": {"kind": "number", "value": 42}},
+    {"id": "sum", "task": "What is the total sold?", "data": "sales.csv", "check": "number", "answer": 8},
     {
         "id": "rows",
         "task": "How many rows?",
-        "data": ["sales.csv"],
-        "check": {"kind": "number", "value": 2},
+        "data": "sales.csv",
+        "check": "number",
+        "answer": 2,
     },
 ]
 PIPELINE = ["import pandas as pd\npd.read_csv('data/sales.csv')", "print('done')"]
@@ -76,9 +77,8 @@ GROUPS: tuple[tuple[str, ...], ...] = (
         f"{BARE} --model scripted:loop.jsonl --out loop --json",
         f"{BARE} --model scripted:talk.jsonl --out talk",
         f"{BARE} --model scripted:dies.jsonl --out lost --json",
-        f"{BARE} --model scripted:dies.jsonl --out lost_quiet --quiet",
         f"{BARE} --model scripted:pay.jsonl --tools mine.py --out denied --json",
-        f"{BARE} --model scripted:pay.jsonl --tools mine.py --approve never --approve-tool pay=deny --out policy",
+        f"{BARE} --model scripted:pay.jsonl --tools mine.py --approve-tool pay=deny --out policy",
         "run x --model scripted:tool.jsonl --sandbox none --tools mine --out tool --quiet",
         "run x --model scripted:monty.jsonl --sandbox interpreter --out monty",
         "run x --model scripted:monty.jsonl --sandbox interpreter --out monty_json --json",
@@ -91,17 +91,15 @@ GROUPS: tuple[tuple[str, ...], ...] = (
         f"{RUN} --model scripted:good.jsonl --out good",
         "show good", "show good/trace.jsonl --steps 1", "show good --steps 0", "show good --html",
         "show short_json", "show lost", "export good", "export good -o again.ipynb",
-        "export good -o missing/again.ipynb", "verify good --json", "verify lost",
-        "verify changed.ipynb --json",
+        "export good -o missing/again.ipynb",
         "pipeline monthly.ipynb --data sales.csv --sandbox none --out june",
         "pipeline monthly.ipynb --data sales.csv --sandbox none --out june_json --json",
-        "pipeline monthly.ipynb --data sales.csv --sandbox none --out june_quiet --quiet",
-        "pipeline failing.ipynb --sandbox none --out failing",
         "pipeline failing.ipynb --sandbox none --out failing_json --json",
         "eval tasks.jsonl --model offline --sandbox none --out evaluated --at-once 1",
         "show evaluated",
     ),
-    ("eval evaluated --report", "eval tasks.jsonl --oracle --out oracle"),
+    ("verify good --json", "verify lost", "verify changed.ipynb --json", "eval evaluated --report",
+     "eval tasks.jsonl --oracle --out oracle"),
 )  # fmt: skip
 
 # Uses that fail before anything is started: in this process, which is faster.

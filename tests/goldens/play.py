@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import io
 import json
 import re
@@ -16,7 +17,7 @@ from typing import Any
 
 from kernel_agent_extension.panel import Panel
 from kernel_agent_extension.scene import Scene
-from servers.openai_server import FAULTS, OpenAIServer, Writer, error
+from servers.openai_server import FAULTS, Behaviour, OpenAIServer, Writer, error
 from servers.openai_server import text as said_in_text
 
 from goldens.normal import normal
@@ -181,13 +182,22 @@ def left(out: Path, name: str) -> dict[str, str]:
     kept["page.txt"] = command("show", name, "--html", "-o", f"{name}.html")
     page = out.with_suffix(".html")
     if page.exists():
-        kept["page.txt"] += page.read_text(encoding="utf-8").replace("><", ">\n<")
+        kept["page.txt"] += page_text(page.read_text(encoding="utf-8"))
     return kept
+
+
+def page_text(page: str) -> str:
+    """Return a page with an element a line, and its style sheet by its digest."""
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert style
+    digest = hashlib.sha256(style.group(1).encode()).hexdigest()[:16]
+    return page.replace(style.group(1), f"sha256 {digest}…").replace("><", ">\n<")
 
 
 def trace_text(lines: str) -> str:
     """Return a trace with its records spread over lines, and whether it was written as always."""
     shown = []
+    before: dict[str, str] = {}
     for line in lines.splitlines():
         record = json.loads(line)
         if line != json.dumps(record, ensure_ascii=False):
@@ -196,6 +206,12 @@ def trace_text(lines: str) -> str:
             record["versions"] = sorted(
                 set(record["versions"]) & {"python", "kernel-agent", "ipykernel"}
             )
+        for name in ("system_prompt", "config"):
+            told = json.dumps(record.get(name))
+            if name in record and told == before.get(name):
+                record[name] = "as in the run before"
+            elif name in record:
+                before[name] = told
         shown.append(json.dumps(record, ensure_ascii=False, indent=1))
     return "\n".join(shown) + "\n"
 
@@ -269,7 +285,7 @@ def panel(events: Sequence[Event], out: Path) -> str:
     whole.finish("<b>over</b>", "over")
     (opened,) = [m for m in front.messages if "for" in m]
     opened = {k: v for k, v in opened.items() if k != "n"}
-    blocks = [*notes, {"replayed": scene.replay()}, {"opened": opened}, {"published": shown}]
+    blocks = [*notes, {"opened": opened}, {"published": shown}]
     return "\n".join(json.dumps(b, ensure_ascii=False, indent=1) for b in blocks) + "\n"
 
 
@@ -286,11 +302,16 @@ def _one(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
 
 # --- what goes over the wire ---------------------------------------------------------------------
 
+
+def called(name: str, **arguments: Any) -> Behaviour:
+    return said_in_text(None, tool_calls=calls((name, arguments))["tool_calls"])
+
+
 WIRED: dict[str, tuple[str, list[Any]]] = {
     "fenced": ("fenced", [said_in_text(cell("x = 6\nx")), said_in_text(cell("final_answer(x)"))]),
     "envelope": ("envelope", [said_in_text(envelope("final_answer(1)"))]),
-    "tool": ("tool", [said_in_text(None, tool_calls=calls(("python", {"code": "final_answer(1)"}))["tool_calls"])]),
-    "json": ("json", [said_in_text(None, tool_calls=calls(("final_answer", {"answer": 1}))["tool_calls"])]),
+    "tool": ("tool", [called("python", code="final_answer(1)")]),
+    "json": ("json", [called("final_answer", answer=1)]),
     "refused": ("fenced", [FAULTS["401"]()]),
     "missing": ("fenced", [FAULTS["404"]()]),
     "bad": ("fenced", [error(400, "No.")]),

@@ -190,8 +190,7 @@ VALUES = (
     "final_answer(float('nan'))", "final_answer(b'\\x00\\xff')", "final_answer(10 ** 400)",
     "final_answer({1: 'one', (2, 3): {4}})", "final_answer(pd.DataFrame({'n': range(500)}))",
     "class Own:\n    def __repr__(self):\n        return 'Own()'\nfinal_answer(Own())",
-    "import matplotlib.pyplot as plt\nfigure, axes = plt.subplots(figsize=(3, 2))\naxes.plot([1, 3])\n"
-    "final_answer(figure)",
+    "import matplotlib.pyplot as plt\nfigure, axes = plt.subplots(figsize=(3, 2))\naxes.plot([1, 3])\nfinal_answer(figure)",
 )  # fmt: skip
 SIDE_BY_SIDE = (
     cell(
@@ -382,7 +381,6 @@ CASES: dict[str, Case] = {
         cell("final_answer('done')"), cell("final_answer('more')"),
         config=LONG, budget=FREE, tasks=("Go on.", "And more."),
     ),
-    "private_keys": case(cell("print('sk-' + 'secret' * 4)\nfinal_answer(1)"), model={"name": "named"}),
     # The interpreter of pure Python.
     "interpreter": case(
         cell("x = 41\nprint('a')\nx + 1"), cell("1/0"), cell("import pandas"),

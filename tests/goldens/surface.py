@@ -26,7 +26,8 @@ before = set(sys.modules)
 print(sorted(n for n in before if n.startswith("kernel_agent")))
 """
 REPLIES = {
-    "fenced": ["Look.\n```python\nprint(1)\n```", "no code", "```python\nx = (\n```", "```r\nx\n```",
+    "fenced": ["Look.\n```python\nprint(1)\n```", "no code", "```python\nx = (\n```",
+               "```r\nx\n```",
                "```python\na = 1\n```\n```python\nb = 2\n```", "```python\nopen", ""],
     "envelope": ['{"thought": "x", "code": "print(1)"}', '{"thought": "x"}', "{", '{"code": 5}',
                  '{"thought": "x", "code": "x = ("}', '```json\n{"code": "1"}\n```'],
