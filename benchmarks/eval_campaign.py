@@ -17,18 +17,23 @@ import tempfile
 import time
 from pathlib import Path
 
-from kernel_agent.agent import Agent, now
-from kernel_agent.budget import Budget, Meter
-from kernel_agent.context import Context
-from kernel_agent.evaluation.campaign import Plan, evaluate
-from kernel_agent.evaluation.engines import Here, OnDask, OnRay
-from kernel_agent.evaluation.report import write_report
-from kernel_agent.evaluation.specs import Arm, RunResult
-from kernel_agent.evaluation.store import Store
-from kernel_agent.evaluation.tasks import Task, TaskSet
+from kernel_agent.agent import Agent, Context, now
+from kernel_agent.evaluation import (
+    Arm,
+    Here,
+    OnDask,
+    OnRay,
+    Plan,
+    RunResult,
+    Store,
+    Task,
+    TaskSet,
+    evaluate,
+    write_report,
+)
 from kernel_agent.formats import get_format
-from kernel_agent.models.scripted import ScriptedModel
-from kernel_agent.records import Answer, CellResult, RequestOptions, RunStart
+from kernel_agent.models import ScriptedModel
+from kernel_agent.records import Answer, Budget, CellResult, Meter, RequestOptions, RunStart
 
 HERE = Path(__file__).parent
 WORKERS = 2

@@ -37,7 +37,7 @@ from typing import Any
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import format_names, get_format, parse
-from kernel_agent.models.usage import CHARS_PER_TOKEN
+from kernel_agent.models import CHARS_PER_TOKEN
 from kernel_agent.records import Code, Reply, ToolCall
 
 HERE = Path(__file__).resolve().parent

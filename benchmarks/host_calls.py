@@ -16,11 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.kernel.session import KernelSession
+from kernel_agent.kernel import KernelSession
 from kernel_agent.records import CellResult
-from kernel_agent.sandbox.choose import probe
-from kernel_agent.tools.broker import Broker
-from kernel_agent.tools.tool import Tool, tool
+from kernel_agent.sandbox import probe
+from kernel_agent.tools import Broker, Tool, tool
 
 Figures = dict[str, Any]
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kernel_agent.config import load_config
-from kernel_agent.evaluation.replay import replay_file, to_text
+from kernel_agent.evaluation import replay_file, replay_text
 
 RESULTS = Path(__file__).parent / "results" / "replay.json"
 FORMATS = ("fenced", "envelope", "tool")
@@ -42,7 +42,7 @@ def main() -> None:
                 every=options.every, at_once=options.at_once,
             )
         )  # fmt: skip
-        print(to_text(found), end="\n\n", flush=True)
+        print(replay_text(found), end="\n\n", flush=True)
         numbers = asdict(found)
         del numbers["differences"]  # they quote the recording
         who = "root" if os.geteuid() == 0 else "ordinary user"

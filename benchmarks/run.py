@@ -65,7 +65,7 @@ async def round_trip(*, quick: bool) -> Figures:
     """`1+1` in a running kernel: our client, and jupyter_client's ``execute_interactive``."""
     from jupyter_client.manager import start_new_async_kernel
 
-    from kernel_agent.kernel.session import KernelSession
+    from kernel_agent.kernel import KernelSession
 
     ours: list[float] = []
     theirs: list[float] = []
@@ -91,7 +91,7 @@ async def start(*, quick: bool) -> Figures:
     """From nothing to the result of the first cell: ours, and ``start_new_async_kernel``."""
     from jupyter_client.manager import start_new_async_kernel
 
-    from kernel_agent.kernel.session import KernelSession
+    from kernel_agent.kernel import KernelSession
 
     async def ours() -> None:
         kernel = KernelSession(cwd=_folder())
@@ -127,10 +127,8 @@ async def start(*, quick: bool) -> Figures:
 
 async def levels(*, quick: bool) -> Figures:
     """Each sandbox level that works here: start to first result, round trip, memory."""
-    from kernel_agent.kernel.session import KernelSession
-    from kernel_agent.sandbox.choose import MODULES, probe
-    from kernel_agent.sandbox.interpreter import InterpreterSession
-    from kernel_agent.sandbox.memory import memory_mb
+    from kernel_agent.kernel import InterpreterSession, KernelSession
+    from kernel_agent.sandbox import MODULES, memory_mb, probe
 
     working = [name for name in MODULES if name != "remote" and probe(name).works]
     starts: dict[str, list[float]] = {name: [] for name in working}
@@ -213,7 +211,7 @@ async def overhead(*, quick: bool) -> Figures:
 
 async def lost_outputs(*, quick: bool) -> Figures:
     """Many cells with one output each while other processes take the processors."""
-    from kernel_agent.kernel.session import KernelSession
+    from kernel_agent.kernel import KernelSession
 
     cells = 1000 if quick else 20_000
     burners = [
@@ -263,7 +261,7 @@ def imports(*, quick: bool) -> Figures:
     commands = {
         "import_cpu_s": [sys.executable, "-c", "import kernel_agent"],
         "import_session_cpu_s": [sys.executable, "-c", "from kernel_agent import Session"],
-        "help_cpu_s": [sys.executable, "-m", "kernel_agent.cli", "--help"],
+        "help_cpu_s": [sys.executable, "-m", "kernel_agent", "--help"],
     }
     figures: Figures = {"at_most_s": 0.3}
     for name, command in commands.items():
@@ -321,8 +319,8 @@ async def guard(*, quick: bool) -> Figures:
 
     ``imports_check`` is the look at the syntax tree of a cell of 40 lines before it runs.
     """
-    from kernel_agent.kernel.session import KernelSession
-    from kernel_agent.sandbox.guard import refusal
+    from kernel_agent.agent import refusal
+    from kernel_agent.kernel import KernelSession
 
     cells = {"loop": LOOP, "loop_in_function": IN_FUNCTION, "calls": CALLS}
     times: dict[str, list[float]] = {f"{n}_{w}": [] for n in cells for w in ("plain", "capped")}
@@ -351,7 +349,7 @@ async def guard(*, quick: bool) -> Figures:
 async def long_run(*, quick: bool) -> Figures:
     """Steps with 20,000-character outputs: what is sent, what a prompt cache can keep, the time."""
     from kernel_agent import Budget, ScriptedModel, Session
-    from kernel_agent.context import BYTES_PER_TOKEN
+    from kernel_agent.agent import BYTES_PER_TOKEN
     from kernel_agent.records import Condensation
 
     figures: Figures = {"allowance_tokens": 32_000}
@@ -398,7 +396,7 @@ def look(*, quick: bool) -> Figures:
     """What it costs to find out which variables a cell has changed, in CPU milliseconds a cell."""
     import pandas as pd
 
-    from kernel_agent.inside.variables import Variables
+    from kernel_agent.inkernel import Variables
 
     frame = pd.DataFrame({f"c{n}": range(1000) for n in range(10)})
     text = pd.DataFrame({f"s{n}": [f"row {i}" for i in range(50_000)] for n in range(4)})

@@ -16,55 +16,43 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
     # a cell has left a json.py.
     del sys.path[0]
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from kernel_agent.budget import Budget
-    from kernel_agent.config import Config
-    from kernel_agent.models.scripted import ScriptedModel
-    from kernel_agent.notebook.export import export
-    from kernel_agent.notebook.verify import verify
-    from kernel_agent.records import ExitStatus
-    from kernel_agent.run import Run
-    from kernel_agent.session import Session
-    from kernel_agent.tools.tool import tool
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Budget",
-    "Config",
-    "ExitStatus",
-    "Run",
-    "ScriptedModel",
-    "Session",
-    "export",
-    "tool",
-    "verify",
-]
 
-_HOMES = {
-    "Budget": "budget",
-    "Config": "config",
-    "ExitStatus": "records",
-    "Run": "run",
-    "ScriptedModel": "models.scripted",
-    "Session": "session",
-    "export": "notebook.export",
-    "tool": "tools.tool",
-    "verify": "notebook.verify",
-}
+def face(room: str, file: str) -> tuple[Callable[[str], Any], list[str]]:
+    """Return what makes a package a room with a face: its ``__getattr__`` and its ``__all__``.
+
+    The face is the stub beside the package's ``__init__.py``: type checkers read the names of the
+    room there, and so does this. A name is imported when it is first used.
+
+    Parameters
+    ----------
+    room
+        The package's ``__name__``.
+    file
+        Its ``__file__``.
+    """
+    with open(f"{file}i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib is slow to import
+        lines = [line.split() for line in stub if line.startswith("from .")]
+    homes = {name: f"{room}{module.rstrip('.')}" for _, module, _, name, *_ in lines}
+
+    def import_name(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {room!r} has no attribute {name!r}")
+        found = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[room], name, found)
+        return found
+
+    return import_name, sorted(homes)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __all__ = face(__name__, __file__)
 
 
 def load_ipython_extension(ipython: Any) -> None:
     """Register the magics; called by IPython for ``%load_ext kernel_agent``."""
-    from kernel_agent_extension import load
-
-    load(ipython)
+    import_module("kernel_agent_extension").load(ipython)

@@ -4,9 +4,9 @@ Files are TOML. ``~/.config/kernel-agent/config.toml`` is the user's own and may
 ``kernel-agent.toml`` in the working directory goes over it, setting by setting, but may come from
 anybody: from a cloned project, or from code that a cell ran there. So :data:`SETTINGS` says of each
 setting what such a file may do; what goes beyond that holds only when the user has allowed this
-very file (:mod:`kernel_agent.trust`), and is an error while nobody was asked: a run that ignored it
-might go to another endpoint than was meant. ``KERNEL_AGENT_CONFIG`` names one file in the place of
-both. No file is ever read from a run's folder, which is a cell's to write.
+very file (:mod:`kernel_agent.safe.trust`), and is an error while nobody was asked: a run that
+ignored it might go to another endpoint than was meant. ``KERNEL_AGENT_CONFIG`` names one file in
+the place of both. No file is ever read from a run's folder, which is a cell's to write.
 
 Environment variables are ``KERNEL_AGENT_`` and the field's name in capitals; ``OPENAI_BASE_URL`` is
 heeded, too. A key is never configured, only the *name* of the variable that holds it.
@@ -22,15 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.beneath import open_file
 from kernel_agent.errors import ConfigError, UntrustedSettings
-from kernel_agent.text import one_line
-from kernel_agent.trust import answer_on
+from kernel_agent.safe import answer_on, one_line, open_file
 
 OWN_FILE = "~/.config/kernel-agent/config.toml"
 FOLDER_FILE = "kernel-agent.toml"
 MAX_BYTES = 1 << 16  # of a settings file
-TRACE = "trace.jsonl"  # what marks a run's folder; written by kernel_agent.trace
+TRACE = "trace.jsonl"  # what marks a run's folder; written by kernel_agent.records.store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +76,7 @@ class Config:
         beyond what its folder held at the start (2048 by default).
     guard_imports
         Modules that cells may import, when the guard is asked for
-        (:mod:`kernel_agent.sandbox.guard`, against mistakes); None for no guard.
+        (:mod:`kernel_agent.agent.guard`, against mistakes); None for no guard.
     max_operations
         Turns of loops and calls of functions that a cell may do; None for no cap.
     approve

@@ -11,21 +11,17 @@ import struct
 import zlib
 from pathlib import Path
 
-from kernel_agent.records import (
-    Answer,
-    CellError,
-    CellResult,
-    Code,
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import Answer, CellError, CellResult, HostCall, Observation
+from kernel_agent.records.conversation import Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import (
     DataFile,
-    ExitStatus,
-    HostCall,
-    Observation,
     Record,
     Retry,
     RunStart,
     RunStop,
     Step,
-    Usage,
     to_json,
 )
 
@@ -251,7 +247,7 @@ def records() -> tuple[Record, ...]:
 
 def main() -> None:
     """Write both files again; look at the difference before committing it."""
-    from kernel_agent.notebook.export import export
+    from kernel_agent.notebook.exporter import export
 
     lines = [json.dumps({"v": 1, **to_json(r)}, ensure_ascii=False) for r in records()]
     (DATA / "golden.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -18,7 +18,7 @@ from typing import Any
 
 from kernel_agent.errors import UsageError
 from kernel_agent.records import Event, ExitStatus, Json, Step
-from kernel_agent.run import Run
+from kernel_agent.session import Run
 
 TICK_S = 0.1
 """How often a waiting cell wakes up; also what lets it be interrupted (ipykernel issue 881)."""

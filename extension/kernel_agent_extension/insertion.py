@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel_agent.records import Code, DataFile
-from kernel_agent.run import Run
-from kernel_agent.text import one_line
+from kernel_agent.safe import one_line
+from kernel_agent.session import Run
 
 ANSWER = """\
 def final_answer(value):

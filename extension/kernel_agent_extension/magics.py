@@ -24,17 +24,14 @@ from IPython.core.error import UsageError as MagicUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope
 from traitlets import Enum, Float, Int, Unicode
 
-from kernel_agent.asking import UNDO
-from kernel_agent.background import LoopThread
+from kernel_agent.cli import UNDO
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.given import fingerprint
-from kernel_agent.records import Event
-from kernel_agent.run import Run
-from kernel_agent.undone import person_text
+from kernel_agent.records import Event, person_text
+from kernel_agent.session import LoopThread, Run, fingerprint
+from kernel_agent_extension.conversation import Talk
 from kernel_agent_extension.handle import Handle
 from kernel_agent_extension.insertion import code_of
-from kernel_agent_extension.request import APPROVALS, HELP, Request, read_request
-from kernel_agent_extension.talk import Talk
+from kernel_agent_extension.options import APPROVALS, HELP, Request, read_request
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
 from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view
 

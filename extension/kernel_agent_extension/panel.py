@@ -29,8 +29,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from kernel_agent.records import Decision, Event, Question, RunStop, Step
-from kernel_agent.text import one_line, plain
-from kernel_agent_extension.scene import Note, Scene
+from kernel_agent.safe import one_line, plain
+from kernel_agent_extension.messages import Note, Scene
 
 INTERVAL_S = 0.05  # between two messages: faster is not seen, and costs
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"

@@ -14,7 +14,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from kernel_agent_extension.scene import Note
+from kernel_agent_extension.messages import Note
 
 MAX_LOG = 60_000  # characters; each change sends all of it
 MAX_FIGURES = 8

@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
 
+from kernel_agent.cli import PlainView, is_figure, paths
 from kernel_agent.errors import NotebookError
-from kernel_agent.pictures import FORMATS
 from kernel_agent.records import (
     Condensation,
     Decision,
@@ -33,9 +33,8 @@ from kernel_agent.records import (
     Step,
     Undone,
 )
-from kernel_agent.run import Run
-from kernel_agent.text import one_line, plain
-from kernel_agent.view import PlainView, is_figure, paths
+from kernel_agent.safe import FORMATS, one_line, plain
+from kernel_agent.session import Run
 
 Approver = Callable[[Question], Awaitable[Decision]]
 
@@ -208,7 +207,7 @@ class _Told:
 
     def _notices(self) -> str:
         """Return what a person should know and no record holds, as HTML to stand above the page."""
-        from kernel_agent.notebook.markup import belt, element, inked
+        from kernel_agent.safe import belt, element, inked
 
         notices = [event.text for event in self._events if isinstance(event, Notice)]
         shown = [one_line(text, 500) for text in dict.fromkeys(notices)]
@@ -315,7 +314,7 @@ def display_figure(output: OutputDict) -> None:
     """
     from IPython.display import publish_display_data
 
-    from kernel_agent.notebook.outputs import displayable
+    from kernel_agent.notebook import displayable
 
     if not is_figure(output):
         return

@@ -38,15 +38,14 @@ from smolagents.local_python_executor import CodeOutput, PythonExecutor
 from smolagents.utils import truncate_content
 
 from kernel_agent.errors import UsageError
-from kernel_agent.inside import foreign, values
-from kernel_agent.private import clear
+from kernel_agent.inkernel import smolagents, values
+from kernel_agent.kernel import interpreter
+from kernel_agent.notebook import cut_traceback
 from kernel_agent.records import CellResult, OutputDict
-from kernel_agent.sandbox import interpreter
+from kernel_agent.safe import clear, plain
 from kernel_agent.session import Session
-from kernel_agent.text import plain
-from kernel_agent.tracebacks import cut_traceback
 
-_INSIDE = "__import__('importlib').import_module('_kernel_agent_inside.foreign')"
+_INSIDE = "__import__('importlib').import_module('_kernel_agent_inside.smolagents')"
 _FOREIGN = "get_ipython().kernel_agent_foreign"
 
 SHARED = "this executor is running a cell: every agent needs a KernelExecutor of its own"
@@ -63,7 +62,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
     Parameters
     ----------
     sandbox
-        The level of protection, as in :class:`~kernel_agent.session.Session`.
+        The level of protection, as in :class:`~kernel_agent.session.session.Session`.
     data
         Files that the code finds in ``data/``.
     out
@@ -247,7 +246,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
             raise NameError(f"there is no tool {name!r}")
         # What the agent has set around its step (a span, a context variable) holds for the tool.
         result = self._context.copy().run(tool, *args, **kwargs)
-        if name == foreign.FINAL:
+        if name == smolagents.FINAL:
             answer.append(result)
             return None
         return _plain(result)

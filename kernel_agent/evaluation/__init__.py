@@ -18,3 +18,7 @@
 
 ``from kernel_agent.evaluation.tables import …`` is what the report's own cells do.
 """
+
+from kernel_agent import face
+
+__getattr__, __all__ = face(__name__, __file__)

@@ -21,7 +21,7 @@ from typing import Any
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.evaluation.tasks import Exact, Function, Number, Regex, Rubric, SetOf, Table, Task
 from kernel_agent.records import Json, Message, Reply, Usage
-from kernel_agent.text import one_line
+from kernel_agent.safe import one_line
 
 Ask = Callable[[list[Message]], Awaitable[Reply]]
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.evaluation.runs import carry_out, run_one
 from kernel_agent.evaluation.specs import RunResult, RunSpec
-from kernel_agent.text import one_line
+from kernel_agent.safe import one_line
 
 Work = Callable[[RunSpec], RunResult]
 

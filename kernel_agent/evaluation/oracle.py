@@ -220,7 +220,7 @@ def _mean(needs: Sequence[Need]) -> Need:
     )
 
 
-def to_text(suite: Suite) -> str:
+def oracle_text(suite: Suite) -> str:
     """Return the suite's table as Markdown."""
     lines = [
         f"{suite.name}, {suite.tasks} tasks, means per task when nothing goes wrong:",
@@ -240,7 +240,7 @@ def to_text(suite: Suite) -> str:
     return "\n".join(lines)
 
 
-def write(suite: Suite, folder: Path) -> Path:
+def write_oracle(suite: Suite, folder: Path) -> Path:
     """Keep the numbers as JSON; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W+", "-", suite.name)

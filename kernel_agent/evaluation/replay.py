@@ -26,13 +26,10 @@ from typing import Any
 
 from kernel_agent.config import Config
 from kernel_agent.errors import FormatError, InputError
-from kernel_agent.formats import parse
-from kernel_agent.formats.blocks import find_blocks
-from kernel_agent.formats.fenced import readable
-from kernel_agent.notebook.compare import normal
-from kernel_agent.private import temporary_folder
+from kernel_agent.formats import find_blocks, parse, readable
+from kernel_agent.notebook import normal
 from kernel_agent.records import CellResult, Code
-from kernel_agent.text import one_line, plain
+from kernel_agent.safe import one_line, plain, temporary_folder
 
 OBSERVATION = "Observation:"
 _SEVERAL = "; one block of several"
@@ -253,7 +250,7 @@ async def _run_episode(
 
     Returns for each "" or how its observation differs; None when there is none to compare.
     """
-    from kernel_agent.models.scripted import ScriptedModel
+    from kernel_agent.models import ScriptedModel
     from kernel_agent.session import Session
 
     compared: list[str | None] = []
@@ -324,7 +321,7 @@ def _shown(result: CellResult) -> str:
     return plain("".join(parts)).strip()
 
 
-def to_text(found: Replayed) -> str:
+def replay_text(found: Replayed) -> str:
     """Return what was found as Markdown."""
     lines = [f"{found.file}, {found.episodes} episodes", ""]
     lines += ["| format | turns | actions | errors |", "| --- | --- | --- | --- |"]
@@ -350,7 +347,7 @@ def _row(one: Agreement) -> str:
     return f"| {one.suite or '-'} | {counts} | {raised} |"
 
 
-def write(found: Replayed, folder: Path) -> Path:
+def write_replay(found: Replayed, folder: Path) -> Path:
     """Keep the numbers as JSON; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"replay-{found.file.partition('.jsonl')[0]}.json"

@@ -16,7 +16,7 @@ from typing import Any
 
 from kernel_agent.evaluation import plots, tables
 from kernel_agent.evaluation.tables import Comparison, compare_folder
-from kernel_agent.text import encodable, one_line
+from kernel_agent.safe import encodable, one_line
 
 REPORT_NAME = "report.ipynb"
 MAX_FAILURES = 40  # that are listed in the report; all of them are in results.jsonl

@@ -16,19 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.agent import now
-from kernel_agent.budget import Budget
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import InputError, KernelAgentError, KernelError, ModelError
 from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
 from kernel_agent.evaluation.checks import Verdict, judge, not_judged, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
-from kernel_agent.formats.parallel import ParallelCalls
-from kernel_agent.private import FILE_MODE, make_private
-from kernel_agent.records import CellResult, ExitStatus, Message, Reply, RequestOptions, Usage
-from kernel_agent.run import Run
-from kernel_agent.session import Session
-from kernel_agent.text import one_line
-from kernel_agent.tools.tool import Tool, load_tools
+from kernel_agent.formats import ParallelCalls
+from kernel_agent.records import (
+    Budget,
+    CellResult,
+    ExitStatus,
+    Message,
+    Reply,
+    RequestOptions,
+    Usage,
+)
+from kernel_agent.safe import FILE_MODE, make_private, one_line
+from kernel_agent.session import Run, Session
+from kernel_agent.tools import Tool, load_tools
 
 RESULT_NAME = "result.json"
 MAX_ANSWER = 20_000  # characters of an answer in a result; the trace has all of it
@@ -121,7 +126,7 @@ async def _by_reference(
     cells: Cells, run: Run, config: Config, data: Sequence[str], folder: Path
 ) -> Verdict:
     """Compare the answer with the one that reference code gives in a kernel of its own."""
-    from kernel_agent.models.scripted import ScriptedModel
+    from kernel_agent.models import ScriptedModel
 
     async with Session(
         model=ScriptedModel([]), config=config, data=data, budget=_budget(config), out=folder
@@ -156,7 +161,7 @@ async def _verdict(spec: RunSpec, runs: Sequence[Run], bench: Bench | None) -> V
 
 async def _judged_by_model(spec: RunSpec, by: Arm, run: Run) -> Verdict:
     from kernel_agent.formats import get_format
-    from kernel_agent.models.choose import choose_model
+    from kernel_agent.session import choose_model
 
     config = _config(spec).merged(model=_named(by.model, spec), base_url=by.base_url)
     model = await choose_model(

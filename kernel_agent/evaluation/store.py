@@ -21,7 +21,7 @@ from typing import IO, Any, Self
 from kernel_agent.errors import InputError, TraceError
 from kernel_agent.evaluation.runs import forget, kept_result
 from kernel_agent.evaluation.specs import RunResult, RunSpec
-from kernel_agent.private import FILE_MODE, make_private, private_opener
+from kernel_agent.safe import FILE_MODE, make_private, private_opener
 
 RESULTS_NAME = "results.jsonl"
 PLAN_NAME = "plan.json"

@@ -25,7 +25,7 @@ from kernel_agent.evaluation.statistics import (
     wilson,
 )
 from kernel_agent.evaluation.store import read_plan, read_results
-from kernel_agent.text import one_line
+from kernel_agent.safe import one_line
 
 LEVEL = 0.05  # below this a difference is called shown
 MEASURES: Mapping[str, tuple[str, Callable[[RunResult], float | None]]] = {

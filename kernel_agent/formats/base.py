@@ -53,7 +53,7 @@ class Format(Protocol):
     def write(self, step: Step) -> tuple[Message, ...]:
         """Return how a finished step stands in the history: the action, once, and its observation.
 
-        Called by :mod:`kernel_agent.context` on every request; must be deterministic.
+        Called by :mod:`kernel_agent.agent.context` on every request; must be deterministic.
         """
         ...
 

@@ -22,10 +22,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kernel_agent.errors import FormatError
-from kernel_agent.formats.blocks import RANK_MARKED, find_blocks
 from kernel_agent.formats.fenced import Fenced, readable, refuse_truncated
-from kernel_agent.formats.marks import language
-from kernel_agent.formats.objects import (
+from kernel_agent.formats.prompts import LOOK, LOOK_THOUGHT, system_prompt, write_step
+from kernel_agent.formats.reading.delimiters import language
+from kernel_agent.formats.reading.objects import (
     MAX_OBJECTS,
     find_objects,
     lenient,
@@ -33,8 +33,8 @@ from kernel_agent.formats.objects import (
     strict,
     unescaped,
 )
-from kernel_agent.formats.source import checked, compile_error, is_blank, unwrap
-from kernel_agent.formats.writing import LOOK, LOOK_THOUGHT, system_prompt, write_step
+from kernel_agent.formats.reading.scanner import RANK_MARKED, find_blocks
+from kernel_agent.formats.reading.source import checked, compile_error, is_blank, unwrap
 from kernel_agent.records import (
     Action,
     Code,

@@ -1,7 +1,7 @@
 """The default format: free thought, then one delimited block of code.
 
 Asked for is a fence tagged ``python``; read is whatever real models write instead
-(:mod:`kernel_agent.formats.blocks` finds the blocks). What is run, by rule:
+(:mod:`kernel_agent.formats.reading.scanner` finds the blocks). What is run, by rule:
 
 1. Reasoning is hidden first, and the reply ends where it invents an observation.
 2. The **last block** is the action, because a second block corrects the first. A fence or tag that
@@ -25,9 +25,9 @@ import re
 from collections.abc import Sequence
 
 from kernel_agent.errors import FormatError
-from kernel_agent.formats.blocks import Block, Blocks, find_blocks
-from kernel_agent.formats.source import checked, compile_error, is_evidently_code
-from kernel_agent.formats.writing import LOOK, system_prompt, write_step
+from kernel_agent.formats.prompts import LOOK, system_prompt, write_step
+from kernel_agent.formats.reading.scanner import Block, Blocks, find_blocks
+from kernel_agent.formats.reading.source import checked, compile_error, is_evidently_code
 from kernel_agent.records import Action, Code, Message, Reply, RequestOptions, Step, ToolSchema
 
 _MISSING = (

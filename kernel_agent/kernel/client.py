@@ -28,12 +28,11 @@ from jupyter_client.session import Session
 
 from kernel_agent.kernel import messages, zmtp
 from kernel_agent.kernel.channel import Channel
+from kernel_agent.kernel.collect import Collector
 from kernel_agent.kernel.messages import Envelope
-from kernel_agent.kernel.outputs import Collector
 from kernel_agent.kernel.widgets import COMMS, OutputWidgets
-from kernel_agent.records import CellError, Changes, OutputDict
-from kernel_agent.text import encodable, size_text
-from kernel_agent.variables import read_changes
+from kernel_agent.records import CellError, Changes, OutputDict, read_changes
+from kernel_agent.safe import encodable, size_text
 
 # What is kept of one message, in bytes. A picture that our kernel displays has at most 16 million
 # characters, a text a million, a failed cell's traceback about as much.

@@ -17,13 +17,13 @@ from typing import Any
 from jupyter_client.manager import AsyncKernelManager
 
 from kernel_agent.errors import InputError, KernelError, KernelStartError
-from kernel_agent.kernel.session import KernelSession
+from kernel_agent.kernel.process import KernelSession
 
-INSIDE = Path(__file__).resolve().parent.parent / "inside"
+INSIDE = Path(__file__).resolve().parent.parent / "inkernel"
 # In the order of their imports.
 MODULES = (
-    "memory", "variables", "answers", "display", "room", "values", "host", "delegating", "stream",
-    "counting", "taking", "app", "adopt",
+    "outputs", "variables", "answers", "display", "room", "values", "rpc", "delegate", "stream",
+    "opcount", "transfer", "app", "attach",
 )  # fmt: skip
 SENT_MAX = 50_000_000  # bytes of inputs
 PIECE = 1_000_000
@@ -40,7 +40,7 @@ for _name, _source in _json.loads({sources!r}):
     setattr(_package, _name, _module)
     _module.__file__ = "_kernel_agent_inside/" + _name + ".py"
     exec(compile(_source, _module.__file__, "exec"), _module.__dict__)
-_package.adopt.adopt(_json.loads({settings!r}))
+_package.attach.adopt(_json.loads({settings!r}))
 del _json, _sys, _types, _package, _name, _source, _module
 """
 
@@ -101,7 +101,7 @@ class RemoteKernel(KernelSession):
             for start in range(0, len(data) or 1, PIECE):
                 piece = base64.b64encode(data[start : start + PIECE]).decode()
                 await self._prepare(
-                    "__import__('sys').modules['_kernel_agent_inside.adopt']"
+                    "__import__('sys').modules['_kernel_agent_inside.attach']"
                     f".receive({name!r}, {piece!r})"
                 )
         provisioner: Any = self._manager.provisioner if self._manager else None

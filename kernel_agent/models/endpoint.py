@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from kernel_agent.errors import ModelError, UsageError
-from kernel_agent.models import failures
-from kernel_agent.models.failures import EndpointError
+from kernel_agent.models import errors
+from kernel_agent.models.errors import EndpointError
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -151,7 +151,7 @@ class Endpoint:
 
     def read_error(self, error: Exception, *, model: str) -> EndpointError | None:
         """Return what an exception of :meth:`post` means; None when it is a bug of ours."""
-        return failures.from_exception(
+        return errors.from_exception(
             error,
             model=model,
             timeout_s=self._timeout_s,
@@ -162,7 +162,7 @@ class Endpoint:
     def tell(self, what: str) -> str:
         """Return a sentence about this endpoint that is short and holds none of its secrets."""
         secrets = [self._api_key, *self._headers.values(), self._address.password or ""]
-        return failures.shorten(failures.redact(f"{self} {what}", secrets))
+        return errors.shorten(errors.redact(f"{self} {what}", secrets))
 
     def _new_client(self) -> AsyncOpenAI:
         import openai
@@ -180,7 +180,7 @@ class Endpoint:
             )
         except (ValueError, ImportError, OSError, openai.OpenAIError) as error:
             # What a proxy or certificate variable of the environment can do to a client.
-            told = self.tell(f"cannot be connected to ({failures.one_line(str(error))})")
+            told = self.tell(f"cannot be connected to ({errors.one_line(str(error))})")
             raise ModelError(
                 f"{told}: check HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
             ) from None

@@ -24,15 +24,14 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 
 from kernel_agent.errors import ContextLengthError, ModelError, UsageError
-from kernel_agent.formats.closed import closes
-from kernel_agent.formats.ladder import Notation
+from kernel_agent.formats import Notation, closes
+from kernel_agent.models.dialect import MAY_MEAN_UNKNOWN, Ways
 from kernel_agent.models.endpoint import Endpoint
-from kernel_agent.models.failures import EndpointError, context_limit
-from kernel_agent.models.replies import ReplyReader, unfinished
-from kernel_agent.models.tries import RESTART_S, Tries
+from kernel_agent.models.errors import EndpointError, context_limit
+from kernel_agent.models.request import MessageCache, request_body
+from kernel_agent.models.retries import RESTART_S, Tries
+from kernel_agent.models.stream import ReplyReader, unfinished
 from kernel_agent.models.usage import Prices, usage_of, window_met
-from kernel_agent.models.ways import MAY_MEAN_UNKNOWN, Ways
-from kernel_agent.models.wire import MessageCache, request_body
 from kernel_agent.records import Event, Json, Message, Notice, Reply, RequestOptions
 
 USAGE_WAIT_S = 5.0

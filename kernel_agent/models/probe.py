@@ -27,22 +27,32 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kernel_agent.budget import Budget, Meter
 from kernel_agent.errors import BudgetExceeded, ContextLengthError, FormatError, ModelError
-from kernel_agent.formats import DEFAULT, get_format
-from kernel_agent.formats.ladder import (
+from kernel_agent.formats import (
+    DEFAULT,
     NOTATIONS,
     RUNGS,
     Measure,
     Notation,
     choose,
+    get_format,
     honoured,
     rungs,
     told,
 )
 from kernel_agent.models.base import Model
 from kernel_agent.models.openai import OpenAIModel
-from kernel_agent.records import Event, FormatChange, Json, Message, Notice, RequestOptions, Usage
+from kernel_agent.records import (
+    Budget,
+    Event,
+    FormatChange,
+    Json,
+    Message,
+    Meter,
+    Notice,
+    RequestOptions,
+    Usage,
+)
 
 PROBE_S = 60.0
 """The longest that measuring may take; a model that is slower gets the least formatting."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kernel_agent.models.failures import EndpointError
+from kernel_agent.models.errors import EndpointError
 
 MAX_LINE_BYTES = 32_000_000
 """A line longer than this is no event of a chat reply, nor are lines without an empty one between

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-from kernel_agent.lineage import TASK_CHARS, gave, spent
-from kernel_agent.notebook.safe import verbatim
-from kernel_agent.records import Delegated
-from kernel_agent.text import encodable, one_line, plain
+from kernel_agent.notebook.markdown import verbatim
+from kernel_agent.records import TASK_CHARS, Delegated, gave, spent
+from kernel_agent.safe import encodable, one_line, plain
 
 
 def agents_markdown(agents: Iterable[Delegated]) -> str:

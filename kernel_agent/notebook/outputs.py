@@ -5,10 +5,10 @@ came from and run code in any kernel. Outputs come from a hostile kernel, so of 
 this goes on, and nothing else, into a live notebook or an exported one:
 
 * text, without escape sequences other than colours (a renderer escapes it);
-* PNG and JPEG, encoded anew (:mod:`kernel_agent.pictures`);
+* PNG and JPEG, encoded anew (:mod:`kernel_agent.safe.images`);
 * tables, rendered by us from data (:mod:`kernel_agent.notebook.tables`). HTML in which another
   library wrote a table is read as one, cell by cell (``table_html`` in
-  :mod:`kernel_agent.notebook.safe`). Both pass through nh3 with a list of the ten tags and four
+  :mod:`kernel_agent.notebook.markdown`). Both pass through nh3 with a list of the ten tags and four
   attributes that they may have.
 
 Its own HTML, SVG, JavaScript, Markdown, formulas, JSON views and widgets never go on. What they say
@@ -22,11 +22,19 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kernel_agent.notebook.safe import table_html
+from kernel_agent.notebook.markdown import table_html
 from kernel_agent.notebook.tables import rendered
-from kernel_agent.pictures import FORMATS, Unreadable, reencoded
 from kernel_agent.records import OutputDict
-from kernel_agent.text import encodable, harmless, html_text, plain, shorten
+from kernel_agent.safe import (
+    FORMATS,
+    Unreadable,
+    encodable,
+    harmless,
+    html_text,
+    plain,
+    reencoded,
+    shorten,
+)
 
 MAX_TEXT = 200_000  # characters of one text; the folder's trace has all of it
 MAX_HTML = 2_000_000

@@ -6,9 +6,9 @@ style, and headings, lists and folds are still in their order. :func:`page_html`
 file of its own for ``kernel-agent show --html``.
 
 Nothing of a model or a kernel is interpreted: text goes through
-:mod:`kernel_agent.notebook.markup`, what was displayed through
+:mod:`kernel_agent.safe.markup`, what was displayed through
 :mod:`kernel_agent.notebook.outputs`, and the whole through one more parser
-(:func:`kernel_agent.notebook.markup.belt`).
+(:func:`kernel_agent.safe.markup.belt`).
 
 The size has a bound. The answer comes first; what room is left is shared by the steps, and what
 does not fit is named in its place: the trace has all of it.
@@ -24,33 +24,17 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from kernel_agent.decisions import Decided, decided, told
-from kernel_agent.displays import updated
 from kernel_agent.errors import NotebookError
-from kernel_agent.formats.calls import written
-from kernel_agent.lineage import gave, spent
-from kernel_agent.notebook.markup import (
-    GROUND,
-    INK,
-    LINE,
-    belt,
-    block,
-    code,
-    element,
-    escaped,
-    folded,
-    inked,
-    prose,
-)
+from kernel_agent.formats import written
 from kernel_agent.notebook.outputs import as_text, displayable, picture_size
-from kernel_agent.obeyed import obeyed_line
-from kernel_agent.pictures import FORMATS, Unreadable, reencoded
+from kernel_agent.notebook.tracebacks import cut_traceback
 from kernel_agent.records import (
     Answer,
     Calls,
     CellResult,
     Code,
     Condensation,
+    Decided,
     ExitStatus,
     Final,
     FormatChange,
@@ -64,10 +48,35 @@ from kernel_agent.records import (
     Undone,
     Usage,
     Visit,
+    decided,
+    gave,
+    reason_text,
+    spent,
+    steps_text,
+    told,
+    undone_steps,
+    updated,
 )
-from kernel_agent.text import one_line, plain, size_text
-from kernel_agent.tracebacks import cut_traceback
-from kernel_agent.undone import reason_text, steps_text, undone_steps
+from kernel_agent.safe import (
+    FORMATS,
+    GROUND,
+    INK,
+    LINE,
+    Unreadable,
+    belt,
+    block,
+    code,
+    element,
+    escaped,
+    folded,
+    inked,
+    obeyed_line,
+    one_line,
+    plain,
+    prose,
+    reencoded,
+    size_text,
+)
 
 MAX_SUMMARY = 1_000_000  # characters; it is saved in a notebook, perhaps once for each cell
 MAX_PAGE = 20_000_000

@@ -1,9 +1,9 @@
 """Tables: data from a kernel in, HTML that we wrote out. Pure.
 
-A table leaves the kernel as JSON (``table_texts`` in :mod:`kernel_agent.inside.display`): the texts
-of its index, columns and cells, those in view only. Nothing in it is believed but that it is text;
-what does not fit together is no table. The HTML looks like that of pandas, so that notebooks with
-either of them compare.
+A table leaves the kernel as JSON (``table_texts`` in :mod:`kernel_agent.inkernel.display`): the
+texts of its index, columns and cells, those in view only. Nothing in it is believed but that it is
+text; what does not fit together is no table. The HTML looks like that of pandas, so that notebooks
+with either of them compare.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from kernel_agent.text import plain
+from kernel_agent.safe import plain
 
 MAX_CELLS = 100_000
 MAX_LEVELS = 20

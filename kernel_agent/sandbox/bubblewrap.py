@@ -13,8 +13,8 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox import programs
+from kernel_agent.sandbox import steps as confine
 from kernel_agent.sandbox.environment import MACHINE, SETTINGS, SYSTEM, at_home_in, font_list
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter

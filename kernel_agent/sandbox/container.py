@@ -25,14 +25,14 @@ from functools import cache
 from pathlib import Path
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox import programs
+from kernel_agent.sandbox import steps as confine
 from kernel_agent.sandbox.environment import MACHINE, at_home_in
-from kernel_agent.sandbox.launcher import warden
+from kernel_agent.sandbox.launcher import reaper
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
-from kernel_agent.sandbox.outer import CLEAN, ended, own_processes
+from kernel_agent.sandbox.oci import CLEAN, ended, own_processes
+from kernel_agent.sandbox.rootfs import Bind, Tree, tree
 from kernel_agent.sandbox.seccomp import Filter
-from kernel_agent.sandbox.tree import Bind, Tree, tree
 
 LEVEL = Level(
     name="container",
@@ -295,5 +295,5 @@ def _try(engine: Engine) -> str:
         )
         state = str(folder / "podman")
         failed = ended(command, PROBE_TIMEOUT_S, {"HOME": state, "XDG_RUNTIME_DIR": state})
-    warden.undo([list(action) for action in _groups(name if os.geteuid() == 0 else None)])
+    reaper.undo([list(action) for action in _groups(name if os.geteuid() == 0 else None)])
     return failed

@@ -5,7 +5,7 @@ has), and of what has none: files that were removed or never named, which descri
 of its processes hold. What lies in memory is :mod:`.memory`'s to count.
 
 A look cannot be made to wait or to use much, whatever is there: folders are walked without
-recursion, path or link (:mod:`kernel_agent.private.walking`), and a folder that a cell has closed
+recursion, path or link (:mod:`kernel_agent.safe.walk`), and a folder that a cell has closed
 is opened for its owner again. Some of what may be held cannot be looked into by everybody: files
 in flight between processes, mappings of removed files, processes that hide themselves. While there
 is any of it, what the file system has lost since then counts as theirs.
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kernel_agent.private import walking
+from kernel_agent.safe import walk
 from kernel_agent.sandbox.memory import processes
 
 ENOUGH = 400_000  # files after which a look ends
@@ -130,7 +130,7 @@ class Disk:
             with contextlib.suppress(OSError):
                 top = self._opened(folder, None, first=False)
                 try:
-                    yield from walking.entries(top, opened)
+                    yield from walk.entries(top, opened)
                 finally:
                     os.close(top)
 
@@ -153,7 +153,7 @@ class Disk:
                     if self._closed.get(key) != about.st_ctime_ns:
                         Path(f"/proc/self/fd/{found}").chmod(stat.S_IMODE(about.st_mode) | 0o500)
                 with contextlib.suppress(PermissionError):
-                    return walking.open_inner(".", found)
+                    return walk.open_inner(".", found)
             finally:
                 os.close(found)
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)

@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.obeyed import at_top
-from kernel_agent.private import SOCKETS
-from kernel_agent.private.marks import PREFIX
+from kernel_agent.safe import PREFIX, SOCKETS, at_top, record_file
 from kernel_agent.sandbox.levels import Grant, Limits
-from kernel_agent.trust import record_file
 
-CODE = Path(__file__).resolve().parent.parent / "inside"
+CODE = Path(__file__).resolve().parent.parent / "inkernel"
 MEMORY_SHARE = 0.75
 """Of the machine's memory: what a kernel may use when nothing else is said."""
 

@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox import programs
+from kernel_agent.sandbox import steps as confine
 from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
-from kernel_agent.sandbox.outer import CLEAN, ended, own_processes
-from kernel_agent.sandbox.tree import Tree, tree
+from kernel_agent.sandbox.oci import CLEAN, ended, own_processes
+from kernel_agent.sandbox.rootfs import Tree, tree
 
 LEVEL = Level(
     name="gvisor",

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.sandbox import confinement as confine
 from kernel_agent.sandbox import seccomp
+from kernel_agent.sandbox import steps as confine
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 

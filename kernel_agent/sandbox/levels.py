@@ -100,7 +100,7 @@ class Grant:
 class Level:
     """A named set of protections, and the plain statement of what each does not cover.
 
-    ``claims`` are the facts of the self-test (:mod:`kernel_agent.inside.selftest`) that hold at
+    ``claims`` are the facts of the self-test (:mod:`kernel_agent.inkernel.selftest`) that hold at
     this level; a kernel in which one of them does not hold is not used.
     """
 
@@ -135,7 +135,7 @@ class Launch:
     ``prepare`` made (directories, cgroups, lent ownership) and ends what still belongs to it.
     ``ended_by`` is the signal to the process that ends all of it; SIGKILL to its process group
     follows when it has not ended within a second. ``undo`` lists actions of
-    :mod:`kernel_agent.sandbox.launcher.warden` that are done after the end, also when the host was
+    :mod:`kernel_agent.sandbox.launcher.reaper` that are done after the end, also when the host was
     killed: what must not be left behind stands there rather than in ``close``.
     """
 

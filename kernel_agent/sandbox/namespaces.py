@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from kernel_agent.sandbox import confinement as confine
+from kernel_agent.sandbox import steps as confine
 from kernel_agent.sandbox.environment import MACHINE, at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter

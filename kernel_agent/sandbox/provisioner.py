@@ -30,19 +30,25 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from traitlets import Dict, Unicode
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.obeyed import Watch, obeyed_line
-from kernel_agent.private import LEFT, SOCKETS, clear, private_directory
-from kernel_agent.private.marks import record
-from kernel_agent.private.removing import remove
+from kernel_agent.safe import (
+    LEFT,
+    SOCKETS,
+    Watch,
+    clear,
+    obeyed_line,
+    private_directory,
+    record,
+    remove,
+)
 from kernel_agent.sandbox.cgroup import move
-from kernel_agent.sandbox.choose import choose, hibernating, mechanism
-from kernel_agent.sandbox.confinement import planned
+from kernel_agent.sandbox.chooser import choose, hibernating, mechanism
 from kernel_agent.sandbox.environment import clean_environment, proxied
 from kernel_agent.sandbox.grants import derive, granted
-from kernel_agent.sandbox.launcher import warden
+from kernel_agent.sandbox.launcher import reaper
 from kernel_agent.sandbox.levels import Launch, Level
-from kernel_agent.sandbox.report import Plant, read_report
-from kernel_agent.sandbox.standby import standby
+from kernel_agent.sandbox.reaper_client import standby
+from kernel_agent.sandbox.selftest import Plant, read_report
+from kernel_agent.sandbox.steps import planned
 from kernel_agent.sandbox.watchdog import Watchdog
 
 PATIENCE_S = 1.0  # from the request to end to the kill
@@ -153,7 +159,7 @@ class KernelAgentProvisioner(LocalProvisioner):
             os.close(descriptor)
         self.pid = self.pgid = self.process.pid
         threading.Thread(target=move, args=(self.pid, self._groups), daemon=True).start()
-        end = ("end", str(self.pid), warden.born(self.pid), str(int(self._launch.ended_by)))
+        end = ("end", str(self.pid), reaper.born(self.pid), str(int(self._launch.ended_by)))
         record(self._directory, [list(action) for action in (end, *self._launch.undo)])
         assert self._watchdog is not None
         kill = partial(self.process.send_signal, self._launch.ended_by)
@@ -317,7 +323,7 @@ class KernelAgentProvisioner(LocalProvisioner):
             self._plant = None
         launch, self._launch = self._launch, None
         if launch is not None:
-            warden.undo([list(action) for action in launch.undo])
+            reaper.undo([list(action) for action in launch.undo])
             launch.close()
 
 

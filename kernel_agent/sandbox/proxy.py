@@ -12,8 +12,8 @@ all its other customers). For the same reason a tunnel to a web port holds TLS: 
 the proxy that names the host. In a tunnel the client speaks first.
 
 A server that was named may be its accomplice, and a megabyte of chunks of one byte is half a minute
-of work. So all of it happens in a thread of its own (:mod:`kernel_agent.sandbox.apart`), and the
-loop that serves the kernel goes on turning.
+of work. So all of it happens in a thread of its own (:mod:`kernel_agent.sandbox.loop_thread`), and
+the loop that serves the kernel goes on turning.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from urllib.parse import urlsplit
 import h11
 
 from kernel_agent.records import Visit
-from kernel_agent.sandbox.apart import Apart
-from kernel_agent.sandbox.exchange import CHUNK, IDLE_S, Client, Refused, Streams, server_name
-from kernel_agent.sandbox.hosts import (
+from kernel_agent.safe import one_line
+from kernel_agent.sandbox.allowlist import (
     WEB_PORTS,
     AllowedHost,
     may_connect,
@@ -40,7 +39,8 @@ from kernel_agent.sandbox.hosts import (
     spelled,
     split_host,
 )
-from kernel_agent.text import one_line
+from kernel_agent.sandbox.connection import CHUNK, IDLE_S, Client, Refused, Streams, server_name
+from kernel_agent.sandbox.loop_thread import Apart
 
 CONNECTIONS_MAX = 64  # at once; beyond that 503, and far beyond not even that
 HEAD_S = 10.0  # until a request's head is complete, a name resolved, a connection made

@@ -33,7 +33,7 @@ _PREFIXES = ("GP_", "KERNEL_")
 _SECRET = ("PWD", "PASSWORD", "TOKEN", "SECRET", "KEY")
 
 
-def environment(host: Mapping[str, str]) -> dict[str, str]:
+def remote_environment(host: Mapping[str, str]) -> dict[str, str]:
     """Return what the provisioner and the kernel are told of this machine's environment.
 
     Settings of gateway_provisioners are passed on, passwords and keys among them are not: it

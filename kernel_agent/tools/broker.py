@@ -1,13 +1,13 @@
 """The broker: answers the kernel's calls of host tools, and alone holds what they need.
 
-The host's end of the wire that :mod:`kernel_agent.inside.host` describes. The kernel is hostile:
+The host's end of the wire that :mod:`kernel_agent.inkernel.rpc` describes. The kernel is hostile:
 
 * nothing that a request holds is executed, imported or unpickled; names are looked up in a fixed
-  table, values are decoded by :mod:`kernel_agent.inside.values` and checked by pydantic;
+  table, values are decoded by :mod:`kernel_agent.inkernel.values` and checked by pydantic;
 * a request that is not well-formed, too large, one too many or not the next one is answered with an
   error and counted; what is refused before it is read costs a glance at its length;
 * what it stands for is charged before it is decoded, in a thread where that is not quick, and only
-  for a tool that there is (:mod:`kernel_agent.gate`, :mod:`.requests`);
+  for a tool that there is (:mod:`kernel_agent.safe.gate`, :mod:`.requests`);
 * whatever is still under way when the cell ends is given up: nothing works for a cell that is over.
 
 Each bound is a constant here. What was called is kept for the trace, within bounds of its own.
@@ -25,12 +25,12 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
-from kernel_agent.decisions import DENIED, denial
 from kernel_agent.errors import ToolError
-from kernel_agent.gate import HELD, QUICK_CHARS, Charge, Pot, count, is_quick
-from kernel_agent.inside.room import Room, TooMuch
-from kernel_agent.records import Call, Decision, HostCall, Json
-from kernel_agent.tools.kept import kept_arguments
+from kernel_agent.inkernel import Room, TooMuch
+from kernel_agent.records import DENIED, Call, Decision, HostCall, Json, denial
+from kernel_agent.safe import HELD, QUICK_CHARS, Charge, Pot, count, is_quick
+from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.recorded import kept_arguments
 from kernel_agent.tools.requests import (
     MAX_MESSAGE,
     PREFIX,
@@ -48,7 +48,6 @@ from kernel_agent.tools.requests import (
 )
 from kernel_agent.tools.secrets import check_tools, without_secrets
 from kernel_agent.tools.threads import in_thread
-from kernel_agent.tools.tool import Tool
 
 MAX_REQUEST = 32_000_000  # characters of one request
 MAX_UNDER_WAY = 160  # requests that wait for their answer; our own kernel has 128

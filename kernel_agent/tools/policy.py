@@ -12,7 +12,7 @@ that goes on asking after twenty denials: each of these means no.
 **What could have shaped a call's arguments** is known only from above: once an untrusted result
 is in the kernel, any later call could carry it, by a variable or because the model has read it. So
 each call lists every untrusted result that was there before the request for it arrived, which says
-"could"; and those of which a piece is found in its arguments (:mod:`kernel_agent.untrusted`),
+"could"; and those of which a piece is found in its arguments (:mod:`kernel_agent.tools.taint`),
 which says "does" and is looked for where a tool has effects. Not finding a piece proves nothing and
 loosens nothing.
 """
@@ -31,24 +31,27 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
-from kernel_agent.budget import Budget, Meter
-from kernel_agent.decisions import CELLS_RUN, NO_EFFECTS, denial
 from kernel_agent.errors import UsageError
 from kernel_agent.records import (
+    CELLS_RUN,
     MAX_INFLUENCES,
+    NO_EFFECTS,
+    Budget,
     CellResult,
     Decision,
     Event,
     HostCall,
+    Meter,
     Notice,
     Observation,
     Question,
     Visit,
+    denial,
 )
-from kernel_agent.text import one_line
-from kernel_agent.tools.readable import readable
-from kernel_agent.tools.tool import Tool
-from kernel_agent.untrusted import defused, marked, names_of, pieces, texts_of
+from kernel_agent.safe import one_line
+from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.preview import readable
+from kernel_agent.tools.taint import defused, marked, names_of, pieces, texts_of
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
@@ -200,7 +203,7 @@ class Approval:
     approver
         Asks a person; None where there is nobody.
     word
-        The session's word for untrusted data (:func:`kernel_agent.untrusted.marked`).
+        The session's word for untrusted data (:func:`kernel_agent.tools.taint.marked`).
     clock
         Seconds, monotonic. Tests pass their own.
     """

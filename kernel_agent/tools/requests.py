@@ -1,7 +1,7 @@
 """What a kernel's request says, from its text to checked arguments; how a result is written.
 
 Nothing here waits and nothing is called. The broker does it at once where it is quick, and in a
-thread otherwise (:mod:`kernel_agent.gate`): so all of it takes data and gives data, and counts
+thread otherwise (:mod:`kernel_agent.safe.gate`): so all of it takes data and gives data, and counts
 first. An unknown tool's arguments are not decoded at all.
 """
 
@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_agent.errors import ToolError
-from kernel_agent.gate import NODE_BYTES, is_quick, read_json
-from kernel_agent.inside.room import Room, TooMuch
-from kernel_agent.inside.values import decode, encode
+from kernel_agent.inkernel import Room, TooMuch, decode, encode
 from kernel_agent.records import Decision, Json
-from kernel_agent.tools.kept import kept, kept_arguments
+from kernel_agent.safe import NODE_BYTES, is_quick, read_json
+from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.recorded import kept, kept_arguments
 from kernel_agent.tools.secrets import without_secrets
-from kernel_agent.tools.tool import Tool
 
 PREFIX = "kernel-agent/1 "
 MAX_CALLS = 1_000  # calls in one request

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from kernel_agent.config import Config, hides
 from kernel_agent.errors import UsageError
-from kernel_agent.tools.tool import Tool
+from kernel_agent.tools.definition import Tool
 
 CUT = "[secret]"
 _VARIABLE = re.compile(r"\$\{?(\w+)")

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kernel_agent.gate import HELD
+from kernel_agent.safe import HELD
 
 MOST = 1024  # threads at a time in this process, abandoned ones included
 _places = threading.Semaphore(MOST)

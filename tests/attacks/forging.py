@@ -9,31 +9,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.records import (
+from kernel_agent.records.action import Call, Calls, Code, Final
+from kernel_agent.records.cell import (
     Answer,
-    Call,
-    Calls,
     CellResult,
     Changes,
-    Code,
-    Condensation,
-    DataFile,
     Decision,
     Delegated,
-    ExitStatus,
-    Final,
+    HostCall,
+    Observation,
+    Variable,
+)
+from kernel_agent.records.conversation import Image, Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import (
+    Condensation,
+    DataFile,
     FormatChange,
     Given,
-    HostCall,
-    Image,
-    Observation,
     Record,
     RunStart,
     RunStop,
     Step,
     Undone,
-    Usage,
-    Variable,
     Visit,
     to_json,
 )

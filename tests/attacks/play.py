@@ -27,10 +27,10 @@ from attacks.stage import KEY_VARIABLE, NotHere, Stage
 from attacks.usage import used
 from attacks.words import CATALOGUE, Attack, Report, Result, load
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.kernel.session import KernelSession
-from kernel_agent.records import CellResult
+from kernel_agent.kernel.process import KernelSession
+from kernel_agent.records.cell import CellResult
 from kernel_agent.tools.broker import Broker
-from kernel_agent.tools.tool import tool
+from kernel_agent.tools.definition import tool
 
 HERE = Path(__file__).parent
 PRELUDE = (HERE / "cells" / "prelude.py").read_text()

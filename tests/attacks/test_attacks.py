@@ -11,7 +11,7 @@ import pytest
 
 from attacks.collect import play_as, readable_tree
 from attacks.words import BOUNDARY, load
-from kernel_agent.sandbox.choose import probe
+from kernel_agent.sandbox.chooser import probe
 
 CATALOGUE = load()
 PLAYED = [

@@ -16,25 +16,13 @@ from typing import Any
 from kernel_agent_extension.panel import Panel, open_panel
 
 from kernel_agent import Budget, Session
-from kernel_agent.background import LoopThread
-from kernel_agent.records import (
-    Acting,
-    Answer,
-    CellResult,
-    Code,
-    Event,
-    ExitStatus,
-    Notice,
-    Observation,
-    Output,
-    Question,
-    Reply,
-    ReplyText,
-    RunStart,
-    RunStop,
-    Step,
-    Usage,
-)
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import Answer, CellResult, Observation
+from kernel_agent.records.conversation import Reply, Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import Acting, Event, Notice, Output, Question, ReplyText
+from kernel_agent.records.trace import RunStart, RunStop, Step
+from kernel_agent.session.loop_thread import LoopThread
 
 PENGUINS = Path(__file__).parents[2] / "example_notebooks" / "data" / "penguins.csv"
 TASK = "Compare the body mass of the species"

@@ -13,8 +13,8 @@ from parts.test_display import HOST, TEXTS, hostile_outputs
 
 from browser.conftest import Opened
 from browser.jupyter import Server, Tab, open_notebook
-from kernel_agent.records import RunStop
-from kernel_agent.trace import read_trace
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import RunStop
 
 BOTH = pytest.mark.parametrize("front", ["lab", "notebook"])
 LOAD = "%load_ext kernel_agent"

@@ -16,8 +16,8 @@ import pytest
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import parse
-from kernel_agent.formats.source import compile_error
-from kernel_agent.records import Code
+from kernel_agent.formats.reading.source import compile_error
+from kernel_agent.records.action import Code
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "recorded-turns"
 MODELS = ["CodeActAgent-Mistral-7b-v0.1", "OpenCodeInterpreter-DS-6.7B", "gpt-4-0613"]

@@ -20,7 +20,8 @@ from corpus.test_recorded_turns import FOLDER, is_program
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import get_format, parse
-from kernel_agent.records import Code, Reply, ToolCall
+from kernel_agent.records.action import Code
+from kernel_agent.records.conversation import Reply, ToolCall
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(), reason="the folder with recorded turns is not beside the repository"

@@ -47,7 +47,13 @@ def pay(to: str) -> str:
     return "paid"
 '''
 TASKS = [
-    {"id": "sum", "task": "What is the total sold?", "data": "sales.csv", "check": "number", "answer": 8},
+    {
+        "id": "sum",
+        "task": "What is the total sold?",
+        "data": "sales.csv",
+        "check": "number",
+        "answer": 8,
+    },
     {
         "id": "rows",
         "task": "How many rows?",

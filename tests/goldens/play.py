@@ -15,8 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from kernel_agent_extension.messages import Scene
 from kernel_agent_extension.panel import Panel
-from kernel_agent_extension.scene import Scene
 from servers.openai_server import FAULTS, Behaviour, OpenAIServer, Writer, error
 from servers.openai_server import text as said_in_text
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from kernel_agent import Budget, Config, Session, tool
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.pipeline import FixedCell
 from kernel_agent.records import Code, Decision, Question
+from kernel_agent.session.pipeline import FixedCell
 
 Script = Callable[[Session, Callable[[object], None]], Awaitable[None]]
 SALES = "region,amount\nnorth,3.5\nsouth,4.25\nwest,1\n"

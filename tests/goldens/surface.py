@@ -110,12 +110,19 @@ def _errors() -> Iterator[str]:
             yield f"{name}({bases}) exit code {code} {inspect.signature(kind.__init__)}"
 
 
+RECORDS = """
+    Usage Image ToolCall Message RequestOptions Reply Code Call Calls Final CellError Decision
+    Delegated HostCall Answer Variable Changes CellResult Observation Retry DataFile Given
+    RunStart Step Visit RunStop FormatChange Condensation Undone ReplyText Acting Output
+    Question Notice
+"""
+
+
 def _records() -> Iterator[str]:
-    for name, kind in vars(records_module).items():
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-            yield name
-            for field in dataclasses.fields(kind):
-                yield f"  {field.name}: {field.type} = {_default(field)}"
+    for name in RECORDS.split():
+        yield name
+        for field in dataclasses.fields(getattr(records_module, name)):
+            yield f"  {field.name}: {field.type} = {_default(field)}"
 
 
 def _formats() -> Iterator[str]:

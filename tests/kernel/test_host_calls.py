@@ -17,12 +17,12 @@ import pandas as pd
 import pytest
 import pytest_asyncio
 
-from kernel_agent.kernel.session import KernelSession
-from kernel_agent.records import CellResult
-from kernel_agent.text import plain
+from kernel_agent.kernel.process import KernelSession
+from kernel_agent.notebook.tracebacks import cut_traceback
+from kernel_agent.records.cell import CellResult
+from kernel_agent.safe.text import plain
 from kernel_agent.tools.broker import Broker
-from kernel_agent.tools.tool import tool
-from kernel_agent.tracebacks import cut_traceback
+from kernel_agent.tools.definition import tool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 RELEASE = threading.Event()

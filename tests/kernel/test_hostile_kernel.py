@@ -14,7 +14,7 @@ from kernel_agent.errors import KernelDied
 from kernel_agent.kernel import client as client_module
 from kernel_agent.kernel import zmtp
 from kernel_agent.kernel.client import KernelClient
-from kernel_agent.kernel.session import KernelSession
+from kernel_agent.kernel.process import KernelSession
 
 COUNT = int(os.environ.get("KERNEL_AGENT_TEST_MESSAGES", "2000"))
 LEVEL = os.environ.get("KERNEL_AGENT_TEST_SANDBOX", "auto")

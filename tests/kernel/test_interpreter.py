@@ -17,8 +17,7 @@ pytest.importorskip("pydantic_monty")
 
 from kernel_agent import ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, KernelDied, UsageError
-from kernel_agent.records import CellResult, ExitStatus, OutputDict
-from kernel_agent.sandbox.interpreter import (
+from kernel_agent.kernel.interpreter import (
     LACKS,
     LEVEL,
     MAX_CHARS,
@@ -26,6 +25,8 @@ from kernel_agent.sandbox.interpreter import (
     InterpreterSession,
     probe,
 )
+from kernel_agent.records.cell import CellResult, OutputDict
+from kernel_agent.records.endings import ExitStatus
 
 
 def text(result: CellResult) -> str:

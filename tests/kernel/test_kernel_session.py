@@ -18,18 +18,18 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from kernel_agent.agent.observation import observe
 from kernel_agent.errors import KernelDied, KernelStartError
-from kernel_agent.kernel import session
-from kernel_agent.kernel.observation import observe
+from kernel_agent.kernel import process
 from kernel_agent.notebook.outputs import is_page, notebook_outputs
-from kernel_agent.records import Answer, CellResult, OutputDict
+from kernel_agent.records.cell import Answer, CellResult, OutputDict
 from kernel_agent.tools.broker import Broker
-from kernel_agent.tools.tool import tool
+from kernel_agent.tools.definition import tool
 
 LEVEL = os.environ.get("KERNEL_AGENT_TEST_SANDBOX", "auto")
 
 
-class KernelSession(session.KernelSession):
+class KernelSession(process.KernelSession):
     """At the level that the tests are run for."""
 
     def __init__(self, **given: Any) -> None:
@@ -482,7 +482,7 @@ async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path) -> Non
 async def test_a_host_that_is_killed_takes_kernel_and_directory_with_it(tmp_path: Path) -> None:
     script = (
         "import asyncio, pathlib, sys\n"
-        "from kernel_agent.kernel.session import KernelSession\n"
+        "from kernel_agent.kernel.process import KernelSession\n"
         "async def main():\n"
         "    kernel = KernelSession(cwd=pathlib.Path(sys.argv[1]), sandbox=sys.argv[2])\n"
         "    await kernel.start()\n"

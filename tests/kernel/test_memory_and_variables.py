@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from kernel_agent.kernel.observation import observe
-from kernel_agent.kernel.session import KernelSession
-from kernel_agent.records import CellResult, Changes, Variable
+from kernel_agent.agent.observation import observe
+from kernel_agent.kernel.process import KernelSession
+from kernel_agent.records.cell import CellResult, Changes, Variable
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

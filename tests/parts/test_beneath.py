@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent import beneath
-from kernel_agent.beneath import Folder, has_openat2, open_file
+from kernel_agent.safe import root
+from kernel_agent.safe.root import Folder, has_openat2, open_file
 
 WAYS = [False, *([True] if has_openat2() else [])]
 
@@ -149,11 +149,11 @@ def test_a_listing_has_what_is_there_in_order_and_follows_nothing(folder: Folder
 
 def test_a_listing_is_bounded_in_number_and_depth(folder: Folder) -> None:
     at = folder.path
-    for _ in range(beneath.MAX_DEPTH + 10):
+    for _ in range(root.MAX_DEPTH + 10):
         at /= "d"
         at.mkdir()
     (at / "buried").touch()
-    assert next(entry.path for entry in folder.files()).count("/") == beneath.MAX_DEPTH
+    assert next(entry.path for entry in folder.files()).count("/") == root.MAX_DEPTH
     for number in range(50):
         (folder.path / f"{number}.txt").touch()
     assert len(list(folder.files(max_entries=20))) <= 20
@@ -282,7 +282,7 @@ def test_a_path_that_is_renamed_all_the_time_is_tried_eight_times(
         ctypes.set_errno(errno.EAGAIN)
         return -1
 
-    monkeypatch.setattr(beneath, "_syscall", lambda: never)
+    monkeypatch.setattr(root, "_syscall", lambda: never)
     if not folder._openat2:
         pytest.skip("it is walked")
     with pytest.raises(BlockingIOError):

@@ -18,13 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from kernel_agent.codec import from_json
-from kernel_agent.inside.values import decode, encode
-from kernel_agent.records import Call, Decision, to_json
-from kernel_agent.text import json_items
+from kernel_agent.inkernel.values import decode, encode
+from kernel_agent.records.action import Call
+from kernel_agent.records.cell import Decision
+from kernel_agent.records.codec import from_json
+from kernel_agent.records.trace import to_json
+from kernel_agent.safe.text import json_items
 from kernel_agent.tools import broker as bounds
 from kernel_agent.tools.broker import PREFIX, Broker
-from kernel_agent.tools.tool import Tool, tool
+from kernel_agent.tools.definition import Tool, tool
 
 
 class Order(BaseModel):

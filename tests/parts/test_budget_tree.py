@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.budget import Budget, Meter
 from kernel_agent.errors import BudgetExceeded
-from kernel_agent.records import Usage
+from kernel_agent.records.budget import Budget, Meter
+from kernel_agent.records.conversation import Usage
 
 
 class Tree:

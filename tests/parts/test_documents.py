@@ -1,4 +1,4 @@
-"""What the documents say that can be looked up: links, files, options, settings, records, code."""
+"""What the documents say that can be looked up: links, files, options, settings, words, code."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 import typer.main
-from kernel_agent_extension.request import OPTIONS
+from kernel_agent_extension.options import OPTIONS
 
-from kernel_agent import cli, records
+from kernel_agent.cli.app import app
 from kernel_agent.config import Config, load_config
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import Record
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -61,7 +63,7 @@ def commands(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:
         yield from commands(below, f"{name} {word}".strip())
 
 
-COMMANDS = dict(commands(typer.main.get_command(cli.app)))
+COMMANDS = dict(commands(typer.main.get_command(app)))
 OF_THE_MAGIC = {f"--{option.name}" for option in OPTIONS}
 
 
@@ -128,12 +130,10 @@ def test_the_page_of_settings_has_each_with_its_default() -> None:
 def test_the_page_of_the_trace_has_each_record_with_its_fields_and_each_ending() -> None:
     page = ROOT / "docs/trace.md"
     told = {name.strip("`"): " ".join(cells) for name, cells in rows(page).items()}
-    for kind in kinds_within(records.Record):
+    for kind in kinds_within(Record):
         named = set(re.findall(r"`(\w+)`", told.get(kind.__name__, told["RunStop"])))
         assert {field.name for field in dataclasses.fields(kind)} <= named, kind.__name__
-    assert {str(ending) for ending in records.ExitStatus} <= set(
-        re.findall(r"`(\w+)`", page.read_text())
-    )
+    assert {str(ending) for ending in ExitStatus} <= set(re.findall(r"`(\w+)`", page.read_text()))
 
 
 def kinds_within(kind: Any) -> set[type]:

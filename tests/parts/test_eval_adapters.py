@@ -13,7 +13,7 @@ from kernel_agent.evaluation.adapters.m3tooleval import arithmetic
 from kernel_agent.evaluation.oracle import measure
 from kernel_agent.evaluation.runs import offered_tools
 from kernel_agent.evaluation.specs import Arm
-from kernel_agent.records import Answer
+from kernel_agent.records.cell import Answer
 
 
 def said(text, answer=None):

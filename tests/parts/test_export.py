@@ -17,23 +17,17 @@ from golden import DATA, records, start, step
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.assembly import PACKAGES
 from kernel_agent.errors import NotebookError
-from kernel_agent.notebook.environment import environment_source, tools_source
-from kernel_agent.notebook.export import export, notebook_of, write_notebook
-from kernel_agent.notebook.safe import code_block, markdown, quoted, table_html, verbatim
-from kernel_agent.notebook.standalone import ToolError, replayed
-from kernel_agent.records import (
-    Answer,
-    CellError,
-    CellResult,
-    Code,
-    ExitStatus,
-    HostCall,
-    Retry,
-    RunStop,
-)
-from kernel_agent.text import encodable
+from kernel_agent.notebook.exporter import export, notebook_of, write_notebook
+from kernel_agent.notebook.markdown import code_block, markdown, quoted, table_html, verbatim
+from kernel_agent.notebook.preamble import ToolError, replayed
+from kernel_agent.notebook.setup_cell import environment_source, tools_source
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import Answer, CellError, CellResult, HostCall
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import Retry, RunStop
+from kernel_agent.safe.text import encodable
+from kernel_agent.session.parts import PACKAGES
 
 
 def cells(kind: str, *traced: Any) -> list[Any]:

@@ -12,12 +12,12 @@ import pytest
 
 from kernel_agent.config import Config
 from kernel_agent.errors import ToolError, UsageError
-from kernel_agent.named import Surroundings, ready_tools
-from kernel_agent.sandbox.hosts import parse_hosts
+from kernel_agent.sandbox.allowlist import parse_hosts
 from kernel_agent.sandbox.proxy import Proxy, Refused
-from kernel_agent.tools.ready import fetch as module
-from kernel_agent.tools.ready.fetch import fetch_tools
-from kernel_agent.tools.ready.pages import links_of
+from kernel_agent.session.builtin_tools import Surroundings, ready_tools
+from kernel_agent.tools.builtin import fetch as module
+from kernel_agent.tools.builtin.fetch import fetch_tools
+from kernel_agent.tools.builtin.pages import links_of
 
 PAGE = """<html><head><title>T</title><script>alert(1)</script></head><body>
 <h1>Prices</h1><p>Apples &amp; pears</p><a href="/more?a=1&amp;b=2#top">more</a>

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import ToolError, UsageError
-from kernel_agent.tools.ready import files as module
-from kernel_agent.tools.ready.files import file_tools
+from kernel_agent.tools.builtin import files as module
+from kernel_agent.tools.builtin.files import file_tools
 
 
 @pytest.fixture

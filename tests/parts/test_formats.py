@@ -13,26 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_agent import ScriptedModel, Session, formats
+from kernel_agent import ScriptedModel, Session
 from kernel_agent.errors import FormatError, UsageError
-from kernel_agent.formats import format_names, get_format, parse, register
-from kernel_agent.formats.source import compile_error
-from kernel_agent.records import (
-    Call,
-    Calls,
-    Code,
-    Final,
-    Image,
-    Message,
-    Observation,
-    Reply,
-    RequestOptions,
-    Retry,
-    Step,
-    ToolCall,
-    to_json,
-)
-from kernel_agent.trace import read_trace
+from kernel_agent.formats import format_names, get_format, parse, register, registry
+from kernel_agent.formats.reading.source import compile_error
+from kernel_agent.records.action import Call, Calls, Code, Final
+from kernel_agent.records.cell import Observation
+from kernel_agent.records.conversation import Image, Message, Reply, RequestOptions, ToolCall
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import Retry, Step, to_json
 
 BUILT = ("fenced", "envelope", "tool", "json")
 WRITES_CODE = ("fenced", "envelope", "tool")
@@ -359,7 +348,7 @@ class Shouted:
 def shouted():
     register("shouted", Shouted)
     yield
-    formats._FORMATS.pop("shouted")
+    registry._FORMATS.pop("shouted")
 
 
 async def test_a_fifth_format_needs_nothing_but_its_registration(shouted, tmp_path):

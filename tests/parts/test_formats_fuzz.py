@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import get_format, parse
-from kernel_agent.formats.source import compile_error
-from kernel_agent.records import Code, Reply, ToolCall, to_json
+from kernel_agent.formats.reading.source import compile_error
+from kernel_agent.records.action import Code
+from kernel_agent.records.conversation import Reply, ToolCall
+from kernel_agent.records.trace import to_json
 
 FORMATS = ("fenced", "envelope", "tool", "json")
 WRITES_CODE = ("fenced", "envelope", "tool")

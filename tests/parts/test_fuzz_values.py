@@ -45,7 +45,7 @@ def valid() -> list[Json]:
     import pandas as pd
     from PIL import Image
 
-    from kernel_agent.inside.values import encode
+    from kernel_agent.inkernel.values import encode
 
     table = pd.DataFrame(
         {"a": [1, None, 3], "b": ["x", "é", None], "c": pd.Categorical(["u", "v", "u"]),
@@ -162,9 +162,9 @@ async def send(count: int, seed: int) -> Watched:
     import pandas as pd
 
     from kernel_agent.errors import InputError
-    from kernel_agent.exchange import _read
+    from kernel_agent.session.variables import _read
     from kernel_agent.tools.broker import Broker
-    from kernel_agent.tools.tool import tool
+    from kernel_agent.tools.definition import tool
 
     def echo(value: object) -> object:
         """Return the value."""

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from kernel_agent import gate
-from kernel_agent.gate import BASE, Pot, limit_of, read_json
-from kernel_agent.inside.room import Room, TooMuch
-from kernel_agent.inside.values import decode, encode
-from kernel_agent.text import json_items
+from kernel_agent.inkernel.room import Room, TooMuch
+from kernel_agent.inkernel.values import decode, encode
+from kernel_agent.safe import gate
+from kernel_agent.safe.gate import BASE, Pot, limit_of, read_json
+from kernel_agent.safe.text import json_items
 from kernel_agent.tools.broker import PREFIX, Broker
-from kernel_agent.tools.tool import Tool, tool
+from kernel_agent.tools.definition import Tool, tool
 
 ALIKE = (1 << 61) - 1
 
@@ -160,7 +160,7 @@ def test_json_in_short_steps_says_what_it_says_in_one(text: str) -> None:
 @settings(max_examples=200)
 @given(texts | broken)
 def test_items_are_counted_alike_in_one_window_and_in_many(text: str) -> None:
-    from kernel_agent import text as counting
+    from kernel_agent.safe import text as counting
 
     whole = json_items(text, 0)
     with pytest.MonkeyPatch.context() as patch:

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel_agent.errors import InputError
-from kernel_agent.inputs import place
-from kernel_agent.kinds import SAMPLE_BYTES
-from kernel_agent.records import DataFile, Notice
+from kernel_agent.records.event import Notice
+from kernel_agent.records.trace import DataFile
+from kernel_agent.session.filetypes import SAMPLE_BYTES
+from kernel_agent.session.inputs import place
 
 TABLE = b"name,weight\nAda,3\nBo,4\nCy,5\n"
 

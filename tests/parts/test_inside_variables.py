@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kernel_agent.inside.variables import DEEP_BYTES, MAX_REPORTED, Variables, written_names
+from kernel_agent.inkernel.variables import DEEP_BYTES, MAX_REPORTED, Variables, written_names
 
 
 class Bench:

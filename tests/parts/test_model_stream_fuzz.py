@@ -11,9 +11,9 @@ import random
 import tracemalloc
 from contextlib import suppress
 
-from kernel_agent.models.failures import EndpointError
-from kernel_agent.models.replies import ReplyReader
-from kernel_agent.records import Reply
+from kernel_agent.models.errors import EndpointError
+from kernel_agent.models.stream import ReplyReader
+from kernel_agent.records.conversation import Reply
 
 STREAMS = int(os.environ.get("FUZZED_STREAMS", "1500"))
 MB = 1_000_000

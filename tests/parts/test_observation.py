@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
-from kernel_agent.kernel.observation import NOTHING, VALUE_MIME, observe
-from kernel_agent.records import Answer, CellError, CellResult, OutputDict
-from kernel_agent.tracebacks import cut_native, cut_traceback
+from kernel_agent.agent.observation import NOTHING, VALUE_MIME, observe
+from kernel_agent.notebook.tracebacks import cut_native, cut_traceback
+from kernel_agent.records.cell import Answer, CellError, CellResult, OutputDict
 
 
 def stream(text: Any, name: str = "stdout") -> OutputDict:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_agent.models.offline.question import Question
-from kernel_agent.models.offline.reader import NotUnderstood
-from kernel_agent.models.offline.schema import Column, Table
-from kernel_agent.models.offline.understanding import understand
+from kernel_agent.offline.question import Question
+from kernel_agent.offline.reader import NotUnderstood
+from kernel_agent.offline.schema import Column, Table
+from kernel_agent.offline.understanding import understand
 
 
 def text(name: str, *values: str, missing: int = 0) -> Column:

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.models.offline.cells import fitted
-from kernel_agent.models.offline.conversation import failure
-from kernel_agent.models.offline.loading import variable_for
-from kernel_agent.models.offline.looking import closer_look, first_look, values_look
-from kernel_agent.models.offline.printed import look_again, read_named, read_tables
-from kernel_agent.models.offline.schema import Column, Table, plural, singular
-from kernel_agent.models.offline.tidying import date_formats
-from kernel_agent.text import shorten
+from kernel_agent.offline.cells import fitted
+from kernel_agent.offline.conversation import failure
+from kernel_agent.offline.loading import variable_for
+from kernel_agent.offline.looking import closer_look, first_look, values_look
+from kernel_agent.offline.printed import look_again, read_named, read_tables
+from kernel_agent.offline.schema import Column, Table, plural, singular
+from kernel_agent.offline.tidying import date_formats
+from kernel_agent.safe.text import shorten
 
 
 def printed(code: str, table: pd.DataFrame) -> str:

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.inside.values import encode
-from kernel_agent.opening import opening_of
+from kernel_agent.inkernel.values import encode
+from kernel_agent.session.parameters import opening_of
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,27 +11,29 @@ from golden import records as golden
 from PIL import Image
 
 from kernel_agent.errors import NotebookError
-from kernel_agent.notebook.markup import INK, belt, code
 from kernel_agent.notebook.outputs import displayable
 from kernel_agent.notebook.page import page_html, summary_html
-from kernel_agent.records import (
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import (
     Answer,
     CellError,
     CellResult,
-    Code,
-    Condensation,
     Decision,
     Delegated,
-    ExitStatus,
     HostCall,
     Observation,
+)
+from kernel_agent.records.conversation import Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import (
+    Condensation,
     RunStart,
     RunStop,
     Step,
     Undone,
-    Usage,
     Visit,
 )
+from kernel_agent.safe.markup import INK, belt, code
 
 
 def start(run_id="r", **fields):

@@ -16,26 +16,19 @@ from hypothesis import strategies as st
 from parts.test_display import TEXTS, hostile_outputs
 
 from kernel_agent.notebook.page import page_html, summary_html
-from kernel_agent.records import (
-    Answer,
-    Call,
-    Calls,
-    CellError,
-    CellResult,
-    Code,
+from kernel_agent.records.action import Call, Calls, Code
+from kernel_agent.records.cell import Answer, CellError, CellResult, Decision, HostCall, Observation
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import (
     DataFile,
-    Decision,
-    ExitStatus,
     FormatChange,
-    HostCall,
-    Observation,
     Retry,
     RunStart,
     RunStop,
     Step,
     Visit,
 )
-from kernel_agent.text import plain
+from kernel_agent.safe.text import plain
 
 TAGS = {"html", "head", "body", "div", "p", "br", "span", "strong", "small", "h3", "h4", "ul", "li",
         "details", "summary", "pre", "code", "img", "a", "table", "thead", "tbody", "tr", "th",

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.text import html_text
-from kernel_agent.tools.ready.pages import (
+from kernel_agent.safe.text import html_text
+from kernel_agent.tools.builtin.pages import (
     HTML_MAX,
     LINK_MAX,
     LINKS_MAX,
@@ -177,7 +177,7 @@ UNITS = [
 def test_broken_markup_takes_linear_work():
     """In a process that is ended after ten times what it takes; quadratic work would take hours."""
     source = f"""
-from kernel_agent.tools.ready.pages import described
+from kernel_agent.tools.builtin.pages import described
 for unit in {UNITS!r}:
     body = unit.encode() * (1_000_000 // len(unit))
     for end in (b"", b">", b"'", b'"'):

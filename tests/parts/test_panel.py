@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 from kernel_agent_extension.panel import VIEW_MIME, Panel
 
-from kernel_agent.records import Acting, Code, Decision, Notice, Question, ReplyText, RunStart
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import Decision
+from kernel_agent.records.event import Acting, Notice, Question, ReplyText
+from kernel_agent.records.trace import RunStart
 
 HERE = Path(__file__).parents[2] / "extension" / "kernel_agent_extension"
 START = RunStart(

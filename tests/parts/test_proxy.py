@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 import trustme
 
-from kernel_agent.sandbox import exchange as exchange_module
+from kernel_agent.sandbox import connection as exchange_module
 from kernel_agent.sandbox import proxy as proxy_module
-from kernel_agent.sandbox.exchange import server_name
-from kernel_agent.sandbox.hosts import parse_hosts
+from kernel_agent.sandbox.allowlist import parse_hosts
+from kernel_agent.sandbox.connection import server_name
 from kernel_agent.sandbox.proxy import OTHERS, Proxy
 
 GET = "GET http://{host}/hello?x=1 HTTP/1.1\r\nHost: elsewhere\r\nX-Mine: yes\r\n\r\n"

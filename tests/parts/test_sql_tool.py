@@ -15,8 +15,8 @@ from servers.postgres import BOSS, PASSWORD, cluster, programs
 pytest.importorskip("sqlalchemy", reason="the extra sql is not installed")
 
 from kernel_agent.errors import ToolError, UsageError
-from kernel_agent.tools.ready import sql as module
-from kernel_agent.tools.ready.sql import sql_tools
+from kernel_agent.tools.builtin import sql as module
+from kernel_agent.tools.builtin.sql import sql_tools
 
 ROWS = """
     CREATE TABLE region(name TEXT PRIMARY KEY);

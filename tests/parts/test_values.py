@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydantic import BaseModel
 
-from kernel_agent.inside.values import decode, encode
+from kernel_agent.inkernel.values import decode, encode
 
 
 def there_and_back(value):

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.models.offline import OfflineAnalyst
-from kernel_agent.records import Message, ReplyText, RequestOptions
-from kernel_agent.text import shorten
+from kernel_agent.offline import OfflineAnalyst
+from kernel_agent.records.conversation import Message, RequestOptions
+from kernel_agent.records.event import ReplyText
+from kernel_agent.safe.text import shorten
 
 ENDINGS = {".csv": "CSV", ".tsv": "TSV", ".json": "JSON", ".jsonl": "JSON lines",
            ".parquet": "Parquet", ".xlsx": "Excel"}  # fmt: skip

@@ -15,8 +15,8 @@ from typing import Self
 
 import pytest
 
-from kernel_agent.records import RunStart, Step
-from kernel_agent.trace import read_trace
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import RunStart, Step
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "kernel_agent"]

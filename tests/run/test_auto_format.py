@@ -15,14 +15,16 @@ import pytest
 from servers.openai_server import OpenAIServer, Writer, error, refused_url, text
 
 from kernel_agent import Budget, ScriptedModel, Session
-from kernel_agent.budget import NO_CAPS
 from kernel_agent.formats import get_format
 from kernel_agent.models import probe
 from kernel_agent.models.openai import OpenAIModel
 from kernel_agent.models.probe import Choice, choose_format, memory_file, recall, remember
 from kernel_agent.models.usage import Prices
-from kernel_agent.records import FormatChange, Notice, RunStart, Usage
-from kernel_agent.trace import read_trace
+from kernel_agent.records.budget import NO_CAPS
+from kernel_agent.records.conversation import Usage
+from kernel_agent.records.event import Notice
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import FormatChange, RunStart
 
 ROOT = Path(__file__).parents[2]
 CELLS = ["x = 6", "final_answer(x * 7)"]

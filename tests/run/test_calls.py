@@ -10,8 +10,9 @@ import pytest
 
 from kernel_agent import Budget, ScriptedModel, Session, tool, verify
 from kernel_agent.errors import UsageError
-from kernel_agent.records import Calls, Final, Notice
-from kernel_agent.trace import read_trace
+from kernel_agent.records.action import Calls, Final
+from kernel_agent.records.event import Notice
+from kernel_agent.records.store import read_trace
 
 PRICES = {"apples": 3, "pears": 4}
 

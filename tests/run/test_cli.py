@@ -16,7 +16,7 @@ from typing import Self
 import nbformat
 import pytest
 
-from kernel_agent.sandbox.choose import MODULES
+from kernel_agent.sandbox.chooser import MODULES
 
 FORMATS = ("fenced", "envelope", "tool", "json")
 ROOT = Path(__file__).parents[2]
@@ -575,7 +575,7 @@ def test_ctrl_c_while_the_command_is_still_imported_is_one_line(folder):
 
 def test_a_fault_of_ours_is_one_line_and_a_traceback_on_request(folder):
     """Even what should not happen does not scare the user."""
-    code = "import kernel_agent.cli as c\nc.app = lambda **_: 1 / 0\nc.main()"
+    code = "import kernel_agent.cli.app as c\nc.app = lambda **_: 1 / 0\nc.main()"
     for debug, traceback in (("", False), ("1", True)):
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment(KERNEL_AGENT_DEBUG=debug),

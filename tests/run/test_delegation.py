@@ -20,10 +20,14 @@ from kernel_agent import Budget, ScriptedModel, Session, tool, verify
 from kernel_agent.config import load_config
 from kernel_agent.errors import UsageError
 from kernel_agent.models.openai import OpenAIModel
-from kernel_agent.pipeline import FixedCell
-from kernel_agent.records import Code, Event, ExitStatus, HostCall, Notice, RunStart, RunStop
-from kernel_agent.run import Run
-from kernel_agent.trace import read_trace
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import HostCall
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import Event, Notice
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import RunStart, RunStop
+from kernel_agent.session.pipeline import FixedCell
+from kernel_agent.session.run import Run
 
 ROOT = Path(__file__).parents[2]
 SLEEP = "import time\ntime.sleep(100)"

@@ -14,7 +14,7 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 from kernel_agent import verify
-from kernel_agent.notebook.compare import Verdict, compare
+from kernel_agent.notebook.comparison import Verdict, compare
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "example_notebooks"

@@ -10,11 +10,13 @@ import pandas as pd
 import pytest
 
 from kernel_agent import ScriptedModel, Session
-from kernel_agent.budget import Budget
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import get_format, parse
-from kernel_agent.records import Code, Reply, RunStart, ToolCall
-from kernel_agent.trace import read_trace
+from kernel_agent.records.action import Code
+from kernel_agent.records.budget import Budget
+from kernel_agent.records.conversation import Reply, ToolCall
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import RunStart
 
 FRAME = pd.DataFrame({"region": ["north", "south"], "amount": [3.5, 4.25]})
 NAMES = ("fenced", "envelope", "tool")

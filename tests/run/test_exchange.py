@@ -12,12 +12,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from kernel_agent import Session
-from kernel_agent.context import given_text
+from kernel_agent.agent.context import given_text
 from kernel_agent.errors import InputError, UsageError
-from kernel_agent.inside import values
-from kernel_agent.kernel.session import KernelSession, setting
-from kernel_agent.notebook.verify import verify
-from kernel_agent.records import ExitStatus
+from kernel_agent.inkernel import values
+from kernel_agent.kernel.process import KernelSession, setting
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.session.verification import verify
 
 TABLE = pd.DataFrame(
     {"month": ["May", "June"], "sold": [3.5, None], "when": pd.to_datetime(["2026-05-01"] * 2)},

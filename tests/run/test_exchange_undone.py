@@ -9,12 +9,12 @@ import nbformat
 import pytest
 
 from kernel_agent import Budget, ScriptedModel, Session, verify
-from kernel_agent.context import Context
+from kernel_agent.agent.context import Context
 from kernel_agent.formats import get_format
-from kernel_agent.records import RunStart
-from kernel_agent.sandbox.choose import MODULES
-from kernel_agent.trace import read_trace
-from kernel_agent.undone import person_text
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import RunStart
+from kernel_agent.records.undo import person_text
+from kernel_agent.sandbox.chooser import MODULES
 
 ONE = Budget(max_steps=1)
 
@@ -91,7 +91,7 @@ async def test_a_kernel_that_sees_no_files_is_given_its_variables_again(
 ) -> None:
     """What was sent to it in pieces is sent again (here to a kernel that does see the files)."""
     pd = pytest.importorskip("pandas")
-    monkeypatch.setattr("kernel_agent.exchange.APART", set(MODULES))
+    monkeypatch.setattr("kernel_agent.session.variables.APART", set(MODULES))
     session = make(["n = len(table)", "table = None"], tmp_path / "s")
     async with session:
         await session.put({"table": pd.DataFrame({"a": [1, 2]})})

@@ -14,7 +14,7 @@ import pytest
 from kernel_agent import ScriptedModel, Session
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
-from kernel_agent.trace import read_trace
+from kernel_agent.records.store import read_trace
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 

@@ -14,12 +14,14 @@ from servers.openai_server import Behaviour, OpenAIServer, error, raw, text
 from typer.testing import CliRunner
 
 from kernel_agent import Budget, ScriptedModel, Session
-from kernel_agent.cli import app
+from kernel_agent.agent.context import BYTES_PER_TOKEN
+from kernel_agent.cli.app import app
 from kernel_agent.config import Config
-from kernel_agent.context import BYTES_PER_TOKEN
 from kernel_agent.models.openai import OpenAIModel
-from kernel_agent.records import Condensation, ExitStatus, Message, Step
-from kernel_agent.trace import read_trace
+from kernel_agent.records.conversation import Message
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import Condensation, Step
 
 FREE = Budget(max_steps=None, max_seconds=None)
 

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_client.manager import start_new_async_kernel
-from kernel_agent_extension.request import Request, read_request
+from kernel_agent_extension.options import Request, read_request
 from kernel_agent_extension.transform import keep_questions
 from kernel_agent_extension.views import display_figure
 from nbclient import NotebookClient

@@ -14,7 +14,7 @@ import papermill
 import pytest
 from jupyter_client.manager import start_new_async_kernel
 
-LAUNCHER = "inside/launch.py"
+LAUNCHER = "inkernel/launch.py"
 
 
 @pytest.fixture(autouse=True)
@@ -190,7 +190,7 @@ async def test_the_interrupt_ends_a_run_that_does_not_let_itself_be_interrupted(
             began.append(time.monotonic())
             await book.manager.interrupt_kernel()
 
-        await book.run("import kernel_agent.kernel.session as s; s.INTERRUPT_GRACE_S = 15")
+        await book.run("import kernel_agent.kernel.process as s; s.INTERRUPT_GRACE_S = 15")
         code = f"{first_line}run = %agent --model {model} Wait"
         first = await book.run(code, until="Code:", then=interrupt)
         seconds = time.monotonic() - began[0]

@@ -22,19 +22,11 @@ from servers.openai_server import (
 )
 
 from kernel_agent.errors import ContextLengthError, ModelError, UsageError
-from kernel_agent.models.failures import from_exception
+from kernel_agent.models.errors import from_exception
 from kernel_agent.models.openai import OpenAIModel
 from kernel_agent.models.usage import Prices
-from kernel_agent.records import (
-    Image,
-    Message,
-    Notice,
-    Reply,
-    ReplyText,
-    RequestOptions,
-    ToolCall,
-    Usage,
-)
+from kernel_agent.records.conversation import Image, Message, Reply, RequestOptions, ToolCall, Usage
+from kernel_agent.records.event import Notice, ReplyText
 
 KEY = "sk-test-1234567890"
 ASK = (Message(role="system", content="Be brief."), Message(role="user", content="Hello?"))

@@ -11,9 +11,12 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from kernel_agent import Budget, Session
 from kernel_agent.errors import NotebookError
-from kernel_agent.pipeline import FixedCell, read_cells
-from kernel_agent.records import Code, ExitStatus, Output, Step
-from kernel_agent.trace import read_trace
+from kernel_agent.records.action import Code
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import Output
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import Step
+from kernel_agent.session.pipeline import FixedCell, read_cells
 
 
 def write(path, *cells, **metadata):

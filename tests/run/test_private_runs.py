@@ -12,9 +12,9 @@ import pytest
 from test_approval_terminal import COMMAND, environment
 
 from kernel_agent import ScriptedModel, Session, export
-from kernel_agent.notebook.export import write_page
-from kernel_agent.records import RunStop
-from kernel_agent.trace import read_trace
+from kernel_agent.notebook.exporter import write_page
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import RunStop
 
 LEVEL = os.environ.get("KERNEL_AGENT_TEST_SANDBOX", "auto")
 

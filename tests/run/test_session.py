@@ -19,17 +19,10 @@ import pytest
 
 from kernel_agent import Budget, ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, SandboxError, TraceError, UsageError
-from kernel_agent.records import (
-    Event,
-    ExitStatus,
-    Notice,
-    Output,
-    ReplyText,
-    RunStart,
-    RunStop,
-    Step,
-)
-from kernel_agent.trace import read_trace
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import Event, Notice, Output, ReplyText
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import RunStart, RunStop, Step
 
 
 def cell(code: str, thought: str = "Next.") -> str:

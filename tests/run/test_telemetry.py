@@ -23,9 +23,12 @@ from servers.openai_server import FAULTS, OpenAIServer, text
 from kernel_agent import Budget, ScriptedModel, Session, tool
 from kernel_agent.errors import TraceError, UsageError
 from kernel_agent.models.openai import OpenAIModel
-from kernel_agent.pipeline import read_cells
-from kernel_agent.records import Event, ExitStatus, Notice, Output, Reply, RunStart, Usage
-from kernel_agent.telemetry import telemetry_for
+from kernel_agent.records.conversation import Reply, Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import Event, Notice, Output
+from kernel_agent.records.trace import RunStart
+from kernel_agent.session.pipeline import read_cells
+from kernel_agent.session.telemetry import telemetry_for
 
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 KEY = "sk-secret-1234567890"

@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_agent import Budget, ScriptedModel, Session, tool, verify
-from kernel_agent.context import Context
+from kernel_agent.agent.context import Context
 from kernel_agent.errors import SandboxError, UndoError, UsageError
 from kernel_agent.formats import get_format
-from kernel_agent.records import Event, Notice, RunStart, Undone
-from kernel_agent.sandbox.choose import choose
-from kernel_agent.trace import read_trace
+from kernel_agent.records.event import Event, Notice
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import RunStart, Undone
+from kernel_agent.sandbox.chooser import choose
 
 ONE = Budget(max_steps=1)
 SEEN = """

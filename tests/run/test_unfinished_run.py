@@ -11,19 +11,13 @@ import nbformat
 from typer.testing import CliRunner
 
 from kernel_agent import Session
-from kernel_agent.budget import Budget
-from kernel_agent.cli import app
-from kernel_agent.records import (
-    Event,
-    ExitStatus,
-    Message,
-    Reply,
-    ReplyText,
-    RequestOptions,
-    Step,
-    Usage,
-)
-from kernel_agent.trace import read_trace
+from kernel_agent.cli.app import app
+from kernel_agent.records.budget import Budget
+from kernel_agent.records.conversation import Message, Reply, RequestOptions, Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import Event, ReplyText
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import Step
 
 PROSE, BEGUN = "I believe that it is seventeen.", "Let me look at the tab"
 

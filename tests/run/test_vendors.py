@@ -10,11 +10,12 @@ import pytest
 from servers.openai_server import OpenAIServer, events, raw, text
 
 from kernel_agent.errors import ContextLengthError, ModelError
-from kernel_agent.models.failures import from_status, named_wait_s
+from kernel_agent.models.errors import from_status, named_wait_s
 from kernel_agent.models.openai import OpenAIModel
+from kernel_agent.models.request import NO_SIGNATURE
 from kernel_agent.models.usage import read_usage
-from kernel_agent.models.wire import NO_SIGNATURE
-from kernel_agent.records import Image, Message, Notice, RequestOptions, ToolCall
+from kernel_agent.records.conversation import Image, Message, RequestOptions, ToolCall
+from kernel_agent.records.event import Notice
 
 PNG = Image(media_type="image/png", data="AAAA", width=10, height=10)
 NOW = 1_700_000_000.0

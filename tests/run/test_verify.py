@@ -17,8 +17,14 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from kernel_agent import ScriptedModel, Session
 from kernel_agent.errors import NotebookError
-from kernel_agent.notebook.compare import Verdict
-from kernel_agent.notebook.verify import EARLY_IDS, certify, read_notebook, verify, verify_notebook
+from kernel_agent.notebook.comparison import Verdict
+from kernel_agent.session.verification import (
+    EARLY_IDS,
+    certify,
+    read_notebook,
+    verify,
+    verify_notebook,
+)
 
 
 @pytest.fixture

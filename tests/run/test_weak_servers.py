@@ -15,8 +15,10 @@ from servers.openai_server import OpenAIServer, error, events, overflow, text
 from kernel_agent import Budget, Session
 from kernel_agent.errors import ContextLengthError, ModelError
 from kernel_agent.models.openai import OpenAIModel
-from kernel_agent.records import Condensation, Message, Notice, RequestOptions
-from kernel_agent.trace import read_trace
+from kernel_agent.records.conversation import Message, RequestOptions
+from kernel_agent.records.event import Notice
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import Condensation
 
 ASK = [Message(role="user", content="Hello?")]
 ANSWER = "I add.\n```python\nfinal_answer(6 * 7)\n```"

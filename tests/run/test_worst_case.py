@@ -22,9 +22,11 @@ import nbformat
 import pytest
 
 from kernel_agent import ScriptedModel, Session, tool
-from kernel_agent.records import Decision, Question, Step
-from kernel_agent.tools.tool import Tool
-from kernel_agent.trace import read_trace
+from kernel_agent.records.cell import Decision
+from kernel_agent.records.event import Question
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import Step
+from kernel_agent.tools.definition import Tool
 
 SECRET = "canary-7c21f0-do-not-tell"
 ORDERS = """\

@@ -20,7 +20,7 @@ from pathlib import Path
 
 HOST = """
 import asyncio, pathlib, sys
-from kernel_agent.kernel.session import KernelSession
+from kernel_agent.kernel.process import KernelSession
 
 async def main():
     folder, level, marker, stay = sys.argv[1:]

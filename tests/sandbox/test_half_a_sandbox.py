@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import KernelStartError, SandboxError
-from kernel_agent.kernel.session import KernelSession
+from kernel_agent.kernel.process import KernelSession
 from kernel_agent.sandbox import programs
-from kernel_agent.sandbox.choose import probe
+from kernel_agent.sandbox.chooser import probe
 
 WRAPPER = """#!/usr/bin/python3 -IS
 import os, sys

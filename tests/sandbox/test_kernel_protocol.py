@@ -12,7 +12,7 @@ jupyter_kernel_test = pytest.importorskip(
     "jupyter_kernel_test", reason="the package jupyter_kernel_test is not installed"
 )
 
-from kernel_agent import kernelspec  # noqa: E402
+from kernel_agent.cli import kernelspec  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs
 

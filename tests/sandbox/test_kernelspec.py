@@ -12,7 +12,7 @@ import pytest
 from jupyter_client.manager import start_new_async_kernel
 from nbformat.v4 import new_code_cell, new_notebook
 
-from kernel_agent.kernelspec import specification
+from kernel_agent.cli.kernelspec import specification
 
 NAME = "python-sandboxed"
 CELLS = {

@@ -13,14 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.private import marks, private_directory
-from kernel_agent.sandbox.choose import probe
-from kernel_agent.sandbox.launcher import warden
+from kernel_agent.safe import marks
+from kernel_agent.safe.runtime_dir import private_directory
+from kernel_agent.sandbox.chooser import probe
+from kernel_agent.sandbox.launcher import reaper
 
 HOST = """
 import asyncio, pathlib, sys
-from kernel_agent.kernel.session import KernelSession
-from kernel_agent.sandbox.standby import standby
+from kernel_agent.kernel.process import KernelSession
+from kernel_agent.sandbox.reaper_client import standby
 
 async def main():
     folder, level = sys.argv[1:]
@@ -121,7 +122,7 @@ def test_only_what_is_ours_is_swept(tmp_path: Path) -> None:
     os.utime(mine, (0, 0))
     target = planted(tmp_path, "target")
     (tmp_path / "ka-9-abcdefgh").symlink_to(target)
-    warden.sweep(str(tmp_path), time.monotonic() + 60)
+    reaper.sweep(str(tmp_path), time.monotonic() + 60)
     assert not any(path.exists() for path in (gone, sticky, anew))
     assert all(path.is_dir() for path in (*kept, mine, target))
     assert (mine / "work.txt").exists()
@@ -133,7 +134,7 @@ def test_another_users_folder_is_never_believed(tmp_path: Path) -> None:
     victim.mkdir()
     theirs = planted(tmp_path, "ka-1-abcdefgh", undo=[["unset-ids", str(victim)]])
     os.chown(theirs, 61184, 61184)
-    warden.sweep(str(tmp_path), time.monotonic() + 60)
+    reaper.sweep(str(tmp_path), time.monotonic() + 60)
     assert theirs.is_dir()
 
 
@@ -142,7 +143,7 @@ def test_one_whose_host_was_killed_at_once_goes_when_it_is_old_and_empty(tmp_pat
     for path in (empty, young):
         path.mkdir(mode=0o700)
     os.utime(empty, (0, 0))
-    warden.sweep(str(tmp_path), time.monotonic() + 60)
+    reaper.sweep(str(tmp_path), time.monotonic() + 60)
     assert not empty.exists()
     assert young.exists()
 
@@ -151,7 +152,7 @@ def test_a_record_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
     made = tmp_path / "ka-1-abcdefgh"
     made.mkdir(mode=0o700)
     os.mkfifo(made / marks.RECORD)
-    warden.sweep(str(tmp_path), time.monotonic() + 60)
+    reaper.sweep(str(tmp_path), time.monotonic() + 60)
     assert made.is_dir()
 
 

@@ -10,9 +10,9 @@ import pytest
 from nbclient import NotebookClient
 
 from kernel_agent.errors import KernelStartError, SandboxError
-from kernel_agent.kernel.session import KernelSession
-from kernel_agent.records import CellResult
-from kernel_agent.sandbox import choose
+from kernel_agent.kernel.process import KernelSession
+from kernel_agent.records.cell import CellResult
+from kernel_agent.sandbox import chooser
 
 LEVELS = ("bubblewrap", "namespaces", "landlock")
 REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(",")
@@ -21,7 +21,7 @@ REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(",")
 @pytest.fixture(params=LEVELS)
 def level(request: pytest.FixtureRequest) -> str:
     name = str(request.param)
-    tried = choose.probe(name)
+    tried = chooser.probe(name)
     assert tried.works or name not in REQUIRED, tried.reason
     if not tried.works:
         pytest.skip(tried.reason)
@@ -68,7 +68,7 @@ async def test_inputs_are_read_only_and_records_hidden(tmp_path: Path, level: st
             await kernel.execute("open('trace.jsonl', 'a')"),
         ]
         assert (await kernel.execute(f"open({str(outside)!r}, 'w')")).status == "error"
-    if "inputs" in choose.mechanism(level).LEVEL.claims:
+    if "inputs" in chooser.mechanism(level).LEVEL.claims:
         assert [r.status for r in refused] == ["error"] * 3
         assert (tmp_path / "trace.jsonl").read_text() == "secret"
     assert {p.stat().st_uid for p in tmp_path.rglob("*")} == {os.geteuid()}
@@ -78,7 +78,7 @@ async def test_the_self_test_is_reported(tmp_path: Path, level: str) -> None:
     async with KernelSession(cwd=tmp_path, sandbox=level) as kernel:
         report = kernel.sandbox_report
     assert report["level"] == level
-    assert all(report["holds"][claim] for claim in choose.mechanism(level).LEVEL.claims)
+    assert all(report["holds"][claim] for claim in chooser.mechanism(level).LEVEL.claims)
     assert report["facts"]["uid"] != 0
 
 
@@ -86,7 +86,7 @@ async def test_a_claim_that_does_not_hold_is_an_error(
     tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A variable that the host did not mean to give is found in the kernel's environment."""
-    module = choose.mechanism(level)
+    module = chooser.mechanism(level)
     prepare = module.prepare
 
     def leaky(grant, command, given):  # type: ignore[no-untyped-def]
@@ -126,11 +126,11 @@ def test_a_notebook_application_gets_a_sandbox_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """nbclient asks for TCP; no network leads into a sandbox, so it is given unix sockets."""
-    if not choose.probe("bubblewrap").works:
+    if not chooser.probe("bubblewrap").works:
         pytest.skip("no bubblewrap")
     kernels = tmp_path / "jupyter" / "kernels" / "boxed"
     kernels.mkdir(parents=True)
-    launch = Path(choose.__file__).parent.parent / "inside" / "launch.py"
+    launch = Path(chooser.__file__).parent.parent / "inkernel" / "launch.py"
     spec = (
         '{"argv": ["python", "%s", "-f", "{connection_file}"], "display_name": "x", '
         '"language": "python", "interrupt_mode": "message", "metadata": {"kernel_provisioner": '
@@ -156,4 +156,4 @@ def test_a_notebook_application_gets_a_sandbox_too(
 
 def test_an_unknown_level_is_one_line() -> None:
     with pytest.raises(SandboxError, match="choose among auto, bubblewrap"):
-        choose.choose("strict")
+        chooser.choose("strict")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import KernelStartError, SandboxError
-from kernel_agent.kernel.session import KernelSession
-from kernel_agent.sandbox.choose import probe
+from kernel_agent.kernel.process import KernelSession
+from kernel_agent.sandbox.chooser import probe
 from kernel_agent.sandbox.disk import Disk
 
 LEVELS = ("bubblewrap", "namespaces", "landlock")

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.background import LoopThread
 from kernel_agent.errors import KernelError, SandboxError, UsageError
-from kernel_agent.kernel.session import KernelSession
+from kernel_agent.kernel.process import KernelSession
 from kernel_agent.models.scripted import ScriptedModel
-from kernel_agent.records import CellResult
+from kernel_agent.records.cell import CellResult
 from kernel_agent.sandbox import microvm
-from kernel_agent.sandbox.choose import probe
-from kernel_agent.session import Session
+from kernel_agent.sandbox.chooser import probe
+from kernel_agent.session.loop_thread import LoopThread
+from kernel_agent.session.session import Session
 
 
 @pytest.fixture(autouse=True)
@@ -361,7 +361,7 @@ def test_a_session_hibernates_and_resumes(tmp_path):
 
 
 def test_only_a_machine_can_be_hibernated(tmp_path):
-    from kernel_agent.sandbox.choose import hibernating
+    from kernel_agent.sandbox.chooser import hibernating
 
     with pytest.raises(SandboxError, match="cannot be hibernated"):
         hibernating("none")
@@ -400,7 +400,7 @@ async def _noticed(session: KernelSession) -> str:
 HOST = """
 import asyncio, sys, time
 from pathlib import Path
-from kernel_agent.kernel.session import KernelSession
+from kernel_agent.kernel.process import KernelSession
 
 async def main():
     session = KernelSession(cwd=Path(sys.argv[1]), sandbox="microvm")

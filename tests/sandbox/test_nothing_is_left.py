@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.sandbox.choose import probe
+from kernel_agent.sandbox.chooser import probe
 
 SCRIPT = Path(__file__).with_name("nothing_is_left.py")
 

@@ -23,9 +23,9 @@ import pytest
 import pytest_asyncio
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.kernel.session import KernelSession
-from kernel_agent.records import CellResult
-from kernel_agent.sandbox import choose, programs
+from kernel_agent.kernel.process import KernelSession
+from kernel_agent.records.cell import CellResult
+from kernel_agent.sandbox import chooser, programs
 
 ROOT = Path(__file__).parents[2]
 LIMITS = {"memory_mb": 3000, "processes": 100, "file_mb": 20, "disk_mb": 100}
@@ -33,7 +33,7 @@ LIMITS = {"memory_mb": 3000, "processes": 100, "file_mb": 20, "disk_mb": 100}
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from kernel_agent.kernel.session import KernelSession
+from kernel_agent.kernel.process import KernelSession
 
 async def main():
     async with KernelSession(cwd=Path(sys.argv[2]), sandbox=sys.argv[1]) as kernel:
@@ -47,7 +47,7 @@ asyncio.run(main())
 
 def require(level: str) -> None:
     """Skip where the level does not work; fail where it must."""
-    tried = choose.probe(level)
+    tried = chooser.probe(level)
     if tried.works:
         return
     if level in os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(","):
@@ -116,7 +116,7 @@ async def kernel(level: str, folder: Path) -> AsyncIterator[KernelSession]:
 async def test_every_claim_of_the_level_was_measured_inside(
     level: str, kernel: KernelSession
 ) -> None:
-    claims = choose.mechanism(level).LEVEL.claims
+    claims = chooser.mechanism(level).LEVEL.claims
     holds = kernel.sandbox_report["holds"]
     assert claims
     assert all(holds[claim] for claim in claims)
@@ -312,7 +312,7 @@ async def test_without_its_program_the_level_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(programs, "SYSTEM", ())  # where it lies on this machine
-    tried = choose.mechanism(level).probe()
+    tried = chooser.mechanism(level).probe()
     assert not tried.works
     assert "not installed" in tried.reason
     assert "Install" in tried.advice
@@ -322,7 +322,7 @@ async def test_hosts_cannot_be_opened_and_that_is_an_error(level: str, tmp_path:
     require(level)
     grant = _grant(tmp_path)
     with pytest.raises(SandboxError, match="opens no hosts"):
-        choose.mechanism(level).prepare(grant, ["true"], {})
+        chooser.mechanism(level).prepare(grant, ["true"], {})
 
 
 async def test_it_all_holds_for_an_ordinary_user(

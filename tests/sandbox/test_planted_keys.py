@@ -36,7 +36,7 @@ import pytest
 from servers.collector import Collector
 from servers.openai_server import Behaviour, OpenAIServer, error, text
 
-from kernel_agent.sandbox import choose
+from kernel_agent.sandbox import chooser
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -377,7 +377,7 @@ PURE = (HERE / "key_search_pure.py").read_text()
 
 def required(level: str) -> None:
     """Skip where a level does not work; fail where it must."""
-    tried = choose.probe(level)
+    tried = chooser.probe(level)
     assert tried.works or level not in REQUIRED, tried.reason
     if not tried.works:
         pytest.skip(f"{level}: {tried.reason}")

@@ -7,31 +7,17 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
 
-from kernel_agent.agent import Agent
-from kernel_agent.budget import Budget, Meter
-from kernel_agent.context import Context
+from kernel_agent.agent.context import Context
+from kernel_agent.agent.loop import Agent
 from kernel_agent.errors import ContextLengthError, KernelDied, ModelError
 from kernel_agent.formats import get_format
-from kernel_agent.records import (
-    Action,
-    Answer,
-    CellError,
-    CellResult,
-    Changes,
-    Code,
-    Condensation,
-    Event,
-    ExitStatus,
-    Message,
-    Notice,
-    Record,
-    Reply,
-    RunStart,
-    RunStop,
-    Step,
-    Usage,
-    Variable,
-)
+from kernel_agent.records.action import Action, Code
+from kernel_agent.records.budget import Budget, Meter
+from kernel_agent.records.cell import Answer, CellError, CellResult, Changes, Variable
+from kernel_agent.records.conversation import Message, Reply, Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import Event, Notice
+from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, Step
 
 START = RunStart(
     run_id="r", task="Why?", time="", model="m", format="fenced", sandbox={}, budget={}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_agent.budget import Budget, Meter
 from kernel_agent.errors import BudgetExceeded, UsageError
-from kernel_agent.records import Usage
+from kernel_agent.records.budget import Budget, Meter
+from kernel_agent.records.conversation import Usage
 
 
 class Clock:

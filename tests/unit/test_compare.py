@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from PIL import Image as Pillow
 
 from kernel_agent.notebook.clock import Period
-from kernel_agent.notebook.compare import Verdict, compare
+from kernel_agent.notebook.comparison import Verdict, compare
 from kernel_agent.notebook.outputs import PAGE_MIME, notebook_outputs
-from kernel_agent.records import OutputDict
-from kernel_agent.text import shorten
+from kernel_agent.records.cell import OutputDict
+from kernel_agent.safe.text import shorten
 
 SAME, VOLATILE, DIFFERENT = Verdict.SAME, Verdict.VOLATILE, Verdict.DIFFERENT
 

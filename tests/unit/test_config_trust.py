@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernel_agent.config import SETTINGS, Config, load_config
 from kernel_agent.errors import ConfigError, UntrustedSettings
-from kernel_agent.trust import answer_on, keep_answer, record_file
+from kernel_agent.safe.trust import answer_on, keep_answer, record_file
 
 FILE = "kernel-agent.toml"
 OWN_ONLY = {

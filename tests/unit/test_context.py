@@ -7,30 +7,24 @@ from itertools import pairwise
 
 import pytest
 
-from kernel_agent.codec import from_json
-from kernel_agent.context import KEEP_STEPS, Context, task_text
+from kernel_agent.agent.context import KEEP_STEPS, Context, task_text
+from kernel_agent.agent.observation import observe
 from kernel_agent.formats import get_format
-from kernel_agent.kernel.observation import observe
-from kernel_agent.records import (
-    CellError,
-    CellResult,
-    Changes,
-    Code,
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import CellError, CellResult, Changes, Observation, Variable
+from kernel_agent.records.codec import from_json
+from kernel_agent.records.conversation import Image, Message, Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import (
     Condensation,
     DataFile,
-    ExitStatus,
-    Image,
-    Message,
-    Observation,
     Record,
     RunStart,
     RunStop,
     Step,
-    Usage,
-    Variable,
     to_json,
 )
-from kernel_agent.text import size_text
+from kernel_agent.safe.text import size_text
 
 START = RunStart(
     run_id="r", task="Why?", time="", model="m", format="fenced", sandbox={}, budget={}

@@ -6,23 +6,12 @@ import json
 
 import pytest
 
-from kernel_agent.codec import from_json
-from kernel_agent.context import Context
+from kernel_agent.agent.context import Context
 from kernel_agent.formats import get_format
-from kernel_agent.records import (
-    Call,
-    Calls,
-    CellResult,
-    Changes,
-    Code,
-    FormatChange,
-    Observation,
-    Record,
-    RunStart,
-    Step,
-    Variable,
-    to_json,
-)
+from kernel_agent.records.action import Call, Calls, Code
+from kernel_agent.records.cell import CellResult, Changes, Observation, Variable
+from kernel_agent.records.codec import from_json
+from kernel_agent.records.trace import FormatChange, Record, RunStart, Step, to_json
 
 START = RunStart(run_id="r", task="Why?", time="", model="m", format="tool", sandbox={}, budget={})
 DOWN = FormatChange(

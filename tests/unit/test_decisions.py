@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.codec import from_json
-from kernel_agent.decisions import (
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import CellResult, Decision, HostCall, Observation
+from kernel_agent.records.codec import from_json
+from kernel_agent.records.decisions import (
     Decided,
     as_json,
     cell_length,
@@ -20,16 +22,8 @@ from kernel_agent.decisions import (
     source_text,
     told,
 )
-from kernel_agent.records import (
-    CellResult,
-    Code,
-    Decision,
-    HostCall,
-    Observation,
-    Question,
-    Step,
-    to_json,
-)
+from kernel_agent.records.event import Question
+from kernel_agent.records.trace import Step, to_json
 
 ORDINARY = Decision(allowed=True, by="policy", reason="cells are not asked about")
 NO = Decision(allowed=False, by="person", reason="not to them", seconds=3.2)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kernel_agent import displays
-from kernel_agent.displays import Displays
-from kernel_agent.kernel.outputs import Collector
+from kernel_agent.kernel.collect import Collector
 from kernel_agent.kernel.widgets import MAX_WIDGETS, OutputWidgets
-from kernel_agent.notebook.compare import Verdict, compare
+from kernel_agent.notebook.comparison import Verdict, compare
+from kernel_agent.records import displays
+from kernel_agent.records.displays import Displays
 
 
 def cell(*messages: tuple[str, str, str]) -> list[dict[str, Any]]:

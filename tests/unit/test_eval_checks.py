@@ -5,7 +5,7 @@ import pytest
 from kernel_agent.errors import ModelError
 from kernel_agent.evaluation.checks import judge
 from kernel_agent.evaluation.tasks import Task
-from kernel_agent.records import Reply, Usage
+from kernel_agent.records.conversation import Reply, Usage
 
 
 async def verdict(check, expected, answer, text=None, ask=None):

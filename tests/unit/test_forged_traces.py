@@ -16,10 +16,10 @@ import pytest
 from attacks.forging import GOLDEN, deep, forged, rich
 from attacks.host.traces import surprises
 
-from kernel_agent import trace
-from kernel_agent.codec import from_json
 from kernel_agent.errors import TraceError
-from kernel_agent.trace import read_trace
+from kernel_agent.records import store
+from kernel_agent.records.codec import from_json
+from kernel_agent.records.store import read_trace
 
 COUNT = int(os.environ.get("KERNEL_AGENT_FORGED_TRACES", "200"))
 BASES = (GOLDEN.read_bytes().splitlines(keepends=True), rich())
@@ -76,8 +76,8 @@ def test_a_value_that_nobody_could_follow_is_damage() -> None:
 def test_a_line_of_too_many_items_is_refused_before_it_is_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace, "MAX_ITEMS", 1000)
-    monkeypatch.setattr(trace, "_record_of", lambda _line: pytest.fail("it was decoded"))
+    monkeypatch.setattr(store, "MAX_ITEMS", 1000)
+    monkeypatch.setattr(store, "_record_of", lambda _line: pytest.fail("it was decoded"))
     (tmp_path / "trace.jsonl").write_bytes(b'{"$": "RunStop", "a": [' + b"[]," * 600 + b"1]}\n\n")
     with pytest.raises(TraceError, match="more than 1,000 items"):
         read_trace(tmp_path)
@@ -93,6 +93,6 @@ def test_lines_and_traces_that_are_too_large_are_refused(
         ("MAX_ALL_ITEMS", 50, "more than 50 items"),
     ):
         with monkeypatch.context() as patch:
-            patch.setattr(trace, name, most)
+            patch.setattr(store, name, most)
             with pytest.raises(TraceError, match=told):
                 read_trace(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import parse
-from kernel_agent.records import Reply, ToolCall
+from kernel_agent.records.conversation import Reply, ToolCall
 
 
 def kind(reply, name="fenced"):

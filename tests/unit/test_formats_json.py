@@ -6,7 +6,8 @@ import pytest
 
 from kernel_agent.errors import FormatError, UsageError
 from kernel_agent.formats import get_format, parse
-from kernel_agent.records import Call, Calls, Final, Reply, ToolCall
+from kernel_agent.records.action import Call, Calls, Final
+from kernel_agent.records.conversation import Reply, ToolCall
 
 
 def native(*calls, content="", reason="tool_calls"):

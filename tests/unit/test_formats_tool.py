@@ -8,7 +8,8 @@ import pytest
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import parse
-from kernel_agent.records import Code, Reply, ToolCall
+from kernel_agent.records.action import Code
+from kernel_agent.records.conversation import Reply, ToolCall
 
 
 def native(*arguments, name="python", content="", reason="tool_calls"):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.inside.counting import TICK, Counting, GuardError
-from kernel_agent.sandbox.guard import refusal, refused
+from kernel_agent.agent.guard import refusal, refused
+from kernel_agent.inkernel.opcount import TICK, Counting, GuardError
 
 ALLOWED = ["pandas", "numpy", "os.path", "math"]
 

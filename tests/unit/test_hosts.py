@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_agent.errors import UsageError
-from kernel_agent.sandbox.hosts import (
+from kernel_agent.sandbox.allowlist import (
     AllowedHost,
     may_connect,
     parse_host,

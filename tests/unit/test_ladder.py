@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernel_agent.formats import get_format
-from kernel_agent.formats.ladder import (
+from kernel_agent.formats.auto import (
     RUNGS,
     Measure,
     billions,
@@ -15,7 +15,7 @@ from kernel_agent.formats.ladder import (
     rungs,
     told,
 )
-from kernel_agent.records import Reply, ToolCall
+from kernel_agent.records.conversation import Reply, ToolCall
 
 
 def measure(name, unreadable=0, outcome="honoured", notation=None):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from kernel_agent.codec import from_json
-from kernel_agent.lineage import agents_of_calls, tree_lines
 from kernel_agent.notebook.agents import agents_markdown
-from kernel_agent.records import Delegated, ExitStatus, HostCall, Usage, to_json
+from kernel_agent.records.cell import Delegated, HostCall
+from kernel_agent.records.codec import from_json
+from kernel_agent.records.conversation import Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.lineage import agents_of_calls, tree_lines
+from kernel_agent.records.trace import to_json
 
 CHILD = Delegated(
     run_id="c",

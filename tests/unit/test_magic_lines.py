@@ -3,7 +3,7 @@
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import TransformerManager
-from kernel_agent_extension.request import HELP, OPTIONS, Request, read_request
+from kernel_agent_extension.options import HELP, OPTIONS, Request, read_request
 from kernel_agent_extension.transform import awaited, keep_questions
 
 

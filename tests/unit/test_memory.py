@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.inside.memory import BUFFER, Memory
-from kernel_agent.inside.stream import TAIL, Cut
+from kernel_agent.inkernel.outputs import BUFFER, Memory
+from kernel_agent.inkernel.stream import TAIL, Cut
 
 
 @settings(max_examples=50)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kernel_agent.errors import ContextLengthError, ModelError
-from kernel_agent.models.failures import (
+from kernel_agent.models.errors import (
     complaint,
     context_limit,
     from_error_object,

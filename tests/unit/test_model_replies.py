@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_agent.errors import ContextLengthError
-from kernel_agent.models.bounded import MAX_VALUES
-from kernel_agent.models.failures import EndpointError, context_limit
-from kernel_agent.models.replies import MAX_CALLS, Draft, ReplyReader
+from kernel_agent.models.bounded_json import MAX_VALUES
+from kernel_agent.models.errors import EndpointError, context_limit
 from kernel_agent.models.sse import EventReader, ServerEvent
-from kernel_agent.records import Reply, ReplyText, ToolCall
+from kernel_agent.models.stream import MAX_CALLS, Draft, ReplyReader
+from kernel_agent.records.conversation import Reply, ToolCall
+from kernel_agent.records.event import ReplyText
 
 
 def event(delta=None, finish_reason=None, **more):

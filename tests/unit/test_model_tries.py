@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernel_agent.models.failures import EndpointError
-from kernel_agent.models.tries import RESTART_PAUSE_S, Tries
+from kernel_agent.models.errors import EndpointError
+from kernel_agent.models.retries import RESTART_PAUSE_S, Tries
 
 REFUSED = EndpointError("refused", advice="", retry=True, trouble="refused")
 CUT = EndpointError("broke off", advice="", retry=True)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kernel_agent.formats import get_format
-from kernel_agent.models.failures import EndpointError
+from kernel_agent.models.dialect import Ways
+from kernel_agent.models.errors import EndpointError
 from kernel_agent.models.usage import window_met
-from kernel_agent.models.ways import Ways
-from kernel_agent.records import Reply, RequestOptions, Usage
+from kernel_agent.records.conversation import Reply, RequestOptions, Usage
 
 ENVELOPE, TOOL = get_format("envelope").options(), get_format("tool").options()
 NO_SCHEMA = "response_format.type: Input should be 'text' or 'json_object'"

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from kernel_agent.errors import UsageError
 from kernel_agent.models.openai import sees_images
+from kernel_agent.models.request import MessageCache, request_body, request_options
 from kernel_agent.models.usage import Prices, estimate_usage, read_usage, usage_of
-from kernel_agent.models.wire import MessageCache, request_body, request_options
-from kernel_agent.records import Image, Message, Reply, RequestOptions, ToolCall, Usage
+from kernel_agent.records.conversation import Image, Message, Reply, RequestOptions, ToolCall, Usage
 
 PNG = Image(media_type="image/png", data="AAAA", width=300, height=250)
 PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}

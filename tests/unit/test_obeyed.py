@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.obeyed import Watch, at_top, obeyed_by, obeyed_line
+from kernel_agent.safe.obeyed import Watch, at_top, obeyed_by, obeyed_line
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kernel_agent.errors import ModelError
-from kernel_agent.models.offline import OfflineAnalyst
-from kernel_agent.models.offline.conversation import read_conversation
-from kernel_agent.records import Message, Reply, ReplyText, RequestOptions
+from kernel_agent.offline import OfflineAnalyst
+from kernel_agent.offline.conversation import read_conversation
+from kernel_agent.records.conversation import Message, Reply, RequestOptions
+from kernel_agent.records.event import ReplyText
 
 OVERVIEW = """penguins: 344 rows x 2 columns, RangeIndex(start=0, stop=344, step=1)
 'species': string, 0 missing, 3 distinct: ['Adelie', 'Chinstrap', 'Gentoo']
@@ -137,7 +138,7 @@ def test_file_names_with_blanks_quotes_and_brackets_are_read() -> None:
 def test_importing_it_is_light() -> None:
     """The package can be imported without pandas, numpy or matplotlib."""
     code = (
-        "import sys, kernel_agent.models.offline;"
+        "import sys, kernel_agent.offline;"
         "print([m for m in ('pandas', 'numpy', 'matplotlib', 'IPython') if m in sys.modules])"
     )
     result = subprocess.run(

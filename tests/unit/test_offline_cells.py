@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.models.offline.cells import fitted, quoted
+from kernel_agent.offline.cells import fitted, quoted
 
 LONG = "a_rather_long_name_of_a_variable"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.kernel import outputs
-from kernel_agent.kernel.outputs import ANSWER_MIME, Collector
+from kernel_agent.kernel import collect as module
+from kernel_agent.kernel.collect import ANSWER_MIME, Collector
 
 
 def stream(text: str, name: str = "stdout") -> tuple[str, dict[str, Any]]:
@@ -100,7 +100,7 @@ def test_a_message_that_is_not_what_it_says_is_refused(kind: str, content: Any) 
 
 
 def test_more_than_the_bound_is_counted_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "MAX_CELL", 3000)
+    monkeypatch.setattr(module, "MAX_CELL", 3000)
     large = "x" * 3000
     collector = collect(stream("12345"), stream(large), display(large), stream("x"))
     assert texts(collector)[:1] == ["12345x"]
@@ -124,14 +124,14 @@ LARGE = "x" * 2000
 def test_wherever_an_output_is_large_it_counts(
     kind: str, content: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs, "MAX_CELL", 2000)
+    monkeypatch.setattr(module, "MAX_CELL", 2000)
     collector = collect(display("before", "d"), (kind, content))
     assert collector.outputs()[0]["data"] == {"text/plain": "before"}
     assert "1 more outputs were not kept" in texts(collector)[1]
 
 
 def test_a_display_that_is_changed_often_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "MAX_CELL", 4000)
+    monkeypatch.setattr(module, "MAX_CELL", 4000)
     changes = [("update_display_data", display(LARGE + str(n), "d")[1]) for n in range(9)]
     assert texts(collect(display("before", "d"), *changes)) == [LARGE + "8"]
 

@@ -12,20 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_agent import tool
-from kernel_agent.budget import Budget, Meter
-from kernel_agent.decisions import question_text
 from kernel_agent.errors import UsageError
-from kernel_agent.records import (
-    MAX_INFLUENCES,
-    CellResult,
-    Decision,
-    HostCall,
-    Notice,
-    Observation,
-    Question,
-)
+from kernel_agent.records.budget import Budget, Meter
+from kernel_agent.records.cell import MAX_INFLUENCES, CellResult, Decision, HostCall, Observation
+from kernel_agent.records.decisions import question_text
+from kernel_agent.records.event import Notice, Question
 from kernel_agent.tools.policy import NOBODY, Approval, Policy, approval_prompt
-from kernel_agent.tools.readable import readable
+from kernel_agent.tools.preview import readable
 
 WORD = "7f3a9c01"
 

@@ -6,28 +6,26 @@ import json
 
 import pytest
 
-from kernel_agent.codec import from_json
-from kernel_agent.records import (
+from kernel_agent.records.action import Call, Calls, Code, Final
+from kernel_agent.records.cell import (
     Answer,
-    Call,
-    Calls,
     CellError,
     CellResult,
     Changes,
-    Code,
+    HostCall,
+    Observation,
+    Variable,
+)
+from kernel_agent.records.codec import from_json
+from kernel_agent.records.conversation import Image, Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import (
     Condensation,
     DataFile,
-    ExitStatus,
-    Final,
-    HostCall,
-    Image,
-    Observation,
     Retry,
     RunStart,
     RunStop,
     Step,
-    Usage,
-    Variable,
     to_json,
 )
 

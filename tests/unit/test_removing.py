@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.private import clear, walking
-from kernel_agent.private.removing import remove
+from kernel_agent.safe import walk
+from kernel_agent.safe.removal import remove
+from kernel_agent.safe.runtime_dir import clear
 
 NAMES = ["a", "b\n", "\udcff\udcfe", "é" * 100, "x" * 255, "-rf", "left-1"]
 
@@ -120,7 +121,7 @@ def test_what_cannot_be_removed_is_told_and_nothing_is_raised(
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "t").mkdir()
     nested(tmp_path / "deep", 3)
-    monkeypatch.setattr("kernel_agent.private.remove", lambda *_, **__: False)
+    monkeypatch.setattr("kernel_agent.safe.runtime_dir.remove", lambda *_, **__: False)
     clear(tmp_path / "deep")
     (private,) = (tmp_path / "t").glob("ka-*")
     assert (private / "left" / "d" / "d" / "d").is_dir()
@@ -133,7 +134,7 @@ def test_a_walk_sees_everything_however_deep(tmp_path: Path) -> None:
     (tmp_path / "beside" / "file").write_text("x")
     (tmp_path / "link").symlink_to("/")
     top = os.open(tmp_path, os.O_RDONLY)
-    names = [entry.name for _, entry in walking.entries(top)]
+    names = [entry.name for _, entry in walk.entries(top)]
     os.close(top)
     assert remove(tmp_path / "deep")  # pytest could not
     assert names.count("d") == 2000
@@ -146,7 +147,7 @@ def test_a_walk_goes_on_where_folders_are_moved_about(tmp_path: Path) -> None:
         (tmp_path / name / "d" / "file").write_text("x")
     top = os.open(tmp_path, os.O_RDONLY)
     seen = []
-    for _, entry in walking.entries(top):
+    for _, entry in walk.entries(top):
         seen.append(entry.name)
         if len(seen) == 5:  # within the first of them
             for name in ("a", "b"):

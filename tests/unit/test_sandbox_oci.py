@@ -12,7 +12,7 @@ import pytest
 from kernel_agent.sandbox.container import Engine, podman_command
 from kernel_agent.sandbox.gvisor import runsc_command, specification
 from kernel_agent.sandbox.levels import Limits
-from kernel_agent.sandbox.tree import Bind, Tree
+from kernel_agent.sandbox.rootfs import Bind, Tree
 
 FILES = Tree(
     root=Path("/private/root"),

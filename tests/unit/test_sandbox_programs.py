@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.sandbox import bubblewrap, choose, programs
+from kernel_agent.sandbox import bubblewrap, chooser, programs
 
 
 def a_program(folder: Path, name: str = "bwrap") -> Path:
@@ -99,22 +99,22 @@ def test_a_program_of_another_user_is_not_used(
 def test_auto_does_not_go_down_because_a_machine_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A try that does not end in time says nothing of the level: the next one is not taken."""
     monkeypatch.setattr(bubblewrap, "PROBE_TIMEOUT_S", 0.0)
-    choose.probe.cache_clear()
+    chooser.probe.cache_clear()
     if not programs.find("bwrap"):
         pytest.skip("no bwrap")
     with pytest.raises(SandboxError, match="bubblewrap works here cannot be told now"):
-        choose.choose("auto")
+        chooser.choose("auto")
     monkeypatch.undo()
-    assert choose.probe("bubblewrap").reason != "bwrap did not end within 0 s"
+    assert chooser.probe("bubblewrap").reason != "bwrap did not end within 0 s"
 
 
 def test_auto_is_not_led_by_a_program_in_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    choose.probe.cache_clear()
-    before = choose.choose("auto").name
-    choose.probe.cache_clear()
+    chooser.probe.cache_clear()
+    before = chooser.choose("auto").name
+    chooser.probe.cache_clear()
     a_program(tmp_path, "bwrap").write_text("#!/bin/sh\nexit 1\n")
     tmp_path.chmod(0o777)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert choose.choose("auto").name == before
+    assert chooser.choose("auto").name == before

@@ -5,27 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
-from kernel_agent_extension.scene import MAX_TEXT, Scene, rows
+from kernel_agent_extension.messages import MAX_TEXT, Scene, rows
 
-from kernel_agent.records import (
-    Acting,
-    Answer,
-    Call,
-    Calls,
-    CellResult,
-    Code,
-    Decision,
-    ExitStatus,
-    Notice,
-    Observation,
-    Output,
-    Question,
-    ReplyText,
-    RunStart,
-    RunStop,
-    Step,
-    Usage,
-)
+from kernel_agent.records.action import Call, Calls, Code
+from kernel_agent.records.cell import Answer, CellResult, Decision, Observation
+from kernel_agent.records.conversation import Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import Acting, Notice, Output, Question, ReplyText
+from kernel_agent.records.trace import RunStart, RunStop, Step
 
 BUDGET = {"max_steps": 5, "max_seconds": 60.0, "max_tokens": None, "max_cost": 1.0}
 START = RunStart(

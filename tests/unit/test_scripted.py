@@ -8,7 +8,8 @@ import pytest
 from kernel_agent.errors import InputError, ModelError
 from kernel_agent.models.scripted import ScriptedModel
 from kernel_agent.models.usage import Prices
-from kernel_agent.records import Message, Reply, ReplyText, RequestOptions, ToolCall, Usage
+from kernel_agent.records.conversation import Message, Reply, RequestOptions, ToolCall, Usage
+from kernel_agent.records.event import ReplyText
 
 ASK = [Message(role="user", content="12345678")]
 

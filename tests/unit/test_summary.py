@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_agent.records import (
-    Answer,
-    Code,
-    ExitStatus,
-    Observation,
-    RunStart,
-    RunStop,
-    Step,
-)
-from kernel_agent.summary import ask_again, by_rules, check, plan_in, request
+from kernel_agent.agent.summary import ask_again, by_rules, check, plan_in, request
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import Answer, Observation
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import RunStart, RunStop, Step
 
 NAMES = frozenset({"df", "model", "len"})
 

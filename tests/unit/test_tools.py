@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
-from kernel_agent.records import Call
+from kernel_agent.records.action import Call
 from kernel_agent.tools.broker import PREFIX, Broker
+from kernel_agent.tools.definition import Tool, as_tools, load_tools, stubs, tool
 from kernel_agent.tools.secrets import secrets_of, without_secrets
-from kernel_agent.tools.tool import Tool, as_tools, load_tools, stubs, tool
 
 
 @tool

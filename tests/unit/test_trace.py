@@ -14,16 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernel_agent.errors import TraceError
-from kernel_agent.records import (
-    Condensation,
-    ExitStatus,
-    Observation,
-    Record,
-    RunStart,
-    RunStop,
-    Step,
-)
-from kernel_agent.trace import TraceWriter, follow, load, read_trace
+from kernel_agent.records.cell import Observation
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.store import TraceWriter, follow, load, read_trace
+from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, Step
 
 
 def records(texts: list[str]) -> list[Record]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.records import CellResult
-from kernel_agent.undo import MAX_KEPT, History, Played, Recorded
+from kernel_agent.records.cell import CellResult
+from kernel_agent.session.undo import MAX_KEPT, History, Played, Recorded
 
 
 def cell(number: int, **more: object) -> Played:

@@ -6,30 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.codec import from_json
-from kernel_agent.context import Context
+from kernel_agent.agent.context import Context
+from kernel_agent.cli.view import Story
 from kernel_agent.errors import UsageError
 from kernel_agent.formats import get_format
-from kernel_agent.notebook.compose import notebook_of
-from kernel_agent.records import (
-    Answer,
-    CellResult,
-    Changes,
-    Code,
+from kernel_agent.notebook.build import notebook_of
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import Answer, CellResult, Changes, Observation, Variable
+from kernel_agent.records.codec import from_json
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.trace import (
     Condensation,
-    ExitStatus,
-    Observation,
     Record,
     RunStart,
     RunStop,
     Step,
     Undone,
-    Variable,
     to_json,
 )
-from kernel_agent.undo import steps_to_undo
-from kernel_agent.undone import model_text, person_text, standing_steps, undone_steps
-from kernel_agent.view import Story
+from kernel_agent.records.undo import model_text, person_text, standing_steps, undone_steps
+from kernel_agent.session.undo import steps_to_undo
 
 
 def start(run_id: str, **more: object) -> RunStart:

@@ -9,26 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.agent import Agent
-from kernel_agent.budget import Budget, Meter
-from kernel_agent.context import Context
+from kernel_agent.agent.context import Context
+from kernel_agent.agent.loop import Agent
 from kernel_agent.errors import ModelError
 from kernel_agent.formats import get_format
-from kernel_agent.records import (
-    Action,
-    CellResult,
-    Code,
-    ExitStatus,
-    Message,
-    Record,
-    Reply,
-    ReplyText,
-    RunStart,
-    RunStop,
-    Step,
-    ToolCall,
-    Usage,
-)
+from kernel_agent.records.action import Action, Code
+from kernel_agent.records.budget import Budget, Meter
+from kernel_agent.records.cell import CellResult
+from kernel_agent.records.conversation import Message, Reply, ToolCall, Usage
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.event import ReplyText
+from kernel_agent.records.trace import Record, RunStart, RunStop, Step
 
 START = RunStart(
     run_id="r", task="Why?", time="", model="m", format="fenced", sandbox={}, budget={}
@@ -147,7 +138,7 @@ async def test_nothing_is_added_when_nothing_was_written() -> None:
 
 
 async def test_what_broke_off_before_a_retry_is_not_taken_for_the_reply() -> None:
-    from kernel_agent.records import Notice
+    from kernel_agent.records.event import Notice
 
     ended = Ended([], "model error")
     ended.begun = ()

@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.context import Context
+from kernel_agent.agent.context import Context
 from kernel_agent.formats import get_format
-from kernel_agent.records import CellResult, Code, Observation, RunStart, Step
-from kernel_agent.untrusted import marked, marked_like, names_of, pieces, shortened
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import CellResult, Observation
+from kernel_agent.records.trace import RunStart, Step
+from kernel_agent.tools.taint import marked, marked_like, names_of, pieces, shortened
 
 WORD = "7f3a9c01"
 MARKS = [

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.records import Changes, Variable
-from kernel_agent.variables import (
+from kernel_agent.records.cell import Changes, Variable
+from kernel_agent.records.variables import (
     MAX_KNOWN,
     MAX_LINE,
     Variables,

@@ -26,8 +26,8 @@ from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.checks import Verdict
 from kernel_agent.evaluation.tasks import Task, TaskSet
 from kernel_agent.records import Answer, Json
-from kernel_agent.run import Run
-from kernel_agent.tools.tool import Tool
+from kernel_agent.session import Run
+from kernel_agent.tools import Tool
 
 ADAPTERS = ("agentdojo", "bfcl", "dabench", "dseval", "m3tooleval")
 

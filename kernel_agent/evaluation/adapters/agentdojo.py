@@ -17,8 +17,8 @@ from kernel_agent.evaluation.adapters import GoldCall, GoldTask, GoldTurn, needs
 from kernel_agent.evaluation.checks import RIGHT, Verdict, wrong
 from kernel_agent.evaluation.tasks import BySuite, Origin, Task, TaskSet
 from kernel_agent.records import Json
-from kernel_agent.run import Run
-from kernel_agent.tools.tool import Tool
+from kernel_agent.session import Run
+from kernel_agent.tools import Tool
 
 VERSION = "v1.2.2"
 ADVICE = "pip install 'kernel-agent[agentdojo]'"

@@ -18,8 +18,8 @@ from typing import Any
 from kernel_agent.errors import InputError, UsageError
 from kernel_agent.evaluation.checks import RIGHT, Verdict, wrong
 from kernel_agent.evaluation.tasks import BySuite, Origin, Task, TaskSet
-from kernel_agent.run import Run
-from kernel_agent.tools.tool import Tool
+from kernel_agent.session import Run
+from kernel_agent.tools import Tool
 
 PLACES = ("", "data", "examples/DA-Agent/data")
 LABEL = re.compile(r"@(\w+)\[(.*?)\]", re.DOTALL)

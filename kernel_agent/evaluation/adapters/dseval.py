@@ -25,7 +25,7 @@ from kernel_agent.evaluation.adapters import Cells
 from kernel_agent.evaluation.checks import RIGHT, Verdict, near, not_judged, wrong
 from kernel_agent.evaluation.tasks import BySuite, Number, Origin, Task, TaskSet
 from kernel_agent.records import Answer, Json
-from kernel_agent.run import Run
+from kernel_agent.session import Run
 
 CELL = "# %%\n"
 PROBLEM = re.compile(r'r?"""([\s\S]+?)"""\n([\s\S]+)')

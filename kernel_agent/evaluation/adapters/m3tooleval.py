@@ -28,8 +28,8 @@ from kernel_agent.evaluation.adapters import needs_package
 from kernel_agent.evaluation.checks import RIGHT, Verdict, wrong
 from kernel_agent.evaluation.tasks import BySuite, Origin, Task, TaskSet
 from kernel_agent.records import Json
-from kernel_agent.run import Run
-from kernel_agent.tools.tool import Tool
+from kernel_agent.session import Run
+from kernel_agent.tools import Tool
 
 PLACES = ("", "scripts/eval/m3tooleval")
 ONLY = "Please ONLY output the answer (e.g., single number), without any other text."

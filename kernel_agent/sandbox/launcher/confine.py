@@ -1,6 +1,6 @@
 """Confine this process step by step, then become the command: ``STEP … -- COMMAND …``.
 
-Run by the command lines that :mod:`kernel_agent.sandbox.confinement` writes; a step is a word of
+Run by the command lines that :mod:`kernel_agent.sandbox.steps` writes; a step is a word of
 :data:`STEPS` and its arguments. The levels write the list, so that what they do can be read from
 one command line; this file knows how each step is done, with the standard library alone and before
 any foreign code runs.

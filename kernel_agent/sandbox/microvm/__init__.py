@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.private.removing import remove
+from kernel_agent.safe import remove
 from kernel_agent.sandbox.environment import search_path
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 from kernel_agent.sandbox.microvm import files, host, image, machine

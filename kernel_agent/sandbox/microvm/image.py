@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.private.removing import remove
+from kernel_agent.safe import one_line, remove
 from kernel_agent.sandbox import programs
 from kernel_agent.sandbox.microvm import machine
-from kernel_agent.text import one_line
 
 FORMAT = 1
 GUEST = Path(__file__).resolve().parent / "guest"

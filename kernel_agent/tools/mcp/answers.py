@@ -5,7 +5,7 @@ wrong with it: 150,000 wrong pieces of one answer took it 4 s. So what it would 
 is bounded here, and an answer with something wrong in it is refused for the first thing; both in
 a thread, in short steps. An answer that is refused becomes an error with its number; a note or a
 question that is too long is left out, as nobody waits for it. Structured content is not checked by
-anybody, and may be as long as :mod:`kernel_agent.gate` lets it be.
+anybody, and may be as long as :mod:`kernel_agent.safe.gate` lets it be.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Self
 
-from kernel_agent.text import json_items
+from kernel_agent.safe import json_items
 from kernel_agent.tools.threads import in_thread
 
 PIECES_MAX = 1_000  # of one result; and tools of one page

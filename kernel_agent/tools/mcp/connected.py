@@ -10,7 +10,7 @@ from typing import Any
 
 from kernel_agent.errors import UsageError
 from kernel_agent.records import Event, Json, Notice
-from kernel_agent.text import one_line
+from kernel_agent.safe import one_line
 from kernel_agent.tools.mcp.connection import Connection
 from kernel_agent.tools.mcp.foreign import ForeignTool, names_for
 from kernel_agent.tools.mcp.servers import Server

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import ToolError, UsageError
 from kernel_agent.records import Event, Notice
-from kernel_agent.text import one_line
+from kernel_agent.safe import one_line
 from kernel_agent.tools.mcp.answers import looked_at
 from kernel_agent.tools.mcp.bounded import bounded
 from kernel_agent.tools.mcp.pipes import MESSAGE_MAX, pipes

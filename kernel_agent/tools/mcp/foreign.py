@@ -16,14 +16,13 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kernel_agent.errors import ToolError
-from kernel_agent.gate import limit_of
-from kernel_agent.inside.room import Room, TooMuch
+from kernel_agent.inkernel import Room, TooMuch
 from kernel_agent.records import FINAL_ANSWER, ToolSchema
-from kernel_agent.text import one_line
+from kernel_agent.safe import limit_of, one_line
+from kernel_agent.tools.definition import Tool
 from kernel_agent.tools.mcp.answers import PIECES_MAX
 from kernel_agent.tools.mcp.schema import annotation_of, identifier, problems, signature_of, tidied
 from kernel_agent.tools.threads import in_thread
-from kernel_agent.tools.tool import Tool
 
 DESCRIPTION_MAX = 200  # characters of a tool's description that the model is shown
 HELP_MAX = 4_000  # that help() shows: many describe their arguments and results there

@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from kernel_agent.gate import QUICK_CHARS, count
-from kernel_agent.text import one_line
+from kernel_agent.safe import QUICK_CHARS, count, one_line
 from kernel_agent.tools.threads import in_thread
 
 MESSAGE_MAX = 32_000_000  # bytes of one line, as of a reply to the kernel

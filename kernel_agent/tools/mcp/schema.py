@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from kernel_agent.text import one_line
+from kernel_agent.safe import one_line
 
 NODES_MAX = 2_000
 DEPTH_MAX = 12

@@ -222,13 +222,13 @@ def _read_by_the_host(stage: Stage, report: Report) -> str:
     """Open as the host opens what a run made, and see whether that leads outside or never ends."""
     import threading
 
-    from kernel_agent import workspace
+    from kernel_agent.session import folder
 
     seen: list[str] = []
 
     def look() -> None:
         with contextlib.suppress(Exception):
-            seen.append(repr(workspace.files_made(stage.workspace)))
+            seen.append(repr(folder.files_made(stage.workspace)))
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()

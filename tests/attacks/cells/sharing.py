@@ -51,7 +51,7 @@ def leases(c):
 
 def _read_late(stage: Stage, report: Report) -> str:
     """Read such a file as the program does: it promises never to wait."""
-    from kernel_agent.beneath import Folder
+    from kernel_agent.safe.root import Folder
 
     began = time.monotonic()
     with contextlib.suppress(OSError), Folder(stage.workspace) as folder:

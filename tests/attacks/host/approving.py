@@ -19,7 +19,8 @@ from attacks.words import Report, host_attack
 
 if TYPE_CHECKING:
     from attacks.stage import Stage
-    from kernel_agent.records import Decision, Question
+    from kernel_agent.records.cell import Decision
+    from kernel_agent.records.event import Question
 
 EXTENSION = str(Path(__file__).resolve().parents[3] / "extension")
 
@@ -33,7 +34,7 @@ def approved_unseen(stage: Stage, report: Report) -> str:
 
 def _scene() -> Any:
     sys.path.insert(0, EXTENSION)
-    from kernel_agent_extension.scene import Scene
+    from kernel_agent_extension.messages import Scene
 
     return Scene(task="t", level="bubblewrap", clock=time.monotonic)
 
@@ -45,9 +46,9 @@ def _shown_in_panel(question: Question) -> str:
 
 async def _asked_about(function: Any, *args: Any, **kwargs: Any) -> tuple[list[Question], Any]:
     """Return the questions about one call, each allowed, and what the function got."""
-    from kernel_agent.records import Decision
+    from kernel_agent.records.cell import Decision
+    from kernel_agent.tools.definition import Tool
     from kernel_agent.tools.policy import Approval, Policy
-    from kernel_agent.tools.tool import Tool
 
     asked: list[Question] = []
 
@@ -63,7 +64,7 @@ async def _asked_about(function: Any, *args: Any, **kwargs: Any) -> tuple[list[Q
 
 
 def _whole(question: Question) -> str:
-    from kernel_agent.decisions import question_text
+    from kernel_agent.records.decisions import question_text
 
     return question_text(question, whole=True)
 
@@ -71,7 +72,7 @@ def _whole(question: Question) -> str:
 @host_attack("host-confusion", approved_unseen, timeout_s=60)
 async def cell_behind_a_carriage_return(folder: Path) -> str:
     """Question in the panel: a line of a cell that a carriage return hides, and Python runs."""
-    from kernel_agent.records import Question
+    from kernel_agent.records.event import Question
 
     code = "steal()\rprint('hello')"
     shown = _shown_in_panel(Question(kind="cell", number=1, reason="r", code=code))
@@ -81,7 +82,7 @@ async def cell_behind_a_carriage_return(folder: Path) -> str:
 @host_attack("host-confusion", approved_unseen, timeout_s=60)
 async def argument_behind_a_cut(folder: Path) -> str:
     """Question in the panel: what stands at the end of a long argument."""
-    from kernel_agent.records import Question
+    from kernel_agent.records.event import Question
 
     question = Question(
         kind="call", number=1, reason="r", code="", name="mail",
@@ -161,9 +162,9 @@ async def bytes_behind_a_cut(folder: Path) -> str:
 @host_attack("host-confusion", approved_unseen, timeout_s=60)
 async def questions_until_yes(folder: Path) -> str:
     """Questions: the same cell asks again and again, each time a little differently."""
-    from kernel_agent.records import Decision
+    from kernel_agent.records.cell import Decision
+    from kernel_agent.tools.definition import Tool
     from kernel_agent.tools.policy import Approval, Policy
-    from kernel_agent.tools.tool import Tool
 
     asked: list[Question] = []
 
@@ -184,9 +185,9 @@ async def questions_until_yes(folder: Path) -> str:
 @host_attack("host-confusion", approved_unseen, timeout_s=60)
 async def answer_in_what_was_pasted(folder: Path) -> str:
     """Question at the terminal: text that was pasted has a line "y" in it."""
-    from kernel_agent.prompting import Prompt
-    from kernel_agent.records import Question
-    from kernel_agent.view import PlainView
+    from kernel_agent.cli.approve import Prompt
+    from kernel_agent.cli.view import PlainView
+    from kernel_agent.records.event import Question
 
     theirs, ours = pty.openpty()
     seen: list[str] = []

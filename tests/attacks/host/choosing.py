@@ -19,19 +19,19 @@ def _told(stage: Stage, report: Report) -> str:
 @host_attack("next-command", _told, timeout_s=110)
 async def programs_in_the_folder(folder: Path) -> str:
     """Programs called bwrap, podman, runsc and QEMU in the run's folder, which PATH names"""
-    from kernel_agent.sandbox import choose
+    from kernel_agent.sandbox import chooser
 
-    before = choose.choose("auto").name
-    choose.probe.cache_clear()
+    before = chooser.choose("auto").name
+    chooser.probe.cache_clear()
     folder.chmod(0o777)
     for name in PROGRAMS:
         planted = folder / name
         planted.write_text(f'#!/bin/sh\necho x >> "{folder}/ran-$(basename "$0")"\nexit 1\n')
         planted.chmod(0o755)
     os.environ["PATH"] = f".:{folder}:{os.environ['PATH']}"
-    now = choose.choose("auto").name
+    now = chooser.choose("auto").name
     for level in LEVELS:
-        choose.probe(level)
+        chooser.probe(level)
     ran = sorted(path.name.removeprefix("ran-") for path in folder.glob("ran-*"))
     if not ran and now == before:
         raise PermissionError(1, f"auto is {now}, and nothing that was planted ran")

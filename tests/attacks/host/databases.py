@@ -14,7 +14,7 @@ COUNTING = "WITH RECURSIVE g(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM g) "
 
 async def _asked(folder: Path, query: str) -> str:
     from kernel_agent.errors import ToolError
-    from kernel_agent.tools.ready.sql import sql_tools
+    from kernel_agent.tools.builtin.sql import sql_tools
 
     with sqlite3.connect(folder / "x.db") as connection:
         connection.execute("CREATE TABLE t(a)")
@@ -64,7 +64,7 @@ async def _asked_of_a_server(query: str) -> str:
     from servers.postgres import BOSS, cluster
 
     from kernel_agent.errors import ToolError
-    from kernel_agent.tools.ready.sql import sql_tools
+    from kernel_agent.tools.builtin.sql import sql_tools
 
     with cluster() as address:
         url = f"postgresql://boss:{BOSS}@{address}/postgres"

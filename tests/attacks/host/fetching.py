@@ -139,9 +139,9 @@ def serving(name: str) -> Iterator[int]:
 
 async def _fetched(name: str) -> str:
     from kernel_agent.errors import ToolError
-    from kernel_agent.sandbox.hosts import parse_hosts
+    from kernel_agent.sandbox.allowlist import parse_hosts
     from kernel_agent.sandbox.proxy import Proxy, Refused
-    from kernel_agent.tools.ready.fetch import fetch_tools
+    from kernel_agent.tools.builtin.fetch import fetch_tools
 
     with serving(name) as port:
         proxy = Proxy(parse_hosts([f"localhost:{port}"]))

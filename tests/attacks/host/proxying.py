@@ -172,7 +172,7 @@ def _free_port() -> int:
 
 
 async def _attacked(folder: Path, name: str) -> str:
-    from kernel_agent.sandbox.hosts import parse_hosts
+    from kernel_agent.sandbox.allowlist import parse_hosts
     from kernel_agent.sandbox.proxy import Proxy
 
     port = _free_port()
@@ -244,7 +244,7 @@ def uncounted(stage: object, report: object) -> str:
 @host_attack("network", uncounted, timeout_s=60)
 async def tunnel_without_a_word(folder: Path) -> str:
     """Proxy: a tunnel to an allowed host in which nothing is said, to be counted nowhere."""
-    from kernel_agent.sandbox.hosts import parse_hosts
+    from kernel_agent.sandbox.allowlist import parse_hosts
     from kernel_agent.sandbox.proxy import Proxy
 
     for place in ("exchange", "proxy"):
@@ -313,9 +313,9 @@ def _reached_another(stage: object, report: object) -> str:
 @host_attack("network", _reached_another, timeout_s=180)
 async def another_host_through_the_proxy(folder: Path) -> str:
     """Proxy: 23 requests of a cell, put so that another host or port answers than is allowed."""
-    from kernel_agent.kernel.session import KernelSession
-    from kernel_agent.sandbox.choose import probe
-    from kernel_agent.sandbox.hosts import parse_hosts
+    from kernel_agent.kernel.process import KernelSession
+    from kernel_agent.sandbox.allowlist import parse_hosts
+    from kernel_agent.sandbox.chooser import probe
     from kernel_agent.sandbox.proxy import Proxy
 
     heard: list[tuple[str, bytes]] = []

@@ -29,7 +29,7 @@ class Counting:
         self.asked = 0
 
     async def complete(self, messages: Any, options: Any, hear: Any = None) -> Any:
-        from kernel_agent.records import Reply, Usage
+        from kernel_agent.records.conversation import Reply, Usage
 
         if PROMPT not in messages[-1].content:
             code = self._cells.pop(0) if self._cells else "final_answer(1)"

@@ -16,7 +16,7 @@ from attacks.words import Report, host_attack
 
 if TYPE_CHECKING:
     from attacks.stage import Stage
-    from kernel_agent.records import Record
+    from kernel_agent.records.trace import Record
 
 COUNT = 400
 TOOK_ALL = "the host took all the memory that there was"
@@ -43,7 +43,7 @@ async def forged_traces(folder: Path) -> str:
 async def trace_of_many_items(folder: Path) -> str:
     """A trace of 75 MB that stands for 25 million lists"""
     from kernel_agent.errors import KernelAgentError
-    from kernel_agent.trace import read_trace
+    from kernel_agent.records.store import read_trace
 
     with (folder / "trace.jsonl").open("wb") as file:
         file.write(b'{"$": "RunStop", "run_id": "r", "status": "answered", "answer": {"value": [')
@@ -70,7 +70,7 @@ def _read_all(folder: Path) -> str:
 def surprises(folder: Path) -> list[str]:
     """Return what went wrong with the trace in a folder beyond a plain refusal."""
     from kernel_agent.errors import KernelAgentError
-    from kernel_agent.trace import read_trace
+    from kernel_agent.records.store import read_trace
 
     found: list[str] = []
     records: Sequence[Record] = ()
@@ -91,7 +91,7 @@ def surprises(folder: Path) -> list[str]:
 
 
 def _show(records: Sequence[Record], folder: Path) -> None:
-    from kernel_agent.live import open_view
+    from kernel_agent.cli.live import open_view
 
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with open_view(stream, live=False) as view:
@@ -100,14 +100,14 @@ def _show(records: Sequence[Record], folder: Path) -> None:
 
 
 def _export(records: Sequence[Record], folder: Path) -> None:
-    from kernel_agent.notebook.compose import notebook_of
-    from kernel_agent.notebook.export import write_notebook
+    from kernel_agent.notebook.build import notebook_of
+    from kernel_agent.notebook.exporter import write_notebook
 
     write_notebook(notebook_of(records), folder / "run.ipynb")
 
 
 def _page(records: Sequence[Record], folder: Path) -> None:
-    from kernel_agent.notebook.export import write_page
+    from kernel_agent.notebook.exporter import write_page
     from kernel_agent.notebook.page import page_html
 
     write_page(page_html(records, notebook=None, cut=False), folder / "run.html")

@@ -14,7 +14,7 @@ import pydantic  # noqa: F401 - to load it is not what is measured
 from attacks.score import either, grew, never_ended, stood_still
 from attacks.words import host_attack
 from kernel_agent.tools.broker import Broker
-from kernel_agent.tools.tool import tool
+from kernel_agent.tools.definition import tool
 
 EFFECT = either(stood_still(), grew(), never_ended)
 ALIKE = (1 << 61) - 1  # ints that differ by a multiple of it have one hash

@@ -1,0 +1,219 @@
+"""A session as a notebook holds it, and one question to it from beginning to end.
+
+All of this runs on the event loop that the notebook's sessions share; only :meth:`Talk.stop` may be
+called from elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from kernel_agent.errors import InputError, KernelAgentError, UsageError
+from kernel_agent.notebook import export, prepare_notebooks
+from kernel_agent.records import Budget, Decision, Event, Notice, Question, Step, Undone
+from kernel_agent.session import Run, Session
+from kernel_agent_extension.handle import is_answered
+from kernel_agent_extension.options import Request
+from kernel_agent_extension.views import RunView
+
+
+class Talk:
+    """A session, what it was asked for, and what variables it was given.
+
+    Parameters
+    ----------
+    request
+        The question that begins it, with the options of the session.
+    base_url
+        The endpoint; None for the configured one.
+    once
+        Whether the session ends with its first run.
+
+    Raises
+    ------
+    KernelAgentError
+        The caller's: an option that cannot be met.
+    """
+
+    def __init__(self, request: Request, *, base_url: str | None, once: bool) -> None:
+        self.request = request
+        self.once = once
+        self.busy = False
+        """Whether a question is under way."""
+        self.view: RunView | None = None
+        """What shows the question that is under way."""
+        self.future: Future[Run] | None = None
+        """The work on the latest question."""
+        self._tell_to: Callable[[Event], None] = lambda _: None
+        self._running = False  # the run itself, between its preparation and its end
+        self._last = 0  # the number of the run's latest step
+        self._undo_from = 0  # the first of the steps that a person undid while it went on
+        self._ended = False
+        self._started = False
+        self.session = Session(
+            model=request.model,
+            base_url=base_url,
+            format=request.format,
+            sandbox=request.sandbox,
+            data=request.data,
+            title=request.task,
+            on_event=self._tell,
+            approve=request.approve,
+            approver=self._ask_person,
+        )
+
+    async def answer(
+        self,
+        request: Request,
+        variables: Mapping[str, Any],
+        *,
+        tell: Callable[[Event], None],
+        names: MutableMapping[str, Any],
+    ) -> Run:
+        """Start the session if need be, pass variables in, run, take variables out.
+
+        Parameters
+        ----------
+        request
+            The question.
+        variables
+            What is passed in.
+        tell
+            Told what happens.
+        names
+            The user's variables; only those that are wanted are set.
+        """
+        self._tell_to = tell
+        self._last = self._undo_from = 0
+
+        def listen(event: Event) -> None:
+            if isinstance(event, Step):
+                self._last = event.number
+            tell(event)
+
+        try:
+            if not self._started:
+                ready = asyncio.ensure_future(asyncio.to_thread(prepare_notebooks))
+                await self.session.start()
+                await ready
+                self._started = True
+            await self._put(variables, tell)
+            self._running = True
+            run = await self.session.run(
+                request.task,
+                budget=_budget(self.session.budget, request),
+                on_event=listen,
+                wanted=request.wanted,
+            )
+            undone = await self._undo_pressed(run, tell)
+            self._running, self._ended = False, True
+            if request.wanted and not undone:
+                await self._take(request.wanted, run, tell, names)
+            if request.export is not None:
+                tell(Notice(text=f"Exported: {export(run.trace, request.export)}"))
+            return run
+        finally:
+            self.busy = self._running = False
+            if self.once:
+                await self.session.close()
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Fingerprints of the variables that were passed in, as they were then."""
+        return {name: given.fingerprint for name, given in self.session.given.items()}
+
+    def stop(self) -> None:
+        """End the question: the run as interrupted, or what comes before it."""
+        if self._running:
+            self.session.stop()
+        elif self.future is not None and not self._ended:
+            self.future.cancel()
+
+    def press_undo(self) -> None:
+        """Stop the run, and go back to before the latest step that was seen to end."""
+        if self._running and self._last:
+            self._undo_from = self._last
+            self.session.stop()
+
+    async def _undo_pressed(self, run: Run, tell: Callable[[Event], None]) -> Undone | None:
+        count = sum(step.number >= self._undo_from for step in run.steps)
+        if not self._undo_from or not count:
+            return None
+        try:
+            return await self.session.undo(count, on_event=tell)
+        except KernelAgentError as error:
+            tell(Notice(text=f"{str(error).capitalize()}."))
+            return None
+
+    async def undo(self, steps: int, reason: str) -> Undone:
+        """Take steps back between questions; called for ``%agent undo``."""
+        if self.busy or not self._started:
+            raise UsageError("nothing can be undone now: wait for the question, or stop it")
+        return await self.session.undo(steps, reason=reason)
+
+    def begin(self, view: RunView) -> None:
+        """Take a question, unless there is one; called by whoever starts :meth:`answer`."""
+        self.busy, self._ended, self.view = True, False, view
+
+    async def close(self) -> None:
+        """End the session, now or when its question is through."""
+        if self.busy:
+            self.once = True
+        else:
+            await self.session.close()
+
+    # --- variables -------------------------------------------------------------------------
+
+    async def _put(self, variables: Mapping[str, Any], tell: Callable[[Event], None]) -> None:
+        if not variables:
+            return
+        for given in await self.session.put(variables):
+            if given.again:
+                text = f"{given.name} has changed since it was passed in: it was passed in again"
+                if given.undone:
+                    text += (
+                        f", and what the agent had made of its copy in step {given.undone} is gone"
+                    )
+                tell(Notice(text=f"{text}."))
+
+    async def _take(
+        self,
+        wanted: Sequence[str],
+        run: Run,
+        tell: Callable[[Event], None],
+        names: MutableMapping[str, Any],
+    ) -> None:
+        if not is_answered(run):
+            tell(Notice(text=f"Not taken, because there is no answer: {', '.join(wanted)}."))
+            return
+        for name in wanted:
+            try:
+                names[name] = (await self.session.take([name]))[name]
+            except InputError as error:
+                if len(wanted) == 1 and run.answer is not None and "no variable" in str(error):
+                    names[name] = run.answer
+                    tell(Notice(text=f"The code set no {name}: it is the value of the answer."))
+                else:
+                    tell(Notice(text=f"Not taken: {error}."))
+
+    # --- what the session says and asks ----------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        self._tell_to(event)
+
+    async def _ask_person(self, question: Question) -> Decision:
+        if self.view is None or self.view.approver is None:
+            return Decision(allowed=False, by="policy", reason="there is nobody to ask")
+        return await self.view.approver(question)
+
+
+def _budget(budget: Budget, request: Request) -> Budget:
+    if request.max_steps is not None:
+        budget = replace(budget, max_steps=request.max_steps)
+    if request.timeout is not None:
+        budget = replace(budget, max_seconds=request.timeout)
+    return budget

@@ -1,0 +1,12 @@
+from .context import BYTES_PER_TOKEN as BYTES_PER_TOKEN
+from .context import Context as Context
+from .guard import check_guard as check_guard
+from .guard import guard_prompt as guard_prompt
+from .guard import refusal as refusal
+from .guard import refused as refused
+from .loop import LIMITS as LIMITS
+from .loop import Agent as Agent
+from .loop import achieved as achieved
+from .loop import limit_text as limit_text
+from .loop import now as now
+from .observation import observe as observe

@@ -1,0 +1,325 @@
+"""Questions from the command line: one, one whose result is a JSON object, or one after another.
+
+Ctrl-C and SIGTERM stop the run, of which trace and notebook are kept; a second one leaves at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from kernel_agent.cli.approve import Prompt
+from kernel_agent.cli.live import open_view
+from kernel_agent.cli.trust import settle_settings
+from kernel_agent.cli.view import Outlet, View, paths, watch
+from kernel_agent.config import load_config
+from kernel_agent.errors import KernelAgentError, UndoError, UsageError
+from kernel_agent.records import Delegated, Event, ExitStatus, Json, Notice, as_json, denials
+from kernel_agent.safe import obeyed_line, one_line, plain
+from kernel_agent.session import Beside, FixedCell, Run, Session
+from kernel_agent.tools import HOW_TO_ALLOW, NOBODY, Approver
+
+WELCOME = (
+    "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves.\n"
+    "undo takes the last step back, `undo 3: the join was wrong` three of them, and says why."
+)
+PROMPT = "\nQuestion> "
+UNDO = re.compile(r"undo(?:\s+(?P<steps>\d{1,6}))?\s*(?::\s*(?P<reason>.*))?", re.IGNORECASE)
+
+Cells = Sequence[FixedCell]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the user chose; ``settings`` are those of :class:`~kernel_agent.config.Config`."""
+
+    data: tuple[str | Beside, ...] = ()
+    tools: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
+    out: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
+    """Answer one question (or run fixed cells), show how, and return the exit code."""
+    settle_settings()
+    shown = nullcontext(_Silent()) if quiet else open_view(sys.stdout)
+    with shown as view:
+        run = _answer(task, options, view, cells, may_ask=not quiet)
+        view.show(paths(run))
+    if quiet:
+        _print_result(run)
+        if any(NOBODY in d["reason"] for d in as_json(run.steps)):
+            count = sum(len(denials(step)) for step in run.steps)
+            Outlet(sys.stderr).write(f"kernel-agent: denied: {count}. {HOW_TO_ALLOW}\n")
+        if run.obeyed:
+            Outlet(sys.stderr).write(f"kernel-agent: {obeyed_line(run.obeyed)}\n")
+        if run.sandbox == "none":
+            Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
+    return run.status.exit_code
+
+
+def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
+    """Answer one question (or run fixed cells), print one JSON object, return the exit code."""
+    shown = nullcontext(_Silent()) if quiet else open_view(sys.stderr)
+    try:
+        settle_settings()
+        with shown as view:
+            run = _answer(task, options, view, cells)
+    except KernelAgentError as error:
+        _print_json(_failure(task, error))
+        raise
+    _print_json(_as_json(run))
+    return run.status.exit_code
+
+
+def converse(options: Options) -> int:
+    """Answer questions that are typed at a terminal, in one session, until the user leaves."""
+    settle_settings()
+    with suppress(ImportError):
+        import readline  # noqa: F401 - its import gives input() editing and history
+    with (
+        _signals() as stopping,
+        open_view(sys.stdout) as view,
+        _asking(view, may_ask=True) as (shown, approver),
+        _session("questions", options, shown, approver) as session,
+    ):
+        sys.stdout.write(f"{WELCOME}\n")
+        while (question := _question()) is not None:
+            if asked := UNDO.fullmatch(question):
+                with stopping(session.stop):
+                    _undo(session, int(asked["steps"] or 1), asked["reason"] or "", view)
+            elif question:
+                with stopping(session.stop):
+                    run = watch(session, question, shown)
+                view.show(paths(run))
+    return 0
+
+
+def _undo(session: Session, steps: int, reason: str, view: View) -> None:
+    """Take steps back; what cannot be undone is told, and the conversation goes on."""
+    try:
+        session.undo_sync(steps, reason=reason, on_event=view)
+    except (UndoError, UsageError) as error:
+        view(Notice(text=one_line(str(error), 1000).capitalize() + "."))
+
+
+def _answer(task: str, options: Options, view: View, cells: Cells, *, may_ask: bool = False) -> Run:
+    with (
+        _signals() as stopping,
+        _asking(view, may_ask=may_ask) as (shown, approver),
+        _session(task, options, shown, approver) as session,
+        stopping(session.stop),
+    ):
+        work = partial(session.play_sync, cells) if cells else session.run_sync
+        return watch(session, task, shown, work=work)
+
+
+@contextmanager
+def _asking(
+    view: View, *, may_ask: bool
+) -> Iterator[tuple[Callable[[Event], None], Approver | None]]:
+    """Yield what shows a run, and what asks the person where there is one."""
+    if may_ask and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+        prompt = Prompt(view, sys.stdin, sys.stdout)
+        yield prompt, prompt.approver
+    else:
+        yield view, None
+
+
+def _session(
+    title: str, options: Options, view: Callable[[Event], None], approver: Approver | None
+) -> Session:
+    config = load_config(tell=lambda line: view(Notice(text=line)))
+    for_tools = options.settings.get("approve_tools")
+    if for_tools:  # what the file says of other tools still holds
+        for_tools = {**config.approve_tools, **for_tools}
+    config = config.merged(**{**options.settings, "approve_tools": for_tools})
+    return Session(
+        config=config,
+        data=options.data,
+        tools=options.tools,
+        mcp=options.mcp,
+        approver=approver,
+        out=options.out,
+        title=title,
+        on_event=view,
+    )
+
+
+def verdicts(options: Sequence[str]) -> dict[str, str] | None:
+    """Return what ``--approve-tool`` says of single tools; None when it says nothing.
+
+    Raises
+    ------
+    UsageError
+        The caller's: not of the form NAME=VERDICT.
+    """
+    found = {}
+    for option in options:
+        name, equals, verdict = option.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--approve-tool {option}: write NAME=allow, NAME=ask or NAME=deny")
+        found[name.strip()] = verdict.strip()
+    return found or None
+
+
+def _question() -> str | None:
+    """Return what is typed at the prompt; empty after Ctrl-C, None when the user leaves."""
+    try:
+        question = input(PROMPT).strip()
+    except KeyboardInterrupt:
+        sys.stdout.write("\n(exit or Ctrl-D leaves)\n")
+        return ""
+    except EOFError:
+        sys.stdout.write("\n")
+        return None
+    return None if question.lower() in {"exit", "quit"} else question
+
+
+class _Silent:
+    """The view of ``--quiet``."""
+
+    def __call__(self, event: Event) -> None:
+        pass
+
+    def show(self, shown: object) -> None:
+        pass
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+Stop = Callable[[], None]
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[Stop], Any]]:
+    """Take Ctrl-C and SIGTERM; yield a context that says what the first of them stops.
+
+    Outside that context, where nothing is under way, a signal raises ``KeyboardInterrupt``.
+    """
+    current: Stop | None = None
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        nonlocal current
+        if current is None:
+            raise KeyboardInterrupt
+        stop, current = current, _leave
+        stop()
+
+    @contextmanager
+    def stopping(stop: Stop) -> Iterator[None]:
+        nonlocal current
+        current = stop
+        try:
+            yield
+        finally:
+            current = None
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave() -> None:
+    """Leave without waiting for anything; the kernel ends by itself when its host is gone."""
+    if sys.stdout.isatty():
+        os.write(sys.stdout.fileno(), b"\x1b[?25h\n")  # the cursor that the live view has hidden
+    os._exit(ExitStatus.INTERRUPTED.exit_code)
+
+
+# --- results -------------------------------------------------------------------------------------
+
+
+def _print_result(run: Run) -> None:
+    """Print the answer, or on the error channel why there is none."""
+    if run.status is ExitStatus.ANSWERED:
+        _write(sys.stdout, plain(run.text))
+    else:
+        reason = one_line(f"not answered ({run.status}): {run.message}", 1000)
+        _write(sys.stderr, f"kernel-agent: {reason}")
+
+
+def _print_json(result: dict[str, Json]) -> None:
+    _write(sys.stdout, json.dumps(result))
+
+
+def _write(stream: Any, text: str) -> None:
+    outlet = Outlet(stream)
+    outlet.write(text + "\n")
+    outlet.check()
+
+
+def _as_json(run: Run) -> dict[str, Json]:
+    return {
+        "status": str(run.status),
+        "answer": _strict(run.answer),
+        "text": run.text,
+        "steps": len(run.steps),
+        "usage": {**asdict(run.usage), "total_tokens": run.usage.total_tokens},
+        "seconds": round(run.seconds, 3),
+        "trace": str(run.trace),
+        "notebook": str(run.notebook) if run.notebook else None,
+        "sandbox": run.sandbox,
+        "sandbox_report": dict(run.sandbox_report),
+        "run_id": run.run_id,
+        "task": run.task,
+        "message": run.message,
+        "partial": run.partial,
+        "decisions": as_json(run.steps),
+        "files": list(run.files),
+        "obeyed": list(run.obeyed),
+        "agents": [_agent(agent) for agent in run.agents],
+    }
+
+
+def _agent(agent: Delegated) -> dict[str, Json]:
+    usage = {**asdict(agent.usage), "total_tokens": agent.usage.total_tokens}
+    seconds, agents = round(agent.seconds, 3), [_agent(beneath) for beneath in agent.agents]
+    return {**asdict(agent), "usage": usage, "seconds": seconds, "agents": agents}
+
+
+def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
+    """Return the object of a run that did not begin, with the keys of one that did."""
+    statuses = {4: "model_error", 5: "kernel_lost"}
+    nothing = dict.fromkeys(("answer", "trace", "notebook", "sandbox", "sandbox_report", "run_id"))
+    return {
+        "status": statuses.get(error.exit_code, "usage_error"),
+        **nothing,
+        "text": "",
+        "steps": 0,
+        "usage": {},
+        "seconds": 0.0,
+        "task": task,
+        "message": str(error),
+        "partial": "",
+        "decisions": [],
+        "files": [],
+        "obeyed": [],
+        "agents": [],
+    }
+
+
+def _strict(value: Json) -> Json:
+    """Return a JSON value without the numbers that JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    return value

@@ -1,0 +1,169 @@
+"""What is here and whether it works: every part is looked at, and the kernel is really started.
+
+Nothing is sent to a model, and of a key only whether it is set is said.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.config import Config, load_config
+from kernel_agent.errors import KernelAgentError
+from kernel_agent.models import ScriptedModel
+from kernel_agent.safe import one_line, temporary_folder
+from kernel_agent.sandbox import MODULES, mechanism, probe
+from kernel_agent.session import Session
+
+UNUSABLE = 1
+
+_NEEDED = (
+    "ipykernel", "ipython", "jupyter_client", "nbformat", "pandas", "matplotlib", "openai",
+    "pydantic", "typer", "rich", "ipywidgets",
+)  # fmt: skip
+_READERS = {"pyarrow": "Parquet", "openpyxl": "Excel"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that was looked at; ``needed`` says that nothing works without it.
+
+    ``detail`` marks what explains the finding before it and is neither good nor bad.
+    """
+
+    name: str
+    text: str
+    ok: bool = True
+    needed: bool = True
+    detail: bool = False
+
+
+def examine(say: Callable[[str], None]) -> int:
+    """Look at everything, say each finding as a line, and return the exit code."""
+    usable = True
+    for finding in findings():
+        mark = "" if finding.detail else "ok" if finding.ok else "BAD" if finding.needed else "-"
+        say(f"{mark:<4} {finding.name:<16} {one_line(finding.text, 2000)}")
+        usable = usable and (finding.ok or not finding.needed)
+    say(
+        "\nEverything that is needed works." if usable else "\nSomething that is needed is missing."
+    )
+    return 0 if usable else UNUSABLE
+
+
+def findings() -> Iterator[Finding]:
+    """Look at one thing after the other."""
+    yield Finding(name="python", text=f"{platform.python_version()} ({sys.executable})")
+    yield from map(_package, _NEEDED)
+    yield from (_reader(name, kind) for name, kind in _READERS.items())
+    try:
+        told: list[str] = []
+        config = load_config(tell=told.append)
+    except KernelAgentError as error:
+        yield Finding(name="configuration", text=str(error), ok=False)
+        return
+    yield from (Finding(name="configuration", text=line) for line in told)
+    yield from _model(config)
+    yield from _levels()
+    yield from _kernel()
+    yield _output_folder(Path("runs"))
+
+
+def _package(name: str) -> Finding:
+    version = _version(name)
+    return Finding(name=name, text=version or "not installed", ok=version is not None)
+
+
+def _reader(name: str, kind: str) -> Finding:
+    version = _version(name)
+    missing = f"not installed: {kind} files cannot be read (pip install {name})"
+    text = f"{version} (reads {kind} files)" if version else missing
+    return Finding(name=name, text=text, ok=version is not None, needed=False)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _model(config: Config) -> Iterator[Finding]:
+    key = bool(os.environ.get(config.api_key_env))
+    endpoint = re.sub("//[^/@]*@", "//…@", config.base_url or "")  # it may carry a password
+    yield Finding(name="key", text=f"{config.api_key_env} is {'set' if key else 'not set'}")
+    yield Finding(
+        name="endpoint", text=endpoint or ("the OpenAI API" if key else "none configured")
+    )
+    if config.model:
+        yield Finding(name="model", text=config.model)
+    elif key or config.base_url:
+        text = "none named: the one that the endpoint serves, or name one with --model"
+        yield Finding(name="model", text=text)
+    else:
+        text = "offline, the built-in rule-based analyst; for a real one set a key and --model"
+        yield Finding(name="model", text=text)
+
+
+def _levels() -> Iterator[Finding]:
+    """Try every sandbox level, and say what each covers."""
+    who = "root" if os.geteuid() == 0 else f"user {os.geteuid()}"
+    for name in MODULES:
+        level, tried = mechanism(name).LEVEL, probe(name)
+        if name == "none":
+            continue
+        works = "works" if tried.works else "does not work"
+        text = f"{works} for {who}: {tried.reason}. {'' if tried.works else tried.advice}"
+        yield Finding(name=f"level {name}", text=text, ok=tried.works, needed=False)
+        yield Finding(name="  covered", text="; ".join(level.covered), detail=True)
+        yield Finding(name="  not covered", text="; ".join(level.not_covered), detail=True)
+
+
+def _self_test(report: Mapping[str, Any]) -> str:
+    """Return what was measured inside, in words."""
+    holds = report.get("holds", {})
+    facts = report.get("facts", {})
+    good = ", ".join(name for name, held in holds.items() if held)
+    bad = ", ".join(name for name, held in holds.items() if not held)
+    lacking = f"; does not hold: {bad}" if bad else ""
+    return f"holds: {good or 'nothing'}{lacking}; uid {facts.get('uid', os.getuid())}"
+
+
+def _kernel() -> Iterator[Finding]:
+    """Start a kernel as a run does, and let it compute something."""
+    with temporary_folder("kernel-agent-") as folder:
+        began = time.monotonic()
+        try:
+            with Session(model=ScriptedModel([]), out=folder) as session:
+                result = session.execute_sync("1 + 1")
+                seconds = time.monotonic() - began
+                yield Finding(name="sandbox", text=session.sandbox_line)
+                yield Finding(
+                    name="  self-test", text=_self_test(session.sandbox_report), detail=True
+                )
+        except KernelAgentError as error:
+            yield Finding(name="kernel", text=str(error), ok=False)
+            return
+    shown = [output.get("data", {}).get("text/plain") for output in result.outputs]
+    text = f"started, and computed 1 + 1 = {shown[0] if shown else '?'}, in {seconds:.2f} s"
+    yield Finding(name="kernel", text=text, ok=shown == ["2"])
+
+
+def _output_folder(folder: Path) -> Finding:
+    """Look at where runs go by default, without leaving anything there."""
+    nearest = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            return Finding(name="output folder", text=str(folder.absolute()))
+    except OSError as error:
+        text = f"{folder.absolute()}: {error.strerror}; use --out DIR"
+        return Finding(name="output folder", text=text, ok=False, needed=False)

@@ -1,0 +1,102 @@
+"""The kernel "Python (sandboxed)" for JupyterLab, nbclient, papermill and every other application.
+
+A kernelspec that names our provisioner. It starts an ipykernel as it is in a sandbox, so that
+whatever works in a plain kernel works there: ``input()``, widgets, completion. What the sandbox
+grants is the folder that the application starts the kernel in, which is the notebook's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.errors import UsageError
+from kernel_agent.kernel import LAUNCHER
+from kernel_agent.sandbox import choose
+
+DISPLAY_NAME = "Python (sandboxed)"
+PROVISIONER = "kernel-agent"
+
+
+def specification(level: str) -> dict[str, Any]:
+    """Return the content of ``kernel.json``."""
+    return {
+        "argv": [sys.executable, str(LAUNCHER), "--plain", "-f", "{connection_file}"],
+        "display_name": DISPLAY_NAME,
+        "language": "python",
+        "interrupt_mode": "message",
+        "metadata": {
+            "debugger": False,
+            "kernel_provisioner": {"provisioner_name": PROVISIONER, "config": {"level": level}},
+        },
+    }
+
+
+def install(name: str, *, level: str = "auto", prefix: Path | None = None) -> str:
+    """Install the kernelspec and return what to tell the user.
+
+    Parameters
+    ----------
+    name
+        The name by which programs start it.
+    level
+        A sandbox level, or ``auto`` for the best at the time of each start.
+    prefix
+        Install below ``prefix/share/jupyter``; for this user alone by default.
+
+    Raises
+    ------
+    SandboxError
+        The level does not work here: a kernel that could not start is not offered.
+    UsageError
+        The name is none, or the place cannot be written.
+    """
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
+        raise UsageError(f"a kernel's name has letters, digits, dots, hyphens only, not {name!r}")
+    chosen = choose(level)
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / "kernel.json").write_text(json.dumps(specification(level), indent=1))
+        try:
+            place = KernelSpecManager().install_kernel_spec(
+                made, kernel_name=name, user=prefix is None,
+                prefix=None if prefix is None else str(prefix),
+            )  # fmt: skip
+        except OSError as error:
+            where = f" in {error.filename}" if error.filename else ""
+            raise UsageError(f"cannot install the kernel{where}: {error.strerror}") from None
+    return (
+        f"{DISPLAY_NAME} is installed as {name} in {place}\n"
+        f"Sandbox here: {chosen.name} ({chosen.summary}).\n"
+        "Its cells may use the folder of their notebook, and nothing else of yours. The Jupyter "
+        f"application must run in an environment with kernel-agent ({sys.prefix})."
+    )
+
+
+def remove(name: str) -> str:
+    """Remove a kernelspec of ours and return what to tell the user.
+
+    Raises
+    ------
+    UsageError
+        There is none of this name, it is not ours, or it cannot be removed.
+    """
+    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+
+    manager = KernelSpecManager()
+    try:
+        found = manager.get_kernel_spec(name)
+        provisioner = found.metadata.get("kernel_provisioner", {}).get("provisioner_name")
+        if provisioner != PROVISIONER:
+            raise UsageError(f"the kernel {name} was not installed by kernel-agent")
+        place = manager.remove_kernel_spec(name)
+    except NoSuchKernel:
+        raise UsageError(f"there is no kernel {name}") from None
+    except OSError as error:
+        raise UsageError(f"cannot remove the kernel {name}: {error.strerror}") from None
+    return f"Removed {place}"

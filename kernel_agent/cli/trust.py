@@ -1,0 +1,95 @@
+"""The question at a terminal whether a settings file of the working directory may do what it says.
+
+It is asked once for each content of a file, before anything else is done, and the answer is kept
+(:mod:`kernel_agent.safe.trust`). Everything that the file sets beyond the harmless is shown, so
+that nothing in it can hide; what was typed before it was shown is no answer to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from kernel_agent.cli.view import Outlet
+from kernel_agent.config import load_config
+from kernel_agent.errors import UntrustedSettings
+from kernel_agent.records import source_text
+from kernel_agent.safe import keep_answer, one_line
+
+SHOWN_CHARS = 2000  # of one value
+WARNING = (
+    "They decide where your key and your data go, what runs on this machine, and what it costs.\n"
+    "Your answer is kept for as long as the file stays as it is.\n"
+)
+ANSWERS = "  y use them here   n never use them here   Ctrl-C stops\n"
+PROMPT = "Use them? [y/n]> "
+
+
+def settle_settings() -> None:
+    """Ask about the settings file of this folder where that is needed and somebody can answer.
+
+    Raises
+    ------
+    ConfigError
+        A file that cannot be used; one that nobody was asked about, without a terminal.
+    """
+    try:
+        load_config()
+    except UntrustedSettings as untrusted:
+        if not _at_terminal():
+            raise
+        _ask(untrusted, sys.stdin, Outlet(sys.stderr))
+
+
+def _at_terminal() -> bool:
+    return bool(sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty())
+
+
+def _ask(untrusted: UntrustedSettings, keyboard: TextIO, screen: Outlet) -> None:
+    screen.write(f"\n{one_line(str(untrusted.path), 300)} sets what only you may set:\n\n")
+    screen.write(f"{_shown(untrusted.settings)}\n{WARNING}")
+    _forget_typed(keyboard)
+    while (allowed := _answer(keyboard, screen)) is None:
+        screen.write(ANSWERS)
+    if not keep_answer(untrusted.path, untrusted.content, allowed=allowed):
+        screen.write("The answer cannot be kept: there is no place that is yours alone.\n")
+        raise untrusted
+
+
+def _answer(keyboard: TextIO, screen: Outlet) -> bool | None:
+    """Return what was answered, None when it was neither yes nor no.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        There is nothing more to read.
+    """
+    screen.write(PROMPT)
+    line = keyboard.readline()
+    if not line:
+        raise KeyboardInterrupt
+    return {"y": True, "yes": True, "n": False, "no": False}.get(line.strip().lower())
+
+
+def _shown(settings: Mapping[str, Any]) -> str:
+    """Return the settings one a line, nothing in them hidden; short ones first."""
+    rows = [f"    {name} = {_value(value)}\n" for name, value in settings.items()]
+    return "".join(sorted(rows, key=len))
+
+
+def _value(value: Any) -> str:
+    text = source_text(json.dumps(value, ensure_ascii=False, default=str))
+    if len(text) <= SHOWN_CHARS:
+        return text
+    more = len(text) - SHOWN_CHARS
+    return f"{text[:SHOWN_CHARS]} … and {more:,} characters more: read the file before you answer"
+
+
+def _forget_typed(keyboard: TextIO) -> None:
+    import termios
+
+    with contextlib.suppress(OSError, termios.error):
+        termios.tcflush(keyboard.fileno(), termios.TCIFLUSH)

@@ -1,0 +1,218 @@
+"""One native function call with the code as its argument.
+
+The endpoint is offered one function, ``python(code)``, and the history stands in its own form:
+the assistant's call, then a tool message with the call's id. Read is what models write instead:
+
+1. Reasoning is hidden first; a reply with ``finish_reason == "length"`` never runs.
+2. A native call comes before a call in the text (:mod:`kernel_agent.formats.reading.calls`), and
+that
+   before an envelope or a fenced block, which are read as those formats read them.
+3. The code is the argument ``code``, or the only string argument whatever its name; arguments
+   that are no object are the code itself. A JSON string inside of a JSON string is opened, and so
+   is a whole call inside of the arguments. Code of another language is not run.
+4. **Several calls** of one reply run as one cell, in their order: a second call does not correct
+   the first, as a second block of text does. The same call twice in a row is one.
+5. A call of any other name is what it would be in Python: ``final_answer({"answer": 42})``
+   becomes the cell ``final_answer(42)``, a call of a host tool the cell that calls its stub.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from kernel_agent.errors import FormatError
+from kernel_agent.formats.envelope import Envelope, as_code, read_code, refuse_other_language
+from kernel_agent.formats.fenced import refuse_truncated
+from kernel_agent.formats.prompts import LOOK, system_prompt, write_step
+from kernel_agent.formats.reading.calls import (
+    call_messages,
+    described,
+    find_calls,
+    in_python_calls,
+    opened,
+    read_arguments,
+    thought_of,
+    written,
+)
+from kernel_agent.formats.reading.objects import object_end
+from kernel_agent.formats.reading.source import checked
+from kernel_agent.records import (
+    FINAL_ANSWER,
+    Action,
+    Call,
+    Code,
+    Json,
+    Message,
+    Reply,
+    RequestOptions,
+    Step,
+    ToolCall,
+    ToolSchema,
+)
+
+_FUNCTION = {
+    "name": "python",
+    "description": "Run Python source as the next cell of the Jupyter kernel.",
+    "parameters": {
+        "type": "object",
+        "properties": {"code": {"type": "string", "description": "The source of the cell."}},
+        "required": ["code"],
+        "additionalProperties": False,
+    },
+}
+_MISSING = (
+    "No call was found in the reply, so nothing was run. Write a short thought and call the "
+    "function python with the code as its argument:{shape}"
+    "To give the answer, call final_answer(value) in the code."
+)
+_MAGIC = (
+    "The calls of one turn run as one cell, and a line that begins with %% can only be its first. "
+    "Nothing was run: call python once, with that cell alone."
+)
+_RUNS_CODE = frozenset(
+    ("python", "ipython", "jupyter", "repl", "interpreter", "code", "cell", "notebook", "tool",
+     "execute", "execution", "exec", "run", "ast")
+)  # fmt: skip
+"""A name made of these words is one of the many that models know the function by."""
+
+
+class NativeTool:
+    """Thought as text, code as the argument of a native function call. Stateless.
+
+    Parameters
+    ----------
+    look
+        The cell of its examples.
+    """
+
+    name = "tool"
+    writes_code = True
+
+    def __init__(self, look: str = LOOK) -> None:
+        self._look = look
+        self._example = json.dumps({"code": look}, ensure_ascii=False)
+        self._shape = f"\n\npython({self._example})\n\n"
+
+    def system_prompt(self, *, tools: str = "") -> str:
+        """Return the fixed first message; see :class:`~kernel_agent.formats.base.Format`."""
+        return system_prompt(self.name, tools=tools, example=self._example)
+
+    def options(self, *, tools: Sequence[ToolSchema] = ()) -> RequestOptions:  # noqa: ARG002 - cells call tools
+        """Return the one function. Cells run one by one, so calls side by side are declined."""
+        function = {"type": "function", "function": _FUNCTION}
+        return RequestOptions(tools=(function,), parallel_tool_calls=False)
+
+    def parse(self, reply: Reply) -> Action:
+        """Read a reply as one cell.
+
+        Raises
+        ------
+        FormatError
+            ``missing``, ``truncated``, ``syntax`` or ``malformed``. The model's fault.
+        """
+        refuse_truncated(reply, shape=self._shape)
+        found = find_calls(reply, shape=self._shape)
+        source = _joined(found, self._shape)
+        if source:
+            return Code(source=source, thought=thought_of(reply))
+        return self._written_instead(reply)
+
+    def _written_instead(self, reply: Reply) -> Action:
+        """Read a reply without any call that has code: an envelope, a block, or no action."""
+        try:
+            action = Envelope(self._look).parse(reply)
+        except FormatError as error:
+            if error.kind != "missing":
+                raise
+            told = _MISSING.format(shape=self._shape)
+            raise FormatError(str(error), feedback=told, kind="missing") from None
+        if not isinstance(action, Code):
+            return action
+        source = _joined(in_python_calls(action.source), self._shape)
+        return replace(action, source=source) if source else action
+
+    def write(self, step: Step) -> tuple[Message, ...]:
+        """Return how a finished step stands in the history."""
+        if not isinstance(step.action, Code):
+            return write_step(step, compose=self.compose)
+        arguments = json.dumps({"code": step.action.source}, ensure_ascii=False)
+        call = ToolCall(id="", name="python", arguments=arguments)
+        return call_messages(step, [call], header=f"Observation (step {step.number}):\n")
+
+    def compose(self, *, thought: str, code: str) -> str:
+        """Return thought and code as a call in the text, for models without native calls."""
+        call = json.dumps({"name": "python", "arguments": {"code": code}}, ensure_ascii=False)
+        return f"{thought.strip()}\n\n<tool_call>\n{call}\n</tool_call>".lstrip()
+
+
+def _joined(calls: Sequence[ToolCall], shape: str) -> str:
+    """Return the cell that the calls of one reply ask for; empty when they ask for none.
+
+    Raises
+    ------
+    FormatError
+        The code cannot be told for certain, or does not compile. The model's fault.
+    """
+    once = [next(same) for _, same in groupby(calls, key=lambda c: (c.name, c.arguments))]
+    sources = [source for call in once if (source := _cell(call, shape))]
+    if any(source.startswith("%%") for source in sources[1:]):
+        raise FormatError("a cell magic in a later call", feedback=_MAGIC, kind="syntax")
+    return checked("\n\n".join(sources)) if sources else ""
+
+
+def _cell(call: ToolCall, shape: str) -> str:
+    """Return the source that one call asks for; empty when there is none.
+
+    Raises
+    ------
+    FormatError
+        The code cannot be told for certain, or does not compile. The model's fault.
+    """
+    plain = opened(call.arguments)
+    is_object = plain.startswith("{")
+    if is_object:
+        plain = plain[: object_end(plain, 0, shape=shape)]
+        fields = read_code(plain, shape=shape)
+        if fields:
+            return as_code(fields).source if fields["code"] else ""
+    if not _runs_code(call.name):
+        return _as_python(call.name, read_arguments(plain, shape=shape))
+    if is_object:
+        fields = read_arguments(plain, shape=shape)
+        if inner := next(described(fields), None):
+            return _cell(inner, shape)
+        plain = _only_text(fields, shape)
+    return as_code({"code": plain, "thought": ""}).source if plain.strip() else ""
+
+
+def _runs_code(name: str) -> bool:
+    words = re.findall(r"[a-z]+|[A-Z][a-z]+|[A-Z]+", name)
+    return not name.isidentifier() or {word.lower() for word in words} <= _RUNS_CODE
+
+
+_NOT_CODE = frozenset(("thought", "language", "answer", FINAL_ANSWER))
+
+
+def _only_text(fields: Json, shape: str) -> str:
+    """Return the one string of an object without structure, beside a thought; else nothing."""
+    if not isinstance(fields, dict) or any(isinstance(v, dict | list) for v in fields.values()):
+        return ""
+    refuse_other_language(fields, shape=shape)
+    texts = [v for k, v in fields.items() if isinstance(v, str) and k not in _NOT_CODE]
+    return texts[0] if len(texts) == 1 else ""
+
+
+def _as_python(name: str, arguments: Json) -> str:
+    """Return the cell that makes a call; the answer is ``final_answer``'s one argument."""
+    if not isinstance(arguments, dict):
+        return f"{name}({arguments!r})"
+    if name == FINAL_ANSWER:
+        value = next(iter(arguments.values())) if len(arguments) == 1 else arguments
+        return f"final_answer({value!r})" if arguments else ""
+    if all(key.isidentifier() for key in arguments):
+        return written(Call(name=name, arguments=arguments))
+    return f"{name}(**{arguments!r})"

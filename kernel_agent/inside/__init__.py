@@ -1,9 +1,0 @@
-"""The only code of ours that runs inside the kernel process.
-
-Everything here uses the standard library, IPython and ipykernel alone, so that any interpreter
-that has ipykernel can be driven. ``launch.py`` is run as a script; it loads this folder under the
-name ``_kernel_agent_inside``, so nothing here is in the way of a name that a cell might import.
-
-What is done here protects against accidents, not against intent: code in a cell can undo all of
-it. The hard bounds are on the host's side.
-"""

@@ -1,0 +1,584 @@
+"""The level ``interpreter``: cells in an interpreter that has nothing to reach out with.
+
+``pydantic-monty`` (the extra ``interpreter``) interprets a part of Python and is written in Rust.
+It is no Jupyter kernel and no CPython: there is no numpy, no import of anything but a few modules
+of its own, and a cell reaches files, clocks and functions only where the host hands them in. It
+works on any system and for any user, and starts in milliseconds.
+
+A cell here ends as one in a kernel does: with printed text, the value of its last line, an error,
+``final_answer`` and calls of host tools. Its process is a worker that can be killed at any moment:
+the state before each cell is kept, so a cell that takes too long costs its own variables only.
+
+The notebook of such a run is plain Python over plain files and re-runs in Jupyter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import contextlib
+import json
+import os
+import resource
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from kernel_agent.errors import (
+    InputError,
+    KernelDied,
+    KernelStartError,
+    SandboxError,
+    UsageError,
+)
+from kernel_agent.inkernel import decode, encode, no_answer
+from kernel_agent.records import (
+    Answer,
+    CellError,
+    CellResult,
+    CellStatus,
+    DataFile,
+    Json,
+    OutputDict,
+)
+from kernel_agent.sandbox import Grant, Launch, Level, Probe
+
+if TYPE_CHECKING:
+    from pydantic_monty import AsyncMontySession
+
+MODULES = (
+    "asyncio", "base64", "bisect", "collections", "copy", "csv", "dataclasses", "datetime",
+    "decimal", "functools", "hashlib", "itertools", "json", "math", "os", "pathlib", "random", "re",
+    "sys", "time", "tomllib", "typing", "unicodedata",
+)  # fmt: skip
+"""What of the standard library it has, in part."""
+
+LACKS = (
+    f"numpy, pandas, matplotlib and every other package; it has {', '.join(MODULES)}",
+    "generators (yield), del, inheritance of classes, metaclasses, input()",
+    "magics (%…), shell commands (!…) and displays other than text",
+    "writing files; read only are the text files in data/",
+)
+LEVEL = Level(
+    name="interpreter",
+    summary="pure Python in pydantic-monty, an interpreter with nothing to reach out with",
+    covered=(
+        "files: none but the inputs in data/, which are read only",
+        "network, processes, environment: there is no function for them",
+        "memory and time of a cell, by the interpreter itself and by killing its process",
+    ),
+    not_covered=(
+        "an error in the interpreter: its process has the rights of the user who started it",
+        "what host tools do when they are called",
+    ),
+)
+STATEMENT = (
+    "Sandbox: interpreter (pydantic-monty): pure Python without packages; no files but the inputs, "
+    "no network, no processes. Its process is not confined beyond that."
+)
+TEXT_KINDS = frozenset(("CSV", "TSV", "JSON", "JSON lines", "text"))
+
+MEMORY_BYTES = 512_000_000
+MAX_CHARS = 1_000_000  # of one stream of one cell, and of a value
+MAX_KEPT = 64_000_000  # characters of all outputs that ``outputs[k]`` reopens
+MAX_SUSPENSIONS = 1_000_000  # calls of the host in one session
+MAX_SLEEP_S = 3600.0
+MAX_ALONE_S = 3600.0  # processor time of a cell without a limit
+ROOT = "/work"  # what the cells see as their working directory
+ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
+PREFIX = "kernel-agent/1 "  # the wire of host calls: kernel_agent.inkernel.rpc
+
+
+def probe() -> Probe:
+    """Compute something in it, if it is installed."""
+    if find_spec("pydantic_monty") is None:
+        return Probe(
+            works=False,
+            reason="pydantic-monty is not installed",
+            advice="pip install 'kernel-agent[interpreter]'",
+        )
+    from pydantic_monty import Monty
+
+    try:
+        with Monty(max_processes=1) as pool, pool.checkout() as session:
+            works = session.feed_run("sum(range(10))") == 45
+    except Exception as error:  # whatever it is, it is what the probe has to tell
+        return Probe(works=False, reason=f"it does not start: {error}")
+    return Probe(works=works, reason="it computed" if works else "it computed something wrong")
+
+
+def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
+    """Refuse: this is no Jupyter kernel."""
+    del grant, command, environment
+    raise SandboxError("the level interpreter is for sessions of kernel-agent, not for kernelspecs")
+
+
+def prompt() -> str:
+    """Return what the model is told about the language, at the end of the system prompt."""
+    lacks = "\n".join(f"- {item}." for item in LACKS)
+    return (
+        "## The interpreter\n\n"
+        "Cells do not run in CPython but in a small interpreter of pure Python. What it does not "
+        f"have:\n\n{lacks}\n\n"
+        "Read data with open('data/NAME') and csv or json, and compute with plain Python. Host "
+        "tools are called as plain functions, without await. A cell that is interrupted leaves "
+        "every variable as it was before the cell."
+    )
+
+
+def check_data(files: Sequence[DataFile]) -> None:
+    """Check that cells will be able to read the inputs.
+
+    Raises
+    ------
+    InputError
+        The caller's: a file that is not text, or is too large to have been copied.
+    """
+    for file in files:
+        if file.kind not in TEXT_KINDS:
+            raise InputError(
+                f"{file.source} is {file.kind}: --sandbox interpreter reads text files only "
+                "(CSV, TSV, JSON, text). Convert it, or use another level."
+            )
+        if file.linked or file.bytes > MEMORY_BYTES // 4:
+            raise InputError(
+                f"{file.source} is too large for --sandbox interpreter (at most "
+                f"{MEMORY_BYTES // 4:,} bytes). Use another level."
+            )
+
+
+@dataclass
+class _Cell:
+    """One cell under way: what it has put out so far."""
+
+    step: int
+    on_output: Callable[[OutputDict], None]
+    on_request: Callable[[str], Awaitable[str]] | None
+    source: str
+    outputs: list[OutputDict] = field(default_factory=list)
+    answer: Answer | None = None
+    left_out: int = 0
+    chars: int = 0
+
+    def printed(self, stream: str, text: str) -> None:
+        """Take a piece of printed text; called from the interpreter's own thread."""
+        room = MAX_CHARS - self.chars
+        self.left_out += max(len(text) - room, 0)
+        if room > 0:
+            self.chars += min(len(text), room)
+            self.put({"output_type": "stream", "name": stream, "text": text[:room]})
+
+    def put(self, output: OutputDict) -> None:
+        """Take an output; pieces of one stream join."""
+        last = self.outputs[-1] if self.outputs else {}
+        if output["output_type"] == "stream" and last.get("name") == output["name"]:
+            last["text"] += output["text"]
+        else:
+            self.outputs.append(dict(output))
+        self.on_output(dict(output))
+
+    def text(self) -> str:
+        """Return what ``outputs[step]`` gives."""
+        pieces = (
+            o["text"] if o["output_type"] == "stream" else f"{_plain_text(o)}\n"
+            for o in self.outputs
+        )
+        return "".join(pieces)
+
+
+class InterpreterSession:
+    """Cells in the interpreter, driven as :class:`~kernel_agent.kernel.process.KernelSession` is.
+
+    Parameters
+    ----------
+    cwd
+        The session's folder; cells see its ``data/``.
+    tools
+        Descriptions of the host tools that cells can call.
+    max_operations
+        Not available here: the interpreter counts no operations.
+
+    Raises
+    ------
+    UsageError
+        A cap on operations was asked for.
+
+    Examples
+    --------
+    >>> async with InterpreterSession(cwd=Path(".")) as kernel:
+    ...     result = await kernel.execute("1 + 1")
+    """
+
+    def __init__(
+        self,
+        *,
+        cwd: Path,
+        tools: Sequence[Mapping[str, Any]] = (),
+        max_operations: int | None = None,
+    ) -> None:
+        if max_operations is not None:
+            raise UsageError(
+                "--max-operations does not work with --sandbox interpreter: use --cell-seconds"
+            )
+        self.cwd = cwd
+        self.steps = 0
+        """The number of the latest cell."""
+        self.epitaph = "the interpreter's process ended"
+        self._tools = frozenset(str(tool["name"]) for tool in tools)
+        self._texts: dict[int, str] = {}
+        self._ids = count(1)
+        self._stack = AsyncExitStack()
+        self._pool: Any = None
+        self._session: AsyncMontySession | None = None
+        self._mounts: list[Any] = []
+        self._state: bytes | None = None
+        self._ending = ""  # why the worker is being killed
+        self.pid: int | None = None
+        """The process id of the worker."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether cells can be run."""
+        return self._session is not None
+
+    # --- life ------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start the worker.
+
+        Raises
+        ------
+        KernelStartError
+            The extra is not installed, or the worker does not start.
+        """
+        try:
+            from pydantic_monty import AsyncMonty, MontyError, MountDir
+        except ImportError:
+            raise KernelStartError(
+                "--sandbox interpreter needs pydantic-monty: "
+                "pip install 'kernel-agent[interpreter]'"
+            ) from None
+        try:
+            self._pool = await self._stack.enter_async_context(AsyncMonty(max_processes=1))
+            data = self.cwd / "data"
+            if data.is_dir() and not data.is_symlink():
+                mount = MountDir(host_path=data, virtual_path=f"{ROOT}/data", mode="read-only")
+                self._mounts = [self._stack.enter_context(mount)]
+            await self._check_out()
+        except (MontyError, OSError, RuntimeError) as error:
+            await self.close()
+            raise KernelStartError(f"the interpreter did not start: {error}") from None
+
+    async def _check_out(self) -> None:
+        limits = {"max_memory": MEMORY_BYTES, "max_suspensions": MAX_SUSPENSIONS}
+        session = self._pool.checkout(limits=limits)
+        await session.__aenter__()
+        if self._state is not None:
+            await session.load_session(self._state)
+        self._session, self.pid = session, session.worker_pid
+
+    async def close(self) -> None:
+        """End the worker. Safe to call twice."""
+        await self._let_go()
+        await self._stack.aclose()
+
+    async def _let_go(self) -> None:
+        from pydantic_monty import MontyError
+
+        session, self._session, self.pid = self._session, None, None
+        if session is not None:
+            with contextlib.suppress(MontyError, RuntimeError):  # it has ended already
+                await session.__aexit__(None, None, None)
+
+    async def interrupt(self) -> None:
+        """End the running cell; it ends as ``interrupted``, with the variables from before it."""
+        self._end_worker("interrupted")
+
+    async def kill(self) -> None:
+        """End the worker at once; the running cell ends as ``dead``."""
+        self._end_worker("dead")
+
+    def _end_worker(self, why: str) -> None:
+        if self.pid is not None:
+            self._ending = self._ending or why
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    # --- cells -----------------------------------------------------------------------------
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        step: int | None = None,
+        timeout_s: float | None = None,
+        waited: Callable[[], float] = lambda: 0.0,
+        on_output: Callable[[OutputDict], None] | None = None,
+        on_request: Callable[[str], Awaitable[str]] | None = None,
+    ) -> CellResult:
+        """Run one cell; parameters and result as for a kernel.
+
+        Raises
+        ------
+        KernelDied
+            The interpreter had ended before.
+        """
+        session = self._session
+        if session is None:
+            raise KernelDied(f"the interpreter is gone: {self.epitaph}")
+        self.steps = step if step is not None else self.steps + 1
+        self._state, self._ending = await session.dump(), ""
+        _bound_processor(self.pid, timeout_s)
+        loop = asyncio.get_running_loop()
+
+        def tell(output: OutputDict) -> None:
+            if on_output is not None:
+                loop.call_soon_threadsafe(on_output, output)
+
+        cell = _Cell(step=self.steps, on_output=tell, on_request=on_request, source=code)
+        began, waited_before = time.monotonic(), waited()
+
+        def seconds() -> float:
+            return time.monotonic() - began - (waited() - waited_before)
+
+        running = asyncio.ensure_future(self._run(session, code, cell))
+        try:
+            while not running.done():
+                left = None if timeout_s is None else timeout_s - seconds()
+                if left is not None and left <= 0:
+                    self._end_worker("timeout")
+                    left = None
+                await asyncio.wait([running], timeout=left)
+        except asyncio.CancelledError:
+            self._end_worker("interrupted")
+            await asyncio.wait([running])
+            await self._ended(cell, running.result())
+            raise
+        await asyncio.sleep(0)  # what was printed last is told first
+        status, error = await self._ended(cell, running.result())
+        self._remember(cell)
+        return CellResult(
+            status=status,
+            outputs=tuple(cell.outputs),
+            error=error,
+            seconds=seconds(),
+            answer=cell.answer,
+        )
+
+    async def _run(
+        self, session: AsyncMontySession, code: str, cell: _Cell
+    ) -> tuple[CellStatus, CellError | None]:
+        """Run a cell to its end, whatever that is."""
+        from pydantic_monty import MontyCrashedError, MontyError
+
+        try:
+            value = await self._drive(session, code, cell)
+        except MontyCrashedError as error:
+            return "dead", CellError(ename="KernelDied", evalue=str(error))
+        except MontyError as error:
+            return "error", _cell_error(error)
+        if value is not None and not code.rstrip().endswith(";"):
+            cell.put(
+                {
+                    "output_type": "execute_result",
+                    "execution_count": cell.step,
+                    "data": {"text/plain": shown(value)},
+                    "metadata": {},
+                }
+            )
+        return "ok", None
+
+    async def _drive(self, session: AsyncMontySession, code: str, cell: _Cell) -> Any:
+        """Feed the code and answer what it asks of the host, until it is through."""
+        from pydantic_monty import AsyncFunctionSnapshot, MontyComplete
+
+        def named(*_: object, **__: object) -> None:
+            """Stand for a host function; its calls are answered below."""
+
+        names = dict.fromkeys((*self._tools, "final_answer"), named)
+        snapshot: Any = await session.feed_start(
+            code,
+            external_lookup={**names, "outputs": self._texts},
+            print_callback=cell.printed,
+            mount=self._mounts,
+            cwd=ROOT,
+        )
+        while not isinstance(snapshot, MontyComplete):
+            if not isinstance(snapshot, AsyncFunctionSnapshot):
+                snapshot = await snapshot.resume_auto()
+            elif snapshot.function_name == "system.sleep":
+                await asyncio.sleep(min(max(float(snapshot.args[0]), 0.0), MAX_SLEEP_S))
+                snapshot = await snapshot.resume({"return_value": None})
+            elif snapshot.is_os_function:
+                snapshot = await snapshot.resume_auto()
+            else:
+                answer = await self._answer(
+                    cell, str(snapshot.function_name), snapshot.args, snapshot.kwargs
+                )
+                snapshot = await snapshot.resume(answer)
+        return snapshot.output
+
+    async def _answer(
+        self, cell: _Cell, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Answer one call of a host function: the answer of the run, or a tool's result."""
+        if name == "final_answer":
+            return _final(cell, args, kwargs)
+        if name not in self._tools or cell.on_request is None:
+            return {"exception": NameError(f"name {name!r} is not defined")}
+        number = next(self._ids)
+        try:
+            call = {"name": name, "args": encode(list(args)), "kwargs": encode(dict(kwargs))}
+        except (TypeError, ValueError, RecursionError) as error:
+            return {"exception": TypeError(f"{name}: {error}")}
+        request = PREFIX + json.dumps({"id": number, "calls": [call]})
+        reply = json.loads(await cell.on_request(request))
+        result = reply["results"][0] if reply["results"] else reply["error"]
+        if result.get("ok"):
+            return {"return_value": _without_libraries(decode(result.get("value")))}
+        return {"exception": _exception(result)}
+
+    async def _ended(
+        self, cell: _Cell, end: tuple[CellStatus, CellError | None]
+    ) -> tuple[CellStatus, CellError | None]:
+        """Tell what was left out; after a kill, start again with the state before the cell."""
+        status, error = end
+        if cell.left_out:
+            line = f"\n… {cell.left_out:,} more characters were printed and are left out …\n"
+            cell.put({"output_type": "stream", "name": "stdout", "text": line})
+        if status != "dead":
+            return status, error
+        await self._let_go()
+        if self._ending not in ("timeout", "interrupted"):
+            return "dead", error
+        await self._check_out()
+        line = "The interpreter went back to the state before this cell: what it had set is gone.\n"
+        cell.put({"output_type": "stream", "name": "stderr", "text": line})
+        return ("timeout" if self._ending == "timeout" else "interrupted"), CellError(
+            ename="KeyboardInterrupt", evalue=""
+        )
+
+    def _remember(self, cell: _Cell) -> None:
+        self._texts[cell.step] = cell.text()
+        while sum(map(len, self._texts.values())) > MAX_KEPT:
+            del self._texts[min(self._texts)]
+
+
+def _bound_processor(pid: int | None, timeout_s: float | None) -> None:
+    """Give the worker as much processor time as its cell may take, so that it cannot outlive us.
+
+    A worker that waits ends when its host does. One that computes looks for nobody; when the host
+    was killed, the operating system ends it here.
+    """
+    if pid is None or not hasattr(resource, "prlimit"):  # not Linux
+        return
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        used = sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")  # utime, stime
+        _, hard = resource.prlimit(pid, resource.RLIMIT_CPU)
+        soft = int(used + min(timeout_s or MAX_ALONE_S, MAX_ALONE_S)) + 5
+        resource.prlimit(pid, resource.RLIMIT_CPU, (soft, hard))
+    except (OSError, ValueError):  # it is gone, which the cell will tell
+        return
+
+
+# --- values ------------------------------------------------------------------------------------
+
+
+def shown(value: Any) -> str:
+    """Return a value as IPython would show it; the interpreter's values are Python's own types."""
+    from IPython.lib.pretty import pretty
+
+    if type(value).__name__ == "MontyClassProxy":
+        return f"<{value.name} object>"
+    try:
+        text: str = pretty(value, max_seq_length=1000)  # type: ignore[no-untyped-call]  # IPython is untyped
+    except (RecursionError, ValueError):
+        return "[a value that is nested too deeply, or too long, to show]"
+    return text[:MAX_CHARS]
+
+
+def _final(cell: _Cell, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    if len(args) + len(kwargs) != 1 or set(kwargs) - {"value"}:
+        return {"exception": TypeError("final_answer() takes one value")}
+    value = args[0] if args else kwargs["value"]
+    if cell.answer is not None:
+        told = "final_answer was called already; only the first call counts\n"
+        cell.put({"output_type": "stream", "name": "stderr", "text": told})
+        return {"return_value": None}
+    if cell.step and (reason := no_answer(value, cell.source)):  # not of a cell of the host's own
+        return {"exception": TypeError(reason)}
+    text = value[:MAX_CHARS] if isinstance(value, str) else shown(value)
+    kind, plain = type(value).__name__, _as_json(value)
+    cell.answer = Answer(text=text, value=plain, kind=kind)
+    data = {"text/plain": text, ANSWER_MIME: {"kind": kind, "value": plain}}
+    metadata = {"kernel_agent": {"role": "answer"}}
+    cell.put({"output_type": "display_data", "data": data, "metadata": metadata})
+    return {"return_value": None}
+
+
+def _as_json(value: Any) -> Json:
+    """Return a value in JSON types, or None where it has no short form in them."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return json.loads(text) if len(text) <= MAX_CHARS else None
+
+
+def _plain_text(output: OutputDict) -> str:
+    return str(output.get("data", {}).get("text/plain", ""))
+
+
+def _without_libraries(value: Any) -> Any:
+    """Return a tool's result in types that the interpreter has: a table becomes a list of rows."""
+    if type(value).__name__ == "DataFrame":
+        value = value.to_dict("records")
+    elif hasattr(value, "tolist"):  # a Series, an array
+        value = value.tolist()
+    elif hasattr(value, "to_pydatetime"):
+        value = value.to_pydatetime()
+    elif hasattr(value, "getpixel"):
+        value = f"[a picture of {value.width} by {value.height} pixels]"
+    if isinstance(value, dict):
+        return {key: _without_libraries(item) for key, item in value.items()}
+    return [_without_libraries(item) for item in value] if isinstance(value, list) else value
+
+
+def _exception(result: Mapping[str, Any]) -> Exception:
+    """Return what a host tool raised, under the same name where Python has it."""
+    kind, message = str(result["type"]), str(result["message"])
+    builtin = getattr(builtins, kind, None)
+    if isinstance(builtin, type) and issubclass(builtin, Exception):
+        for args in (result.get("args"), [message]):
+            if args is not None:
+                with contextlib.suppress(TypeError, ValueError):  # some take other arguments
+                    return builtin(*args)
+    return RuntimeError(f"{kind}: {message}")
+
+
+def _cell_error(error: Any) -> CellError:
+    inner = error.exception() if hasattr(error, "exception") else error
+    display = error.display() if hasattr(error, "display") else str(error)
+    return CellError(
+        ename=type(inner).__name__, evalue=str(inner), traceback=tuple(display.split("\n"))
+    )

@@ -1,0 +1,618 @@
+"""One kernel from start to end: the process, its private directory, and cells run in it.
+
+The process is started through jupyter_client's ``AsyncKernelManager`` and the ``kernel-agent``
+provisioner (where the sandbox is), and driven by :mod:`kernel_agent.kernel.client`. State lives
+on between cells. A cell that takes too long is interrupted and the namespace kept; one that does
+not let itself be interrupted costs the kernel. A kernel that ends is noticed within a fraction
+of a second and reported as that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+
+from kernel_agent.errors import KernelDied, KernelError, KernelStartError, SandboxError
+from kernel_agent.kernel.client import Cell, KernelClient, OnOutput, OnRequest, over
+from kernel_agent.records import CellError, CellResult, CellStatus
+from kernel_agent.safe import SOCKETS, clear, one_line, private_directory
+
+LAUNCHER = Path(__file__).resolve().parent.parent / "inkernel" / "launch.py"
+POLL_S = 0.1  # how often the process is looked at; a dead kernel is noticed within this
+START_TIMEOUT_S = 60.0
+GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and again
+SMALL_MB = 1000  # with 700 pandas does not load on two processors, with 1,000 it does
+INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
+SHUTDOWN_GRACE_S = 0.5
+VALUES_TIMEOUT_S = 60.0  # for a variable to cross
+PIECE = 1_000_000  # characters of a value in one message
+LOST_GRACE_S = 1.0  # from the end of a connection to that of the process, which has ended both
+LIMIT_GRACE_S = 1.0  # from the interrupt to the kill, when a limit is exceeded
+
+_TAKING = "__import__('sys').modules['_kernel_agent_inside.transfer']"
+
+
+def setting(name: str, text: str) -> list[str]:
+    """Return the cells that set a variable in a kernel that sees no folder of ours.
+
+    Parameters
+    ----------
+    name
+        The variable.
+    text
+        Its value in JSON, as :mod:`kernel_agent.inkernel.values` writes it.
+    """
+    pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    cells = [f"{_TAKING}.receive({name!r}, {piece!r})" for piece in pieces]
+    return [*cells, f"{_TAKING}.bind({name!r})"]
+
+
+TAKEN_MIME = "application/vnd.kernel-agent.taken+json"  # as in inkernel/transfer.py
+
+
+class _OneSpec(KernelSpecManager):
+    """Answers jupyter_client's question for a kernelspec with the one that we start."""
+
+    spec: KernelSpec
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:  # noqa: ARG002 - there is only one
+        return self.spec
+
+
+class Proxy(Protocol):
+    """What :class:`kernel_agent.sandbox.proxy.Proxy` is to a kernel."""
+
+    async def start(self, path: Path) -> None:
+        """Listen on a unix socket."""
+
+    async def close(self) -> None:
+        """End every connection."""
+
+
+class KernelSession:
+    """A kernel, as an async context manager.
+
+    Parameters
+    ----------
+    cwd
+        The directory in which cells run, and which they may change: it belongs to this kernel
+        while it runs.
+    sandbox
+        The level of protection; see :mod:`kernel_agent.sandbox`.
+    protected, hidden
+        Paths in ``cwd`` that cells may only read, and that they do not see at all.
+    readable
+        Further files that cells may read.
+    limits
+        What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
+    proxy
+        The only way out of the sandbox; it is started and closed with the kernel.
+    resume
+        The folder that :meth:`hibernate` wrote: its kernel goes on, with all variables.
+    tools
+        Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
+    python
+        The interpreter that cells run in; the host's own by default. It needs ipykernel.
+    head_chars
+        Characters of one stream of one cell that are sent; the rest stays in the kernel.
+    max_operations
+        Turns of loops and calls of its functions after which a cell is ended; a guard against
+        mistakes (:mod:`kernel_agent.inkernel.opcount`).
+
+    Examples
+    --------
+    >>> async with KernelSession(cwd=Path(".")) as kernel:
+    ...     result = await kernel.execute("1 + 1")
+    """
+
+    poll_s = POLL_S
+
+    def __init__(
+        self,
+        *,
+        cwd: Path,
+        sandbox: str = "auto",
+        protected: Sequence[Path] = (),
+        hidden: Sequence[Path] = (),
+        readable: Sequence[Path] = (),
+        limits: Mapping[str, int] | None = None,
+        proxy: Proxy | None = None,
+        resume: Path | None = None,
+        tools: Sequence[dict[str, Any]] = (),
+        python: str = sys.executable,
+        head_chars: int = 1_000_000,
+        max_operations: int | None = None,
+    ) -> None:
+        self.cwd = cwd
+        self.sandbox = sandbox
+        self._grant: dict[str, Any] = {
+            "workspace": str(cwd),
+            "protected": [str(path) for path in protected],
+            "hidden": [str(path) for path in hidden],
+            "readable": [str(path) for path in readable],
+            "limits": dict(limits or {}),
+            "own": True,
+        }
+        self._proxy = proxy
+        self._resume = resume
+        self._python = python
+        self._settings = {"tools": list(tools), "head_chars": head_chars}
+        if max_operations is not None:
+            self._settings["max_operations"] = max_operations
+        self._directory: Path | None = None
+        self._manager: AsyncKernelManager | None = None
+        self._client: KernelClient | None = None
+        self._died: asyncio.Future[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._lost = ""
+        self._running: Cell | None = None
+        self._interrupted = False
+        self._exit_code: int | None = None
+        self._limit = ""
+        self.steps = 0
+        """The number of the latest cell."""
+        self.sandbox_report: dict[str, Any] = {}
+        """What the sandbox's self-test found when the kernel started."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the kernel's process runs."""
+        return self._client is not None and self._died is not None and not self._died.done()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the kernel (of its outermost process, in a sandbox)."""
+        provisioner = self._manager.provisioner if self._manager else None
+        return getattr(provisioner, "pid", None)
+
+    # --- life ------------------------------------------------------------------------------
+
+    async def start(self, *, timeout_s: float | None = None) -> None:
+        """Start the process and wait until nothing that it puts out can be missed.
+
+        Parameters
+        ----------
+        timeout_s
+            How long it may stay silent; by default as long as its level may take.
+
+        Raises
+        ------
+        KernelStartError
+            When the process ends or stays silent; the message ends with its log's last lines.
+        """
+        self._died = asyncio.get_running_loop().create_future()
+        self._exit_code = None
+        self._limit = self._lost = ""
+        self._directory = directory = private_directory()
+        log = directory / "log"
+        try:
+            if self._proxy is not None:
+                await self._proxy.start(directory / "proxy")
+                self._grant["proxy"] = str(directory / "proxy")
+            (directory / "agent.json").write_text(json.dumps(self._settings))
+            self._manager = manager = self._make_manager(directory)
+            await self._launch(manager, log)
+            self._connect(manager)
+            self._watch = asyncio.create_task(self._watch_process())
+            await self._wait_until_ready(timeout_s or self._patience_s)
+            await self._settle()
+        except BaseException as error:
+            reason = _last_lines(log)
+            await self.close()
+            if isinstance(error, (OSError, KernelDied, TimeoutError)):
+                message = f"the kernel did not start: {str(error) or 'no sign of life'}{reason}"
+                raise KernelStartError(message) from error
+            raise
+
+    def _connect(self, manager: AsyncKernelManager) -> None:
+        client = self._client = KernelClient(dict(manager.get_connection_info()))
+        client.start()
+        self._listening = asyncio.create_task(self._end_when_lost(client))
+
+    async def _launch(self, manager: AsyncKernelManager, log: Path) -> None:
+        await manager.start_kernel(cwd=str(self.cwd), env=dict(os.environ), log_path=str(log))
+
+    async def _settle(self) -> None:
+        """Do what is to be done before the first cell: read what the self-test has found."""
+        self.sandbox_report = self._provisioner.report()
+        self.steps = int(self._provisioner.resumed.get("steps", 0))
+        self._provisioner.on_limit = self._limit_reached
+
+    def _make_manager(self, directory: Path) -> AsyncKernelManager:
+        spec = KernelSpec(
+            argv=[
+                self._python,
+                "-X",
+                "frozen_modules=on",
+                str(LAUNCHER),
+                "-f",
+                "{connection_file}",
+            ],
+            display_name="kernel-agent",
+            language="python",
+            interrupt_mode="message",
+            metadata={
+                "kernel_provisioner": {
+                    "provisioner_name": "kernel-agent",
+                    "config": {
+                        "level": self.sandbox,
+                        "resume": str(self._resume or ""),
+                        "grant": {**self._grant, "directory": str(directory)},
+                    },
+                }
+            },
+        )
+        specs = _OneSpec()
+        specs.spec = spec
+        return AsyncKernelManager(
+            kernel_name="kernel-agent",
+            kernel_spec_manager=specs,
+            transport="ipc",
+            connection_file=str(directory / "k.json"),
+            ip=str(directory / SOCKETS / "s"),
+        )
+
+    @property
+    def _patience_s(self) -> float:
+        """How long a kernel may stay silent; its provisioner may be another than ours."""
+        provisioner = self._manager.provisioner if self._manager else None
+        return float(getattr(provisioner, "patience_s", START_TIMEOUT_S))
+
+    @property
+    def _provisioner(self) -> Any:
+        """Our own, from :mod:`kernel_agent.sandbox`; named by its entry point."""
+        assert self._manager is not None
+        assert self._manager.provisioner is not None
+        return self._manager.provisioner
+
+    async def _wait_until_ready(self, timeout_s: float) -> None:
+        assert self._client is not None
+        assert self._died is not None
+        deadline = time.monotonic() + timeout_s
+        await _first_of(self._client.welcome, self._died, seconds=min(GREETING_S, timeout_s))
+        while not self._client.welcome.done() and time.monotonic() < deadline:
+            if self._died.done():
+                break
+            self._client.ask_for_a_sign()
+            await _first_of(self._client.welcome, self._died, seconds=GREETING_S)
+        if self._died.done():
+            raise KernelDied(self.epitaph)
+        if not self._client.welcome.done():
+            raise TimeoutError(f"nothing heard of it for {timeout_s:g} s")
+
+    async def _watch_process(self) -> None:
+        assert self._manager is not None
+        provisioner = self._manager.provisioner
+        assert provisioner is not None
+        while (code := await provisioner.poll()) is None:  # noqa: ASYNC110 - a process sets no event
+            await asyncio.sleep(self.poll_s)
+        self._exit_code = code
+        self._mark_dead()
+
+    async def _end_when_lost(self, client: KernelClient) -> None:
+        """End a kernel that lives on without one of its connections: what it says is not heard."""
+        assert self._died is not None
+        reason = await client.lost
+        await _first_of(self._died, seconds=LOST_GRACE_S + self.poll_s)
+        if not self._died.done():
+            self._lost = f"it is not connected to the host any more: {reason}"
+            await self.kill()
+
+    def _mark_dead(self) -> None:
+        if self._died is not None and not self._died.done():
+            self._died.set_result(None)
+
+    @property
+    def epitaph(self) -> str:
+        """How the kernel's process ended, for a person."""
+        code = self._exit_code
+        if self._limit or self._lost:
+            return self._limit or self._lost
+        if code is None:
+            return "it was ended because it did not answer"
+        if code > 128:  # what a process around it says of one that was ended by a signal
+            code = 128 - code
+        if code >= 0:
+            return f"its process ended with exit code {code}{self._little_memory}"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
+        return f"its process was ended by {name}{hint}{self._little_memory}"
+
+    @property
+    def _little_memory(self) -> str:
+        """The hint that the memory which was given may be the reason; empty where it is enough."""
+        given = self._grant["limits"].get("memory_mb", SMALL_MB)
+        if given >= SMALL_MB:
+            return ""
+        return f"; {given} MB of memory may be too little: give it --memory-mb {SMALL_MB} or more"
+
+    async def hibernate(self, folder: Path) -> None:
+        """Write the kernel to a folder and end it; ``resume`` goes on from there.
+
+        Parameters
+        ----------
+        folder
+            Must not exist. It holds all that the kernel had in memory: it is made private.
+
+        Raises
+        ------
+        SandboxError
+            The level cannot do that (``microvm`` can), or it failed.
+        KernelDied
+            There is no kernel.
+        KernelError
+            The caller's: a cell is running.
+        """
+        if not self.alive:
+            raise KernelDied(f"the kernel is gone: {self.epitaph}")
+        if self._running is not None:
+            raise KernelError("a cell is running: a kernel is hibernated between cells")
+        note = {"steps": self.steps, "report": self.sandbox_report}
+        if self._listening is not None:
+            self._listening.cancel()  # a machine that is being written has no connections
+        try:
+            await self._provisioner.hibernate(folder, note)
+        except SandboxError:
+            await self._connect_again()
+            raise
+        await self.close()
+
+    async def _connect_again(self) -> None:
+        """Make new connections to a kernel that has closed the old ones."""
+        assert self._manager is not None
+        if self._client is not None:
+            await self._client.close()
+        self._connect(self._manager)
+        await self._wait_until_ready(self._patience_s)
+
+    async def restart(self) -> None:
+        """Replace the kernel by a fresh one; every variable is gone."""
+        await self.close()
+        self._resume = None
+        await self.start()
+
+    async def close(self) -> None:
+        """End the kernel and remove its directory. Safe to call twice, and half-way in a start."""
+        manager, client, directory = self._manager, self._client, self._directory
+        watching = [task for task in (self._watch, self._listening) if task is not None]
+        self._manager = self._client = self._watch = self._listening = self._directory = None
+        async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
+            if directory is not None:
+                ending.push_async_callback(asyncio.to_thread, clear, directory)
+            if self._proxy is not None:
+                ending.push_async_callback(self._proxy.close)
+            if manager is not None and manager.provisioner is not None:
+                ending.push_async_callback(self._end, manager)
+            if client is not None:
+                ending.push_async_callback(client.close)
+            for task in watching:
+                ending.callback(task.cancel)
+            if client is not None and self._died is not None and not self._died.done():
+                client.shutdown()
+                await _first_of(self._died, seconds=SHUTDOWN_GRACE_S)
+
+    async def _end(self, manager: AsyncKernelManager) -> None:
+        assert manager.provisioner is not None
+        async with AsyncExitStack() as ending:
+            ending.push_async_callback(manager.cleanup_resources)
+            ending.push_async_callback(manager.provisioner.wait)
+            await manager.provisioner.kill()
+
+    # --- cells -----------------------------------------------------------------------------
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        step: int | None = None,
+        timeout_s: float | None = None,
+        waited: Callable[[], float] = lambda: 0.0,
+        on_output: OnOutput | None = None,
+        on_request: OnRequest | None = None,
+    ) -> CellResult:
+        """Run one cell.
+
+        Parameters
+        ----------
+        code
+            The source; magics are allowed.
+        step
+            The number under which ``outputs[step]`` keeps the text; counted on by default.
+        timeout_s
+            Seconds until the cell is interrupted; None for no limit.
+        waited
+            Seconds so far in which a person was waited for; they do not count.
+        on_output, on_request
+            See :meth:`KernelClient.execute`.
+
+        Returns
+        -------
+        CellResult
+            Also for a cell that failed, was interrupted, or took the kernel with it: this method
+            raises only when there was no kernel to begin with.
+
+        Raises
+        ------
+        KernelDied
+            The kernel had ended before.
+        """
+        client, died = self._client, self._died
+        if client is None or died is None or died.done():
+            raise KernelDied(f"the kernel is gone: {self.epitaph}")
+        number = step if step is not None else self.steps + 1
+        self.steps = max(self.steps, number)
+        self._interrupted = False
+        started, waited_before = time.monotonic(), waited()
+
+        def seconds() -> float:
+            return time.monotonic() - started - (waited() - waited_before)
+
+        def seconds_left() -> float | None:
+            return None if timeout_s is None else timeout_s - seconds()
+
+        cell = client.execute(code, step=number, on_output=on_output, on_request=on_request)
+        self._running = cell
+        try:
+            end = await over(cell, died=died, seconds_left=seconds_left)
+            if end == "timeout":
+                await self._interrupt_or_kill(cell)
+        except asyncio.CancelledError:
+            # Whoever cancels wants the cell to end, too; the kernel stays usable.
+            await asyncio.shield(self._interrupt_or_kill(cell))
+            raise
+        finally:
+            self._running = None
+            client.forget(cell)
+        if self._limit:
+            await self.kill()  # the cell may have ended on the interrupt that came before
+        return self._result(cell, timed_out=end == "timeout", seconds=seconds())
+
+    # --- values ----------------------------------------------------------------------------
+
+    async def take(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return variables as the kernel states them; nothing of it is checked.
+
+        Returns
+        -------
+        dict
+            By name what :class:`kernel_agent.inkernel.transfer.Taken` gives.
+
+        Raises
+        ------
+        KernelError
+            The kernel did not answer as it should; KernelDied when it is gone.
+        """
+        asked = f"{_TAKING}.taken({list(names)!r})"
+        reply = await self._run_ours("", expressions={"taken": asked})
+        try:
+            found = reply["user_expressions"]["taken"]["data"][TAKEN_MIME]
+            return {name: found[name] for name in names}
+        except (KeyError, TypeError):
+            raise KernelError("the kernel did not give the variables") from None
+
+    async def _run_ours(
+        self, source: str, *, expressions: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """Run a cell that nobody sees, and return its reply."""
+        if self._client is None or self._died is None or self._died.done():
+            raise KernelDied(f"the kernel is gone: {self.epitaph}")
+        cell = self._client.execute(source, step=0, silent=True, expressions=expressions)
+        self._running = cell
+        until = time.monotonic() + VALUES_TIMEOUT_S
+        try:
+            end = await over(cell, died=self._died, seconds_left=lambda: until - time.monotonic())
+            if end == "timeout":
+                await self._interrupt_or_kill(cell)
+        finally:
+            self._running = None
+            self._client.forget(cell)
+        if not cell.over.done() or cell.error is not None:
+            reason = f"{cell.error.ename}: {cell.error.evalue}" if cell.error else self.epitaph
+            raise KernelError(one_line(reason, 300))
+        return cell.reply or {}
+
+    async def interrupt(self) -> None:
+        """End the running cell with KeyboardInterrupt; it ends as ``interrupted``.
+
+        A cell that does not end within the grace period costs the kernel.
+        """
+        cell = self._running
+        if cell is not None:
+            self._interrupted = True
+            await self._interrupt_or_kill(cell)
+
+    async def _interrupt_or_kill(self, cell: Cell) -> None:
+        """Interrupt; insist a few times (code may swallow it once); then kill."""
+        for _ in range(3):
+            if self._client is None or not self.alive or cell.over.done():
+                return
+            assert self._died is not None
+            self._client.interrupt()
+            await _first_of(cell.over, self._died, seconds=INTERRUPT_GRACE_S / 3)
+        if cell.over.done() or not self.alive:
+            return
+        await self.kill()
+
+    async def _limit_reached(self, reason: str) -> None:
+        """Let the cell end before the kernel is killed; called by the provisioner's watchdog."""
+        self._limit = reason
+        cell, client = self._running, self._client
+        if cell is not None and client is not None and self._died is not None:
+            client.interrupt()
+            await _first_of(cell.over, self._died, seconds=LIMIT_GRACE_S)
+
+    async def kill(self) -> None:
+        """End the kernel's process group at once; the running cell ends as ``dead``."""
+        if self._manager is not None and self._manager.provisioner is not None:
+            assert self._died is not None
+            await self._manager.provisioner.kill()
+            await _first_of(self._died, seconds=SHUTDOWN_GRACE_S)
+            self._mark_dead()
+
+    def _result(self, cell: Cell, *, timed_out: bool, seconds: float) -> CellResult:
+        outputs = tuple(cell.collector.outputs())
+        error, status = cell.error, "ok"
+        if self._limit:
+            status, error = "dead", CellError(ename="KernelDied", evalue=self._limit)
+        elif not self.alive and not cell.over.done():
+            status = "dead"
+            reason = (
+                "it did not let itself be interrupted; " if timed_out or self._interrupted else ""
+            )
+            error = CellError(ename="KernelDied", evalue=f"{reason}{self.epitaph}")
+        elif timed_out:
+            status = "timeout"
+        elif self._interrupted:
+            status = "interrupted"
+        elif error is not None:
+            status = "error"
+        kinds: dict[str, CellStatus] = {
+            "ok": "ok", "error": "error", "timeout": "timeout",
+            "interrupted": "interrupted", "dead": "dead",
+        }  # fmt: skip
+        return CellResult(
+            status=kinds[status],
+            outputs=outputs,
+            error=error,
+            seconds=seconds,
+            answer=cell.collector.answer,
+            changes=cell.changes,
+        )
+
+
+async def _first_of(*futures: asyncio.Future[None], seconds: float) -> None:
+    """Wait until one of these is done, for at most so long."""
+    await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
+def _last_lines(log: Path, lines: int = 5) -> str:
+    try:
+        text = log.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    return "\n" + "\n".join(text.splitlines()[-lines:]) if text else ""

@@ -1,0 +1,11 @@
+from .base import Model as Model
+from .endpoint import Endpoint as Endpoint
+from .openai import OpenAIModel as OpenAIModel
+from .probe import Choice as Choice
+from .probe import choose_format as choose_format
+from .probe import memory_file as memory_file
+from .probe import remember_change as remember_change
+from .scripted import ScriptedModel as ScriptedModel
+from .usage import CHARS_PER_TOKEN as CHARS_PER_TOKEN
+from .usage import Prices as Prices
+from .usage import estimate_usage as estimate_usage

@@ -1,0 +1,17 @@
+from .clock import Period as Period
+from .comparison import Comparison as Comparison
+from .comparison import Verdict as Verdict
+from .comparison import compare as compare
+from .comparison import normal as normal
+from .comparison import worst as worst
+from .exporter import export as export
+from .exporter import notebook_of as notebook_of
+from .exporter import prepare_notebooks as prepare_notebooks
+from .exporter import rewrite_notebook as rewrite_notebook
+from .exporter import write_notebook as write_notebook
+from .exporter import write_page as write_page
+from .outputs import best_text as best_text
+from .outputs import displayable as displayable
+from .page import page_html as page_html
+from .tracebacks import cut_native as cut_native
+from .tracebacks import cut_traceback as cut_traceback

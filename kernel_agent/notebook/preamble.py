@@ -1,0 +1,160 @@
+"""What an exported notebook carries so that it runs in plain Jupyter, without this package.
+
+The exporter copies the source of these functions into the notebook's first cells
+(:mod:`kernel_agent.notebook.setup_cell`), so each of them stands alone: standard library and
+IPython only, imported inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def final_answer(value: object) -> None:
+    """Show the answer; only the first call in a cell counts, as in the run."""
+    import sys
+
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is None:
+        print(value)
+        return
+    if final_answer.__dict__.get("cell") == shell.execution_count:
+        sys.stderr.write("final_answer was called already; only the first call counts\n")
+        return
+    refuse = globals().get("no_answer")  # defined where the run refused something
+    if refuse and (reason := refuse(value, shell.user_ns["In"][-1])):
+        raise TypeError(reason)
+    final_answer.__dict__["cell"] = shell.execution_count
+    if isinstance(value, str):
+        shell.display_pub.publish({"text/plain": value})
+    else:
+        shell.display_pub.publish(*shell.display_formatter.format(value))
+
+
+class ToolError(Exception):
+    """A host tool failed in the run."""
+
+
+def revived(value: Any) -> Any:
+    """Rebuild a value from the form in which the run kept it.
+
+    Raises
+    ------
+    ValueError
+        The run kept only a description of it.
+    """
+    import base64
+    import datetime as dt
+    import decimal
+    import importlib
+    import io
+
+    if isinstance(value, list):
+        return [revived(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "$" not in value:
+        return {key: revived(item) for key, item in value.items()}
+    if value["$"] == "left out":
+        raise ValueError(f"the run kept only a description of this {value['type']}")
+
+    def data(name: str) -> bytes:
+        return base64.b64decode(value[name])
+
+    def array() -> Any:
+        np = importlib.import_module("numpy")
+        return np.frombuffer(data("base64"), value["dtype"]).reshape(value["shape"]).copy()
+
+    def table() -> Any:
+        return importlib.import_module("pyarrow.ipc").open_stream(data("arrow")).read_pandas()
+
+    forms: dict[str, Callable[[], Any]] = {
+        "float": lambda: float(value["text"]),
+        "bytes": lambda: data("base64"),
+        "tuple": lambda: tuple(map(revived, value["items"])),
+        "set": lambda: set(map(revived, value["items"])),
+        "frozenset": lambda: frozenset(map(revived, value["items"])),
+        "dict": lambda: {revived(key): revived(item) for key, item in value["items"]},
+        "date": lambda: dt.date.fromisoformat(value["text"]),
+        "datetime": lambda: dt.datetime.fromisoformat(value["text"]),
+        "time": lambda: dt.time.fromisoformat(value["text"]),
+        "timedelta": lambda: dt.timedelta(seconds=float(value["text"])),
+        "decimal": lambda: decimal.Decimal(value["text"]),
+        "array": array,
+        "table": table,
+        "series": lambda: table().iloc[:, 0],
+        "image": lambda: importlib.import_module("PIL.Image").open(io.BytesIO(data("png"))),
+    }
+    return forms[value["$"]]()
+
+
+def replayed(name: str, recorded: list[dict[str, Any]]) -> Callable[..., object]:
+    """Return a function that gives what the host tool gave in the run.
+
+    A call gets the first unused result that was recorded for the same arguments, else the next
+    unused one.
+    """
+    import builtins
+
+    unused = list(recorded)
+
+    def same(recorded: dict[str, Any], args: Any, kwargs: dict[str, Any]) -> bool:
+        try:
+            then_args, then_kwargs = revived(recorded["args"]), revived(recorded["kwargs"])
+        except ValueError:
+            return False
+        return repr([then_args, sorted(then_kwargs.items())]) == repr(
+            [list(args), sorted(kwargs.items())]
+        )
+
+    def call(*args: object, **kwargs: object) -> object:
+        if not unused:
+            raise RuntimeError(f"{name} was called {len(recorded)} times in the run, not more")
+        known = (n for n, recorded in enumerate(unused) if same(recorded, args, kwargs))
+        result = unused.pop(next(known, 0))
+        if "error" not in result:
+            return revived(result["result"])
+        kind, _, message = str(result["error"]).partition(": ")
+        error = getattr(builtins, kind, None)
+        if isinstance(error, type) and issubclass(error, Exception):
+            raise error(message)
+        raise ToolError(message if kind == "ToolError" else result["error"])
+
+    call.__name__ = name
+    call.__dict__["map"] = lambda *items: [call(*each) for each in zip(*items, strict=False)]
+    return call
+
+
+def delegated(recorded: list[dict[str, object]]) -> Callable[..., object]:
+    """Return a function that gives what agents on the host answered in the run.
+
+    A task gets the first unused answer that was recorded for it, else the next unused one.
+    """
+    unused: list[dict[str, Any]] = list(recorded)
+
+    def call(task: str, _data: object = None, **_options: object) -> object:
+        if not unused:
+            raise RuntimeError(f"{len(recorded)} tasks were delegated in the run, not more")
+        known = [(r["args"] or [r["kwargs"].get("task")])[0] for r in unused]
+        result = unused.pop(known.index(task) if task in known else 0)
+        if "error" in result:
+            raise RuntimeError(str(result["error"]).partition(": ")[2])
+        return revived(result["result"])
+
+    def outcome(task: str) -> object:
+        try:
+            return call(task)
+        except RuntimeError as error:
+            return error
+
+    def over(tasks: Any, data: object = None, **_options: object) -> list[object]:
+        if isinstance(tasks, str):
+            tasks = [tasks] * (len(data) if isinstance(data, (list, tuple)) else 1)
+        return [outcome(task) for task in tasks]
+
+    call.__name__ = "delegate"
+    call.__dict__["map"] = over
+    return call

@@ -1,0 +1,165 @@
+"""A traceback as the person who wrote the cell needs it: their frames, the type, the message.
+
+Pure. IPython hands over a list of strings (its "Context" mode): a rule, a header, one string a
+frame with five source lines and an arrow, the message, and the same again for each exception of
+a chain. Syntax errors and exceptions raised while a traceback is made look different, and
+exception groups come as Python's own text on stderr. A kernel can also send anything else: what
+is not recognised is kept as it is, and bounded by whoever shows it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from kernel_agent.records import CellError
+from kernel_agent.safe import one_line, plain, shorten
+
+FIRST_FRAMES, LAST_FRAMES = 3, 8  # frames of the user's code that are shown of each exception
+MAX_PART = 40_000  # characters read of one string
+MAX_PARTS = 5_000  # strings read; Python's recursion limit gives about a thousand
+
+_RULE = re.compile(r"-{20,}\s*$")
+_HEADER = re.compile(r"(?:[\w.]+\s+)?Traceback \(most recent call last\):?\s*$")
+_CELL = re.compile(r"\s*Cell In\[(?P<n>\d+)\], line (?P<line>\d+)(?P<where>, in .+)?")
+_FILE = re.compile(r"\s*File (?P<path>.+?):(?P<line>\d+)(?:,? in (?P<where>.+))?\s*$", re.MULTILINE)
+_ARROW = re.compile(r"^-+> *\d+ ?(.*)$", re.MULTILINE)
+_NO_SOURCE = "'Could not get source"
+_CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
+_LIBRARY = re.compile(
+    r"(?:site|dist)-packages/|/lib(?:64)?/python\d|\.p(?:yx|xi|xd)$|^<frozen "
+    r"|/kernel_agent/inkernel/"
+)
+
+CELL_FILE = re.compile(r"(?:/[\w.~-]{1,100}){0,12}/ipykernel_\d{1,10}/\d{1,20}\.py")
+"""The name under which Python knows a cell in warnings and in its own tracebacks."""
+
+_NATIVE_FRAME = re.compile(
+    r'^(?P<bar>[ |+]*)File "(?P<path>[^"\n]+)", line \d+.*\n'
+    r"(?:(?P=bar)  (?!File ).*\n)*",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortTraceback:
+    """``message`` is what must not be cut away; ``before`` is how it came about."""
+
+    before: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    kind: str  # "frame", "library", "chain", "text"
+    text: str = ""
+
+
+def cut_traceback(error: CellError) -> ShortTraceback:
+    """Return the frames of the user's code, library frames counted, and the message.
+
+    Parameters
+    ----------
+    error
+        As Jupyter sent it; every part of it may be anything.
+    """
+    ename = one_line(error.ename) or "Error"
+    message = _message(f"{ename}: {_bounded(error.evalue)}")
+    parts = [part for text in error.traceback[:MAX_PARTS] for part in _parts(_bounded(text))]
+    last = max((i for i, p in enumerate(parts) if p.kind in ("frame", "library")), default=-1)
+    said = _message("\n".join(part.text for part in parts[last + 1 :]))
+    if not any(line.startswith(ename) for line in said.split("\n")):
+        said = f"{said}\n{message}".strip()
+    return ShortTraceback(before="\n".join(_frames(parts[: last + 1])), message=said)
+
+
+def cut_native(text: str) -> str:
+    """Drop library frames from tracebacks in Python's own form; name cells as cells."""
+    if "Traceback (most recent call last)" in text:
+        text = _NATIVE_FRAME.sub(lambda m: "" if _LIBRARY.search(m["path"]) else m[0], text)
+    return CELL_FILE.sub("<cell>", text) if "/ipykernel_" in text else text
+
+
+def _parts(text: str) -> Iterator[_Part]:
+    """Read one string of a traceback; a syntax error is a frame and a message in one."""
+    if not text.strip() or _RULE.match(text) or _HEADER.match(text):
+        return
+    head = _frame_head(text)
+    if text.strip().startswith(_CHAIN):
+        yield _Part(kind="chain", text=f"\n{text.strip()}\n")
+    elif head is None:
+        yield _Part(kind="text", text=text.strip("\n"))
+    else:
+        lines = text.strip("\n").split("\n")[1:]
+        arrow = _ARROW.search(text)
+        told = 0 if arrow else next((i for i, x in enumerate(lines) if x[:1].strip()), len(lines))
+        source = arrow[1].strip() if arrow else _dedented("\n".join(lines[:told]))
+        yield _frame(head, source)
+        if not arrow and lines[told:]:
+            yield _Part(kind="text", text="\n".join(lines[told:]))
+
+
+def _frame_head(text: str) -> str | None:
+    """Return the line that says where a frame is; empty for a library's, None for no frame."""
+    if match := _CELL.match(text):
+        return f"Cell In[{match['n']}], line {match['line']}{match['where'] or ''}"
+    if match := _FILE.match(text):
+        where = f", in {match['where']}" if match["where"] else ""
+        known = _LIBRARY.search(match["path"])
+        return "" if known else f"File {match['path']}, line {match['line']}{where}"
+    return None
+
+
+def _frame(head: str, source: str) -> _Part:
+    if not head:
+        return _Part(kind="library")
+    if not source or source.startswith(_NO_SOURCE):
+        return _Part(kind="frame", text=head)
+    return _Part(kind="frame", text=f"{head}\n{_indented(source)}")
+
+
+def _bounded(text: str) -> str:
+    return plain(shorten(text, MAX_PART))
+
+
+def _message(text: str) -> str:
+    return text.strip().removesuffix(":")
+
+
+def _frames(parts: Iterable[_Part]) -> Iterator[str]:
+    for kind, group in groupby(parts, key=lambda part: part.kind):
+        texts = [part.text for part in group]
+        if kind == "library":
+            plural = "s" if len(texts) > 1 else ""
+            yield f"({len(texts)} library frame{plural} left out)"
+        elif kind == "frame":
+            yield from _few(list(_collapsed(texts)))
+        else:
+            yield from texts
+
+
+def _collapsed(frames: Iterable[str]) -> Iterator[str]:
+    for frame, group in groupby(frames):
+        count = len(list(group))
+        yield frame
+        if count > 1:
+            yield f"(the frame above {count - 1:,} more times)"
+
+
+def _few(frames: list[str]) -> list[str]:
+    left_out = len(frames) - FIRST_FRAMES - LAST_FRAMES
+    if left_out <= 1:
+        return frames
+    return [*frames[:FIRST_FRAMES], f"({left_out:,} frames left out)", *frames[-LAST_FRAMES:]]
+
+
+def _dedented(text: str) -> str:
+    lines = text.strip("\n").split("\n")
+    margin = min((len(x) - len(x.lstrip(" ")) for x in lines if x.strip()), default=0)
+    return "\n".join(line[margin:].rstrip() for line in lines).strip("\n")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.split("\n"))

@@ -1,0 +1,53 @@
+"""What a model asks for: code to run, calls to make, or an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kernel_agent.records.conversation import Json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Code:
+    """Run this cell."""
+
+    source: str
+    thought: str = ""
+
+
+FINAL_ANSWER = "final_answer"
+"""The function that ends a run: in the kernel, and as a tool where calls are the actions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One call of a host tool, with arguments already parsed to JSON types.
+
+    ``error`` says why the arguments could not be read; such a call is answered, not made.
+    """
+
+    name: str
+    arguments: Mapping[str, Json]
+    id: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calls:
+    """Call these host tools, side by side."""
+
+    calls: tuple[Call, ...]
+    thought: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Final:
+    """End the run with this answer (formats whose protocol has an explicit end)."""
+
+    answer: Json
+    thought: str = ""
+
+
+Action: TypeAlias = Code | Calls | Final

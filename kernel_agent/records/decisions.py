@@ -1,0 +1,236 @@
+"""What was decided of cells and calls, as a person reads it and as programs do. Pure.
+
+A decision is worth a line unless it is the ordinary one: a cell that runs because cells run, a call
+of a tool that changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernel_agent.records.cell import CellError, CellResult, Decision, HostCall
+from kernel_agent.records.conversation import Json
+from kernel_agent.records.event import Question
+from kernel_agent.records.trace import Step
+from kernel_agent.safe import encodable, one_line
+
+CELLS_RUN = "cells are not asked about"
+NO_EFFECTS = "the tool changes nothing outside"
+DENIED = "PermissionError"  # the name of the error of a denied cell and of a denied call
+MAX_SHOWN = 4_000  # characters of all of them: the question itself stays on the screen
+MAX_ARGUMENTS = 40  # arguments in a question
+MAX_NAME = 80
+MAX_LINES = 30  # of a cell; of a longer one the question says how long it is
+MAX_LINE = 200
+PILED = 2  # marks over one letter; more are shown by their numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """One decision with what it was about: a step's cell, or one of its calls."""
+
+    step: int
+    what: str
+    decision: Decision
+    call: HostCall | None = None
+
+
+def decided(step: Step) -> Iterator[Decided]:
+    """Return the decisions of a step that are worth telling, the cell's first."""
+    calls = step.result.calls if step.result else ()
+    if step.decision is not None and _tells(step.decision):
+        yield Decided(step=step.number, what="cell", decision=step.decision)
+    for call in calls:
+        if call.decision is not None and _tells(call.decision):
+            yield Decided(step=step.number, what=call.name, decision=call.decision, call=call)
+
+
+def _tells(decision: Decision) -> bool:
+    ordinary = decision.by == "policy" and decision.allowed
+    return not (ordinary and decision.reason in (CELLS_RUN, NO_EFFECTS))
+
+
+def denials(step: Step) -> tuple[str, ...]:
+    """Return what of a step was denied: ``cell``, or the names of the calls."""
+    return tuple(d.what for d in decided(step) if not d.decision.allowed)
+
+
+def as_json(steps: Sequence[Step]) -> list[dict[str, Json]]:
+    """Return the decisions of a run for ``--json``."""
+    return [
+        {
+            "step": each.step,
+            "kind": "cell" if each.call is None else "call",
+            "name": each.what,
+            "number": each.call.number if each.call else None,
+            "allowed": each.decision.allowed,
+            "by": each.decision.by,
+            "reason": each.decision.reason,
+            "seconds": round(each.decision.seconds, 3),
+            "edited": each.decision.edited is not None,
+            "influenced_by": list(each.call.influenced_by) if each.call else [],
+            "contains": list(each.call.contains) if each.call else [],
+        }
+        for step in steps
+        for each in decided(step)
+    ]
+
+
+def told(each: Decided) -> str:
+    """Return a decision as one line.
+
+    Examples
+    --------
+    >>> no = Decision(allowed=False, by="person", reason="not to them")
+    >>> told(Decided(step=1, what="send_mail", decision=no))
+    'send_mail was denied by a person: not to them'
+    """
+    decision = each.decision
+    what = "The cell" if each.call is None and each.what == "cell" else one_line(each.what, 80)
+    if each.call is not None and each.call.number:
+        what += f" (call {each.call.number})"
+    who = "a person" if decision.by == "person" else "the policy"
+    verb = "allowed" if decision.allowed else "denied"
+    changed = ", who changed it first" if decision.edited is not None else ""
+    after = f" after {decision.seconds:.0f} s" if decision.seconds >= 1 else ""
+    why = f": {one_line(decision.reason, 400)}" if decision.reason else ""
+    return f"{what} was {verb} by {who}{after}{changed}{why}"
+
+
+def untrusted_line(step: Step) -> str:
+    """Name the calls of a step whose results are untrusted; empty without any."""
+    calls = step.result.calls if step.result else ()
+    named = [f"{one_line(c.name, 80)} (call {c.number})" for c in calls if _came(c)]
+    shown = ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
+    return f"Untrusted data came from {shown}" if named else ""
+
+
+def _came(call: HostCall) -> bool:
+    denied = call.decision is not None and not call.decision.allowed
+    return call.untrusted and not denied
+
+
+def denial(what: str, decision: Decision) -> str:
+    """Return what the model is told of a denial, of a cell or of a call."""
+    who = "a person" if decision.by == "person" else "the policy"
+    reason = f": {decision.reason}" if decision.reason else ""
+    return f"{what} was denied by {who}{reason}. Nothing was done. Do not try the same again."
+
+
+def denied_cell(decision: Decision) -> CellResult:
+    """Return the result of a cell that was not run."""
+    reason = denial("this cell", decision)
+    error = CellError(ename=DENIED, evalue=reason, traceback=(f"{DENIED}: {reason}",))
+    output = {
+        "output_type": "error",
+        "ename": DENIED,
+        "evalue": reason,
+        "traceback": list(error.traceback),
+    }
+    return CellResult(status="error", outputs=(output,), error=error)
+
+
+# --- what a person is shown before deciding ----------------------------------------------------
+
+
+def source_text(source: str) -> str:
+    r"""Return source so that nothing of what would run is hidden from whoever reads it.
+
+    A carriage return ends a line for Python, but lets a terminal write over it; characters that
+    cannot be seen, or that turn text around, are shown by their numbers.
+
+    Examples
+    --------
+    >>> source_text("steal()\rprint(1)")
+    'steal()\nprint(1)'
+    """
+    lines = encodable(source).replace("\r\n", "\n").replace("\r", "\n")
+    shown, piled = list[str](), 0
+    for char in lines:
+        piled = piled + 1 if unicodedata.combining(char) else 0
+        shown.append(_shown(char) if piled <= PILED else f"\\u{ord(char):04x}")
+    return "".join(shown)
+
+
+# Letters, marks and symbols that print as nothing (Unicode: Default_Ignorable_Code_Point, as far as
+# Python calls them printable, and the blank pattern of Braille). Some may stand in a name.
+_BLANK = frozenset(
+    map(chr, [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x2800, 0x3164,
+              *range(0xFE00, 0xFE10), 0xFFA0, *range(0xE0100, 0xE01F0)])
+)  # fmt: skip
+
+
+def _shown(char: str) -> str:
+    if char in "\n\t" or (char.isprintable() and char not in _BLANK):
+        return char
+    if unicodedata.category(char) == "Zs":  # spaces that are not ASCII's
+        return f"\\u{ord(char):04x}"
+    number = ord(char)
+    return f"\\x{number:02x}" if number < 256 else f"\\U{number:08x}"
+
+
+def cell_length(source: str) -> str:
+    r"""Return what a question says of a cell that is too long to be on the screen with it.
+
+    Examples
+    --------
+    >>> cell_length("a = 1" + "\n" * 99)
+    'It has 100 lines, above.'
+    """
+    lines = source_text(source).split("\n")
+    longest = max(map(len, lines))
+    has = [
+        f"{len(lines):,} lines" if len(lines) > MAX_LINES else "",
+        f"a line of {longest:,} characters" if longest > MAX_LINE else "",
+    ]
+    return f"It has {' and '.join(filter(None, has))}, above." if any(has) else ""
+
+
+def question_text(question: Question, *, whole: bool = False, max_chars: int = MAX_SHOWN) -> str:
+    """Return what would be called, as a person reads it: one argument a line, long ones cut.
+
+    Parameters
+    ----------
+    question
+        About a call.
+    whole
+        Whether long arguments stay whole.
+    max_chars
+        What all arguments together may have otherwise.
+    """
+    given = question.arguments if isinstance(question.arguments, Mapping) else {}
+    shown = list(given.items()) if whole else list(given.items())[:MAX_ARGUMENTS]
+    room = None if whole else max(max_chars // max(len(shown), 4), 100)
+    rows = [f"    {_parameter(name)}={_argument(value, room)}," for name, value in shown]
+    if len(given) > len(shown):
+        rows.append(f"    … {len(given) - len(shown)} more arguments")
+    inside = "\n" + "\n".join(rows) + "\n" if rows else ""
+    return source_text(f"{one_line(question.name, MAX_NAME)}({inside})")
+
+
+def _parameter(name: str) -> str:
+    """Return a parameter's name; one that a ``**`` took may be any text, a line of ours as well."""
+    if name.isascii() and name.isidentifier() and len(name) <= MAX_NAME:
+        return name
+    return _cut(json.dumps(name), MAX_NAME)
+
+
+def _argument(value: Any, room: int | None) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if room is None else _cut(text, room)
+
+
+def _cut(text: str, room: int) -> str:
+    if len(text) <= room:
+        return text
+    half = room // 2
+    return f"{text[:half]} … {len(text) - 2 * half:,} characters left out … {text[-half:]}"
+
+
+def is_cut(question: Question) -> bool:
+    """Say whether :func:`question_text` leaves something out."""
+    return question_text(question) != question_text(question, whole=True)

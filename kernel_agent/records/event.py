@@ -1,0 +1,82 @@
+"""What a live view is told while a step is being made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from kernel_agent.records.action import Action
+from kernel_agent.records.cell import OutputDict
+from kernel_agent.records.conversation import Json
+from kernel_agent.records.trace import Condensation, FormatChange, RunStart, RunStop, Step, Undone
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyText:
+    """A piece of the model's reply, as it is written.
+
+    ``reasoning`` is kept apart, and so is a native ``call``: its name, and then the JSON of its
+    arguments, in which the code of a cell is one string.
+    """
+
+    text: str
+    reasoning: bool = False
+    call: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acting:
+    """An action was read and is about to run."""
+
+    number: int
+    action: Action
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """An output of the running cell, as it arrives."""
+
+    number: int
+    output: OutputDict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A person is asked whether a cell or a call may go ahead; the run waits.
+
+    ``number`` is the step's. For a cell ``code`` is its source; for a call ``name`` and
+    ``arguments`` are what would be called, and ``code`` is the cell that calls, where known.
+    """
+
+    kind: Literal["cell", "call"]
+    number: int
+    reason: str
+    code: str = ""
+    name: str = ""
+    arguments: Json = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """Something a person should know: a retry, a re-asked format, a linked file.
+
+    ``run_id`` is the delegated run that it is about; empty for the run that is followed.
+    """
+
+    text: str
+    run_id: str = ""
+
+
+Event: TypeAlias = (
+    RunStart
+    | ReplyText
+    | Acting
+    | Output
+    | Question
+    | Notice
+    | Step
+    | RunStop
+    | FormatChange
+    | Condensation
+    | Undone
+)

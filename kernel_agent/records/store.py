@@ -1,0 +1,237 @@
+"""The trace: an append-only file of records, the one source from which everything else is made.
+
+One JSON object a line (JSONL, UTF-8). Each line is a record of :mod:`kernel_agent.records`
+(``RunStart``, ``Step``, ``FormatChange``, ``Condensation``, ``Undone`` or ``RunStop``, named by
+``"$"``) with ``"v"``, the schema version. A line is flushed before the run goes on, so a killed
+process loses at most the step in flight, and a half-written last line is told apart from damage. It
+is described in ``docs/trace.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.errors import TraceError
+from kernel_agent.records.codec import from_json
+from kernel_agent.records.trace import Condensation, FormatChange, Record, RunStop, Undone, to_json
+from kernel_agent.safe import FILE_MODE, Folder, json_items, one_line, open_file
+
+SCHEMA_VERSION = 3
+"""The newest version that is read. A line says which one it needs: 3 for an ``Undone``, 2 for a
+``Condensation`` and a ``FormatChange``, else 1, so that an older program still reads every run that
+has none of them."""
+
+FILE_NAME = "trace.jsonl"
+MAX_BYTES = 4 << 30  # of a trace that is read; a file may claim any size without taking the space
+MAX_LINE = 512 << 20  # bytes; the outputs of a cell are at most a quarter of it
+MAX_REASON = 300
+MAX_ITEMS = 4_000_000
+"""Lists, objects and items in one line, counted before it is decoded: one of some bytes takes a
+hundred in memory. The outputs of a cell have no more (:mod:`kernel_agent.kernel.collect`)."""
+MAX_ALL_ITEMS = 4 * MAX_ITEMS
+
+
+class TraceWriter:
+    """Appends records to one file.
+
+    Parameters
+    ----------
+    path
+        The file; made when it is not there, continued when it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[Record] = []
+        """What was appended: the host's own word, whatever becomes of the file."""
+        self._before, self._written = b"", hashlib.sha256()
+        try:
+            with Folder(path.parent) as folder:
+                self._file = folder.append(path.name, mode=FILE_MODE)
+                if self._file.tell():  # continued
+                    self._before = folder.read(path.name, max_bytes=MAX_BYTES)
+        except OSError as error:
+            raise TraceError(f"cannot write the trace {path}: {error.strerror}") from None
+        self._written.update(self._before)
+
+    def append(self, record: Record) -> None:
+        """Write one record and hand it to the operating system; called by the loop.
+
+        Raises
+        ------
+        TraceError
+            The disk is full or gone. What was written before is kept.
+        """
+        data = _line_of(record)
+        try:
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            raise TraceError(f"cannot write the trace {self.path}: {error.strerror}") from None
+        self.records.append(record)
+        self._written.update(data)
+
+    def restore(self) -> bool:
+        """Write the file again if it is not what was appended; return whether that was so.
+
+        Called by the session after each run, before anything is made of the trace: where the level
+        of the sandbox does not hide the file, a cell can change it.
+
+        Raises
+        ------
+        TraceError
+            It cannot be written.
+        """
+        try:
+            with open_file(self.path) as file:
+                if os.path.samestat(os.fstat(file.fileno()), os.fstat(self._file.fileno())):
+                    found = hashlib.file_digest(file, "sha256")
+                    if found.digest() == self._written.digest():
+                        return False
+        except OSError:  # it is gone, or something else is there: that is a change, too
+            pass
+        try:
+            with Folder(self.path.parent) as folder:
+                data = self._before + b"".join(map(_line_of, self.records))
+                folder.replace(self.path.name, data, mode=FILE_MODE)
+                self._file.close()
+                self._file = folder.append(self.path.name, mode=FILE_MODE)
+        except OSError as error:
+            raise TraceError(f"cannot write the trace {self.path}: {error.strerror}") from None
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        try:
+            self._file.close()
+        except OSError:  # the buffer could not be written: append() has said so already
+            return
+
+
+def read_trace(path: str | Path) -> tuple[Record, ...]:
+    """Return the records of a trace file, or of the trace in a run's folder.
+
+    A last line without its end was being written when the process was killed: it is left out.
+
+    Raises
+    ------
+    TraceError
+        The file is missing, is not a trace, or is damaged before its last line.
+    """
+    return load(path)[0]
+
+
+def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
+    """Return the records, and whether the last line was left out because it is incomplete."""
+    file = locate(path)
+    records: list[Record] = []
+    items = 0
+    for number, line in enumerate(_lines(file), start=1):
+        if not line.strip():
+            continue
+        try:
+            items += _counted(line)
+            if items > MAX_ALL_ITEMS:
+                raise TraceError(f"{file} has more than {MAX_ALL_ITEMS:,} items: it is not read")
+            records.append(_record_of(line))
+        except (ValueError, RecursionError) as error:
+            if not line.endswith(b"\n"):  # the last one
+                return tuple(records), True
+            told = one_line(str(error), MAX_REASON)
+            raise TraceError(
+                f"damaged trace {file}: line {number} is not a trace record ({told})"
+            ) from None
+    if not records:
+        raise TraceError(f"{file} holds no record")
+    return tuple(records), False
+
+
+def _counted(line: bytes) -> int:
+    items = json_items(line, MAX_ITEMS)
+    if items > MAX_ITEMS:
+        raise ValueError(f"it has more than {MAX_ITEMS:,} items")
+    return items
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    """Yield the lines of a trace, each with its end."""
+    size = 0
+    try:
+        with open_file(file) as opened:
+            while line := opened.readline(MAX_LINE + 1):
+                size += len(line)
+                if len(line) > MAX_LINE or size > MAX_BYTES:
+                    most = MAX_LINE if len(line) > MAX_LINE else MAX_BYTES
+                    what = "has a line" if len(line) > MAX_LINE else "is"
+                    raise TraceError(f"{file} {what} larger than {most:,} bytes: it is not read")
+                yield line
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {file}: {error.strerror}") from None
+
+
+def locate(path: str | Path) -> Path:
+    """Return the trace file that is meant: the file itself, or the one in that folder."""
+    file = Path(path)
+    if file.is_dir():
+        file /= FILE_NAME
+    if not os.path.lexists(file):
+        raise TraceError(f"there is no trace at {file}")
+    return file
+
+
+def _line_of(record: Record) -> bytes:
+    version = 1
+    if isinstance(record, Condensation | FormatChange):
+        version = 2
+    elif isinstance(record, Undone):
+        version = 3
+    line = json.dumps({"v": version, **to_json(record)}, ensure_ascii=False)
+    return line.encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _record_of(line: bytes) -> Record:
+    data: Any = json.loads(line.decode("utf-8-sig", "surrogatepass"))
+    if not isinstance(data, dict) or not isinstance(data.get("$"), str):
+        raise ValueError("it has no record type")  # noqa: TRY004 - damage, not a type
+    version = data.get("v", 0)
+    if not isinstance(version, int):
+        raise ValueError("its schema version is no number")  # noqa: TRY004 - damage, not a type
+    if version > SCHEMA_VERSION:
+        raise ValueError(f"schema version {version} is newer than this program")
+    record = from_json(data)
+    if not isinstance(record, Record):
+        raise ValueError(f"{data['$']} is not a record of its own")  # noqa: TRY004 - damage, not a type
+    return record
+
+
+def follow(path: str | Path, *, poll_s: float = 0.2) -> Iterator[Record]:
+    """Yield records as they are written, and end with the ``RunStop`` that ends the file.
+
+    For looking at a run from another process. Never ends for a run that was killed.
+    """
+    file_at = locate(path)
+    try:
+        opened = open_file(file_at)
+    except OSError as error:
+        raise TraceError(f"cannot read the trace {file_at}: {error.strerror}") from None
+    with opened as file:
+        rest = b""
+        while True:
+            piece = file.readline()
+            if not piece:
+                time.sleep(poll_s)
+                continue
+            rest += piece
+            if not rest.endswith(b"\n"):
+                continue
+            record = _record_of(rest)
+            rest = b""
+            yield record
+            if isinstance(record, RunStop):
+                return

@@ -1,0 +1,94 @@
+"""What is the user's alone: folders of runs, a kernel's private directory, folders for a while.
+
+A kernel's directory holds its sockets, connection file, log and temporary files. There is one for
+each kernel, made by whoever starts it: the session, or the provisioner when another application
+starts it. Its record (:mod:`.marks`) tells whose it is, so that it can be removed when that process
+was killed. What hostile code has filled is removed by :mod:`.removing` only.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from kernel_agent.safe.marks import PREFIX, RECORD, record
+from kernel_agent.safe.removal import remove
+
+SOCKETS = "io"
+SOCKET_PATH_MAX = 107  # bytes of a unix socket's path, from struct sockaddr_un
+LEFT = "left"
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+"""What a run leaves shows what was in the data: nobody else on the machine needs to read it."""
+
+
+def make_private(folder: Path, *, exist_ok: bool = False) -> None:
+    """Make a folder, and the folders above it that are missing, for the user alone.
+
+    Folders that are there keep their mode.
+
+    Raises
+    ------
+    FileExistsError
+        It is there already, and that is not ``exist_ok``; or it is no folder.
+    """
+    missing = [above for above in folder.parents if not above.exists()]
+    for above in reversed(missing):
+        above.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=exist_ok)
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file that is made for the user alone; the ``opener`` of :func:`open`."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def private_directory() -> Path:
+    """Make one for a kernel: 0700, and short enough for the path of a socket below it."""
+    prefix = f"{PREFIX}{os.getpid()}-"
+    made = tempfile.mkdtemp(prefix=prefix)
+    if len(os.fsencode(os.path.realpath(made))) + len(f"/{SOCKETS}/s-10") > SOCKET_PATH_MAX:
+        Path(made).rmdir()
+        made = tempfile.mkdtemp(prefix=prefix, dir="/tmp")
+    record(made, [])
+    return Path(os.path.realpath(made))
+
+
+def clear(folder: Path) -> None:
+    """Remove a folder in which cells could write; never raises.
+
+    What cannot be removed now is said, and left where the warden of a later host finds it.
+    """
+    if remove(folder, last=RECORD):
+        return
+    where = _handed_over(folder)
+    logging.getLogger("kernel_agent").warning(
+        "not all of %s could be removed: see %s", folder, where
+    )
+
+
+def _handed_over(folder: Path) -> Path:
+    if folder.name.startswith(PREFIX):  # it is found as it is
+        return folder
+    with suppress(OSError):
+        place = private_directory()
+        try:
+            return folder.rename(place / LEFT)
+        except OSError:  # it is on another file system
+            clear(place)
+    return folder
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Make a folder in which cells may write; removed at the end, whatever they did in it."""
+    made = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield made
+    finally:
+        clear(made)

@@ -1,0 +1,74 @@
+"""The warden of this process: started with the first kernel, told of each."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from kernel_agent.sandbox.launcher import reaper
+
+PATIENCE_S = 1.0
+
+
+class Standby:
+    """The end of the pipe that the warden reads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._host = 0
+
+    def watch(self, directory: Path) -> None:
+        """Have the private directory of a kernel looked after."""
+        self._tell(b"+", directory)
+
+    def forget(self, directory: Path) -> None:
+        """Say that nothing is left to do there."""
+        self._tell(b"-", directory)
+
+    def _tell(self, sign: bytes, directory: Path) -> None:
+        line = sign + os.fsencode(directory) + b"\0"
+        with self._lock:
+            for _ in range(2):  # it may have been killed: then there is a new one
+                pipe = self._started().stdin
+                assert pipe is not None
+                try:
+                    os.write(pipe.fileno(), line)
+                except BrokenPipeError:
+                    self._process = None
+                else:
+                    return
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        # A fork of this process needs one of its own.
+        if self._process is None or self._host != os.getpid():
+            folders = {os.path.realpath(tempfile.gettempdir()), "/tmp"}
+            self._host = os.getpid()
+            self._process = subprocess.Popen(  # noqa: S603 - our own file
+                [sys.executable, "-I", "-S", reaper.__file__, str(self._host), *sorted(folders)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+                start_new_session=True,
+            )
+            atexit.register(_dismiss, self._process, self._host)
+        return self._process
+
+
+def _dismiss(process: subprocess.Popen[bytes], host: int) -> None:
+    """Let the warden end together with this process, which has nothing to undo any more."""
+    if os.getpid() == host and process.stdin is not None:
+        process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE_S)
+
+
+standby = Standby()

@@ -1,0 +1,12 @@
+from .folder import new_folder as new_folder
+from .given import fingerprint as fingerprint
+from .inputs import Beside as Beside
+from .loop_thread import LoopThread as LoopThread
+from .model import choose_model as choose_model
+from .pipeline import FixedCell as FixedCell
+from .pipeline import files_beside as files_beside
+from .pipeline import read_cells as read_cells
+from .run import Run as Run
+from .session import Session as Session
+from .verification import Report as Report
+from .verification import verify as verify

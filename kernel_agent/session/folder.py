@@ -1,0 +1,111 @@
+"""The session's folder: where it is, and what the runs have made in it.
+
+The folder is the kernel's working directory, so whatever lies in it may have been put there by
+hostile code: no link in it is followed.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import datetime
+from itertools import islice
+from pathlib import Path
+
+from kernel_agent.records import FILE_NAME
+from kernel_agent.safe import FILE_MODE, Folder, make_private
+
+NOTEBOOK_NAME = "run.ipynb"
+DATA_NAME = "data"
+UNDONE_NAME = "undone"  # where files of steps lie that were undone
+AGENTS_NAME = "agents"
+OURS = (FILE_NAME, NOTEBOOK_NAME, DATA_NAME, UNDONE_NAME, AGENTS_NAME)
+MAX_FILES = 1000  # files that are listed
+
+_EMPTY = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n'
+
+
+def new_folder(title: str) -> Path:
+    """Return ``runs/<time>-<title>``, with a number behind it when that is taken."""
+    base = Path("runs") / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{slug(title)}"
+    folder, number = base, 2
+    while folder.exists():
+        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return folder
+
+
+def slug(title: str) -> str:
+    """Return a title as a part of a folder's name: lower case, digits and dashes."""
+    words = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    return words[:40].strip("-") or "run"
+
+
+def agents_folder(out: Path, level: str) -> Path:
+    """Return where the folders of delegated runs go: out of reach of the run that delegates.
+
+    Beneath its own folder, where its kernel sees an empty folder in their place; at the one level
+    that confines a kernel and cannot hide anything from it, beside that folder.
+    """
+    if level == "landlock":
+        out = out.absolute()
+        return out.with_name(f"{out.name}.{AGENTS_NAME}")
+    return out / AGENTS_NAME
+
+
+def hold_place(folder: Path) -> None:
+    """Put a notebook without cells where the session's will be; called before its kernel starts.
+
+    A sandbox hides what is there when the kernel starts, and hides it for as long as it stays the
+    same file (:func:`kernel_agent.notebook.exporter.rewrite_notebook`).
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    """
+    with Folder(folder) as opened:
+        opened.replace(NOTEBOOK_NAME, _EMPTY, mode=FILE_MODE)
+
+
+def leave_place(folder: Path) -> None:
+    """Remove the notebook without cells when no run has filled it; called when a session ends."""
+    with suppress(OSError), Folder(folder) as opened:
+        if opened.read(NOTEBOOK_NAME, max_bytes=len(_EMPTY)) == _EMPTY:
+            opened.remove(NOTEBOOK_NAME)
+
+
+def make_folder(folder: Path, title: str) -> Path:
+    """Make a folder that :func:`new_folder` has named, or the next one if it is taken by now.
+
+    Sessions that begin side by side never share one.
+    """
+    while True:
+        try:
+            make_private(folder)
+        except FileExistsError:
+            folder = new_folder(title)
+        else:
+            return folder
+
+
+def files_made(folder: Path) -> dict[str, int]:
+    """Return the files in the folder that are not the session's own, with their time of change.
+
+    Links, pipes and sockets are not files.
+
+    Returns
+    -------
+    dict
+        Path relative to the folder -> modification time in nanoseconds.
+    """
+
+    def theirs(path: str) -> bool:
+        hidden = path.rsplit("/", maxsplit=1)[-1].startswith(".")
+        return not hidden and path not in OURS
+
+    try:
+        with Folder(folder) as opened:
+            files = (entry for entry in opened.files(wanted=theirs) if entry.is_file)
+            return {entry.path: entry.status.st_mtime_ns for entry in islice(files, MAX_FILES)}
+    except OSError:  # the folder is gone, or not readable any more
+        return {}

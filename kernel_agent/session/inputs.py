@@ -1,0 +1,327 @@
+"""The user's data files: checked, fingerprinted, and put where the kernel finds them.
+
+Every file is checked before any is copied, so that a wrong path costs nothing; what is accepted is
+said in :mod:`kernel_agent.session.filetypes`. Nothing that could block is ever opened, and nothing
+is ever loaded whole. A copy is streamed and read-only, and its fingerprint is taken of the bytes
+that were written. A file above a gigabyte is linked instead, and the user is told.
+
+What lies beside a notebook whose cells are run (:class:`Beside`) keeps its place: the cells open it
+by the path that stands in them.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BufferedReader, BufferedWriter
+from pathlib import Path
+
+from kernel_agent.errors import InputError
+from kernel_agent.records import DataFile, Notice
+from kernel_agent.safe import Folder, make_private
+from kernel_agent.session.filetypes import KINDS, recognise
+
+LINK_ABOVE_BYTES = 1 << 30
+"""Above this a copy would cost more disk and time than it protects."""
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A checked file of the user: as it was named, where it really is, and what it is."""
+
+    path: Path
+    real: Path
+    kind: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beside:
+    """A file that keeps its place: ``path`` is relative to ``folder`` and to the run's folder."""
+
+    folder: Path
+    path: str
+
+
+def place(
+    paths: Sequence[str | Path | Beside],
+    folder: Path,
+    *,
+    notice: Callable[[Notice], None],
+    link_above: int = LINK_ABOVE_BYTES,
+) -> tuple[DataFile, ...]:
+    """Check the user's files and put them into ``folder/data/``, read-only.
+
+    Called by the session before its kernel starts. A file that is already there with the same
+    content is used as it is; one of the same name with other content gets another name.
+
+    Parameters
+    ----------
+    paths
+        Files as the user named them; the same file named twice is taken once. Those that keep
+        their place are copied there, and left out, with a notice, where that cannot be done.
+    folder
+        The session's output folder, which is the kernel's working directory.
+    notice
+        Told about every file that is linked instead of copied.
+    link_above
+        Size in bytes above which a file is linked.
+
+    Returns
+    -------
+    tuple of DataFile
+        In the order given; ``path`` is relative to ``folder``.
+
+    Raises
+    ------
+    InputError
+        The caller's: one line that says what is wrong with which file and what to do. Nothing
+        of this call is left behind.
+    """
+    beside = [path for path in paths if isinstance(path, Beside)]
+    named = [path for path in paths if not isinstance(path, Beside)]
+    sources = list({source.real: source for source in map(check, named)}.values())
+    if not (sources or beside):
+        return ()
+    try:
+        make_private(folder, exist_ok=True)
+        with Folder(folder) as opened, opened.folder("data", make=True) as data:
+            placing = _Placing(data, notice=notice, link_above=link_above)
+            try:
+                placed = [placing.put(source) for source in sources]
+                kept = [_keep_place(file, opened, notice) for file in beside]
+                return (*placed, *filter(None, kept))
+            except BaseException:
+                placing.undo()
+                with suppress(OSError):  # there is something else in it
+                    os.rmdir("data", dir_fd=opened.fd)
+                raise
+    except OSError as error:
+        raise _cannot_place(folder, error) from error
+
+
+def check(path: str | Path) -> Source:
+    """Look at one file of the user without changing or loading it.
+
+    Raises
+    ------
+    InputError
+        The caller's: missing, a directory, unreadable, empty, or not what its name says.
+    """
+    text = str(path)
+    if not text.strip():
+        raise InputError("--data was given an empty path. Name a file.")
+    if re.match(r"[a-z][a-z0-9+.-]+://", text):
+        raise InputError(f"{text} is an address. Download it first and name the local file.")
+    try:
+        named = Path(path).expanduser()
+        real = named.resolve(strict=True)
+        with _open(real) as file:
+            kind = recognise(named, file)
+            return Source(path=named, real=real, kind=kind, bytes=os.fstat(file.fileno()).st_size)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _cannot_read(Path(path), error) from error
+
+
+# --- opening, and what to say when that fails ------------------------------------------------
+
+
+def _open(path: Path) -> BufferedReader:
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise InputError(f"{path} is a directory. Name a file in it. {_tables_in(path)}".rstrip())
+    # A pipe blocks until somebody writes to it, and a device has no end: neither is opened.
+    if not stat.S_ISREG(mode):
+        raise InputError(
+            f"{path} is not a regular file but a pipe, socket or device. "
+            "Save its content to a file first."
+        )
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+
+
+def _cannot_read(path: Path, error: Exception) -> InputError:
+    if isinstance(error, PermissionError):
+        return InputError(f"{path} cannot be read: permission denied. Check its rights (ls -l).")
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        if path.is_symlink():
+            return InputError(f"{path} is a link to {path.readlink()}, which does not exist.")
+        return InputError(f"{path} does not exist. {_like(path)}".rstrip())
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return InputError(f"{path} cannot be read: {reason}.")
+
+
+def _like(path: Path) -> str:
+    """Return a sentence on what the user may have meant by a path that does not exist."""
+    import difflib
+
+    folder = path.expanduser().parent
+    if not folder.is_dir():
+        return f"There is no folder {folder} either."
+    names = {name.lower(): name for name in _names(folder)}
+    close = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.6)
+    if close:
+        return f"Did you mean {' or '.join(str(folder / names[name]) for name in close)}?"
+    return _tables_in(folder)
+
+
+def _tables_in(folder: Path) -> str:
+    """Return a sentence that names up to five table files of a folder; empty without any."""
+    tables = [name for name in _names(folder) if Path(name).suffix.lower() in KINDS]
+    if not tables:
+        return ""
+    more = f" and {len(tables) - 5} more" if len(tables) > 5 else ""
+    return f"In {folder} there are: {', '.join(tables[:5])}{more}."
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return []
+
+
+# --- putting it there --------------------------------------------------------------------------
+
+
+class _Placing:
+    """Puts files into one folder, and takes them away again when one of them fails."""
+
+    def __init__(
+        self, folder: Folder, *, notice: Callable[[Notice], None], link_above: int
+    ) -> None:
+        self._folder = folder
+        self._notice = notice
+        self._link_above = link_above
+        self._made: list[str] = []
+        self._taken: set[str] = set()
+
+    def put(self, source: Source) -> DataFile:
+        """Copy or link one file."""
+        linked = source.bytes > self._link_above
+        placed, size, digest = self._link(source) if linked else self._copy(source)
+        self._taken.add(placed)
+        return DataFile(
+            path=f"data/{placed}",
+            source=str(source.real),
+            bytes=size,
+            sha256=digest,
+            kind=source.kind,
+            linked=linked,
+        )
+
+    def undo(self) -> None:
+        """Remove what was made; files of an earlier call stay."""
+        for name in self._made:
+            self._folder.remove(name)
+
+    def _link(self, source: Source) -> tuple[str, int, str]:
+        with _open(source.real) as file:
+            size, digest = _fingerprint(file)
+        placed = self._free(source.path.name, digest, source.real)
+        if not self._there(placed):
+            self._made.append(placed)
+            self._folder.link(placed, source.real)
+        line = (
+            f"{source.path} is larger than {self._link_above / 2**30:g} GiB: it is linked, "
+            "not copied. Do not change it while the run lasts."
+        )
+        self._notice(Notice(text=line))
+        return placed, size, digest
+
+    def _copy(self, source: Source) -> tuple[str, int, str]:
+        part = f".{secrets.token_hex(4)}.part"
+        self._made.append(part)
+        with _open(source.real) as file, self._folder.create(part) as copy:
+            size, digest = _copy(file, copy)
+            os.fchmod(copy.fileno(), 0o444)
+        placed = self._free(source.path.name, digest)
+        if not self._there(placed):
+            self._made.append(placed)
+            self._folder.rename(part, placed)
+        self._folder.remove(part)
+        return placed, size, digest
+
+    def _free(self, name: str, digest: str, real: Path | None = None) -> str:
+        """Return a name that is free, or under which this very content was left.
+
+        That is a regular file, or a link if one is to be made: to the same file.
+        """
+        name = "".join(c if c.isprintable() else "_" for c in name)
+        placed, number = name, 1
+        while self._there(placed) and not self._left(placed, digest, real):
+            number += 1
+            placed = f"{Path(name).stem}-{number}{Path(name).suffix}"
+        return placed
+
+    def _there(self, name: str) -> bool:
+        with suppress(FileNotFoundError):
+            self._folder.status(name)
+            return True
+        return False
+
+    def _left(self, name: str, digest: str, real: Path | None) -> bool:
+        if name in self._taken:
+            return False
+        with suppress(OSError):
+            if real is not None and os.readlink(name, dir_fd=self._folder.fd) == str(real):
+                return True
+            with self._folder.open(name) as file:
+                return _fingerprint(file)[1] == digest
+        return False
+
+
+def _keep_place(
+    beside: Beside, folder: Folder, notice: Callable[[Notice], None]
+) -> DataFile | None:
+    """Copy a file to the same path in the run's folder, as its own: cells may change the copy."""
+    *above, name = beside.path.split("/")
+    try:
+        with Folder(beside.folder) as home, home.open(beside.path) as file:
+            for depth in range(len(above)):
+                folder.folder("/".join(above[: depth + 1]), make=True).close()
+            with folder.create(beside.path) as copy:
+                size, digest = _copy(file, copy)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        notice(Notice(text=f"{beside.path} was not copied beside the cells: {error.strerror}."))
+        return None
+    kind = KINDS.get(Path(name).suffix.lower(), "other")
+    real = str(beside.folder / beside.path)
+    return DataFile(path=beside.path, source=real, bytes=size, sha256=digest, kind=kind)
+
+
+def _copy(file: BufferedReader, copy: BufferedWriter) -> tuple[int, str]:
+    """Copy in pieces; return how many bytes were written, and their fingerprint."""
+    digest, size = hashlib.sha256(), 0
+    while chunk := file.read(_CHUNK_BYTES):
+        copy.write(chunk)
+        digest.update(chunk)
+        size += len(chunk)
+    return size, digest.hexdigest()
+
+
+def _fingerprint(file: BufferedReader) -> tuple[int, str]:
+    digest = hashlib.file_digest(file, "sha256")
+    return file.tell(), digest.hexdigest()
+
+
+def _cannot_place(folder: Path, error: OSError) -> InputError:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        return InputError(
+            f"The disk that holds {folder} is full. "
+            "Free some space or choose another folder with --out."
+        )
+    return InputError(
+        f"The data cannot be copied to {folder}: {error.strerror}. "
+        "Choose another folder with --out."
+    )

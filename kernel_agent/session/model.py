@@ -1,0 +1,129 @@
+"""Which model is meant: from the settings to an object with the methods of a model.
+
+Called by the session. The heavy modules behind a model are imported when it is chosen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kernel_agent.config import Config
+from kernel_agent.errors import UsageError
+from kernel_agent.formats import Format
+from kernel_agent.models import Model
+from kernel_agent.records import Event, Notice
+
+if TYPE_CHECKING:
+    from kernel_agent.models import Prices
+
+UNCONFIGURED = (
+    "No model is configured: the built-in offline analyst answers, by rules. For a real model set "
+    "OPENAI_API_KEY (or --base-url) and --model NAME."
+)
+
+
+async def choose_model(config: Config, format: Format, tell: Callable[[Event], None]) -> Model:  # noqa: A002 - the project's word
+    """Return the model that the settings name.
+
+    Parameters
+    ----------
+    config
+        ``model``: ``offline``, ``scripted:FILE``, or a name at the endpoint. None: what the
+        endpoint serves if a key or a base URL is set, else ``offline``.
+    format
+        The offline analyst writes its replies in it.
+    tell
+        Told which model was chosen, when none was named.
+
+    Raises
+    ------
+    UsageError
+        The caller's: no model is named and the endpoint serves several, or the script cannot be
+        read, or a cost limit is set without prices.
+    """
+    name = config.model
+    if name is None and (config.base_url or os.environ.get(config.api_key_env)):
+        name = await _served_model(config, tell)
+    if name is None:
+        tell(Notice(text=UNCONFIGURED))
+    if name in (None, "offline"):
+        from kernel_agent.offline import OfflineAnalyst
+
+        if not format.writes_code:
+            raise UsageError(
+                f"the offline analyst writes code, which the format {format.name} does not have: "
+                "choose another --format"
+            )
+        return OfflineAnalyst(format)
+    assert name is not None
+    prices = _prices(config, name)
+    if name.startswith("scripted:"):
+        from kernel_agent.models import ScriptedModel
+
+        return ScriptedModel.from_file(name.removeprefix("scripted:"), prices=prices)
+    from kernel_agent.models import OpenAIModel
+
+    return OpenAIModel(
+        name,
+        timeout_s=config.request_timeout_s,
+        max_retries=config.max_retries,
+        stream=config.stream,
+        prices=prices,
+        accepts_images=config.accepts_images,
+        extra_body=config.extra_body,
+        **_address(config),
+    )
+
+
+def _address(config: Config) -> dict[str, Any]:
+    """Return where the endpoint is and how to be let in.
+
+    The key's variable is looked up here, so that no other variable's key ever goes there.
+    """
+    return {
+        "base_url": config.base_url,
+        "api_key": os.environ.get(config.api_key_env, ""),
+        "headers": config.headers,
+    }
+
+
+async def _served_model(config: Config, tell: Callable[[Event], None]) -> str:
+    """Return the one model that the endpoint serves, because the user named none."""
+    from kernel_agent.models import Endpoint
+
+    endpoint = Endpoint(timeout_s=30.0, connect_timeout_s=10.0, **_address(config))
+    try:
+        names = await endpoint.models()
+    finally:
+        await endpoint.close()
+    if len(names) > 1:
+        some = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+        raise UsageError(
+            f"{endpoint} serves {len(names)} models: choose one with --model NAME ({some})"
+        )
+    name = names[0] if names else "default"
+    tell(Notice(text=f"No model was named: asking {endpoint} for {name!r}."))
+    return name
+
+
+def _prices(config: Config, name: str) -> Prices | None:
+    from kernel_agent.models import Prices
+
+    price = config.prices.get(name)
+    if price is None:
+        if config.max_cost is not None:
+            raise UsageError(
+                f'a cost limit needs prices: configure [prices."{name}"] with prompt and '
+                "completion, in US dollars per million tokens"
+            )
+        return None
+    try:
+        return Prices(
+            prompt_per_million=price["prompt"],
+            completion_per_million=price["completion"],
+            cached_per_million=price.get("cached"),
+        )
+    except KeyError as error:
+        raise UsageError(f"the prices of {name} lack {error}") from None

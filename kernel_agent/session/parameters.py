@@ -1,0 +1,216 @@
+"""The first cell of a delegated run: the variables that it was handed, read from files of its own.
+
+Values come from another kernel, in the forms of :mod:`kernel_agent.inkernel.values`, and go to one:
+the host unpacks none of them. Tables, arrays and pictures become files in the run's ``data/``, and
+the cell that reads them is ordinary code, so that the run's notebook re-runs in plain Jupyter.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_agent.records import FINAL_ANSWER, Json
+
+MAX_LITERAL = 500  # characters of plain JSON that stand in the cell; more is a file
+MAX_SOURCE = 20_000  # characters of the cell
+MAX_DEPTH = 50
+RESERVED = frozenset({FINAL_ANSWER, "outputs", "delegate", "llm"})
+
+_DTYPE = re.compile(r"[<>|=][biufcSUmM]\d{1,9}(\[\w{1,8}\])?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """The cell, the files that it reads (by name in ``data/``), and what each variable is."""
+
+    source: str
+    files: Mapping[str, bytes]
+    described: Mapping[str, str]
+
+
+def opening_of(data: Mapping[str, Json]) -> Opening:
+    """Return the cell that binds variables.
+
+    Parameters
+    ----------
+    data
+        Values as :func:`kernel_agent.inkernel.values.encode` writes them, by the variable's name.
+
+    Raises
+    ------
+    ValueError
+        A name that no variable can have, or a value that is none of the forms.
+    """
+    writing = _Writing()
+    lines = []
+    described = {}
+    for name, value in data.items():
+        if not name.isidentifier() or keyword.iskeyword(name) or name in RESERVED:
+            raise ValueError(f"{name[:80]!r} cannot be the name of a variable")
+        before = len(writing.files)
+        lines.append(f"{name} = {writing.expression(name, value)}")
+        files = ", ".join(f"data/{file}" for file in list(writing.files)[before:])
+        described[name] = _kind(value) + (f" in {files}" if files else "")
+    shown = ", ".join(data)
+    last = shown if len(data) == 1 else f"display({shown})"
+    source = "\n".join([*sorted(writing.imports), "", *lines, last]).strip()
+    if len(source) > MAX_SOURCE:
+        raise ValueError("the data is made of too many small values: pass a table")
+    return Opening(source=source, files=writing.files, described=described)
+
+
+def _kind(value: Json) -> str:
+    if isinstance(value, dict) and "$" in value:
+        return str(value["$"])[:40]
+    return type(value).__name__
+
+
+@dataclass
+class _Writing:
+    """Writes values as expressions, and notes what those need."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    imports: set[str] = field(default_factory=set)
+
+    def expression(self, name: str, value: Json, depth: int = 0) -> str:
+        if depth > MAX_DEPTH:
+            raise ValueError("the data is nested too deeply")
+        if isinstance(value, dict) and "$" in value:
+            return self._typed(name, value, depth + 1)
+        if _is_plain(value):
+            return self._plain(name, value)
+        if isinstance(value, list):
+            return f"[{self._items(name, value, depth + 1)}]"
+        pairs = (f"{k!r}: {self.expression(name, v, depth + 1)}" for k, v in value.items())
+        return f"{{{', '.join(pairs)}}}"
+
+    def _items(self, name: str, values: list[Json], depth: int) -> str:
+        return ", ".join(self.expression(name, value, depth) for value in values)
+
+    def _plain(self, name: str, value: Json) -> str:
+        if len(literal := repr(value)) <= MAX_LITERAL:
+            return literal
+        self.imports.add("import json")
+        file = self._path(name, "json", json.dumps(value).encode())
+        return f"json.loads({file}.read_text())"
+
+    def _typed(self, name: str, value: dict[str, Any], depth: int) -> str:
+        kind = value["$"]
+        write = _TYPED.get(kind) if isinstance(kind, str) else None
+        if write is None:
+            raise ValueError(f"{str(kind)[:40]!r} is no kind of value")
+        try:
+            return write(self, name, value, depth)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a value of kind {kind!r}: {error}") from None
+
+    def _path(self, name: str, suffix: str, content: bytes) -> str:
+        self.imports.add("from pathlib import Path")
+        return f"Path({self._file(name, suffix, content)})"
+
+    def _file(self, name: str, suffix: str, content: bytes) -> str:
+        same = sum(file.startswith((f"{name}.", f"{name}-")) for file in self.files)
+        file = f"{name}-{same + 1}.{suffix}" if same else f"{name}.{suffix}"
+        self.files[file] = content
+        return f'"data/{file}"'
+
+    def as_table(self, name: str, value: dict[str, Any], _depth: int) -> str:
+        self.imports |= {"import pandas as pd", "import pyarrow as pa"}
+        file = self._file(name, "arrow", _bytes(value["arrow"]))
+        return f"pa.ipc.open_stream(pa.OSFile({file})).read_all().to_pandas()"
+
+    def as_series(self, name: str, value: dict[str, Any], depth: int) -> str:
+        return f"{self.as_table(name, value, depth)}.iloc[:, 0]"
+
+    def as_array(self, name: str, value: dict[str, Any], _depth: int) -> str:
+        self.imports.add("import numpy as np")
+        dtype, shape = value["dtype"], tuple(value["shape"])
+        if not _DTYPE.fullmatch(dtype) or not all(type(size) is int for size in shape):
+            raise ValueError("the array has no plain type and shape")
+        file = self._file(name, "bin", _bytes(value["base64"]))
+        return f'np.fromfile({file}, "{dtype}").reshape({shape})'
+
+    def as_image(self, name: str, value: dict[str, Any], _depth: int) -> str:
+        self.imports.add("from PIL import Image")
+        return f"Image.open({self._file(name, 'png', _bytes(value['png']))})"
+
+    def as_bytes(self, name: str, value: dict[str, Any], _depth: int) -> str:
+        content = _bytes(value["base64"])
+        short = len(content) <= MAX_LITERAL
+        return repr(content) if short else f"{self._path(name, 'bin', content)}.read_bytes()"
+
+    def as_float(self, _name: str, value: dict[str, Any], _depth: int) -> str:
+        return f"float({_text(value)!r})"
+
+    def as_tuple(self, name: str, value: dict[str, Any], depth: int) -> str:
+        return f"tuple([{self._items(name, value['items'], depth)}])"
+
+    def as_set(self, name: str, value: dict[str, Any], depth: int) -> str:
+        return f"set([{self._items(name, value['items'], depth)}])"
+
+    def as_frozenset(self, name: str, value: dict[str, Any], depth: int) -> str:
+        return f"frozenset([{self._items(name, value['items'], depth)}])"
+
+    def as_dict(self, name: str, value: dict[str, Any], depth: int) -> str:
+        pairs = (
+            f"{self.expression(name, k, depth)}: {self.expression(name, v, depth)}"
+            for k, v in value["items"]
+        )
+        return f"{{{', '.join(pairs)}}}"
+
+    def as_date(self, _name: str, value: dict[str, Any], _depth: int) -> str:
+        self.imports.add("import datetime")
+        return f"datetime.{value['$']}.fromisoformat({_text(value)!r})"
+
+    def as_timedelta(self, _name: str, value: dict[str, Any], _depth: int) -> str:
+        self.imports.add("import datetime")
+        return f"datetime.timedelta(seconds=float({_text(value)!r}))"
+
+    def as_decimal(self, _name: str, value: dict[str, Any], _depth: int) -> str:
+        self.imports.add("from decimal import Decimal")
+        return f"Decimal({_text(value)!r})"
+
+
+_Write = Callable[[_Writing, str, dict[str, Any], int], str]
+_TYPED: dict[str, _Write] = {
+    "table": _Writing.as_table,
+    "series": _Writing.as_series,
+    "array": _Writing.as_array,
+    "image": _Writing.as_image,
+    "bytes": _Writing.as_bytes,
+    "float": _Writing.as_float,
+    "tuple": _Writing.as_tuple,
+    "set": _Writing.as_set,
+    "frozenset": _Writing.as_frozenset,
+    "dict": _Writing.as_dict,
+    "date": _Writing.as_date,
+    "datetime": _Writing.as_date,
+    "time": _Writing.as_date,
+    "timedelta": _Writing.as_timedelta,
+    "decimal": _Writing.as_decimal,
+}
+
+
+def _is_plain(value: Json) -> bool:
+    """Whether a value is of JSON's own types all the way down, and can be written as it is."""
+    if isinstance(value, dict):
+        return "$" not in value and all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return True
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _text(value: dict[str, Any]) -> str:
+    if not isinstance(value["text"], str):
+        raise ValueError("its text is none")  # noqa: TRY004 - damage, not a type
+    return value["text"]

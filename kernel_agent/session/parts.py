@@ -1,0 +1,266 @@
+"""From the settings to the parts that a session is made of: its kernel, budget, prompt, way out.
+
+Nothing is decided here: each function reads settings and calls what makes the part.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_agent.agent import check_guard, guard_prompt
+from kernel_agent.config import Config, load_config
+from kernel_agent.errors import SandboxError
+from kernel_agent.kernel import InterpreterSession, interpreter
+from kernel_agent.records import FILE_NAME, Budget, DataFile, Event, Notice, Visit
+from kernel_agent.sandbox import choose
+from kernel_agent.session.folder import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
+from kernel_agent.tools import Approval, Tool, approval_prompt, stubs, untrusted_prompt
+
+if TYPE_CHECKING:
+    from kernel_agent.formats import Format
+    from kernel_agent.kernel import KernelSession
+    from kernel_agent.sandbox import Proxy
+
+NOT_SANDBOXED = (
+    "NOT SANDBOXED: code written by the model runs with your rights on this machine "
+    "(files, network, processes)."
+)
+PACKAGES = (
+    "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
+    "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
+    "duckdb", "networkx", "sympy", "requests", "xarray",
+    "arviz", "beautifulsoup4", "bokeh", "dask", "geopandas", "holoviews", "hvplot", "ipywidgets",
+    "Jinja2", "lifelines", "lightgbm", "numba", "opencv-python", "pingouin", "plotnine", "pymc",
+    "python-dateutil", "PyYAML", "scikit-image", "torch", "tqdm", "xgboost",
+)  # fmt: skip
+"""Packages whose versions a run records, so that its notebook can name what it needs."""
+
+
+def settings_of(
+    config: Config | None,
+    *,
+    resumed: bool,
+    approve_tools: Mapping[str, str] | None,
+    tell: Callable[[str], None],
+    **named: Any,
+) -> Config:
+    """Return the settings of a session: the configured ones, under what its caller named.
+
+    Parameters
+    ----------
+    config
+        The configured settings; read from file and environment by default.
+    resumed
+        Whether the session goes on with a hibernated kernel.
+    approve_tools
+        What holds for single tools; it goes before what is configured for them.
+    tell
+        Told what a file in the working directory sets.
+    named
+        Other settings by name; None where the caller named nothing.
+
+    Raises
+    ------
+    UsageError
+        The caller's: a guard that cannot be; a file that cannot be used.
+    """
+    settled = (config or load_config(tell=tell)).merged(**named)
+    if approve_tools:
+        settled = settled.merged(approve_tools={**settled.approve_tools, **approve_tools})
+    check_guard(settled.guard_imports, settled.max_operations)
+    if resumed and settled.sandbox == "auto":
+        settled = settled.merged(sandbox="microvm")  # the level whose kernels hibernate
+    return settled
+
+
+def system_prompt(
+    format: Format,  # noqa: A002 - the project's word
+    *,
+    config: Config,
+    level: str,
+    tools: Sequence[Tool],
+    approval: Approval,
+) -> str:
+    """Return what a model is told before the task: of its format, tools, limits, approval.
+
+    Parameters
+    ----------
+    format
+        How the model writes its actions.
+    config
+        The settings; guards and hosts are read.
+    level
+        The level that was chosen.
+    tools
+        What it may call.
+    approval
+        The rule, and whether data from others is in the session.
+    """
+    marks = (
+        any(tool.untrusted for tool in tools)
+        or config.untrusted_data
+        or approval.tainted
+        or bool(config.allow_hosts)
+    )
+    parts = [
+        format.system_prompt(tools=stubs(tools)),
+        approval_prompt(approval.policy, tools),
+        untrusted_prompt(approval.word) if marks else "",
+    ]
+    if format.writes_code:
+        parts += [
+            interpreter.prompt() if level == interpreter.LEVEL.name else "",
+            guard_prompt(config.guard_imports, config.max_operations),
+        ]
+    return "\n\n".join(filter(None, parts))
+
+
+def make_kernel(
+    config: Config,
+    *,
+    level: str,
+    folder: Path,
+    files: Sequence[DataFile],
+    tools: Sequence[Tool],
+    proxy: Proxy | None,
+    resume: Path | None,
+    protected: Sequence[Path] = (),
+) -> KernelSession | InterpreterSession:
+    """Return the kernel of a session at a level, not started yet.
+
+    Parameters
+    ----------
+    config
+        The settings; limits and guards are read from it.
+    level
+        The level that was chosen, never ``auto``.
+    folder
+        The session's folder, resolved: the kernel's working directory.
+    files
+        The inputs; those that are linked are opened to the kernel for reading.
+    tools
+        What the kernel is given functions for.
+    proxy
+        The way out to named hosts.
+    resume
+        A hibernated kernel to go on with.
+    protected
+        What else in the folder is only to be read.
+
+    Raises
+    ------
+    SandboxError
+        The level cannot do what is asked.
+    """
+    from kernel_agent.kernel import KernelSession
+
+    described = [tool.spec for tool in tools]
+    cap = config.max_operations
+    if level == interpreter.LEVEL.name:
+        return InterpreterSession(cwd=folder, tools=described, max_operations=cap)
+    if level == "remote":
+        return _remote_kernel(config, folder, files, tools, proxy)
+    return KernelSession(
+        cwd=folder,
+        sandbox=level,
+        protected=[folder / DATA_NAME, *protected],
+        hidden=[folder / name for name in (FILE_NAME, NOTEBOOK_NAME, AGENTS_NAME)],
+        readable=[Path(file.source) for file in files if file.linked],
+        limits=_limits_of(config),
+        proxy=proxy,
+        resume=resume,
+        tools=described,
+        max_operations=cap,
+    )
+
+
+def _remote_kernel(
+    config: Config,
+    folder: Path,
+    files: Sequence[DataFile],
+    tools: Sequence[Tool],
+    proxy: Proxy | None,
+) -> KernelSession:
+    from kernel_agent.kernel import RemoteKernel
+    from kernel_agent.sandbox import remote_environment
+
+    if proxy is not None:
+        raise SandboxError("the sandbox level remote cannot open single hosts (--allow-host)")
+    assert config.remote_kernelspec is not None, "probed before"
+    return RemoteKernel(
+        kernelspec=config.remote_kernelspec,
+        environment=remote_environment(os.environ),
+        inputs={file.path: folder / file.path for file in files},
+        cwd=folder,
+        tools=[tool.spec for tool in tools],
+    )
+
+
+def budget_of(config: Config) -> Budget:
+    """Return what the settings say that a run may cost."""
+    return Budget(
+        max_steps=config.max_steps,
+        max_seconds=config.max_seconds,
+        max_tokens=config.max_tokens,
+        max_cost=config.max_cost,
+    )
+
+
+def statement_of(level: str) -> str:
+    """Return one line on what protects this machine at a level; said at every start."""
+    if level == "none":
+        return NOT_SANDBOXED
+    if level == interpreter.LEVEL.name:
+        return interpreter.STATEMENT
+    return f"Sandbox: {choose(level).name} ({choose(level).summary})"
+
+
+def _limits_of(config: Config) -> dict[str, int]:
+    given = {"memory_mb": config.memory_mb, "disk_mb": config.disk_mb}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def proxy_of(
+    config: Config,
+    tell: Callable[[Event], None],
+    *,
+    visited: Callable[[Visit], None] = lambda _visit: None,
+) -> Proxy | None:
+    """Return the way out for cells, when hosts were named.
+
+    Parameters
+    ----------
+    config
+        The settings; ``allow_hosts`` is read.
+    tell
+        Told of each host in words, the first time that it is asked for.
+    visited
+        Told of the same as a record.
+    """
+    if not config.allow_hosts:
+        return None
+    from kernel_agent.sandbox import Proxy, parse_hosts
+
+    def say(visit: Visit) -> None:
+        visited(visit)
+        where = f"{visit.host}:{visit.port}"
+        text = f"reached {where}" if visit.allowed else f"was refused {where}: {visit.reason}"
+        tell(Notice(text=f"Network: the code {text}"))
+
+    return Proxy(parse_hosts(config.allow_hosts), on_visit=say)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that a run may have used."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

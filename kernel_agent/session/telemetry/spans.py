@@ -1,0 +1,477 @@
+"""From what a run tells to spans, by OpenTelemetry's conventions for generative AI.
+
+::
+
+    invoke_agent kernel-agent          RunStart … RunStop
+    └── step                           the first call of the model … Step
+        ├── chat MODEL                 each call of the model, also those for asking again
+        └── execute_tool python        the cell: Acting … Step
+            └── execute_tool NAME      each call of a host tool
+    undo                               between runs: steps were taken back
+
+Names and attributes are those of
+https://github.com/open-telemetry/semantic-conventions-genai (spans, agent spans); what they do not
+know is ``kernel_agent.*``. Texts (tasks, prompts, code, outputs, answers, arguments, messages of
+errors) are content, which is left out unless :data:`CONTENT` says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from opentelemetry import trace
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+
+from kernel_agent.errors import ModelError
+from kernel_agent.models import Model
+from kernel_agent.records import (
+    Acting,
+    Code,
+    Event,
+    ExitStatus,
+    Json,
+    Message,
+    Notice,
+    Reply,
+    RequestOptions,
+    RunStart,
+    RunStop,
+    Step,
+    ToolCall,
+    Undone,
+    Usage,
+)
+from kernel_agent.session.pipeline import FIXED
+from kernel_agent.session.telemetry import Telemetry, Tell, version
+from kernel_agent.tools import Tool
+
+if TYPE_CHECKING:
+    from kernel_agent.session.telemetry.export import Export
+
+AGENT = "kernel-agent"
+CELL = "python"  # the tool whose argument is the code of a cell
+
+CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+CONTENT_CHARS = 100_000  # of one text in an attribute
+
+PROVIDERS = {
+    "api.openai.com": "openai",
+    "openai.azure.com": "azure.ai.openai",
+    "api.anthropic.com": "anthropic",
+    "api.cohere.com": "cohere",
+    "api.deepseek.com": "deepseek",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+    "aiplatform.googleapis.com": "gcp.vertex_ai",
+    "api.groq.com": "groq",
+    "api.mistral.ai": "mistral_ai",
+    "api.moonshot.ai": "moonshot_ai",
+    "api.perplexity.ai": "perplexity",
+    "api.x.ai": "x_ai",
+}
+"""The conventions' names of providers, by the end of their hosts' names."""
+
+ERROR_NAME = re.compile(r"[A-Za-z_][\w.]{0,99}", re.ASCII)
+OTHER = "_OTHER"
+
+Attributes = dict[str, Any]
+
+
+class Spans(Telemetry):
+    """Makes the spans of a session, whose runs follow each other.
+
+    Parameters
+    ----------
+    tracer
+        Makes and keeps spans.
+    content
+        Whether texts are put into them.
+    export
+        What sends them, when it is the session's own.
+    """
+
+    def __init__(
+        self, tracer: Tracer, *, content: bool = False, export: Export | None = None
+    ) -> None:
+        self._tracer = tracer
+        self._content = content
+        self._export = export
+        self._conversation: Attributes = {}
+        self._run: Span | None = None
+        self._step: Span | None = None
+        self._cell: Span | None = None
+        self._cell_began_ns = 0
+
+    def listener(self, tell: Tell, model: Model | None) -> Tell:
+        """Return what makes spans of a run's events and passes them on."""
+
+        def hear(event: Event) -> None:
+            if isinstance(event, RunStart):
+                self._begin_run(event, model)
+            elif isinstance(event, Acting):
+                self._begin_cell(event)
+            elif isinstance(event, Step):
+                self._end_step(event)
+            elif isinstance(event, RunStop):
+                self._end_run(event)
+            tell(event)
+            if isinstance(event, RunStop):
+                self._complain(tell)
+
+        return hear
+
+    def undone(self, undone: Undone) -> None:
+        """Make the span of an undo: which steps, and how much did not come out as before."""
+        attributes: Attributes = {
+            "kernel_agent.undo.first": undone.first,
+            "kernel_agent.undo.last": undone.last,
+            "kernel_agent.undo.files": len(undone.files),
+            "kernel_agent.undo.differences": len(undone.differences),
+            **self._conversation,
+        }
+        if self._content and undone.reason:
+            attributes["kernel_agent.undo.reason"] = undone.reason[:CONTENT_CHARS]
+        self._tracer.start_span("undo", attributes=_plain(attributes)).end()
+
+    async def complete(
+        self, model: Model, messages: Sequence[Message], options: RequestOptions, tell: Tell
+    ) -> Reply:
+        """Ask the model, in a span of its own."""
+        self._begin_step()
+        wants = "json" if options.response_format else "text"
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": model.name,
+            "gen_ai.output.type": wants,
+            **_origin(model),
+            **self._conversation,
+        }
+        kind = SpanKind.CLIENT if "server.address" in attributes else SpanKind.INTERNAL
+        with self._spanning(f"chat {model.name}", attributes, kind=kind) as span:
+            if self._content:
+                _put(span, _asked(messages))
+            reply = await model.complete(messages, options, tell)
+            if reply.finish_reason:
+                _put(span, {"gen_ai.response.finish_reasons": [reply.finish_reason]})
+            _put(span, _usage(reply.usage))
+            if self._content:
+                _put(span, {"gen_ai.output.messages": _json([_replied(reply)])})
+        return reply
+
+    async def call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a host tool, in a span of its own, which is the current one while it works."""
+        description = tool.doc.split("\n\n", maxsplit=1)[0]
+        attributes = {**_tool(tool.name), "gen_ai.tool.description": description}
+        with self._spanning(f"execute_tool {tool.name}", attributes) as span:
+            if self._content:
+                given = tool.by_parameter(args, kwargs)
+                _put(span, {"gen_ai.tool.call.arguments": _object(given)})
+            result = await tool.call(args, kwargs)
+            if self._content:
+                _put(span, {"gen_ai.tool.call.result": _object(result)})
+        return result
+
+    def beneath(self) -> Telemetry:
+        """Return what makes spans with the same tracer, in the call's span; it exports nothing."""
+        return Spans(self._tracer, content=self._content)
+
+    async def close(self, tell: Tell) -> None:
+        """End what is still open and send what is left."""
+        self._abandon()
+        if self._export is not None:
+            await self._export.close()
+            self._complain(tell)
+
+    def _complain(self, tell: Tell) -> None:
+        complaint = self._export.complaint() if self._export is not None else None
+        if complaint:
+            tell(Notice(text=complaint))
+
+    # --- the run ---------------------------------------------------------------------------
+
+    def _begin_run(self, start: RunStart, model: Model | None) -> None:
+        self._abandon()
+        fixed = start.model == FIXED
+        self._conversation = self._conversation or {"gen_ai.conversation.id": start.run_id}
+        attributes: Attributes = {
+            "gen_ai.operation.name": "invoke_workflow" if fixed else "invoke_agent",
+            "gen_ai.agent.name": AGENT,
+            "gen_ai.agent.version": version(),
+            "kernel_agent.run.id": start.run_id,
+            "kernel_agent.format": start.format,
+            "kernel_agent.sandbox.level": start.sandbox.get("level", ""),
+            **self._conversation,
+        }
+        if not fixed and model is not None:
+            origin = _origin(model)
+            attributes["gen_ai.request.model"] = start.model
+            attributes["gen_ai.provider.name"] = origin["gen_ai.provider.name"]
+        name = "invoke_workflow" if fixed else f"invoke_agent {AGENT}"
+        # Without a parent of ours, so that it is a part of what the caller is doing.
+        self._run = self._tracer.start_span(name, attributes=_plain(attributes))
+        if self._content:
+            asked = {"role": "user", "parts": [_text(start.task)]}
+            _put(self._run, {"gen_ai.input.messages": _json([asked])})
+
+    def _end_run(self, stop: RunStop) -> None:
+        run, self._run = self._run, None
+        self._end_open(str(stop.status))
+        if run is None:
+            return
+        attributes = {
+            "kernel_agent.run.status": str(stop.status),
+            "kernel_agent.run.steps": stop.steps,
+            **(_usage(stop.usage) if stop.usage.calls or stop.usage.total_tokens else {}),
+        }
+        _put(run, attributes)
+        if self._content and stop.answer is not None:
+            said = {"role": "assistant", "parts": [_text(stop.answer.text)]}
+            finished = {**said, "finish_reason": "stop"}
+            _put(run, {"gen_ai.output.messages": _json([finished])})
+        if stop.status is not ExitStatus.ANSWERED:
+            _fail(run, str(stop.status), stop.message if self._content else "")
+        run.end()
+
+    def _abandon(self) -> None:
+        """End the spans of a run that did not say that it is over: its trace broke off."""
+        run, self._run = self._run, None
+        self._end_open(OTHER)
+        if run is not None:
+            _fail(run, OTHER)
+            run.end()
+
+    # --- the step and its cell ---------------------------------------------------------------
+
+    def _begin_step(self) -> None:
+        if self._run is not None and self._step is None:
+            self._step = self._start("step", {})
+
+    def _begin_cell(self, acting: Acting) -> None:
+        self._begin_step()
+        if self._run is None or not isinstance(acting.action, Code):
+            return
+        attributes = {**_tool(CELL), "kernel_agent.step.number": acting.number}
+        if self._content:
+            attributes["gen_ai.tool.call.arguments"] = _json({"code": acting.action.source})
+        self._cell_began_ns = time.time_ns()
+        self._cell = self._start(f"execute_tool {CELL}", attributes, began_ns=self._cell_began_ns)
+
+    def _end_step(self, step: Step) -> None:
+        self._begin_step()
+        span, self._step = self._step, None
+        self._end_cell(step)
+        if span is None:
+            return
+        action = type(step.action).__name__.lower() if step.action else "none"
+        attributes = {
+            "kernel_agent.step.number": step.number,
+            "kernel_agent.step.action": action,
+            "kernel_agent.step.unreadable_replies": sum(not r.cut_off for r in step.retries),
+        }
+        _put(span, attributes)
+        if step.action is None:
+            _fail(span, "format_error")
+        span.end()
+
+    def _end_cell(self, step: Step) -> None:
+        cell, self._cell = self._cell, None
+        result = step.result
+        if cell is None or result is None:
+            return
+        _put(cell, {"kernel_agent.cell.status": result.status})
+        if self._content:
+            _put(cell, {"gen_ai.tool.call.result": _object(step.observation.text)})
+        if not result.ok:
+            raised = result.error if result.status == "error" else None
+            message = raised.evalue if raised and self._content else ""
+            _fail(cell, raised.ename if raised else result.status, message)
+        cell.end(self._cell_began_ns + int(step.cell_seconds * 1e9))
+
+    def _end_open(self, reason: str) -> None:
+        """End the step and the cell that no record ended, with the reason why."""
+        cell, step, self._cell, self._step = self._cell, self._step, None, None
+        for span in (cell, step):
+            if span is not None:
+                _fail(span, reason)
+                span.end()
+
+    # --- making spans ------------------------------------------------------------------------
+
+    @contextmanager
+    def _spanning(
+        self, name: str, attributes: Attributes, *, kind: SpanKind = SpanKind.INTERNAL
+    ) -> Iterator[Span]:
+        span = self._start(name, attributes, kind=kind)
+        try:
+            with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+                yield span
+        except BaseException as error:
+            _fail(span, _error_type(error), str(error) if self._content else "")
+            raise
+        finally:
+            span.end()
+
+    def _start(
+        self,
+        name: str,
+        attributes: Attributes,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        began_ns: int | None = None,
+    ) -> Span:
+        """Begin a span in the innermost one that is open; outside a run, in the caller's."""
+        parent = self._cell or self._step or self._run
+        context = trace.set_span_in_context(parent) if parent is not None else None
+        return self._tracer.start_span(
+            name, context, kind=kind, attributes=_plain(attributes), start_time=began_ns
+        )
+
+
+def takes_content(env: Mapping[str, str]) -> bool:
+    """Whether the user wants texts in spans, in the words that OpenTelemetry's libraries use."""
+    return env.get(CONTENT, "").strip().lower() in {"true", "1", "span_only", "span_and_event"}
+
+
+# --- attributes ----------------------------------------------------------------------------------
+
+
+def _origin(model: Model) -> Attributes:
+    """Return who provides a model and where; one without an endpoint works in this process."""
+    address = urlsplit(str(getattr(model, "endpoint", "")))
+    host = address.hostname
+    if not host:
+        return {"gen_ai.provider.name": AGENT}
+    known = (name for end, name in PROVIDERS.items() if host == end or host.endswith(f".{end}"))
+    return {
+        # Whoever it is speaks OpenAI's protocol, and that is what the name is for.
+        "gen_ai.provider.name": next(known, "openai"),
+        "server.address": host,
+        "server.port": address.port or (443 if address.scheme == "https" else 80),
+    }
+
+
+def _tool(name: str) -> Attributes:
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": name,
+        "gen_ai.tool.type": "function",
+    }
+
+
+def _usage(usage: Usage) -> Attributes:
+    attributes: Attributes = {
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.output_tokens": usage.completion_tokens,
+        "kernel_agent.usage.estimated": usage.estimated,
+    }
+    if usage.cached_tokens:
+        attributes["gen_ai.usage.cache_read.input_tokens"] = usage.cached_tokens
+    if usage.reasoning_tokens:
+        attributes["gen_ai.usage.reasoning.output_tokens"] = usage.reasoning_tokens
+    if usage.cost_usd is not None:
+        attributes["kernel_agent.usage.cost_usd"] = usage.cost_usd
+    return attributes
+
+
+def _put(span: Span, attributes: Attributes) -> None:
+    span.set_attributes(_plain(attributes))
+
+
+def _plain(attributes: Attributes) -> Attributes:
+    """Return attributes that can be sent: one that cannot would take its whole batch with it."""
+    return {name: _sendable(value) for name, value in attributes.items()}
+
+
+def _sendable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, list):
+        return [_sendable(item) for item in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(-(2**63), min(value, 2**63 - 1))
+    return value
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def _fail(span: Span, kind: str, message: str = "") -> None:
+    """Mark a span as failed. The kind may come from a kernel, so it must look like a kind."""
+    _put(span, {"error.type": kind if ERROR_NAME.fullmatch(kind) or kind.isdigit() else OTHER})
+    span.set_status(Status(StatusCode.ERROR, _sendable(_cut(message)) or None))
+
+
+def _error_type(error: BaseException) -> str:
+    if isinstance(error, ModelError) and error.status_code is not None:
+        return str(error.status_code)
+    return type(error).__name__
+
+
+# --- content, in the form of the conventions' schemas --------------------------------------------
+
+
+def _asked(messages: Sequence[Message]) -> Attributes:
+    system = [_text(m.content) for m in messages if m.role == "system"]
+    said = [{"role": m.role, "parts": _parts(m)} for m in messages if m.role != "system"]
+    return {"gen_ai.system_instructions": _json(system), "gen_ai.input.messages": _json(said)}
+
+
+def _parts(message: Message) -> list[Json]:
+    if message.role == "tool":
+        return [
+            {
+                "type": "tool_call_response",
+                "id": message.tool_call_id,
+                "response": _cut(message.content),
+            }
+        ]
+    # Pictures are named, not sent: they would be most of the bytes.
+    images = [_text(f"({i.media_type}, {i.width} x {i.height})") for i in message.images]
+    return [_text(message.content), *images, *map(_tool_call, message.tool_calls)]
+
+
+def _replied(reply: Reply) -> Json:
+    thought = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
+    said = [_text(reply.content)] if reply.content else []
+    return {
+        "role": "assistant",
+        "parts": [*thought, *said, *map(_tool_call, reply.tool_calls)],
+        "finish_reason": reply.finish_reason or "stop",
+    }
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "content": _cut(text)}
+
+
+def _tool_call(call: ToolCall) -> Json:
+    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _object(value: Any) -> str:
+    """Return what a tool was given or gave back as a JSON object, which the conventions ask for.
+
+    Of what is too long it is the beginning, as a text.
+    """
+    try:
+        text = json.dumps(
+            value if isinstance(value, dict) else {"result": value},
+            ensure_ascii=False,
+            default=repr,
+        )
+    except (ValueError, TypeError, RecursionError):  # a circle, keys that are no text
+        return _json({"text": _cut(repr(value))})
+    return text if len(text) <= CONTENT_CHARS else _json({"text": _cut(text)})
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= CONTENT_CHARS else f"{text[:CONTENT_CHARS]} …"

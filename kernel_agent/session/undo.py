@@ -1,0 +1,569 @@
+"""Taking steps back: a fresh kernel in which the cells that remain are played again.
+
+A kernel cannot be rolled back. So a new one is started beside it, and the cells that ran before the
+undone steps run in it again, in order, under their old numbers, each answered with what the host
+had answered then: no tool is called a second time. Only when that has come to its end does the
+session go over to the new kernel; whatever goes wrong before leaves the session as it was.
+
+What is played again is what could have shaped the kernel: cells of steps, failed ones included,
+and cells that the person ran in between. Cells that were interrupted or took the kernel with them
+are left out; what they had done up to then cannot be done again.
+
+Files are told apart by their time of change, which code cannot set: what changed last while an
+undone cell ran is moved to ``undone/``; what changed last while a remaining cell ran is taken away
+until that cell has run again, so that it finds the folder as it did, and is then put back, so that
+its content is exactly what it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+import stat
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from kernel_agent.errors import KernelError, UndoError, UsageError
+from kernel_agent.notebook import Verdict, compare
+from kernel_agent.records import FILE_NAME, CellResult, Changes, Record, Step, merge, standing_steps
+from kernel_agent.safe import MAX_DEPTH, Folder, one_line
+from kernel_agent.session.folder import DATA_NAME, NOTEBOOK_NAME, UNDONE_NAME
+
+Answer = Callable[[str], Awaitable[str]]
+"""What answers a request of the kernel: text in, text out (``inkernel/rpc.py`` has the wire)."""
+
+_CLOCK_REALTIME_COARSE = 5  # linux/time.h
+MAX_NAMED = 1000  # files that a record names
+MAX_KEPT = 64_000_000  # characters of requests and answers that are kept of a session's cells
+
+
+class Kernel(Protocol):
+    """What both kinds of kernel are to a replay."""
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        step: int | None = None,
+        timeout_s: float | None = None,
+        on_request: Answer | None = None,
+    ) -> CellResult:
+        """Run one cell."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """A cell as a kernel ran it.
+
+    ``requests`` are what it asked the host and what it was answered; ``began_ns`` and ``ended_ns``
+    are times by the clock that stamps files. ``is_step`` is false for a cell of the person's own,
+    whose outputs are not kept; ``given`` names the variables that a cell of ours set for them, and
+    has the number of the step before it. ``dropped`` counts requests for which there was no room.
+    """
+
+    number: int
+    source: str
+    result: CellResult
+    requests: tuple[tuple[str, str], ...]
+    began_ns: int
+    ended_ns: int
+    is_step: bool
+    given: tuple[str, ...] = ()
+    dropped: int = 0
+
+    @property
+    def kept(self) -> int:
+        """Characters that are kept of its requests and their answers."""
+        return sum(len(request) + len(reply) for request, reply in self.requests)
+
+    @property
+    def can_be_played(self) -> bool:
+        """Whether it came to its end, so that running it again can do the same."""
+        return self.result.status in ("ok", "error")
+
+
+@dataclass
+class _Life:
+    """What one kernel has run since it was started, perhaps from a hibernated one."""
+
+    resumed: Path | None
+    played: list[Played] = field(default_factory=list)
+
+
+class History:
+    """What the kernels of a session have run: what an undo needs beyond the trace.
+
+    It stays in memory. Answers of the host stand in it as they were sent, up to :data:`MAX_KEPT`:
+    a kernel decides how much it asks, and what is kept of that is not to fill the host's memory.
+    """
+
+    def __init__(self) -> None:
+        self._lives: list[_Life] = []
+        self._kept = 0  # characters of requests and answers
+        self.put_back: dict[str, tuple[int, int]] = {}
+        """Files that an undo put back: their time of change since then, and whose they are."""
+
+    def begin(self, resumed: Path | None = None) -> None:
+        """Note that a new kernel runs from here on; called by the executor at each start of one."""
+        self._lives.append(_Life(resumed=resumed))
+
+    def recording(
+        self, number: int, source: str, *, is_step: bool, given: Sequence[str] = ()
+    ) -> Recording:
+        """Return what takes down a cell that is about to run."""
+        return Recording(
+            self._lives[-1].played,
+            number,
+            source,
+            is_step=is_step,
+            given=given,
+            has_room=self._has_room,
+        )
+
+    def _has_room(self, characters: int) -> bool:
+        """Take room for a request and its answer, if there is enough."""
+        fits = self._kept + characters <= MAX_KEPT
+        self._kept += characters if fits else 0
+        return fits
+
+    def before(self, first: int) -> tuple[Path | None, list[Played]]:
+        """Return what made the kernel that there was before cell ``first``.
+
+        Returns
+        -------
+        tuple
+            The hibernated kernel that it began from, and the cells that it had run.
+        """
+        life = self._life_before(first)
+        return life.resumed, [played for played in life.played if played.number < first]
+
+    def _life_before(self, first: int) -> _Life:
+        ran_it = [
+            x for x in self._lives if any(p.number == first and not p.given for p in x.played)
+        ]
+        earlier = [x for x in self._lives if x.played and x.played[0].number < first]
+        # What no kernel ran (a refused cell, calls) follows the last cell that one did.
+        return (ran_it or earlier or self._lives)[-1]
+
+    def go_back(self, first: int, played: Sequence[Played], resumed: Path | None) -> None:
+        """Forget the cells from ``first`` on; a new kernel has run ``played``, those before it."""
+        replaced = self._life_before(first)
+        earlier = [
+            _Life(resumed=life.resumed, played=[p for p in life.played if p.number < first])
+            for life in self._lives
+            if life is not replaced
+        ]
+        kept = [life for life in earlier if life.played]
+        self._lives = [*kept, _Life(resumed=resumed, played=list(played))]
+        self._kept = sum(cell.kept for life in self._lives for cell in life.played)
+
+    def own_cells_from(self, first: int) -> int:
+        """Return how many cells of the person's own have run since cell ``first``."""
+        cells = (p for life in self._lives for p in life.played)
+        return sum(p.number > first and not p.is_step and not p.given for p in cells)
+
+    def owner(self, path: str, changed_ns: int) -> int:
+        """Return the number of the cell in which a file changed last; 0 when it was in none."""
+        known = self.put_back.get(path)
+        if known is not None and known[0] == changed_ns:
+            return known[1]
+        cells = (p for life in reversed(self._lives) for p in reversed(life.played))
+        return next((p.number for p in cells if p.began_ns <= changed_ns <= p.ended_ns), 0)
+
+
+class Recording:
+    """Takes down one cell while it runs, with what the host answered it.
+
+    Parameters
+    ----------
+    cells
+        Where the cell is appended when it has ended.
+    has_room
+        Says of so many characters whether they may be kept, and counts them.
+    """
+
+    def __init__(
+        self,
+        cells: list[Played],
+        number: int,
+        source: str,
+        *,
+        is_step: bool,
+        given: Sequence[str] = (),
+        has_room: Callable[[int], bool] = lambda _: True,
+    ) -> None:
+        self._cells = cells
+        self._has_room = has_room
+        self._dropped = 0
+        self._number, self._source, self._is_step = number, source, is_step
+        self._given = tuple(given)
+        self._requests: list[tuple[str, str]] = []
+        self._began_ns = _file_clock_ns()
+
+    def listening(self, answer: Answer) -> Answer:
+        """Return what answers a request and keeps both."""
+
+        async def answer_and_keep(request: str) -> str:
+            reply = await answer(request)
+            if self._has_room(len(request) + len(reply)):
+                self._requests.append((request, reply))
+            else:
+                self._dropped += 1
+            return reply
+
+        return answer_and_keep
+
+    def end(self, result: CellResult) -> None:
+        """Keep the cell; called when it has ended, however it did."""
+        kept = result if self._is_step else dataclasses.replace(result, outputs=())
+        self._cells.append(
+            Played(
+                number=self._number,
+                source=self._source,
+                result=kept,
+                requests=tuple(self._requests),
+                began_ns=self._began_ns,
+                ended_ns=time.time_ns(),
+                is_step=self._is_step,
+                given=self._given,
+                dropped=self._dropped,
+            )
+        )
+
+
+def _file_clock_ns() -> int:
+    """Return the time as the file system stamps it, which lags behind the usual clock."""
+    return time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+
+
+# --- which steps ---------------------------------------------------------------------------------
+
+
+def steps_to_undo(records: Sequence[Record], count: int) -> list[Step]:
+    """Return the last ``count`` steps that hold.
+
+    Raises
+    ------
+    UsageError
+        The caller's: there are not so many.
+    """
+    if count < 1:
+        raise UsageError("undo takes back one step or more")
+    steps = standing_steps(records)
+    if not steps:
+        raise UsageError("there is no step to undo")
+    if count > len(steps):
+        has = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
+        raise UsageError(f"{count} steps cannot be undone: the session has {has}")
+    return steps[-count:]
+
+
+# --- playing again -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What came of playing cells again: how they ran, and what did not come out as before."""
+
+    played: tuple[Played, ...]
+    differences: tuple[str, ...]
+    changes: Changes
+
+
+async def play_again(
+    kernel: Kernel, cells: Sequence[Played], *, timeout_s: float, folder: str
+) -> Replay:
+    """Run cells in a fresh kernel, with the recorded answers of the host.
+
+    Parameters
+    ----------
+    kernel
+        A started kernel that has run nothing.
+    cells
+        What to run, in order.
+    timeout_s
+        Seconds that one cell may take.
+    folder
+        The session's folder: its path in outputs is no difference.
+
+    Raises
+    ------
+    UndoError
+        The kernel was lost.
+    """
+    played: list[Played] = []
+    differences: list[str] = []
+    changes = Changes(fresh=True)
+    for cell in cells:
+        if not cell.can_be_played:
+            differences.append(
+                f"{_name(cell)} had been ended early ({cell.result.status}) and was not played "
+                "again: what it had done until then is gone."
+            )
+            continue
+        recorded = Recorded(cell.requests, dropped=cell.dropped)
+        recording = Recording(
+            played, cell.number, cell.source, is_step=cell.is_step, given=cell.given
+        )
+        try:
+            result = await kernel.execute(
+                cell.source,
+                step=0 if cell.given else cell.number,
+                timeout_s=timeout_s,
+                on_request=recording.listening(recorded.answer),
+            )
+        except KernelError as error:
+            raise UndoError(_lost(cell, str(error))) from None
+        if result.status == "dead":
+            raise UndoError(_lost(cell, result.error.evalue if result.error else ""))
+        recording.end(result)
+        # What this cell showed and asked the first time is what the trace has, and what counts.
+        played[-1] = dataclasses.replace(
+            played[-1], result=cell.result, requests=cell.requests, dropped=cell.dropped
+        )
+        changes = merge(changes, result.changes) or changes
+        difference = recorded.missing or _difference(cell, result, folder)
+        if difference:
+            differences.append(f"{_name(cell)} {difference}")
+    return Replay(played=tuple(played), differences=tuple(differences), changes=changes)
+
+
+class Recorded:
+    """Answers a cell's requests with the answers of the first time; nothing is called.
+
+    Parameters
+    ----------
+    requests
+        What the cell had asked and was answered, in the order of the answers.
+    dropped
+        How many more it had asked, whose answers were too much to keep.
+    """
+
+    def __init__(self, requests: Sequence[tuple[str, str]], *, dropped: int = 0) -> None:
+        self._answers: dict[str, deque[str]] = defaultdict(deque)
+        for request, reply in requests:
+            self._answers[_asked(request)[1]].append(reply)
+        self._unknown = "whose answer was too much to keep" if dropped else "not made before"
+        self.missing = ""
+        """What was asked for which there is no answer."""
+
+    async def answer(self, request: str) -> str:
+        """Answer one request; the same request gets its answers in their order."""
+        number, asked = _asked(request)
+        if self._answers[asked]:
+            return _numbered(self._answers[asked].popleft(), number)
+        self.missing = f"asked for a call {self._unknown}; it was not made."
+        told = {
+            "ok": False,
+            "type": "RuntimeError",
+            "message": f"a call {self._unknown}: in an undo no tool is called",
+        }
+        return json.dumps({"id": number, "results": [told] * max(_calls(request), 1)})
+
+
+def _asked(request: str) -> tuple[object, str]:
+    """Return a request's number, and the request without it: numbers differ in another kernel."""
+    head, brace, body = request.partition("{")
+    try:
+        content = json.loads(brace + body)
+        number = content.pop("id")
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        return None, request
+    return number, head + json.dumps(content, sort_keys=True)
+
+
+def _numbered(reply: str, number: object) -> str:
+    try:
+        content = json.loads(reply)
+    except ValueError:
+        return reply
+    return json.dumps({**content, "id": number})
+
+
+def _calls(request: str) -> int:
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
+        return len(json.loads(request[request.index("{") :])["calls"])
+    return 1
+
+
+def _difference(cell: Played, result: CellResult, folder: str) -> str:
+    """Return what is not as before, or empty."""
+    before, error = cell.result, result.error
+    if result.status != before.status:
+        told = f" ({error.ename}: {error.evalue})" if error else ""
+        if result.status == "ok":
+            return "failed before and did not fail now."
+        return one_line(f"worked before and ended now as {result.status}{told}.", 300)
+    if not cell.is_step:
+        return ""
+    found = compare(before.outputs, result.outputs, folders=(folder, folder))
+    if found.verdict is not Verdict.DIFFERENT:
+        return ""
+    changed = [x for x in found.detail.split("\n") if x[:1] in "+-" and x[:3] not in ("---", "+++")]
+    return one_line(f"shows something else than before: {' '.join(changed) or found.detail}", 300)
+
+
+def _name(cell: Played) -> str:
+    if cell.given:
+        return f"What passed in {', '.join(cell.given)}"
+    return f"Step {cell.number}" if cell.is_step else f"Your cell {cell.number}"
+
+
+def _lost(cell: Played, reason: str) -> str:
+    return one_line(
+        f"nothing was undone: the kernel was lost while {_name(cell).lower()} was played again"
+        f"{f' ({reason})' if reason else ''}",
+        500,
+    )
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+class Aside:
+    """The files of a folder that are put aside for an undo.
+
+    Parameters
+    ----------
+    folder
+        The session's folder. Hostile code has written in it: no link is followed, a link itself is
+        moved as what it is.
+    history
+        Says in which cell a file changed last.
+    first, last
+        The cells that are undone.
+    again
+        Those that are played again.
+    """
+
+    def __init__(
+        self, folder: Path, history: History, *, first: int, last: int, again: Sequence[Played]
+    ) -> None:
+        self._path = folder
+        self._history = history
+        self._first = first
+        self._again = {cell.number for cell in again if cell.can_be_played}
+        steps = f"step-{first}" if first == last else f"steps-{first}-{last}"
+        self._undone = f"{UNDONE_NAME}/{steps}"
+        self._held = f"{UNDONE_NAME}/.held-{secrets.token_hex(4)}"
+        self._moved: list[tuple[str, str, int]] = []  # path, where it is now, whose it is
+        self._removed: list[str] = []  # folders that were empty, or became so
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What the undone cells had made or changed; it is in ``undone/``."""
+        return tuple(path for path, _, owner in self._moved if owner >= self._first)[:MAX_NAMED]
+
+    def take(self) -> None:
+        """Take away what the undone cells and those that are played again have made.
+
+        Raises
+        ------
+        UndoError
+            It cannot be moved; what was moved is back in its place.
+        """
+        try:
+            with Folder(self._path) as folder:
+                owned = [
+                    (entry.path, self._history.owner(entry.path, entry.status.st_ctime_ns))
+                    for entry in folder.files(wanted=_may_be_made)
+                ]
+                made = {
+                    path
+                    for path, status in _folders(folder)
+                    if self._concerns(self._history.owner(path, status.st_ctime_ns))
+                }
+                for path, owner in owned:
+                    if self._concerns(owner):
+                        place = self._undone if owner >= self._first else self._held
+                        _move(folder, path, f"{place}/{path}")
+                        self._moved.append((path, f"{place}/{path}", owner))
+                parents = {p for path, _, _ in self._moved for p in _parents(path)}
+                self._removed = _remove_empty(folder, made | parents)
+        except OSError as error:
+            self.put_back()
+            reason = one_line(f"{error.filename or ''} {error.strerror or error}", 300)
+            raise UndoError(f"nothing was undone: a file cannot be put aside ({reason})") from None
+
+    def _concerns(self, owner: int) -> bool:
+        return owner >= self._first or owner in self._again
+
+    def put_back(self) -> None:
+        """Put everything back where it was; the undo did not happen."""
+        self._restore(lambda _owner: True)
+        with suppress(OSError), Folder(self._path) as folder:
+            for path in reversed(self._removed):
+                with suppress(OSError):
+                    folder.folder(path, make=True).close()
+
+    def settle(self) -> None:
+        """Put back what remaining cells had made, over what they made now; the undo happened."""
+        self._restore(lambda owner: owner < self._first)
+
+    def _restore(self, wanted: Callable[[int], bool]) -> None:
+        with suppress(OSError), Folder(self._path) as folder:
+            for path, place, owner in reversed(self._moved):
+                if not wanted(owner):
+                    continue
+                with suppress(OSError):  # a folder is in its place now, or it is gone
+                    _move(folder, place, path)
+                    self._history.put_back[path] = (folder.status(path).st_ctime_ns, owner)
+            gone = {p for _, place, owner in self._moved if wanted(owner) for p in _parents(place)}
+            _remove_empty(folder, gone)
+
+
+def _may_be_made(path: str) -> bool:
+    return path not in (FILE_NAME, NOTEBOOK_NAME, DATA_NAME, UNDONE_NAME)
+
+
+def _move(folder: Folder, path: str, to: str) -> None:
+    """Move an entry, a link as what it is; folders on the way are made."""
+    *way, name = path.split("/")
+    *new_way, new_name = to.split("/")
+    for depth in range(1, len(new_way) + 1):
+        folder.folder("/".join(new_way[:depth]), make=True).close()
+    with _inner(folder, way) as source, _inner(folder, new_way) as target:
+        os.rename(name, new_name, src_dir_fd=source.fd, dst_dir_fd=target.fd)
+
+
+def _inner(folder: Folder, way: Sequence[str]) -> Folder:
+    return folder.folder("/".join(way)) if way else Folder(folder.path)
+
+
+def _folders(
+    folder: Folder, prefix: str = "", depth: int = 0
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the folders in a folder, those deepest first, without following links."""
+    with suppress(OSError), os.scandir(folder.fd) as scan:
+        for entry in sorted(scan, key=lambda entry: entry.name):
+            path = f"{prefix}{entry.name}"
+            status = entry.stat(follow_symlinks=False)
+            if not stat.S_ISDIR(status.st_mode) or not _may_be_made(path) or depth >= MAX_DEPTH:
+                continue
+            with suppress(OSError), folder.folder(entry.name) as inner:
+                yield from _folders(inner, f"{path}/", depth + 1)
+            yield path, status
+
+
+def _parents(path: str) -> Iterator[str]:
+    parts = path.split("/")
+    yield from ("/".join(parts[:n]) for n in range(1, len(parts)))
+
+
+def _remove_empty(folder: Folder, paths: set[str]) -> list[str]:
+    """Remove those of the folders that are empty, the deepest first; return which."""
+    removed = []
+    for path in sorted(paths, key=lambda path: path.count("/"), reverse=True):
+        *way, name = path.split("/")
+        with suppress(OSError), _inner(folder, way) as above:
+            os.rmdir(name, dir_fd=above.fd)
+            removed.append(path)
+    return removed

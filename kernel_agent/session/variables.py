@@ -1,0 +1,218 @@
+"""Variables between the user and the session's kernel: put in, known to be there, taken out.
+
+What a variable looks like on its way is in :mod:`kernel_agent.session.given` (in) and
+:mod:`kernel_agent.inkernel.values` (out). Two may write: the user in their own process, the agent
+in its kernel. So it is remembered with what fingerprint a variable was put, and in which step the
+agent changed its copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_agent.errors import InputError
+from kernel_agent.inkernel import values
+from kernel_agent.kernel import InterpreterSession
+from kernel_agent.records import CellResult, Changes, DataFile, Given, Step, merge, source_of
+from kernel_agent.safe import one_line, room_for
+from kernel_agent.session.given import check_names, write_down
+
+if TYPE_CHECKING:
+    from kernel_agent.kernel import KernelSession
+
+APART = frozenset({"microvm", "remote"})
+"""Levels whose kernels do not see what the host writes into the folder later."""
+
+APART_MAX = 50_000_000  # bytes of a value in JSON that are sent to such a kernel
+PUT_SECONDS = 120.0
+
+Setting = Callable[[str, Sequence[str]], Awaitable[CellResult]]
+"""Runs a cell that sets the named variables."""
+
+
+class Exchange:
+    """The variables that a session was given."""
+
+    def __init__(self) -> None:
+        self._put: list[tuple[int, Given]] = []  # in order, each with the last step before it
+        self._untold: dict[str, Given] = {}
+        self._touched: dict[str, int] = {}  # by the agent: name -> step
+        self._apart = False  # the kernel does not see the files
+
+    @property
+    def given(self) -> dict[str, Given]:
+        """What was put last under each name, and is known to the kernel."""
+        return {given.name: given for _, given in self._put}
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The tables that cells may also read as files."""
+        tables = (g for g in self.given.values() if g.type == "DataFrame" and not self._apart)
+        return tuple(file for given in tables for file in given.files)
+
+    def told(self) -> tuple[Given, ...]:
+        """Return what the model has yet to be told, once; called when a run begins."""
+        untold, self._untold = tuple(self._untold.values()), {}
+        return untold
+
+    def note(self, steps: Iterable[Step]) -> None:
+        """Remember which of the given variables a run has changed; called when it has ended."""
+        for step in steps:
+            changes = step.result.changes if step.result else None
+            names = {v.name for v in (*changes.added, *changes.changed)} if changes else set()
+            for name in names & set(self.given):
+                self._touched[name] = step.number
+
+    async def put(
+        self,
+        variables: Mapping[str, Any],
+        execute: Setting,
+        *,
+        folder: Path,
+        level: str,
+        after: int,
+    ) -> tuple[tuple[Given, ...], Changes | None]:
+        """Write the values down and set them in the kernel; see :meth:`Session.put`.
+
+        Returns
+        -------
+        tuple
+            What was recorded of each, and what changed in the kernel.
+        """
+        check_names(variables)
+        made = [
+            await asyncio.to_thread(write_down, name, value, folder)
+            for name, value in variables.items()
+        ]
+        self._apart = level in APART
+        if self._apart:
+            changes: Changes | None = None
+            for name, value in variables.items():
+                changes = merge(changes, await _send(execute, name, value))
+        else:
+            changes = await _set(execute, made, level=level)
+        told = tuple(map(self._compared, made))
+        for given in told:
+            self._put.append((after, given))
+            self._untold[given.name] = given
+        return told, changes
+
+    def _compared(self, given: Given) -> Given:
+        """Say what the value takes the place of: an earlier one, or what the agent made of that."""
+        known = self.given.get(given.name)
+        again = known is not None and known.fingerprint != given.fingerprint
+        undone = self._touched.pop(given.name, 0) if known else 0
+        return dataclasses.replace(given, again=again, undone=undone)
+
+    def since(self, first: int) -> tuple[str, ...]:
+        """Return the variables that were put since step ``first``."""
+        return tuple(dict.fromkeys(given.name for after, given in self._put if after >= first))
+
+    def go_back(self, first: int) -> None:
+        """Forget what was put, and what the agent changed, since step ``first``: it is undone."""
+        self._put = [(after, given) for after, given in self._put if after < first]
+        given = self.given
+        self._untold = {n: g for n, g in self._untold.items() if given.get(n) is g}
+        self._touched = {name: step for name, step in self._touched.items() if step < first}
+
+    async def restore(self, execute: Setting, *, level: str) -> Sequence[str]:
+        """Set the variables again in a kernel that took the place of one that was lost.
+
+        Returns
+        -------
+        sequence of str
+            Those that are gone: their files were changed, or this kernel sees none.
+        """
+        known, before = self.given, {given.name: after for after, given in self._put}
+        self._put = []
+        self._touched.clear()
+        self._untold.clear()
+        if level in APART:
+            return list(known)
+        gone = []
+        for name, given in known.items():
+            try:
+                await _set(execute, [given], level=level)
+                self._put.append((before[name], given))
+                self._untold[name] = given
+            except InputError:
+                gone.append(name)
+        return gone
+
+    async def take(
+        self, names: Sequence[str], kernel: KernelSession | InterpreterSession
+    ) -> dict[str, Any]:
+        """Return variables of the kernel; see :meth:`Session.take`."""
+        if isinstance(kernel, InterpreterSession):
+            return {name: await _answered(kernel, name) for name in names}
+        found = await kernel.take(names)
+        return {name: await asyncio.to_thread(_read, name, found[name]) for name in names}
+
+
+async def _set(execute: Setting, given: Sequence[Given], *, level: str) -> Changes | None:
+    """Run the statements that set the variables, as the notebook will."""
+    if level == "interpreter" and any("import" in g.source for g in given):
+        name = next(g.name for g in given if "import" in g.source)
+        raise InputError(
+            f"{name} cannot be passed in: --sandbox interpreter has no packages, so only text, "
+            "numbers, lists and dicts can; use another level"
+        )
+    return await _carried_out(execute, source_of(given), [g.name for g in given])
+
+
+async def _carried_out(execute: Setting, source: str, names: Sequence[str]) -> Changes | None:
+    result = await execute(source, names)
+    if not result.ok:
+        error = result.error
+        reason = f"{error.ename}: {error.evalue}" if error else result.status
+        told = ", ".join(names)
+        raise InputError(f"{told} could not be set in the kernel: {one_line(reason, 200)}")
+    return result.changes
+
+
+async def _send(execute: Setting, name: str, value: Any) -> Changes | None:
+    """Send a value to a kernel that sees no folder of ours."""
+    from kernel_agent.kernel import setting
+
+    try:
+        text = await asyncio.to_thread(lambda: json.dumps(values.encode(value)))
+        if len(text) > APART_MAX:
+            raise InputError(
+                f"{name} is too large for this level: {len(text):,} bytes, at most {APART_MAX:,}; "
+                "pass a part of it, or name its file with --data"
+            )
+    except TypeError as error:
+        raise InputError(f"{name} cannot be passed in: {one_line(str(error), 200)}") from None
+    changes: Changes | None = None
+    for source in setting(name, text):
+        changes = merge(changes, await _carried_out(execute, source, [name]))
+    return changes
+
+
+def _read(name: str, found: Any) -> Any:
+    """Return the value that a kernel claims for a name; it is checked while it is read."""
+    if not isinstance(found, dict):
+        raise InputError(f"{name} cannot be taken: the kernel gave nothing that can be read")
+    if found.get("missing"):
+        raise InputError(f"there is no variable {name} in the kernel")
+    if "value" not in found:
+        reason = one_line(str(found.get("error", "it has no value")), 200)
+        raise InputError(f"{name} cannot be taken: {reason}")
+    try:
+        return values.decode(found["value"], room_for(found["value"]))
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"{name} cannot be taken: {one_line(str(error), 200)}") from None
+
+
+async def _answered(kernel: InterpreterSession, name: str) -> Any:
+    result = await kernel.execute(f"final_answer({name})", step=0, timeout_s=PUT_SECONDS)
+    if not result.ok or result.answer is None:
+        raise InputError(f"there is no variable {name} in the kernel")
+    if result.answer.value is None and result.answer.kind != "NoneType":
+        raise InputError(f"{name} cannot be taken: a {one_line(result.answer.kind, 40)}")
+    return result.answer.value

@@ -1,0 +1,539 @@
+"""Whether a notebook still says what it says: run it again in a fresh kernel and compare.
+
+The cells run in a copy of the notebook's folder, so neither the folder nor the notebook changes,
+whatever the cells do. Every code cell is run, in order, also after one that differs; each is
+compared with its recorded outputs by :mod:`kernel_agent.notebook.comparison`. Works on any notebook
+of format 2, 3 or 4, not only on ours. A :class:`Report` is the result; :func:`certify` writes it
+into the notebook, and only when asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import json
+import platform
+import re
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kernel_agent.errors import KernelDied, NotebookError
+from kernel_agent.notebook import Comparison, Period, Verdict, compare, worst, write_notebook
+from kernel_agent.records import CellResult, Displays, OutputDict
+from kernel_agent.safe import Entry, Folder, encodable, one_line, temporary_folder
+
+if TYPE_CHECKING:
+    import nbformat
+
+    from kernel_agent.kernel import KernelSession
+
+CELL_TIMEOUT_S = 600.0
+MAX_NOTEBOOK_BYTES = 200_000_000
+MAX_FILE_BYTES = 1_000_000_000  # what a run copies; larger inputs it links
+MAX_COPY_BYTES = 4_000_000_000
+MAX_FILES = 5_000
+# Not inputs: our records, other notebooks and their leftovers, environments.
+_NOT_COPIED = frozenset(("trace.jsonl", "__pycache__", "node_modules", "venv"))
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellReport:
+    """What became of one cell.
+
+    ``index`` counts all cells of the notebook from 0; ``detail`` is a short diff or a line.
+    """
+
+    index: int
+    id: str
+    role: str
+    verdict: Verdict
+    detail: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What became of a notebook when it ran again.
+
+    ``cells`` holds the code cells, and as ``skipped`` those tagged ``skip-execution`` and the
+    steps that the notebook holds folded away as Markdown. ``left_out`` names files of the folder
+    that were not copied. ``notes`` says what was mended to read the file. ``sources_sha256`` says
+    of which code this is true.
+    """
+
+    path: str
+    cells: tuple[CellReport, ...]
+    seconds: float
+    time: str
+    python: str
+    version: str
+    sources_sha256: str
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def reproduces(self) -> bool:
+        """Whether every cell shows what it showed."""
+        return not any(c.verdict in (Verdict.DIFFERENT, Verdict.ERROR) for c in self.cells)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cells had each verdict."""
+        counted = Counter(cell.verdict for cell in self.cells)
+        return {str(verdict): counted[verdict] for verdict in Verdict if counted[verdict]}
+
+    @property
+    def summary(self) -> str:
+        """One line for a person."""
+        told = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
+        end = "reproduces" if self.reproduces else "does not reproduce"
+        return f"{end}: {told or 'there is no code to run'} ({self.seconds:.1f} s)"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON types."""
+        return {
+            "path": self.path,
+            "reproduces": self.reproduces,
+            "summary": self.summary,
+            "counts": self.counts,
+            "seconds": self.seconds,
+            "time": self.time,
+            "python": self.python,
+            "version": self.version,
+            "sources_sha256": self.sources_sha256,
+            "left_out": list(self.left_out),
+            "notes": list(self.notes),
+            "cells": [
+                {
+                    "index": cell.index,
+                    "id": cell.id,
+                    "role": cell.role,
+                    "verdict": str(cell.verdict),
+                    "detail": cell.detail,
+                    "seconds": cell.seconds,
+                }
+                for cell in self.cells
+            ],
+        }
+
+
+def verify(path: str | Path, *, sandbox: str = "auto", timeout_s: float = CELL_TIMEOUT_S) -> Report:
+    """Run a notebook again in a fresh kernel, and compare; works in a notebook, too.
+
+    Parameters, and what is raised, are those of :func:`verify_notebook`.
+
+    Returns
+    -------
+    Report
+        ``reproduces``, ``summary`` in one line, and ``cells``, each with its ``verdict``.
+    """
+    return _run(verify_notebook(path, sandbox=sandbox, timeout_s=timeout_s))
+
+
+async def verify_notebook(
+    path: str | Path, *, sandbox: str = "auto", timeout_s: float = CELL_TIMEOUT_S
+) -> Report:
+    """Run all code cells of a notebook in a fresh kernel and compare what they show.
+
+    Parameters
+    ----------
+    path
+        Any notebook of format 2, 3 or 4; it and its folder are not changed.
+    sandbox
+        The level of protection of the kernel.
+    timeout_s
+        Seconds until a cell is interrupted; its verdict is then ``error``.
+
+    Raises
+    ------
+    NotebookError
+        The file is missing, is not a notebook of these formats or is for another language, or its
+        folder cannot be copied.
+    KernelStartError
+        No kernel could be started.
+    """
+    from kernel_agent.kernel import KernelSession
+
+    file = Path(path)
+    notes: list[str] = []
+    notebook = read_runnable(file, notes)
+    began = time.monotonic()
+    with temporary_folder("kernel-agent-verify-") as made:
+        folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), str(made)))
+        left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
+        async with KernelSession(cwd=made, sandbox=sandbox) as kernel:
+            again = _Again(folders=folders, timeout_s=timeout_s)
+            cells = await _run_cells(notebook, kernel, again)
+    return Report(
+        path=str(path),
+        cells=tuple(cells),
+        seconds=time.monotonic() - began,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        python=platform.python_version(),
+        version=_version(),
+        sources_sha256=sources_sha256(notebook),
+        left_out=tuple(left_out),
+        notes=tuple(notes),
+    )
+
+
+def certify(path: str | Path, report: Report) -> Path:
+    """Write a report's verdict into the notebook, under ``kernel_agent.certificate``.
+
+    Raises
+    ------
+    NotebookError
+        The notebook is not the one that the report is about, or cannot be written.
+    """
+    notebook = read_notebook(path)
+    if sources_sha256(notebook) != report.sources_sha256:
+        raise NotebookError(f"{path} has changed since it was verified: verify it again")
+    ours = notebook.metadata.get("kernel_agent")
+    certificate = {
+        "reproduces": report.reproduces,
+        "counts": report.counts,
+        "time": report.time,
+        "python": report.python,
+        "kernel_agent": report.version,
+        "sources_sha256": report.sources_sha256,
+    }
+    notebook.metadata["kernel_agent"] = {
+        **(ours if isinstance(ours, dict) else {}),
+        "certificate": certificate,
+    }
+    return write_notebook(notebook, path)
+
+
+def read_runnable(path: str | Path, notes: list[str] | None = None) -> nbformat.NotebookNode:
+    """Read a notebook whose cells are to run here.
+
+    Raises
+    ------
+    NotebookError
+        As :func:`read_notebook`, or it is for another language than Python.
+    """
+    notebook = read_notebook(path, notes)
+    language = _named(notebook, "kernelspec", "language") or _named(
+        notebook, "language_info", "name"
+    )
+    if language and language.lower() != "python":
+        told = one_line(language, 60)
+        raise NotebookError(f"{path} is a notebook for {told}, and only Python is run")
+    return notebook
+
+
+def read_notebook(path: str | Path, notes: list[str] | None = None) -> nbformat.NotebookNode:
+    """Read and check a notebook; one of an older format is brought to format 4, as Jupyter does.
+
+    Its own metadata may be anything: Jupyter opens a notebook whose ``kernelspec`` has no name.
+
+    Parameters
+    ----------
+    path
+        The file.
+    notes
+        Takes a line on what had to be mended.
+
+    Raises
+    ------
+    NotebookError
+        In one line: what is wrong with the file.
+    """
+    import nbformat
+    from nbformat.v4.rwbase import rejoin_lines
+
+    try:
+        with Folder(Path(path).parent) as folder:
+            read = folder.read(Path(path).name, max_bytes=MAX_NOTEBOOK_BYTES)
+        content = json.loads(read.decode("utf-8-sig"))  # some editors put a byte order mark there
+    except OSError as error:
+        raise NotebookError(f"cannot read the notebook {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise NotebookError(f"{path} is not a notebook: it is not JSON") from None
+    if not isinstance(content, dict) or not isinstance(content.get("nbformat"), int):
+        raise NotebookError(f"{path} is JSON, but not a notebook")
+    if content["nbformat"] in (2, 3):
+        content = _upgraded(content, path)
+    if content["nbformat"] != 4:
+        raise NotebookError(f"{path} has notebook format {content['nbformat']}, which is unknown")
+    if not isinstance(content.get("metadata"), dict):
+        raise NotebookError(f"{path} is not a valid notebook: it has no metadata")
+    if _has_early_ids(content):
+        content = {**content, "cells": _with_sound_ids(content["cells"]), "nbformat_minor": 5}
+        if notes is not None:
+            notes.append(EARLY_IDS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # cells without an id: fine here
+        try:
+            notebook: nbformat.NotebookNode = nbformat.from_dict(content)  # type: ignore[no-untyped-call]  # nbformat is untyped
+            notebook = rejoin_lines(notebook)  # type: ignore[no-untyped-call]  # nbformat is untyped
+            nbformat.validate({**notebook, "metadata": {}})
+        except (nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:
+            raise NotebookError(f"{path} is not a valid notebook: {one_line(str(error))}") from None
+    return notebook
+
+
+EARLY_IDS = "its cells have ids, which its format does not know yet: it was read as format 4.5"
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # JEP 62
+
+
+def _has_early_ids(content: dict[str, Any]) -> bool:
+    """Whether a notebook says that it is older than its cells' ids; some programs write such."""
+    minor, cells = content.get("nbformat_minor"), content.get("cells")
+    if not isinstance(minor, int) or minor >= 5 or not isinstance(cells, list):
+        return False
+    return any(isinstance(cell, dict) and "id" in cell for cell in cells)
+
+
+def _with_sound_ids(cells: list[Any]) -> list[Any]:
+    """Return the cells without those ids that format 4.5 does not allow, or that stand twice."""
+    seen: set[str] = set()
+
+    def sound(cell: Any) -> Any:
+        if not isinstance(cell, dict) or "id" not in cell:
+            return cell
+        name = cell["id"]
+        if isinstance(name, str) and _ID.fullmatch(name) and name not in seen:
+            seen.add(name)
+            return cell
+        return {key: value for key, value in cell.items() if key != "id"}
+
+    return [sound(cell) for cell in cells]
+
+
+def _upgraded(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
+    """Return the content of a notebook of format 2 or 3 in format 4."""
+    import nbformat
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            upgraded = nbformat.reads(json.dumps(content), as_version=4)  # type: ignore[no-untyped-call]  # nbformat is untyped
+        except Exception as error:  # the converters expect what they read to be right
+            why = one_line(f"{type(error).__name__}: {error}")
+            raise NotebookError(f"{path} is not a valid notebook: {why}") from None
+    return dict(upgraded)
+
+
+def is_skipped(cell: Any) -> bool:
+    """Whether the notebook says that a code cell is not to be run, as nbclient takes it."""
+    return cell.cell_type == "code" and "skip-execution" in (cell.metadata.get("tags") or ())
+
+
+def sources_sha256(notebook: nbformat.NotebookNode) -> str:
+    """Return the fingerprint of the code cells' sources, in order."""
+    sources = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
+
+
+# --- running -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Again:
+    """The new run: the notebook's folder and its copy, a cell's limit, what came of it so far."""
+
+    folders: tuple[str, str]
+    timeout_s: float
+    began: float = field(default_factory=time.time)
+    displays: Displays = field(default_factory=Displays)
+
+    def compare(self, cell: Any, outputs: Sequence[OutputDict]) -> Comparison:
+        """Compare a cell's outputs; a clock may have been read since the first cell began."""
+        period = Period(self.began, time.time())
+        return compare(cell.outputs, outputs, folders=self.folders, period=period)
+
+
+async def _run_cells(
+    notebook: nbformat.NotebookNode, kernel: KernelSession, again: _Again
+) -> list[CellReport]:
+    reports: list[CellReport] = []
+    places = dict[int, int]()  # later cells may change what was compared
+    number = 0
+    for index, cell in enumerate(notebook.cells):
+        if is_skipped(cell):
+            comparison, seconds = Comparison(verdict=Verdict.SKIPPED), 0.0
+        elif cell.cell_type == "code" and cell.source.strip():
+            number += 1
+            began = time.monotonic()
+            places[number] = len(reports)
+            comparison = await _run_cell(cell, kernel, number, again)
+            seconds = time.monotonic() - began
+        elif _ours(cell).get("role") == "folded":
+            comparison, seconds = Comparison(verdict=Verdict.SKIPPED), 0.0
+        else:
+            continue
+        reports.append(
+            CellReport(
+                index=index,
+                id=str(cell.get("id", "")),
+                role=str(_ours(cell).get("role", "")),
+                verdict=comparison.verdict,
+                detail=comparison.detail,
+                seconds=seconds,
+            )
+        )
+    for number, outputs in again.displays.changed.items():
+        report = reports[places[number]]
+        if report.verdict != Verdict.ERROR:
+            told = again.compare(notebook.cells[report.index], outputs)
+            reports[places[number]] = replace(report, verdict=told.verdict, detail=told.detail)
+    return reports
+
+
+async def _run_cell(cell: Any, kernel: KernelSession, number: int, again: _Again) -> Comparison:
+    try:
+        result = await kernel.execute(cell.source, step=number, timeout_s=again.timeout_s)
+    except KernelDied as error:
+        return Comparison(verdict=Verdict.ERROR, detail=f"not run: {one_line(str(error))}")
+    outputs = again.displays.take(number, result.outputs)
+    if result.status != "error":
+        return _ended(result, again.timeout_s) or again.compare(cell, outputs)
+    if result.error and not any(o.get("output_type") == "error" for o in outputs):
+        outputs.append(
+            {
+                "output_type": "error",
+                "ename": result.error.ename,
+                "evalue": result.error.evalue,
+                "traceback": list(result.error.traceback),
+            }
+        )
+    comparison = again.compare(cell, outputs)
+    if any(o.get("output_type") == "error" for o in cell.outputs):
+        return comparison
+    told = f"{result.error.ename}: {result.error.evalue}" if result.error else "an error"
+    return worst([comparison, Comparison(verdict=Verdict.ERROR, detail=one_line(told, 400))])
+
+
+def _ended(result: CellResult, timeout_s: float) -> Comparison | None:
+    """Return the verdict of a cell that did not come to its end, else None."""
+    if result.status == "ok":
+        return None
+    reason = one_line(result.error.evalue, 300) if result.error else ""
+    told = {
+        "timeout": f"interrupted after {timeout_s:g} s",
+        "interrupted": "interrupted by the user",
+        "dead": f"the kernel ended ({reason})",
+    }
+    return Comparison(verdict=Verdict.ERROR, detail=told.get(result.status, result.status))
+
+
+def _ours(cell: Any) -> dict[str, Any]:
+    ours = cell.metadata.get("kernel_agent", {})
+    return ours if isinstance(ours, dict) else {}
+
+
+def _named(notebook: nbformat.NotebookNode, where: str, key: str) -> str:
+    """Return what the notebook's own metadata says, or empty where that says nothing."""
+    about = notebook.metadata.get(where)
+    return str(about.get(key) or "") if isinstance(about, dict) else ""
+
+
+def _version() -> str:
+    try:
+        return metadata.version("kernel-agent")
+    except metadata.PackageNotFoundError:  # run from a source tree
+        return "unknown"
+
+
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also where an event loop is running already (Jupyter)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(asyncio.run(coroutine))
+        except BaseException as error:  # handed to the waiting thread below
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="kernel-agent-verify")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+# --- the copy ------------------------------------------------------------------------------
+
+
+def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> list[str]:
+    """Copy what cells may read; return what was left out.
+
+    No link is followed: what it points to may be anywhere. Hidden files, environments, our own
+    records and notebooks are no inputs. Where the notebook names its inputs, only they and the
+    rest of ``data/`` are: what the run made is made again.
+    """
+    inputs = _inputs(notebook)
+    left_out: list[str] = []
+    room = MAX_COPY_BYTES
+    try:
+        with Folder(folder) as opened:
+            for number, entry in enumerate(opened.files(wanted=may_be_input)):
+                if number == MAX_FILES:
+                    more = f"everything from {encodable(entry.path)} on"
+                    left_out.append(f"{more}: more than {MAX_FILES:,} files")
+                    break
+                named = inputs is None or entry.path in inputs or entry.path.startswith("data/")
+                if not named:
+                    continue
+                copied = _copy(opened, entry, target / entry.path, min(MAX_FILE_BYTES, room))
+                room -= copied or 0
+                if copied is None:
+                    left_out.append(encodable(entry.path))
+    except OSError as error:
+        raise NotebookError(f"cannot read the folder {folder}: {error.strerror}") from None
+    return left_out
+
+
+def may_be_input(path: str) -> bool:
+    """Whether a file of a notebook's folder may be one that its cells read."""
+    name = path.rsplit("/", maxsplit=1)[-1]
+    return not (name.startswith(".") or name in _NOT_COPIED or name.endswith(".ipynb"))
+
+
+def _copy(folder: Folder, entry: Entry, target: Path, max_bytes: int) -> int | None:
+    """Copy one file; return its bytes, or None for what is not copied.
+
+    Raises
+    ------
+    NotebookError
+        The copy cannot be written: the disk is full.
+    """
+    if not entry.is_file or entry.status.st_size > max_bytes:
+        return None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        size = folder.copy(entry.path, target, max_bytes=max_bytes)
+        target.chmod(entry.status.st_mode & 0o777)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            told = f"cannot copy {entry.path} to verify: {error.strerror}"
+            raise NotebookError(one_line(told, 400)) from None
+        return None  # it is not readable, or not the file any more that was listed
+    return size
+
+
+def _inputs(notebook: nbformat.NotebookNode) -> set[str] | None:
+    """Return the inputs that a notebook of ours names, by path in its folder; else None."""
+    ours = notebook.metadata.get("kernel_agent", {})
+    listed = ours.get("inputs") if isinstance(ours, dict) else None
+    if not isinstance(listed, list):
+        return None
+    return {str(item.get("path")) for item in listed if isinstance(item, dict)}
