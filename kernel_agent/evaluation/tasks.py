@@ -358,7 +358,7 @@ def _with_paths(task: Task, entry: _Entry, base: Path, name: str) -> Task:
     }
     if isinstance(task.check, Function) and ".py:" in task.check.function:
         source, _, function = task.check.function.rpartition(":")
-        changes["check"] = Function(function=f"{found(source, 'check', 0)}:{function}")
+        changes["check"] = Function(function=f"{absolute(source, 'check', 0)}:{function}")
     if isinstance(task.check, Table) and isinstance(task.answer, str):
-        changes["answer"] = found(task.answer, "answer", 0)
+        changes["answer"] = absolute(task.answer, "answer", 0)
     return task.model_copy(update=changes)
