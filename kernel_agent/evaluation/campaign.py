@@ -138,7 +138,7 @@ class Campaign:
 
     async def run(self, at_once: int) -> Outcome:
         """Smoke-test the arms that have something to do, then do it."""
-        self._done = self._store.kept(self._specs, repeat=self._plan.repeat)
+        self._done = self._store.finished(self._specs, repeat=self._plan.repeat)
         if self._done:
             self._tell(f"{len(self._done)} of {len(self._specs)} runs are there already")
         arms = {s.arm for s in self._specs if s.run_id not in self._done}
