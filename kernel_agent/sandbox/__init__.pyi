@@ -1,13 +1,13 @@
 from .allowlist import parse_hosts as parse_hosts
+from .chooser import AUTO as AUTO
 from .chooser import MODULES as MODULES
 from .chooser import choose as choose
-from .chooser import mechanism as mechanism
+from .chooser import hibernating as hibernating
+from .chooser import level_of as level_of
 from .chooser import probe as probe
+from .chooser import resuming as resuming
 from .connection import Refused as Refused
-from .levels import Grant as Grant
-from .levels import Launch as Launch
 from .levels import Level as Level
-from .levels import Probe as Probe
 from .memory import memory_mb as memory_mb
 from .proxy import Proxy as Proxy
 from .remote import remote_environment as remote_environment

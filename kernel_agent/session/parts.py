@@ -5,7 +5,6 @@ Nothing is decided here: each function reads settings and calls what makes the p
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
@@ -14,22 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.agent import check_guard, guard_prompt
 from kernel_agent.config import Config, load_config
-from kernel_agent.errors import SandboxError
-from kernel_agent.kernel import InterpreterSession, interpreter
+from kernel_agent.kernel import KernelOptions
+from kernel_agent.kernel import make_kernel as make
 from kernel_agent.records import FILE_NAME, Budget, DataFile, Event, Notice, Visit
-from kernel_agent.sandbox import choose
+from kernel_agent.sandbox import choose, level_of, resuming
 from kernel_agent.session.folder import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
 from kernel_agent.tools import Approval, Tool, approval_prompt, stubs, untrusted_prompt
 
 if TYPE_CHECKING:
     from kernel_agent.formats import Format
-    from kernel_agent.kernel import KernelSession
+    from kernel_agent.kernel import Kernel
     from kernel_agent.sandbox import Proxy
 
-NOT_SANDBOXED = (
-    "NOT SANDBOXED: code written by the model runs with your rights on this machine "
-    "(files, network, processes)."
-)
 PACKAGES = (
     "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
     "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
@@ -74,7 +69,7 @@ def settings_of(
         settled = settled.merged(approve_tools={**settled.approve_tools, **approve_tools})
     check_guard(settled.guard_imports, settled.max_operations)
     if resumed and settled.sandbox == "auto":
-        settled = settled.merged(sandbox="microvm")  # the level whose kernels hibernate
+        settled = settled.merged(sandbox=resuming())
     return settled
 
 
@@ -114,7 +109,7 @@ def system_prompt(
     ]
     if format.writes_code:
         parts += [
-            interpreter.prompt() if level == interpreter.LEVEL.name else "",
+            level_of(level).prompt,
             guard_prompt(config.guard_imports, config.max_operations),
         ]
     return "\n\n".join(filter(None, parts))
@@ -130,7 +125,7 @@ def make_kernel(
     proxy: Proxy | None,
     resume: Path | None,
     protected: Sequence[Path] = (),
-) -> KernelSession | InterpreterSession:
+) -> Kernel:
     """Return the kernel of a session at a level, not started yet.
 
     Parameters
@@ -157,48 +152,20 @@ def make_kernel(
     SandboxError
         The level cannot do what is asked.
     """
-    from kernel_agent.kernel import KernelSession
-
-    described = [tool.spec for tool in tools]
-    cap = config.max_operations
-    if level == interpreter.LEVEL.name:
-        return InterpreterSession(cwd=folder, tools=described, max_operations=cap)
-    if level == "remote":
-        return _remote_kernel(config, folder, files, tools, proxy)
-    return KernelSession(
+    options = KernelOptions(
         cwd=folder,
-        sandbox=level,
+        tools=[tool.spec for tool in tools],
+        max_operations=config.max_operations,
         protected=[folder / DATA_NAME, *protected],
         hidden=[folder / name for name in (FILE_NAME, NOTEBOOK_NAME, AGENTS_NAME)],
         readable=[Path(file.source) for file in files if file.linked],
         limits=_limits_of(config),
         proxy=proxy,
         resume=resume,
-        tools=described,
-        max_operations=cap,
-    )
-
-
-def _remote_kernel(
-    config: Config,
-    folder: Path,
-    files: Sequence[DataFile],
-    tools: Sequence[Tool],
-    proxy: Proxy | None,
-) -> KernelSession:
-    from kernel_agent.kernel import RemoteKernel
-    from kernel_agent.sandbox import remote_environment
-
-    if proxy is not None:
-        raise SandboxError("the sandbox level remote cannot open single hosts (--allow-host)")
-    assert config.remote_kernelspec is not None, "probed before"
-    return RemoteKernel(
-        kernelspec=config.remote_kernelspec,
-        environment=remote_environment(os.environ),
         inputs={file.path: folder / file.path for file in files},
-        cwd=folder,
-        tools=[tool.spec for tool in tools],
+        kernelspec=config.remote_kernelspec or "",
     )
+    return make(level_of(level), options)
 
 
 def budget_of(config: Config) -> Budget:
@@ -211,13 +178,9 @@ def budget_of(config: Config) -> Budget:
     )
 
 
-def statement_of(level: str) -> str:
+def statement_of(level: str, config: Config) -> str:
     """Return one line on what protects this machine at a level; said at every start."""
-    if level == "none":
-        return NOT_SANDBOXED
-    if level == interpreter.LEVEL.name:
-        return interpreter.STATEMENT
-    return f"Sandbox: {choose(level).name} ({choose(level).summary})"
+    return choose(level, config.remote_kernelspec or "").line
 
 
 def _limits_of(config: Config) -> dict[str, int]:
