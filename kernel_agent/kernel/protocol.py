@@ -137,6 +137,10 @@ class Kernel(Protocol):
         await self.close()
 
 
+MakeKernel = Callable[..., Kernel]
+"""Makes a kernel from ``cwd``, ``tools`` and ``max_operations``: :class:`.fake.FakeKernel` does."""
+
+
 class Proxy(Protocol):
     """What :class:`kernel_agent.sandbox.proxy.Proxy` is to a kernel."""
 

@@ -1,6 +1,7 @@
 from .allowlist import parse_hosts as parse_hosts
 from .chooser import AUTO as AUTO
 from .chooser import MODULES as MODULES
+from .chooser import UNCONFINED as UNCONFINED
 from .chooser import choose as choose
 from .chooser import hibernating as hibernating
 from .chooser import level_of as level_of

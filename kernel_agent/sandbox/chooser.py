@@ -14,6 +14,7 @@ from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox.levels import Level, Mechanism, Probe
 
 AUTO = "auto"
+UNCONFINED = "none"
 
 MODULES = {
     "bubblewrap": "kernel_agent.sandbox.bubblewrap",

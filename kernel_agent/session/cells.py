@@ -59,7 +59,7 @@ from kernel_agent.session.variables import PUT_SECONDS, Exchange
 from kernel_agent.tools import Approval, Broker, Calling, Tool, carry_out, secrets_of
 
 if TYPE_CHECKING:
-    from kernel_agent.kernel import Kernel
+    from kernel_agent.kernel import Kernel, MakeKernel
     from kernel_agent.sandbox import Proxy
 
 STOPPED_UNDO = "nothing was undone: it was stopped"
@@ -93,6 +93,8 @@ class Executor:
         Calls a tool; for whoever watches the calls.
     tell
         Told what happens outside a run.
+    own_kernel
+        What makes the kernels instead of the level.
     """
 
     def __init__(
@@ -109,8 +111,10 @@ class Executor:
         delegation: Delegation,
         calling: Calling,
         tell: Callable[[Event], None],
+        own_kernel: MakeKernel | None = None,
     ) -> None:
         self._config = config
+        self._own_kernel = own_kernel
         self.level = level
         """How its kernels are confined."""
         self._folder = folder
@@ -190,6 +194,7 @@ class Executor:
             proxy=proxy,
             resume=resume,
             protected=self._kept,
+            own=self._own_kernel,
         )
 
     async def revive(self, tell: Callable[[Event], None]) -> None:

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.agent import check_guard, guard_prompt
 from kernel_agent.config import Config, load_config
+from kernel_agent.errors import UsageError
 from kernel_agent.kernel import KernelOptions
 from kernel_agent.kernel import make_kernel as make
 from kernel_agent.records import FILE_NAME, Budget, DataFile, Event, Notice, Visit
-from kernel_agent.sandbox import choose, level_of, resuming
+from kernel_agent.sandbox import UNCONFINED, choose, level_of, resuming
 from kernel_agent.session.folder import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
 from kernel_agent.tools import Approval, Tool, approval_prompt, stubs, untrusted_prompt
 
 if TYPE_CHECKING:
     from kernel_agent.formats import Format
-    from kernel_agent.kernel import Kernel
+    from kernel_agent.kernel import Kernel, MakeKernel
     from kernel_agent.sandbox import Proxy
 
+OWN_KERNEL = "kernel= runs cells without a sandbox: leave out sandbox, allow_hosts and resume"
 PACKAGES = (
     "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
     "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
@@ -40,6 +42,7 @@ def settings_of(
     config: Config | None,
     *,
     resumed: bool,
+    own_kernel: bool,
     approve_tools: Mapping[str, str] | None,
     tell: Callable[[str], None],
     **named: Any,
@@ -52,6 +55,8 @@ def settings_of(
         The configured settings; read from file and environment by default.
     resumed
         Whether the session goes on with a hibernated kernel.
+    own_kernel
+        Whether the caller makes the kernels, which are then not sandboxed.
     approve_tools
         What holds for single tools; it goes before what is configured for them.
     tell
@@ -64,6 +69,10 @@ def settings_of(
     UsageError
         The caller's: a guard that cannot be; a file that cannot be used.
     """
+    if own_kernel:
+        if resumed or named["sandbox"] not in (None, UNCONFINED) or named["allow_hosts"]:
+            raise UsageError(OWN_KERNEL)
+        named["sandbox"] = UNCONFINED
     settled = (config or load_config(tell=tell)).merged(**named)
     if approve_tools:
         settled = settled.merged(approve_tools={**settled.approve_tools, **approve_tools})
@@ -125,6 +134,7 @@ def make_kernel(
     proxy: Proxy | None,
     resume: Path | None,
     protected: Sequence[Path] = (),
+    own: MakeKernel | None = None,
 ) -> Kernel:
     """Return the kernel of a session at a level, not started yet.
 
@@ -146,6 +156,8 @@ def make_kernel(
         A hibernated kernel to go on with.
     protected
         What else in the folder is only to be read.
+    own
+        What makes the session's kernels instead of its level.
 
     Raises
     ------
@@ -165,6 +177,8 @@ def make_kernel(
         inputs={file.path: folder / file.path for file in files},
         kernelspec=config.remote_kernelspec or "",
     )
+    if own is not None:
+        return own(cwd=folder, tools=options.tools, max_operations=options.max_operations)
     return make(level_of(level), options)
 
 

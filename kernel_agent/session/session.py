@@ -71,7 +71,7 @@ from kernel_agent.tools import Approval, Approver, Policy, Servers, Tool, as_too
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-    from kernel_agent.kernel import Kernel
+    from kernel_agent.kernel import Kernel, MakeKernel
     from kernel_agent.models import Choice, Model
     from kernel_agent.session.inputs import Beside
 
@@ -144,6 +144,9 @@ class Session(Synchronous):
         environment names a collector (see ``docs/telemetry.md``).
     lineage
         Where the session stands among those that delegate; set by the one above it.
+    kernel
+        What makes the kernels instead of a sandbox level: :class:`~kernel_agent.FakeKernel`, for
+        tests (``docs/testing.md``). It protects nothing.
 
     Examples
     --------
@@ -177,6 +180,7 @@ class Session(Synchronous):
         on_event: Callable[[Event], None] | None = None,
         tracer: Tracer | None = None,
         lineage: Lineage | None = None,
+        kernel: MakeKernel | None = None,
     ) -> None:
         super().__init__()
         self._about_settings: list[str] = []  # told when the session starts
@@ -184,6 +188,7 @@ class Session(Synchronous):
             config,
             tell=self._about_settings.append,
             resumed=resume is not None,
+            own_kernel=kernel is not None,
             model=model if isinstance(model, str) else None,
             base_url=base_url,
             format=format,
@@ -198,6 +203,7 @@ class Session(Synchronous):
         if resume is not None and data:
             raise UsageError("a resumed session has the inputs that it had: leave data out")
         self._resume = None if resume is None else Path(resume).absolute()
+        self._own_kernel = kernel
         self.sandbox = self.config.sandbox
         """The level; ``auto`` until the session is started."""
         if self.sandbox != "auto":
@@ -436,6 +442,7 @@ class Session(Synchronous):
             delegation=self._delegation,
             calling=self._telemetry.call,
             tell=self._tell,
+            own_kernel=self._own_kernel,
         )
 
     def _make_runner(
@@ -708,6 +715,7 @@ class Session(Synchronous):
             approver=asked_above,
             on_event=on_event,
             lineage=lineage,
+            kernel=self._own_kernel,
         )
         if self._approval.tainted:
             session._approval.entered("the run that delegated")
