@@ -27,6 +27,7 @@ from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.records import Delegated, Event, ExitStatus, Json, Notice, as_json, denials
 from kernel_agent.safe import obeyed_line, one_line, plain
+from kernel_agent.sandbox import level_of
 from kernel_agent.session import Beside, FixedCell, Run, Session
 from kernel_agent.tools import HOW_TO_ALLOW, NOBODY, Approver
 
@@ -65,7 +66,7 @@ def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
             Outlet(sys.stderr).write(f"kernel-agent: denied: {count}. {HOW_TO_ALLOW}\n")
         if run.obeyed:
             Outlet(sys.stderr).write(f"kernel-agent: {obeyed_line(run.obeyed)}\n")
-        if run.sandbox == "none":
+        if not level_of(run.sandbox).confines:
             Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
     return run.status.exit_code
 
