@@ -15,6 +15,7 @@ import nbformat
 import psutil
 import pytest
 from servers.openai_server import OpenAIServer, text
+from support.replies import cell
 
 from kernel_agent import Budget, ScriptedModel, Session, tool, verify
 from kernel_agent.config import load_config
@@ -31,10 +32,6 @@ from kernel_agent.session.run import Run
 
 ROOT = Path(__file__).parents[2]
 SLEEP = "import time\ntime.sleep(100)"
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def reply(key: str, code: str, **fields: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from support.replies import cell
 
 from kernel_agent import Budget, ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, SandboxError, TraceError, UsageError
@@ -23,10 +24,6 @@ from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Event, Notice, Output, ReplyText
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart, RunStop, Step
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def make(replies: list[str], out: Path, **options: object) -> Session:
