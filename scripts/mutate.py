@@ -272,6 +272,7 @@ def sample(count: int, seed: int, parts: list[str]) -> list[Mutant]:
 
 def prepare() -> None:
     os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = tempfile.mkdtemp(prefix="mutants-")
     sys.dont_write_bytecode = False  # that of the tests, which are imported again and again
     for name in LIBRARIES:

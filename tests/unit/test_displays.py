@@ -66,6 +66,21 @@ def test_what_may_still_be_changed_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert shown(large, cell(("update_display_data", "b", "k"))) == [["x" * 20], []]
 
 
+def test_text_up_to_the_bound_may_still_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(displays, "MAX_CHARS", 20)
+    whole = cell(("display_data", "x" * 20, "k"))
+    assert shown(whole, cell(("update_display_data", "b", "k"))) == [["b"], []]
+
+
+def test_of_one_display_in_many_places_a_bounded_number_is_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(displays, "MAX_SAME", 2)
+    places = [cell(("display_data", "a", "k")) for _ in range(3)]
+    seen = shown(*places, cell(("update_display_data", "b", "k")))
+    assert seen == [["b"], ["b"], ["a"], []]
+
+
 @pytest.mark.parametrize("value", [None, 5, [], {"display_id": 5}, {"updates": ["k"]}])
 def test_metadata_may_be_anything(value: object) -> None:
     output = {"output_type": "display_data", "data": 5, "metadata": {"kernel_agent": value}}
