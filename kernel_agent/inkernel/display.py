@@ -167,7 +167,7 @@ class DisplayCap:
         write = shell.displayhook.write_format_data
         # ipykernel's own hook for this came after 7.1.
         shell.displayhook.write_format_data = lambda data, metadata=None: write(
-            self.bounded(data), metadata
+            self.bound(data), metadata
         )
 
     def begin(self) -> None:
@@ -177,10 +177,10 @@ class DisplayCap:
     def _on_message(self, message: dict[str, Any]) -> dict[str, Any]:
         content = message.get("content", {})
         if isinstance(content.get("data"), dict):
-            content["data"] = self.bounded(content["data"])
+            content["data"] = self.bound(content["data"])
         return message
 
-    def bounded(self, data: dict[str, Any]) -> dict[str, Any]:
+    def bound(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the representations that are small enough, or a note in their place."""
         kept: dict[str, Any] = {}
         for mime, value in data.items():

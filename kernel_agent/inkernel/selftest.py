@@ -53,7 +53,7 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
         },
         "no_new_privs": status.get("NoNewPrivs", ""),
         "seccomp": status.get("Seccomp", ""),
-        "processes": {"host": _sees(*asked["host"]), "seen": _seen()},
+        "processes": {"host": _sees(*asked["host"]), "seen": _count_visible()},
         "writes": [path for path in asked["unwritable"] if _creates(path)]
         + [path for path in asked["settings"] if _opens(path, os.O_WRONLY) == "opened"],
         "inputs": [path for path in asked["protected"] if _changes(path)]
@@ -211,7 +211,7 @@ def _sees(pid: int, start: str) -> bool:
     return text.rpartition(")")[2].split()[19] == start
 
 
-def _seen() -> int:
+def _count_visible() -> int:
     try:
         return sum(entry.name.isdigit() for entry in Path("/proc").iterdir())
     except OSError:

@@ -109,11 +109,11 @@ class Ways:
             asked |= {"stream": True, "stream_options": {"include_usage": True}}
         return {name: value for name, value in asked.items() if name not in self._left_out}
 
-    def left_out(self, name: str) -> bool:
+    def omits(self, name: str) -> bool:
         """Whether a field is not sent to this server any more."""
         return name in self._left_out
 
-    def worked(self, options: RequestOptions) -> None:
+    def note_success(self, options: RequestOptions) -> None:
         """Take in that a request with these options was answered."""
         self._took_object |= "json_object" in self.notations and options.response_format is not None
 

@@ -30,7 +30,7 @@ from kernel_agent.models.endpoint import Endpoint
 from kernel_agent.models.errors import EndpointError, context_limit
 from kernel_agent.models.request import MessageCache, request_body
 from kernel_agent.models.retries import Transport, Tries
-from kernel_agent.models.stream import ReplyReader, unfinished
+from kernel_agent.models.stream import ReplyReader, unfinished_error
 from kernel_agent.models.usage import Prices, usage_of, window_met
 from kernel_agent.records import Event, Json, Message, Notice, Reply, RequestOptions
 
@@ -161,7 +161,7 @@ class OpenAIModel:
                     continue
                 again = tries.after(error, streamed=streamed, answered=self._seen.answered)
                 if again is None:
-                    raise self._last(error, tries, options, streamed=streamed) from None
+                    raise self._final_error(error, tries, options, streamed=streamed) from None
                 if again.notice:
                     on_event(Notice(text=self.endpoint.tell(again.notice)))
                 streamed = self._streams and not tries.plainly
@@ -191,7 +191,7 @@ class OpenAIModel:
 
     @property
     def _streams(self) -> bool:
-        return self._transport.stream and not self._ways.left_out("stream")
+        return self._transport.stream and not self._ways.omits("stream")
 
     async def _ask(
         self,
@@ -223,11 +223,11 @@ class OpenAIModel:
         said = reader.finish()
         usage = usage_of(reader.draft.usage, messages, said, self._prices)
         window = None if _LENGTHS & head.keys() else window_met(said, usage)
-        reply = self._judged(said, streamed=reader.is_stream)
-        self._ways.worked(options)
+        reply = self._judge(said, streamed=reader.is_stream)
+        self._ways.note_success(options)
         return replace(reply, usage=usage, window_tokens=window)
 
-    def _judged(self, reply: Reply, *, streamed: bool) -> Reply:
+    def _judge(self, reply: Reply, *, streamed: bool) -> Reply:
         """Return a reply of which it is known whether it is whole, as far as that can be known.
 
         Raises
@@ -242,7 +242,7 @@ class OpenAIModel:
         if closes(reply) and not (streamed and self._seen.finishes):
             return reply
         if streamed and (self._seen.finishes or self._seen.unsaid < NEVER_SAYS):
-            raise unfinished()
+            raise unfinished_error()
         return replace(reply, finish_reason="length")
 
     # --- when it failed ------------------------------------------------------------------------
@@ -266,7 +266,7 @@ class OpenAIModel:
             return "does not accept pictures: left out"
         return None
 
-    def _last(
+    def _final_error(
         self, error: EndpointError, tries: Tries, options: RequestOptions, *, streamed: bool
     ) -> ModelError:
         advice = error.advice
@@ -274,7 +274,7 @@ class OpenAIModel:
             advice = "use --format fenced, which needs no native calls"
         elif error.trouble == "timed out" and not streamed and not tries.plainly:
             advice = "raise request_timeout_s, or let replies come piece by piece (stream)"
-        told = self.endpoint.tell(tries.told() if error.retry else error.what)
+        told = self.endpoint.tell(tries.summary() if error.retry else error.what)
         message = f"{told}: {advice}"
         if error.kind is ContextLengthError:
             limit_tokens, used_tokens = context_limit(error.details)

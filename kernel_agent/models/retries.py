@@ -140,13 +140,13 @@ class Tries:
             notice=f"{error.what}: trying again in {pause_s:.2g} s ({counted})",
         )
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return what the endpoint did, each kind of it once, with how often.
 
         >>> tries = Tries(Transport(max_retries=0))
         >>> for what in ("broke off", "said no", "said no"):
         ...     _ = tries.after(EndpointError(what, advice=""), streamed=True, answered=False)
-        >>> tries.told()
+        >>> tries.summary()
         'broke off, then said no, 2 times'
         """
         return ", then ".join(

@@ -1,6 +1,6 @@
 """Whose a private directory is: the record in it, and whether its host has ended.
 
-Standard library only: the warden (:mod:`kernel_agent.sandbox.launcher.reaper`) uses it by its path.
+Standard library only: the reaper (:mod:`kernel_agent.sandbox.launcher.reaper`) uses it by its path.
 
 A process is told by its number, when it started, and where that number means something: the
 machine, its start, and the process namespace. A directory that several containers or machines
@@ -87,7 +87,7 @@ def is_left(path: str) -> bool:
             return False
         try:
             told = read(folder)
-            return _ended(told["host"], told["where"])
+            return _has_ended(told["host"], told["where"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             old = time.time() - about.st_mtime > YOUNG_S
             return old and _never_begun(os.path.basename(path), folder)
@@ -95,7 +95,7 @@ def is_left(path: str) -> bool:
         os.close(folder)
 
 
-def _ended(host: list[Any], where: list[Any]) -> bool:
+def _has_ended(host: list[Any], where: list[Any]) -> bool:
     machine, start, namespace = here()
     if where[0] != machine or not start:
         return False

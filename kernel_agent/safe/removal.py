@@ -11,7 +11,7 @@ them names that are no text, and a process that was forgotten can go on doing so
   ends after some seconds.
 
 What cannot be removed is left, and the caller told; nothing is raised. Used by the program and, by
-its path, by the warden (:mod:`kernel_agent.sandbox.launcher.reaper`).
+its path, by the reaper (:mod:`kernel_agent.sandbox.launcher.reaper`).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class _Tree:
                         self._take(folder, inner)
             finally:
                 os.close(folder)
-            self._removed(name, self._top)
+            self._try_remove(name, self._top)
 
     def _take(self, folder: int, name: str) -> None:
         """Remove an entry; a folder with something in it waits for its turn in the top."""
@@ -144,12 +144,12 @@ class _Tree:
         except FileNotFoundError:
             return
         except OSError:
-            if not self._removed(name, folder):
+            if not self._try_remove(name, folder):
                 self._move_up(name, folder)
         else:
             self._gone += 1
 
-    def _removed(self, name: str, folder: int) -> bool:
+    def _try_remove(self, name: str, folder: int) -> bool:
         try:
             os.rmdir(name, dir_fd=folder)
         except OSError as error:

@@ -167,7 +167,7 @@ class Folder:
         """
         with self.open(name) as reader, target.open("xb") as writer:
             try:
-                size = _poured(reader, writer, max_bytes)
+                size = _pour(reader, writer, max_bytes)
             except BaseException:
                 target.unlink(missing_ok=True)
                 raise
@@ -402,7 +402,7 @@ def _parts(name: str) -> list[str]:
     return parts
 
 
-def _poured(reader: BufferedReader, writer: BufferedWriter, max_bytes: int) -> int:
+def _pour(reader: BufferedReader, writer: BufferedWriter, max_bytes: int) -> int:
     size = 0
     while chunk := reader.read(CHUNK_BYTES):
         size += len(chunk)

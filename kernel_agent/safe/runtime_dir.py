@@ -62,17 +62,17 @@ def private_directory() -> Path:
 def clear(folder: Path) -> None:
     """Remove a folder in which cells could write; never raises.
 
-    What cannot be removed now is said, and left where the warden of a later host finds it.
+    What cannot be removed now is said, and left where the reaper of a later host finds it.
     """
     if remove(folder, last=RECORD):
         return
-    where = _handed_over(folder)
+    where = _hand_over(folder)
     logging.getLogger("kernel_agent").warning(
         "not all of %s could be removed: see %s", folder, where
     )
 
 
-def _handed_over(folder: Path) -> Path:
+def _hand_over(folder: Path) -> Path:
     if folder.name.startswith(PREFIX):  # it is found as it is
         return folder
     with suppress(OSError):

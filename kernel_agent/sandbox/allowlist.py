@@ -79,14 +79,14 @@ def split_host(text: str) -> tuple[str, int | None]:
         host, colon, behind = text.partition(":")
         port = behind if colon else None
     if port is None:
-        return spelled(host), None
+        return normalize(host), None
     number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else 0
     if not 0 < number < 65536:
         return "", None
-    return spelled(host), number
+    return normalize(host), number
 
 
-def spelled(host: str) -> str:
+def normalize(host: str) -> str:
     """Return a host name or address in its one spelling, or ``""`` when it is neither."""
     address = _address(host)
     if address is not None:
@@ -104,7 +104,7 @@ def spelled(host: str) -> str:
     return name if fits and not is_number_in_disguise else ""
 
 
-def permitted(host: str, port: int, allowed: Iterable[AllowedHost]) -> AllowedHost | None:
+def find_allowed(host: str, port: int, allowed: Iterable[AllowedHost]) -> AllowedHost | None:
     """Return the named host that opens ``host:port`` (in its one spelling), or None."""
     return next((named for named in allowed if named.name == host and port in named.ports), None)
 

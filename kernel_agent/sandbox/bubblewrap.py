@@ -92,7 +92,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     uid = confine.stand_in()
     bwrap = programs.find("bwrap")
     assert bwrap is not None, "probed before"
-    way_out, descriptors = confine.forwarded(grant)
+    way_out, descriptors = confine.forward_proxy(grant)
     inner = [
         *(["user", str(uid), str(uid)] if uid is not None else []),
         "folder", str(grant.workspace),  # not by bwrap: as root it may not enter what is lent
@@ -127,9 +127,9 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         ),
     ]
     cgroup = confine.control_group(grant)
-    steps = confine.joined(cgroup)
+    steps = confine.join_group(cgroup)
     if uid is not None:
-        steps += ["unshare", str(0x20000), "private", *confine.lent(grant, uid)]
+        steps += ["unshare", str(0x20000), "private", *confine.lend(grant, uid)]
     if steps:
         steps = ["die-with", str(os.getpid()), *steps]
         arguments = confine.through(confine.host_python(), steps, arguments)

@@ -26,7 +26,7 @@ class Cgroup:
     paths: tuple[str, ...]
 
     @classmethod
-    def planned(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup:
+    def plan(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup:
         """Say where :meth:`make` will make it, so that it can be removed whatever happens."""
         return cls(tuple(str(parent / name) for parent, _ in _places(limits, root)))
 

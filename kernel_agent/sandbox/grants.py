@@ -27,7 +27,7 @@ _NEVER = (
 _NEVER_BELOW = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 
 
-def granted(told: Mapping[str, Any], command: Sequence[str], directory: Path) -> Grant:
+def read_grant(told: Mapping[str, Any], command: Sequence[str], directory: Path) -> Grant:
     """Return the grant of a session.
 
     Parameters
@@ -51,7 +51,7 @@ def granted(told: Mapping[str, Any], command: Sequence[str], directory: Path) ->
         workspace=writable_folder(Path(told["workspace"])),
         sockets=directory / SOCKETS,
         scratch=directory / "tmp",
-        files=_needed(command, directory),
+        files=_needed_files(command, directory),
         protected=paths("protected"),
         hidden=paths("hidden"),
         readable=tuple(Path(os.path.realpath(path)) for path in paths("readable")),
@@ -74,7 +74,7 @@ def derive(cwd: Path, command: Sequence[str], directory: Path) -> Grant:
         protected=at_top(workspace),
         sockets=directory / SOCKETS,
         scratch=directory / "tmp",
-        files=_needed(command, directory),
+        files=_needed_files(command, directory),
         limits=limits({}),
         own=False,
     )
@@ -146,7 +146,7 @@ def _interpreter(command: Sequence[str]) -> Path:
     return Path(command[0]) if command and Path(command[0]).is_absolute() else Path(sys.executable)
 
 
-def _needed(command: Sequence[str], directory: Path) -> tuple[Path, ...]:
+def _needed_files(command: Sequence[str], directory: Path) -> tuple[Path, ...]:
     """What the kernel reads of the private directory, and the files that its command names."""
     ours = [directory / name for name in ("k.json", "agent.json", "selftest.json")]
     named = [Path(word) for word in command[1:] if word.startswith("/")]

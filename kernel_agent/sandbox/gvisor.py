@@ -33,7 +33,7 @@ from kernel_agent.sandbox import steps as confine
 from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
-from kernel_agent.sandbox.oci import CLEAN, ended, own_processes
+from kernel_agent.sandbox.oci import CLEAN, own_processes, run_to_end
 from kernel_agent.sandbox.rootfs import Tree, tree
 
 LEVEL = Level(
@@ -121,8 +121,8 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     (bundle / "config.json").write_text(json.dumps(written))
     (bundle / "state").mkdir(mode=0o700)
     own = own_processes()
-    given = _given(grant, uid) if uid is not None else []
-    steps = [*own.begin, *confine.joined(cgroup), *given, *own.rest]
+    given = _give(grant, uid) if uid is not None else []
+    steps = [*own.begin, *confine.join_group(cgroup), *given, *own.rest]
     return Launch(
         command=confine.through(
             confine.host_python(),
@@ -249,7 +249,7 @@ def counts_memory(cgroup: Cgroup | None) -> bool:
     )
 
 
-def _given(grant: Grant, uid: int) -> list[str]:
+def _give(grant: Grant, uid: int) -> list[str]:
     """Give the folders to the user inside: the process that opens files does so as root.
 
     An id-mapped mount (as other levels have) would be no help here, because that process has no
@@ -302,4 +302,4 @@ def _try(runsc: str, platform: str) -> str:
         )  # fmt: skip
         (bundle / "config.json").write_text(json.dumps(spec))
         command = runsc_command(runsc, _flags(runsc), bundle, platform, "run", "probe")
-        return ended(command, PROBE_TIMEOUT_S)
+        return run_to_end(command, PROBE_TIMEOUT_S)

@@ -23,14 +23,14 @@ def memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
     ``places`` are where it may have a file system in memory.
     """
     found = _resident(process)
-    shared = max(sum(pages for _, pages in found.values()), _unnamed(found))
+    shared = max(sum(pages for _, pages in found.values()), _unnamed_kb(found))
     return (sum(own for own, _ in found.values()) + shared + _file_systems(found, places)) / 1024
 
 
 def exact_memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
     """Return the same, with shared pages counted once; takes longer."""
     found = _resident(process)
-    shared = max(sum(map(_portion, found)), _unnamed(found))
+    shared = max(sum(map(_portion, found)), _unnamed_kb(found))
     return (sum(own for own, _ in found.values()) + shared + _file_systems(found, places)) / 1024
 
 
@@ -57,7 +57,7 @@ def watches(process: int, enough: int) -> int:
             most += len(found[pid]) * len(descriptors)
     if most < enough:
         return most
-    return sum(_watched(pid, name) for pid, names in found.items() for name in names)
+    return sum(_count_watched(pid, name) for pid, names in found.items() for name in names)
 
 
 def _is_epoll(pid: int, descriptor: str) -> bool:
@@ -66,7 +66,7 @@ def _is_epoll(pid: int, descriptor: str) -> bool:
     return False
 
 
-def _watched(pid: int, epoll: str) -> int:
+def _count_watched(pid: int, epoll: str) -> int:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/fdinfo/{epoll}").read_bytes().count(b"tfd:")
     return 0
@@ -113,7 +113,7 @@ def _portion(pid: int) -> int:
     return 0
 
 
-def _unnamed(pids: dict[int, tuple[int, int]]) -> int:
+def _unnamed_kb(pids: dict[int, tuple[int, int]]) -> int:
     """Return the kilobytes of files in memory that only descriptors lead to."""
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:

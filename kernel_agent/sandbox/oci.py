@@ -46,7 +46,7 @@ def own_processes() -> Own:
     return Own(begin=("adopt", str(os.getpid())), rest=("fork",), ended_by=signal.SIGTERM)
 
 
-def ended(
+def run_to_end(
     command: Sequence[str], timeout_s: float, variables: Mapping[str, str] | None = None
 ) -> str:
     """Run a runtime's command to its end; return why it failed, empty when it did not.

@@ -1,4 +1,4 @@
-"""The warden of this process: started with the first kernel, told of each."""
+"""The reaper of this process: started with the first kernel, told of each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kernel_agent.sandbox.launcher import reaper
 PATIENCE_S = 1.0
 
 
-class Standby:
-    """The end of the pipe that the warden reads."""
+class ReaperClient:
+    """The end of the pipe that the reaper reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class Standby:
         line = sign + os.fsencode(directory) + b"\0"
         with self._lock:
             for _ in range(2):  # it may have been killed: then there is a new one
-                pipe = self._started().stdin
+                pipe = self._ensure_started().stdin
                 assert pipe is not None
                 try:
                     os.write(pipe.fileno(), line)
@@ -45,7 +45,7 @@ class Standby:
                 else:
                     return
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _ensure_started(self) -> subprocess.Popen[bytes]:
         # A fork of this process needs one of its own.
         if self._process is None or self._host != os.getpid():
             folders = {os.path.realpath(tempfile.gettempdir()), "/tmp"}
@@ -64,11 +64,11 @@ class Standby:
 
 
 def _dismiss(process: subprocess.Popen[bytes], host: int) -> None:
-    """Let the warden end together with this process, which has nothing to undo any more."""
+    """Let the reaper end together with this process, which has nothing to undo any more."""
     if os.getpid() == host and process.stdin is not None:
         process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_S)
 
 
-standby = Standby()
+reaper_client = ReaperClient()

@@ -117,10 +117,10 @@ def prepare(
         There is no room for them.
     """
     room.take(NODE_BYTES * request.nodes)
-    return [_prepared(call, tools, room, kept_chars, secrets) for call in request.calls]
+    return [_prepare(call, tools, room, kept_chars, secrets) for call in request.calls]
 
 
-def _prepared(
+def _prepare(
     call: Any, tools: Mapping[str, Tool], room: Room, kept_chars: int, secrets: Sequence[str]
 ) -> Made:
     described = call if isinstance(call, dict) else {}

@@ -38,7 +38,7 @@ class _HelpEnd(HelpEnd):
         return _if_meant(found, tokens_by_line)
 
 
-def transformed(source: str) -> str:
+def transform(source: str) -> str:
     """Return the plain Python that IPython would run for a cell."""
     manager = TransformerManager()  # type: ignore[no-untyped-call]
     meant = {EscapedCommand: _Command, HelpEnd: _HelpEnd}

@@ -242,10 +242,10 @@ def readonly(target: str) -> None:
 
 def remount(target: str, flags: int = 0) -> None:
     """Make a mount read-only; it keeps the flags that it has."""
-    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags | found(target))
+    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags | mount_flags(target))
 
 
-def found(target: str) -> int:
+def mount_flags(target: str) -> int:
     """Return a mount's flags: in a user namespace they may not be dropped."""
     flags = os.statvfs(target).f_flag
     same = MS_NOSUID | MS_NODEV | MS_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME

@@ -1,10 +1,10 @@
-"""Undo what a killed host cannot: ``python -I -S warden.py HOST_PID FOLDER…``.
+"""Undo what a killed host cannot: ``python -I -S reaper.py HOST_PID FOLDER…``.
 
 One such process stands beside each host that has sandboxed kernels. It reads the private
 directories of kernels from its standard input, ``+PATH`` when one starts and ``-PATH`` when its
 host has cleaned up itself. When the host ends, whatever the way, it undoes what is left and ends,
 too. When it starts it looks through ``FOLDER…`` for directories of hosts that ended together with
-their warden.
+their reaper.
 
 What there is to undo stands in ``undo.json`` in the private directory, where no kernel can reach
 it: the host's process and a list of actions, each a word of :data:`ACTIONS` and its arguments
@@ -35,7 +35,7 @@ else:
 
 born = marks.born
 PATIENCE_S = 3.0
-SWEEP_S = 20.0  # for what others have left; the rest is for the next warden
+SWEEP_S = 20.0  # for what others have left; the rest is for the next reaper
 
 
 def end(pid: str, start: str, number: str) -> None:

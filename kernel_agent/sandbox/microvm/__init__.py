@@ -94,7 +94,7 @@ def probe() -> Probe:
 
 @functools.cache
 def _made_from(python: str) -> dict[str, str]:
-    return image.made_from(interpreter(python))
+    return image.list_sources(interpreter(python))
 
 
 @functools.cache

@@ -132,7 +132,7 @@ def _age(path: Path) -> tuple[bool, float]:
     return "cloud" in path.name, path.stat().st_mtime
 
 
-def made_from(python: Interpreter) -> dict[str, str]:
+def list_sources(python: Interpreter) -> dict[str, str]:
     """Return what decides whether an image still fits."""
     kernel, _ = linux()
     packages = "\n".join(f"{name} {version}" for name, version in python.packages.items())
@@ -207,7 +207,7 @@ def build(
         with (work / "root.img").open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         manifest = Manifest(
-            format=FORMAT, made_from=made_from(found), accelerator=accelerator, kvm=kvm,
+            format=FORMAT, made_from=list_sources(found), accelerator=accelerator, kvm=kvm,
             memory_mb=memory_mb, root_sha256=digest, root_mb=root_mb, state_mb=state_mb,
             packages=found.packages, built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             build_s=round(time.monotonic() - began, 1),
@@ -261,7 +261,7 @@ def _initrd(modules: Path, python: Interpreter) -> bytes:
     names = []
     for path in order:
         names.append(Path(path).name.split(".ko")[0] + ".ko")
-        entries.append((f"modules/{names[-1]}", 0o100644, _unpacked(modules / path)))
+        entries.append((f"modules/{names[-1]}", 0o100644, _unpack(modules / path)))
     entries.append(("modules/order", 0o100644, "".join(f"{n}\n" for n in names).encode()))
     return gzip.compress(cpio(entries), compresslevel=1)
 
@@ -288,7 +288,7 @@ def module_order(dependencies: str, wanted: Iterable[str]) -> list[str]:
     return order
 
 
-def _unpacked(path: Path) -> bytes:
+def _unpack(path: Path) -> bytes:
     content = path.read_bytes()
     if path.suffix == ".xz":
         return lzma.decompress(content)

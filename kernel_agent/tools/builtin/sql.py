@@ -57,7 +57,7 @@ def sql_tools(
             raise UsageError(f"--tools sql needs {package}: pip install 'kernel-agent[sql]'")
     databases = [
         Database(name, url, query_seconds=query_seconds, tell=tell)
-        for name, url in _named(whats, configured).items()
+        for name, url in _find_urls(whats, configured).items()
     ]
     several = len(databases) > 1
     return tuple(
@@ -109,18 +109,18 @@ class _Named:
         return self._name
 
 
-def _named(whats: Sequence[str], configured: Mapping[str, Any]) -> dict[str, str]:
+def _find_urls(whats: Sequence[str], configured: Mapping[str, Any]) -> dict[str, str]:
     """Return the URLs by the names of their databases."""
     found: dict[str, str] = {}
     for what in whats or [""]:
-        name, url = _one(what.strip(), configured)
+        name, url = _find_url(what.strip(), configured)
         if name in found:
             raise UsageError(f"--tools sql: two databases have the name {name}")
         found[name] = url
     return found
 
 
-def _one(what: str, configured: Mapping[str, Any]) -> tuple[str, str]:
+def _find_url(what: str, configured: Mapping[str, Any]) -> tuple[str, str]:
     if not what and os.environ.get(URL_VARIABLE):
         return _name_in(os.environ[URL_VARIABLE]), os.environ[URL_VARIABLE]
     if not what and len(configured) == 1:

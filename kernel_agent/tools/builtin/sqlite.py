@@ -157,7 +157,7 @@ def _conversation(child: Any, sent: bytes) -> tuple[list[str], list[tuple[Any, .
     child.stdin.flush()
     names: list[str] | None = None
     rows: list[tuple[Any, ...]] = []
-    while (part := _received(child.stdout)) is not None:
+    while (part := _receive(child.stdout)) is not None:
         match part:
             case {"failed": message, "kind": kind}:
                 raise Failed(message, kind)
@@ -170,7 +170,7 @@ def _conversation(child: Any, sent: bytes) -> tuple[list[str], list[tuple[Any, .
     return names, rows
 
 
-def _received(stream: BinaryIO) -> Any:
+def _receive(stream: BinaryIO) -> Any:
     head = stream.read(_LENGTH.size)
     data = stream.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
     if not data:
@@ -186,7 +186,7 @@ def main() -> None:
     _limit(resource.RLIMIT_DATA, MEMORY)
     _limit(resource.RLIMIT_FSIZE, TEMPORARY)
     _limit(resource.RLIMIT_CORE, 0)
-    asked = _received(sys.stdin.buffer)
+    asked = _receive(sys.stdin.buffer)
     threading.Thread(target=_end_with_the_host, daemon=True).start()
     # One that computes in C heeds nothing else, should the host be gone before it can kill.
     _limit(resource.RLIMIT_CPU, int(asked["seconds"]) + 5)

@@ -24,7 +24,7 @@ _UNCHECKED = ("structuredContent", "_meta")
 
 
 @asynccontextmanager
-async def looked_at(transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+async def check_messages(transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
     """Yield a transport's two streams, of which the first gives only what can be checked."""
     async with transport as (incoming, outgoing):
         yield _LookedAt(incoming), outgoing

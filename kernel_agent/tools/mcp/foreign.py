@@ -21,7 +21,13 @@ from kernel_agent.records import FINAL_ANSWER, ToolSchema
 from kernel_agent.safe import limit_of, one_line
 from kernel_agent.tools.definition import Tool
 from kernel_agent.tools.mcp.answers import PIECES_MAX
-from kernel_agent.tools.mcp.schema import annotation_of, identifier, problems, signature_of, tidied
+from kernel_agent.tools.mcp.schema import (
+    annotation_of,
+    identifier,
+    problems,
+    signature_of,
+    tidy_schema,
+)
 from kernel_agent.tools.threads import in_thread
 
 DESCRIPTION_MAX = 200  # characters of a tool's description that the model is shown
@@ -69,7 +75,7 @@ class ForeignTool(Tool):
         hide: Callable[[str], str] = str,
     ) -> None:
         self._hide = hide
-        self._input = tidied(described.input_schema, lambda text: words(text, WORDS_MAX))
+        self._input = tidy_schema(described.input_schema, lambda text: words(text, WORDS_MAX))
         signature, self._names = signature_of(self._input)
         self._foreign_name = described.name
         self._wraps = _wraps_result(described.output_schema)
@@ -94,7 +100,7 @@ class ForeignTool(Tool):
         """Return what the server says of its results, for the signature; it is not relied upon."""
         if not isinstance(schema, dict):
             return inspect.Signature.empty
-        shape = tidied(schema, lambda _: "")
+        shape = tidy_schema(schema, lambda _: "")
         properties = shape.get("properties", {})
         only = next(iter(properties.values())) if len(properties) == 1 else None
         inner = only if isinstance(only, dict) else {}  # a schema may be true or false

@@ -67,8 +67,8 @@ async def pipes(
             reason = await _messages(process, to_client)
             if not reason:
                 with suppress(TimeoutError):
-                    await _gone(process, PATIENCE_S)
-                reason = _farewell(process.returncode, errors)
+                    await _wait_for_exit(process, PATIENCE_S)
+                reason = _exit_reason(process.returncode, errors)
             ended(reason)
 
     async with anyio.create_task_group() as tasks:
@@ -172,7 +172,7 @@ async def excess(message: bytes) -> str:
     return ""
 
 
-def _farewell(code: int | None, errors: bytearray) -> str:
+def _exit_reason(code: int | None, errors: bytearray) -> str:
     """Say how a program ended, with the last thing that it complained of."""
     lines = errors.decode("utf-8", "replace").strip().splitlines()
     # npm and node say more after the error: where a log is, a version.
@@ -193,7 +193,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         if number is not None:
             _signal(process, number)
         with suppress(TimeoutError):
-            await _gone(process, PATIENCE_S)
+            await _wait_for_exit(process, PATIENCE_S)
             break
     _signal(process, signal.SIGKILL)  # what it started may be left in its group
     # A descendant in a group of its own may hold the pipes open: nothing public closes them.
@@ -205,7 +205,7 @@ def _signal(process: asyncio.subprocess.Process, number: int) -> None:
         os.killpg(process.pid, number)
 
 
-async def _gone(process: asyncio.subprocess.Process, seconds: float) -> None:
+async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> None:
     """Wait for the exit code; ``process.wait`` would also wait for whoever holds its pipes."""
     async with asyncio.timeout(seconds):
         while process.returncode is None:  # noqa: ASYNC110 - asyncio tells of it together with pipes
