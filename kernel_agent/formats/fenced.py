@@ -132,7 +132,7 @@ def _complete_instead(found: Blocks, cut: Block, shape: str) -> Block:
     Raises
     ------
     FormatError
-        ``truncated``: there is none, or it would end the run. The model's fault.
+        ``truncated``: no such block, or it would end the run. The model's fault.
     """
     block = found.complete
     if block is None or "final_answer" in block.source:

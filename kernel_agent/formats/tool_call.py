@@ -1,4 +1,4 @@
-"""One native function call with the code as its argument.
+"""Native tool calls: one function call with the code as its argument.
 
 The endpoint is offered one function, ``python(code)``, and the history stands in its own form:
 the assistant's call, then a tool message with the call's id. Read is what models write instead:
@@ -155,7 +155,7 @@ def _join(calls: Sequence[ToolCall], shape: str) -> str:
     Raises
     ------
     FormatError
-        The code cannot be told for certain, or does not compile. The model's fault.
+        The code cannot be recognised for certain, or does not compile. The model's fault.
     """
     once = [next(same) for _, same in groupby(calls, key=lambda c: (c.name, c.arguments))]
     sources = [source for call in once if (source := _cell(call, shape))]
@@ -165,12 +165,12 @@ def _join(calls: Sequence[ToolCall], shape: str) -> str:
 
 
 def _cell(call: ToolCall, shape: str) -> str:
-    """Return the source that one call asks for; empty when there is none.
+    """Return the source that one call asks for; empty without any.
 
     Raises
     ------
     FormatError
-        The code cannot be told for certain, or does not compile. The model's fault.
+        The code cannot be recognised for certain, or does not compile. The model's fault.
     """
     plain = unwrap_arguments(call.arguments)
     is_object = plain.startswith("{")

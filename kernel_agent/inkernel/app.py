@@ -140,7 +140,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
 
 
 class Cells:
-    """What happens around each cell; registered with IPython's events."""
+    """Hooks around each cell, registered with IPython's events."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class Cells:
     def report(
         self, parent: dict[str, Any], metadata: dict[str, Any], _content: object
     ) -> dict[str, Any]:
-        """Say in the metadata of the cell's reply which variables it has changed.
+        """Report changed variables in the metadata of the cell's reply.
 
         ipykernel calls this hook before it sends the reply, so the report is no message of its
         own. It reads memory and calls no code of the cell's.

@@ -1,7 +1,7 @@
-"""What values look like when they leave the kernel.
+"""Representations of values when they leave the kernel.
 
 Tables and arrays carry, beside the representations that Jupyter shows, a small description of
-themselves (shape, types, a preview) under a MIME type of ours: it is what the model is shown.
+themselves (shape, types, a preview) under a private MIME type: it is what the model is shown.
 ``final_answer(value)`` is a display like any other, marked as the answer.
 """
 
@@ -220,7 +220,7 @@ class FinalAnswer:
         Raises
         ------
         TypeError
-            It is none. The cell fails, and the run goes on.
+            It is not an answer. The cell fails, and the run goes on.
         """
         if self._given:
             sys.stderr.write("final_answer was called already; only the first call counts\n")

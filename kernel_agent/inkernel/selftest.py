@@ -1,4 +1,4 @@
-"""What holds inside, measured from inside before any cell: the sandbox's self-test.
+"""The sandbox's self-test, run inside before any cell.
 
 The host writes what it planted and what the level claims; the report goes back as a file. A claim
 that does not hold ends the kernel before it has run anything.
@@ -63,7 +63,7 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge(facts: dict[str, Any]) -> dict[str, bool]:
-    """Say for each claim whether the facts bear it out."""
+    """Return for each claim whether the facts bear it out."""
     return {
         "files": facts["files"]["canary"] != "opened" and not facts["files"]["foreign"],
         "namespaces": not facts["namespaces"],

@@ -232,7 +232,7 @@ def _text(fields: Mapping[str, Json], *names: str) -> str:
 
 
 def _error_in(chunk: Mapping[str, Json]) -> Json:
-    """Return the error that a chunk is, wherever it stands; None when it is none."""
+    """Return the error in a chunk, wherever it stands; None without one."""
     if error := chunk.get("error"):
         return error
     base = chunk.get("base_resp")  # MiniMax, beside empty choices

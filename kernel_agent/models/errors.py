@@ -1,4 +1,4 @@
-"""What can go wrong at an endpoint, and whether trying again makes sense.
+"""Endpoint errors, and whether a retry makes sense.
 
 Servers, the client library and the operating system each report trouble in their own way; here
 all of it becomes one kind, :class:`EndpointError`, which says in plain words what the endpoint
@@ -51,7 +51,7 @@ Trouble = Literal["", "silent", "unfinished", "refused", "timed out"]
 
 
 class EndpointError(Exception):
-    """One try that gave no usable reply.
+    """A request that gave no usable reply.
 
     Parameters
     ----------

@@ -1,17 +1,17 @@
 """A model behind any endpoint that speaks the OpenAI chat-completions protocol.
 
-One call is: make the request's bytes (:mod:`.wire`), post them (:mod:`.endpoint`), read the reply
-as it comes (:mod:`.replies`), count what it cost (:mod:`.usage`); and when that fails
-(:mod:`.failures`), try again where that makes sense. The client library's own ways to do this are
+One call is: make the request's bytes (:mod:`.request`), post them (:mod:`.endpoint`), read the
+reply as it comes (:mod:`.stream`), count what it cost (:mod:`.usage`); and when that fails
+(:mod:`.errors`), try again where that makes sense. The client library's own ways to do this are
 not used, for reasons that were measured or met:
 
 * its typed ``create()`` walks the whole history against type hints, 0.2 ms CPU a message a call;
 * its typed chunks cost ten times what reading the bytes does;
-* its retries are silent and cannot repair a stream that breaks off in the middle. Ours are told
-  to the user one by one, and cancelling ends them at once.
+* its retries are silent and cannot repair a stream that breaks off in the middle. Ours are
+  reported to the user one by one, and cancelling ends them at once.
 
-How the server wants to be asked turns out with its complaints (:mod:`.ways`); how often it is asked
-again is :mod:`.tries`' part.
+How the server wants to be asked is learned from its complaints (:mod:`.dialect`); how often it is
+asked again is :mod:`.retries`' part.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NEVER_SAYS = 3
 
 @dataclass(kw_only=True)
 class _Seen:
-    """What an endpoint has done so far: answered, said why a reply ends, ended one without."""
+    """An endpoint's record: has it answered, given finish reasons, left any out."""
 
     answered: bool = False
     finishes: bool = False
@@ -255,7 +255,7 @@ class OpenAIModel:
         *,
         streamed: bool,
     ) -> str | None:
-        """Do as the server wants where that is possible, and say so; None where it is not."""
+        """Adapt to a server's complaint and return a note for the user; None where it cannot."""
         given_way = self._ways.give_way(error, options, streamed=streamed)
         if given_way is not None:
             return given_way

@@ -111,7 +111,7 @@ class ReplyReader:
         Raises
         ------
         EndpointError
-            The endpoint's fault: the reply was cut in the middle, or it is none.
+            The endpoint's fault: the reply was cut in the middle, or is not a reply.
         """
         if self._body is not None:
             self._take_body(b"".join(self._body))
@@ -128,7 +128,7 @@ class ReplyReader:
         return self.draft.reply()
 
     def _choose(self, start: bytes) -> None:
-        """Tell an object from a stream; with too few bytes to tell, the next ones decide."""
+        """Choose between object and stream; with too few bytes, wait for the next."""
         if start.startswith((b"{", b"[")):
             self._body = []
         elif start.startswith(_FIELDS):

@@ -2,7 +2,7 @@
 
 Code in a cell may write in its run's folder, and with Jupyter's kernel in the folder of a project.
 What it leaves there under such a name acts later and outside the sandbox: with the rights of
-whoever starts a program there. So what has such a name when a kernel is granted a folder is only
+anyone who starts a program there. So what has such a name when a kernel is granted a folder is only
 readable inside, where the level can see to that, and what a run has made is named to the user.
 """
 
@@ -64,7 +64,7 @@ MAX_LOOKED_AT = 20_000  # entries of folders in the folder; it is done while a r
 
 
 def who_obeys(name: str) -> str:
-    """Return who obeys a name in the folder it is started in; empty when it is none of these.
+    """Return which program obeys a file of this name; empty when none does.
 
     Examples
     --------

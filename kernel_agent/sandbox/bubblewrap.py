@@ -1,7 +1,7 @@
 """Level ``bubblewrap``: a private file tree and namespaces by bwrap, Landlock and seccomp inside.
 
 bwrap is started with an empty environment, because the first process inside keeps the environment
-of whoever started it, for all to read. As root it gets no user namespace: the launcher inside
+of the user who started it, for all to read. As root it gets no user namespace: the launcher inside
 becomes an unprivileged user that no other process has, before anything else runs. A bwrap that
 root starts is otherwise no boundary (``/proc/sys`` stays writable).
 """
@@ -142,7 +142,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
 
 
 def mounts(grant: Grant, environment: Mapping[str, str]) -> Mounts:
-    """Return what the mount table inside holds: what bwrap is told to put there, and no more."""
+    """Return what the mount table inside holds: what bwrap puts there, and no more."""
     writable, readable, sizes = [f"/dev/{name}" for name in (*_NODES, "pts")], ["/"], {}
     words, size, closed = iter(_tree(grant, environment)), 0, set()
     for option in words:

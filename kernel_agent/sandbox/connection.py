@@ -1,4 +1,4 @@
-"""One connection of the proxy: a hostile client's request, read by h11 and written anew.
+"""A connection of the proxy: a hostile client's request, read by h11 and written anew.
 
 What both sides send is bounded in size and in time; see :mod:`kernel_agent.sandbox.proxy` for what
 is permitted.
@@ -53,7 +53,7 @@ class Client:
         return event
 
     async def accept_tunnel(self) -> None:
-        """Say that the tunnel stands; from now on the bytes are the two ends' own."""
+        """Accept the tunnel; from now on the bytes belong to the two ends."""
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
 
     async def first_bytes(self) -> bytes:

@@ -7,7 +7,7 @@ limits; inside, the launcher adds Landlock and the system call filter of the oth
 command runs. As root, the kernel's user is one that no other process has; an ordinary user needs
 podman's own set-uid helpers and a range of ids in ``/etc/subuid``.
 
-docker is not used: whoever may reach its daemon has the rights of root on the host.
+docker is not used: anyone who may reach its daemon has the rights of root on the host.
 
 podman's own state lies in the kernel's private directory, so that neither the containers of a user
 nor podman's settings are touched, and nothing is left when the directory is removed.
@@ -237,7 +237,7 @@ def _inside(grant: Grant, environment: Mapping[str, str], command: Sequence[str]
         *confine.system_calls(Filter()),
     ]  # fmt: skip
     given = [f"{name}={value}" for name, value in environment.items()]
-    # podman adds variables of its own, which the first process would show.
+    # podman adds variables, which the first process would show.
     return ["/usr/bin/env", "-i", *given, *confine.through(grant.python, steps, command)]
 
 

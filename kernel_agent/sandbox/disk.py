@@ -1,4 +1,4 @@
-"""What a kernel uses of the disk, seen from outside.
+"""Measure a kernel's disk use from outside.
 
 Counted are the blocks of what has a name in its folders (each file once, however many names it
 has), and of what has none: files that were removed or never named, which descriptors or mappings
@@ -38,7 +38,7 @@ _REMOVED = " (deleted)"
 
 @dataclass(frozen=True, kw_only=True)
 class Used:
-    """What one look found; ``unseen`` says that there is something that cannot be looked into."""
+    """Result of one measurement; ``unseen`` means that something cannot be looked into."""
 
     megabytes: float
     files: int
@@ -160,7 +160,7 @@ class Disk:
 
 
 class _Held:
-    """What the processes of one kernel hold of files that have no name."""
+    """Nameless files that a kernel's processes hold."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._inside = tuple(f"{folder}/" for folder in folders)
@@ -169,12 +169,12 @@ class _Held:
 
     @property
     def bytes(self) -> int:
-        """What they use together."""
+        """Bytes that they use together."""
         return sum(self._sizes.values())
 
     @property
     def files(self) -> int:
-        """How many there are."""
+        """Number of files."""
         return len(self._sizes)
 
     def look(self, pid: int, tasks: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a kernel gets of the host: a few variables, the interpreter with its packages, the system.
+"""A kernel's share of the host: a few variables, the interpreter with packages, the system.
 
 Nothing here is a secret and nothing is personal: a variable or a path that is not named here does
 not exist for a kernel.

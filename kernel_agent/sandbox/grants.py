@@ -1,4 +1,4 @@
-"""What a kernel is granted: as a session says it, or as an application's kernel needs it."""
+"""Build a kernel's grant, from a session's settings or for another application's kernel."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def writable_folder(folder: Path) -> Path:
     settings = _settings(home)
     kept = [*map(Path, _NEVER), home, *settings]
     below = [*map(Path, _NEVER_BELOW), *settings]
-    # What lies in a private directory is believed by whoever clears up after a killed host.
+    # What lies in a private directory is believed by the reaper of a killed host.
     ours = real.name.startswith(PREFIX) and real.parent in _temporary()
     if (
         ours
@@ -132,7 +132,7 @@ def writable_folder(folder: Path) -> Path:
 
 
 def _settings(home: Path) -> list[Path]:
-    """Where the user's own settings lie, and the answers about those of others."""
+    """Return where the user's settings lie, and the answers about those of others."""
     record = record_file()
     answers = [Path(os.path.realpath(record.parent))] if record else []
     return [home / ".config" / "kernel-agent", *answers]
@@ -147,7 +147,7 @@ def _interpreter(command: Sequence[str]) -> Path:
 
 
 def _needed_files(command: Sequence[str], directory: Path) -> tuple[Path, ...]:
-    """What the kernel reads of the private directory, and the files that its command names."""
+    """Return what the kernel reads of the private directory, and the files its command names."""
     ours = [directory / name for name in ("k.json", "agent.json", "selftest.json")]
     named = [Path(word) for word in command[1:] if word.startswith("/")]
     return (*ours, *(path for path in named if path.is_file() and path not in ours))

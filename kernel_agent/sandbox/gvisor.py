@@ -9,7 +9,7 @@ How cells are held depends on what works here, found by trying: ``systrap`` (new
 ``ptrace`` (older ones, slow), ``kvm`` last, because where virtualisation is not real it hangs
 rather than fails.
 
-All of it runs in a process namespace of its own where this process may make one, so that nothing
+All of it runs in a new process namespace where this process may make one, so that nothing
 outlives the first process in it, however that ends. What an ordinary user without such a namespace
 starts is ended by a process that adopts what is left over.
 """
@@ -250,10 +250,10 @@ def counts_memory(cgroup: Cgroup | None) -> bool:
 
 
 def _give(grant: Grant, uid: int) -> list[str]:
-    """Give the folders to the user inside: the process that opens files does so as root.
+    """Give the folders to the user inside: gVisor's process that opens files does so as root.
 
     An id-mapped mount (as other levels have) would be no help here, because that process has no
-    identity of its own in it.
+    identity in it.
     """
     for path in grant.files:
         if path.is_file():

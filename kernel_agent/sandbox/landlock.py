@@ -94,7 +94,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
 
 
 def _reachable(grant: Grant, uid: int) -> list[str]:
-    """As root: a mount namespace in which the other user reaches what is granted."""
+    """As root, enter a mount namespace in which the other user reaches what is granted."""
     return [
         "unshare",
         str(0x20000),

@@ -1,4 +1,4 @@
-"""What a kernel holds of the machine's memory, seen from outside.
+"""Measure a kernel's memory from outside.
 
 Counted is what is its own: pages of its processes, shared memory (each page once), files in memory
 without a name (``memfd_create``), and the file systems in memory that only it has, empty files
@@ -45,7 +45,7 @@ def watches(process: int, enough: int) -> int:
     """Return how many descriptors a process and all below it watch by epoll.
 
     Linux counts them for the user, in all programs together (epoll(7), ``max_user_watches``), and
-    whoever gets none more cannot run an event loop. They are counted one by one only where the
+    a process that gets no more cannot run an event loop. They are counted one by one only where the
     products of a process's epolls and descriptors, which are more, come to ``enough``.
     """
     found: dict[int, list[str]] = {}

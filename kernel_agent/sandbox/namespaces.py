@@ -129,7 +129,7 @@ def _new_namespaces() -> list[str]:
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Confine the command in namespaces of its own."""
+    """Confine the command in new namespaces."""
     uid = confine.stand_in() if confine.may(confine.CAP_SYS_ADMIN) else None
     cgroup = confine.control_group(grant)
     processes = _own_proc()

@@ -55,7 +55,7 @@ def run_to_end(
     """
     own = own_processes()
     steps = [*own.begin, *own.rest]
-    process = subprocess.Popen(  # noqa: S603 - a command of ours
+    process = subprocess.Popen(  # noqa: S603 - a fixed command
         confine.through(confine.host_python(), steps, command),
         env={**CLEAN, **(variables or {})}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

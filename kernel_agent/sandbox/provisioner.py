@@ -1,4 +1,4 @@
-"""How a kernel process is started: jupyter_client's seam, filled by the sandbox levels.
+"""Kernel provisioner: jupyter_client's seam for starting kernels, filled by the levels.
 
 Registered as ``kernel-agent`` under the entry point group ``jupyter_client.kernel_provisioners``,
 so that any Jupyter application can use it. Our own sessions say in the kernelspec's metadata what
@@ -60,7 +60,7 @@ class KernelAgentProvisioner(LocalProvisioner):
     """Starts kernels in a sandbox; jupyter_client calls it through ``KernelManager``."""
 
     level = Unicode("auto", help="The sandbox level, or auto.").tag(config=True)
-    grant = Dict(help="What the kernel is granted; see grants.granted.").tag(config=True)
+    grant = Dict(help="What the kernel is granted; see grants.read_grant.").tag(config=True)
 
     resume = Unicode("", help="The folder of a hibernated kernel, to go on with.").tag(config=True)
 
@@ -337,7 +337,7 @@ T = TypeVar("T")
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Do what blocks in a new thread, and look for its end instead of being told.
+    """Run a blocking function in a new thread, and poll for its end.
 
     A process that forks, as for a pool of notebooks, leaves its event loop to the child. There the
     threads of that loop are gone, and what wakes it up may wake up the parent.

@@ -1,4 +1,4 @@
-"""The one door out of a sandbox: an HTTP proxy in the host, on a unix socket, for named hosts only.
+"""HTTP proxy in the host, on a unix socket: the one way out of a sandbox, for allowed hosts only.
 
 The kernel has an empty network. When hosts were named (``--allow-host``), a forwarder inside hands
 every connection to this proxy, which speaks HTTP/1.1 (RFC 9110, 9112): ``CONNECT`` for TLS, and
@@ -97,7 +97,7 @@ class Proxy:
     allowed
         The hosts that were named.
     on_visit
-        Told about each destination the first time that it is asked for; in the loop that started
+        Called with each destination the first time that it is asked for; in the loop that started
         the proxy, before what comes from there reaches the kernel.
     resolve
         Turns a name into addresses; the host's resolver by default.
@@ -123,7 +123,7 @@ class Proxy:
 
     @property
     def visits(self) -> tuple[Visit, ...]:
-        """What was asked for so far, most requests first."""
+        """Destinations asked for so far, most requests first."""
         with self._counting:
             return tuple(sorted(self._visits.values(), key=lambda visit: -visit.requests))
 
@@ -330,7 +330,7 @@ class Proxy:
             )
 
     def _tell(self, visit: Visit) -> None:
-        """Tell of a visit in the loop that started the proxy, or at once to who asks there."""
+        """Report a visit in the loop that started the proxy, or at once when called there."""
         if self._home is None or self._apart is None or not self._apart.is_here():
             self._on_visit(visit)
             return

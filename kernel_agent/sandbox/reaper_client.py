@@ -1,4 +1,4 @@
-"""The reaper of this process: started with the first kernel, told of each."""
+"""Client of this process's reaper, which is started with the first kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 1.0
 
 
 class ReaperClient:
-    """The end of the pipe that the reaper reads."""
+    """Starts the reaper and writes kernels' directories to its pipe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,11 +25,11 @@ class ReaperClient:
         self._host = 0
 
     def watch(self, directory: Path) -> None:
-        """Have the private directory of a kernel looked after."""
+        """Have the reaper watch a kernel's private directory."""
         self._tell(b"+", directory)
 
     def forget(self, directory: Path) -> None:
-        """Say that nothing is left to do there."""
+        """Withdraw a directory that is cleaned up already."""
         self._tell(b"-", directory)
 
     def _tell(self, sign: bytes, directory: Path) -> None:
@@ -46,7 +46,7 @@ class ReaperClient:
                     return
 
     def _ensure_started(self) -> subprocess.Popen[bytes]:
-        # A fork of this process needs one of its own.
+        # A fork of this process needs another reaper.
         if self._process is None or self._host != os.getpid():
             folders = {os.path.realpath(tempfile.gettempdir()), "/tmp"}
             self._host = os.getpid()
@@ -64,7 +64,7 @@ class ReaperClient:
 
 
 def _dismiss(process: subprocess.Popen[bytes], host: int) -> None:
-    """Let the reaper end together with this process, which has nothing to undo any more."""
+    """End the reaper together with this process: nothing is left to undo."""
     if os.getpid() == host and process.stdin is not None:
         process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):

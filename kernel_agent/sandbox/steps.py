@@ -41,7 +41,7 @@ def through(python: Path, steps: Iterable[str], command: Sequence[str]) -> list[
 def within(steps: Iterable[str], command: Sequence[str]) -> list[str]:
     """Return the command line that takes the steps in the process of a Python script itself.
 
-    Saves the start of an interpreter. Only for a script of ours: what runs before the steps is
+    Saves the start of an interpreter. Only for our launch script: what runs before the steps is
     the interpreter with its start-up files, nothing else.
     """
     at = command.index(str(SCRIPT))
@@ -214,7 +214,7 @@ def shared_tree(grant: Grant, *, processes: bool) -> list[str]:
 def uncover(grant: Grant) -> list[str]:
     """Make reachable for another user what lies below directories that only root may enter.
 
-    In a mount namespace of its own, each such directory is replaced by one that holds nothing but
+    In a new mount namespace, each such directory is replaced by one that holds nothing but
     what is granted.
     """
     granted = (grant.workspace, grant.sockets, grant.scratch, *readable_paths(grant))
@@ -230,7 +230,7 @@ def uncover(grant: Grant) -> list[str]:
 
 
 def unchanging(*changeable: Path) -> list[str]:
-    """Make everything read-only but these trees, in a mount namespace of one's own."""
+    """Make everything read-only but these trees, in a private mount namespace."""
     return [*(word for path in changeable for word in ("changeable", str(path))), "still"]
 
 
@@ -255,7 +255,7 @@ def lend(grant: Grant, uid: int) -> list[str]:
 
 
 def undo(grant: Grant, uid: int | None, cgroup: Cgroup | None) -> tuple[tuple[str, ...], ...]:
-    """Return what is to be done when the kernel has ended (:mod:`.launcher.reaper`)."""
+    """Return the reaper's actions for when the kernel has ended (:mod:`.launcher.reaper`)."""
     actions = [("empty", path) for path in (cgroup.paths if cgroup else ())]
     if uid is None or not grant.own:
         return tuple(actions)

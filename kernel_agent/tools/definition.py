@@ -188,7 +188,7 @@ class Tool:
 
     @property
     def schema(self) -> ToolSchema:
-        """The tool as an endpoint is told of it, for formats whose actions are calls."""
+        """The tool's description for an endpoint, for formats whose actions are calls."""
         doc = plain(self.doc)[:MAX_DOC]
         return {"name": self.name, "description": doc, "parameters": self._parameters()}
 

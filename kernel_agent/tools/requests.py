@@ -1,4 +1,4 @@
-"""What a kernel's request says, from its text to checked arguments; how a result is written.
+"""Requests of a kernel, from text to checked arguments, and the encoding of results.
 
 Nothing here waits and nothing is called. The broker does it at once where it is quick, and in a
 thread otherwise (:mod:`kernel_agent.safe.gate`): so all of it takes data and gives data, and counts
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass
 class Made:
-    """One call, as far as it has come."""
+    """A call in progress."""
 
     name: str
     arguments: Json = None

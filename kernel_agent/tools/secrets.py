@@ -73,7 +73,7 @@ def _passwords(url: str) -> tuple[str, ...]:
     """Return the password in an address, as it stands there and as it is meant."""
     try:
         password = urlsplit(url).password or ""
-    except ValueError:  # not an address; whoever connects to it says so
+    except ValueError:  # not an address; connecting to it says so
         return ()
     return (password, unquote(password))
 

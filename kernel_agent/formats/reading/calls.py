@@ -73,8 +73,8 @@ def find_calls(reply: Reply, *, shape: str) -> tuple[ToolCall, ...]:
     Raises
     ------
     FormatError
-        ``truncated`` or ``malformed``, when a call in the text cannot be told, or there are more
-        than :data:`MAX_CALLS`. The model's fault.
+        ``truncated`` or ``malformed``, when a call in the text cannot be recognised, or there
+        are more than :data:`MAX_CALLS`. The model's fault.
     """
     calls = reply.tool_calls or tuple(islice(_in_text(reply, shape), MAX_CALLS + 1))
     if len(calls) > MAX_CALLS:
@@ -265,7 +265,7 @@ def unwrap_arguments(arguments: str) -> str:
 
 
 def read_arguments(text: str, *, shape: str) -> Json:
-    """Return a call's arguments: the object that they are, or the text itself when it is none.
+    """Return a call's arguments as an object, or as text when they are not one.
 
     Parameters
     ----------

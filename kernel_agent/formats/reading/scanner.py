@@ -1,4 +1,4 @@
-"""Where the blocks of code are in a reply that mixes thought and code.
+"""Find the blocks of code in a reply that mixes thought and code.
 
 One pass over the marks, left to right. Outside of a block marks have meaning; inside of a block
 they are text, so that ``"</code>"``, ```` ``` ```` or ``Output:`` in a string cuts nothing:
@@ -75,7 +75,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """What a reply holds.
+    """The parts of a reply.
 
     ``hidden`` are the spans of reasoning and drafts, ``thoughts`` those of ``<thought>``,
     ``turns`` the places where an invented turn begins, ``end`` the place of the one that ends the

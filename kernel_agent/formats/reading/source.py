@@ -54,7 +54,7 @@ def tidy(body: str) -> str:
 def unwrap(body: str) -> str:
     """Return the source without a fence inside of a tag, or a tag inside of a fence.
 
-    And without what is no source there: the name of the language on a line of its own, and in an
+    And without what is no source there: the name of the language on a separate line, and in an
     example in the style of doctest the prompts with the output that the model made up.
     """
     for _ in range(_MAX_WRAPPERS):

@@ -89,7 +89,7 @@ def end_naming(directory: str) -> None:
     """Kill the processes that have a private directory in their command line.
 
     A container runtime's own, which leave every group and are nobody's children any more when
-    whoever adopted them was killed.
+    their adopter was killed.
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -161,7 +161,7 @@ ACTIONS: dict[str, Callable[..., None]] = {
 
 
 def undo(actions: list[list[str]]) -> None:
-    """Do a list of actions; one that fails does not keep the others from being done."""
+    """Run a list of actions; a failing one does not keep the others from running."""
     for word, *arguments in actions:
         try:
             ACTIONS[word](*arguments)
@@ -194,7 +194,7 @@ def sweep(folder: str, until: float) -> None:
 
 
 def main(host: int, folders: list[str]) -> None:
-    """Stand by until the host has ended."""
+    """Wait until the host has ended, then clean up after it."""
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)
     poller = select.poll()

@@ -64,7 +64,7 @@ exec busybox switch_root /new {python} -I -S -c \
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What an image is, and what it was made from.
+    """Description of an image, and of its sources.
 
     ``made_from`` is compared with what is here today; ``kvm`` says why the machine's processor is
     emulated, or that it is not.
@@ -90,7 +90,7 @@ def folder() -> Path:
 
 
 def load() -> Manifest | None:
-    """Return the manifest of the image, or None when there is none that can be read."""
+    """Return the manifest of the image, or None when it cannot be read."""
     try:
         found = json.loads((folder() / "manifest.json").read_text())
         return Manifest(**found) if found.get("format") == FORMAT else None
@@ -116,7 +116,7 @@ def linux() -> tuple[Path, Path]:
     Raises
     ------
     SandboxError
-        There is none that this user can read.
+        This user can read no such kernel.
     """
     for kernel in sorted(Path("/boot").glob("vmlinuz-*"), key=_age, reverse=True):
         modules = Path("/lib/modules") / kernel.name.removeprefix("vmlinuz-")
@@ -133,7 +133,7 @@ def _age(path: Path) -> tuple[bool, float]:
 
 
 def list_sources(python: Interpreter) -> dict[str, str]:
-    """Return what decides whether an image still fits."""
+    """Return the sources that decide whether an image still fits."""
     kernel, _ = linux()
     packages = "\n".join(f"{name} {version}" for name, version in python.packages.items())
     code = b"".join(path.read_bytes() for path in sorted(GUEST.glob("*.py")))
@@ -147,7 +147,7 @@ def list_sources(python: Interpreter) -> dict[str, str]:
 
 
 def _shape() -> bytes:
-    """Return what a machine is made of: a saved state fits the same machine only."""
+    """Return the machine's command line: a saved state fits the same machine only."""
     parts = machine.Parts(kernel=0, initrd=0, root=0, scratch=0, wire=0, monitor=0)
     return repr(machine.arguments(parts, memory_mb=0, accelerator="tcg", console="null")).encode()
 
@@ -171,7 +171,7 @@ def build(
     Parameters
     ----------
     say
-        Told each step, as one line.
+        Called with each step, as one line.
     boot
         Boots the image in a folder with an accelerator and memory, saves the machine's state
         beside it and returns the seconds; raises :class:`SandboxError` when it does not boot.

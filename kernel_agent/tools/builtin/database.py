@@ -66,7 +66,7 @@ class Database:
     query_seconds
         After so long a query is cancelled.
     tell
-        Told once what read-only does not cover.
+        Called once with a notice of what read-only does not cover.
 
     Raises
     ------
@@ -165,7 +165,7 @@ class Database:
         Raises
         ------
         ToolError
-            There is none of that name.
+            No table has that name.
         """
         import pandas as pd
         from sqlalchemy import inspect

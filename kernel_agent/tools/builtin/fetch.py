@@ -48,7 +48,7 @@ def fetch_tools(
     admit
         Gives the address at which a host and port may be reached, or raises ``refused``.
     received
-        Told of the bytes that came from a host and port.
+        Called with host, port and number of bytes that came.
     hosts
         The hosts, as the description names them.
     refused

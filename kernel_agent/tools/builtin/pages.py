@@ -1,4 +1,4 @@
-"""What a page is, from the bytes that a stranger's server sent: unpacked, decoded, read. Pure.
+"""Web pages from a stranger's server: unpacked, decoded, reduced to text and links. Pure.
 
 Everything here takes time and memory in proportion to the bytes, however they are made: one
 encoding, unpacked up to a bound and not a byte further; charsets of the web from a list (Python
@@ -89,7 +89,7 @@ def describe_page(
     if not _TEXTS.match(kind or "text/"):
         return {**page, "data": data}
     text, exact = decode_text(data, _header_charset(parameters) or _page_charset(kind, data))
-    if not exact:  # in a charset that nothing names: whoever knows it can read the bytes
+    if not exact:  # in a charset that nothing names: who knows it can read the bytes
         page["data"] = data
     if kind not in ("text/html", "application/xhtml+xml"):
         return {**page, "text": text}
@@ -135,7 +135,7 @@ def unpack(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
 
 
 class _Stream:
-    """One stream of zlib in a body, from a place on."""
+    """A zlib stream in a body, from an offset on."""
 
     def __init__(self, body: bytes, start: int, width: int) -> None:
         self._body = body
@@ -156,7 +156,7 @@ class _Stream:
 
 
 def _gunzip(body: bytes, room: int) -> Iterator[bytes]:
-    """Unpack the members of a gzip file; what follows them and is none is nobody's (RFC 1952)."""
+    """Unpack the members of a gzip file; anything after them is ignored (RFC 1952)."""
     start = 0
     for _ in range(MEMBERS_MAX):
         stream = _Stream(body, start, 16 + zlib.MAX_WBITS)
@@ -228,7 +228,7 @@ def _page_charset(kind: str, data: bytes) -> str:
 def links_of(source: str, base: str) -> list[str]:
     """Return the links of HTML as absolute http(s) URLs, each once, in order."""
     shown = _NO_LINKS.sub(" ", source)
-    shown = shown[: shown.rfind(">") + 1]  # a tag without an end is none
+    shown = shown[: shown.rfind(">") + 1]  # a tag without an end is not a tag
     found: dict[str, None] = {}
     for _, anchor in zip(range(ANCHORS_MAX), _ANCHOR.finditer(shown), strict=False):
         url = _absolute(_href(anchor[1]), base)
@@ -240,7 +240,7 @@ def links_of(source: str, base: str) -> list[str]:
 
 
 def _href(attributes: str) -> str:
-    """Return the value of the first attribute ``href``; what stands in another's is none."""
+    """Return the value of the first attribute ``href``, none from within another's value."""
     for found in _ATTRIBUTE.finditer(attributes):
         if found[1].lower() == "href":
             return found[found.lastindex or 1] if found.lastindex != 1 else ""
@@ -253,6 +253,6 @@ def _absolute(href: str, base: str) -> str:
         return ""
     try:
         url = urljoin(base, html.unescape(href).strip()).partition("#")[0]
-    except ValueError:  # no address, or a number that is none
+    except ValueError:  # no address, or not a number
         return ""
     return url if url.startswith(("http://", "https://")) and url.isprintable() else ""

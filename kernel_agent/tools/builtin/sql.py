@@ -1,11 +1,11 @@
-"""``sql``, ``sql_tables``, ``sql_schema``: a database, read-only, its rows as a DataFrame.
+"""``sql``, ``sql_tables``, ``sql_schema``: read-only database tools that return DataFrames.
 
 ``--tools sql=NAME`` takes the URL from the configuration (``[sql]``), ``--tools sql`` from
 ``KERNEL_AGENT_SQL_URL`` or the one that is configured, ``--tools sql=FILE`` opens an SQLite file,
 and ``--tools sql=URL`` is for URLs without a password: a command line is no secret. With several
 databases the functions are named after them: ``sql_sales``, ``sql_sales_tables`` …
 
-The URL stays here. How a database is kept from being written to is told in :mod:`.database`.
+The URL stays here. :mod:`.database` explains what keeps a database from being written to.
 """
 
 import os
@@ -43,7 +43,7 @@ def sql_tools(
     configured
         URLs by name; a value ``$NAME`` stands for the variable.
     tell
-        Told what read-only does not cover.
+        Called with a notice of what read-only does not cover.
     query_seconds
         After so long a query is cancelled.
 

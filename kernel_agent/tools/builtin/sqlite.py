@@ -1,4 +1,4 @@
-"""An SQLite file, read by a process of its own: ``sqlite.py`` reads one query and gives its rows.
+"""SQLite queries in a child process: ``sqlite.py`` reads one query and returns its rows.
 
 SQL can make much of little: a function of one value that takes hours and heeds no interruption
 (``instr`` of two long texts), gigabytes within one row, a sort that fills the disk. So the query
@@ -175,7 +175,7 @@ def _receive(stream: BinaryIO) -> Any:
     data = stream.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
     if not data:
         raise EOFError
-    return marshal.loads(data)  # noqa: S302 - from this file, in a process of ours
+    return marshal.loads(data)  # noqa: S302 - from this file, in a child process
 
 
 # --- the child's side ----------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def _columns(connection: sqlite3.Connection, query: str, params: dict[str, Any])
 
 
 def _matches(pattern: str, text: Any) -> bool:
-    """What ``x REGEXP y`` means, as SQLAlchemy has it."""
+    """Implement ``x REGEXP y`` as SQLAlchemy does."""
     return text is not None and re.search(pattern, str(text)) is not None
 
 

@@ -1,4 +1,4 @@
-"""The servers of a session, together: opened side by side, listed once, closed side by side."""
+"""The MCP servers of a session: opened side by side, listed once, closed side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Servers:
     servers
         What the user named.
     tell
-        Told what the user should know.
+        Called with notices for the user.
     """
 
     def __init__(self, servers: Sequence[Server], tell: Callable[[Event], None]) -> None:

@@ -1,4 +1,4 @@
-"""One server and the client that speaks to it, in a task of its own on the session's loop.
+"""Connection to one MCP server, held by one task on the session's loop.
 
 The client's cancel scopes have to be left in the task that entered them, so one task holds the
 client from its start to its end, and calls come from wherever they are made. Everything is
@@ -39,7 +39,7 @@ class Connection:
     server
         What the user named.
     tell
-        Told when a server had to be started again.
+        Called with a notice when a server had to be started again.
     """
 
     def __init__(self, server: Server, tell: Callable[[Event], None]) -> None:
@@ -136,7 +136,7 @@ class Connection:
             if error.code == _connection_closed() or "Session terminated" in str(error):
                 raise await self._lost() from None
             raise ToolError(self._says(str(error))) from None
-        except (ValueError, RuntimeError) as error:  # an answer that is none, rounds of questions
+        except (ValueError, RuntimeError) as error:  # not an answer, rounds of questions
             said = one_line(self.server.without_secrets(_error_text(error)), 500)
             raise ToolError(f"the MCP server {self.server.name!r} failed: {said}") from None
 
@@ -167,7 +167,7 @@ class Connection:
         from mcp.client.stdio import get_default_environment
 
         # What it logs is a server's words; who wants to read them sets a handler.
-        for name in ("mcp", "client"):  # the second is its session's, under no name of its own
+        for name in ("mcp", "client"):  # the second is its session's
             logging.getLogger(name).addHandler(logging.NullHandler())
         async with contextlib.AsyncExitStack() as stack:
             transport: Any
@@ -253,7 +253,7 @@ class Connection:
         return f"the MCP server {self.server.name!r} says: {said}"
 
     def _reason(self, error: BaseException | None) -> str:
-        """Say in one line why a client could not be made; never with the URL or the command."""
+        """Return one line on why a client could not be made; never with the URL or the command."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, FileNotFoundError):
@@ -265,7 +265,7 @@ class Connection:
         return one_line(self._with_status(_error_text(error)) or "it ended at once", 300)
 
     def _with_status(self, text: str) -> str:
-        """Say the HTTP status in the place of the client's words for an answer without any."""
+        """Put the HTTP status in place of the client's words for an empty answer."""
         if not self._status or text not in _NO_WORDS:
             return text
         if self._status in (404, 405):

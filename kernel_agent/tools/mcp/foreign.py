@@ -1,4 +1,4 @@
-"""A tool of a server's, as a tool of ours: its name, its words, its arguments, its results.
+"""A server's tool as a host tool: name, description, arguments, results.
 
 Nothing that a server says reaches the model as if we had said it. A description is one line,
 shortened, without the characters that could end a docstring, a block or a tag, in quotation marks
@@ -176,7 +176,7 @@ class ForeignTool(Tool):
 
     @property
     def schema(self) -> ToolSchema:
-        """The tool as an endpoint is told of it: the bounded form of the server's own schema."""
+        """The tool's description for an endpoint: the bounded form of the server's own schema."""
         return {"name": self.name, "description": self.doc, "parameters": self._input}
 
 
@@ -243,7 +243,7 @@ def names_for(server: str, given: Sequence[str], taken: Collection[str]) -> list
 
 
 def _wraps_result(schema: Any) -> bool:
-    """Say whether plain values come in an object ``{"result": …}``, as a library makes them."""
+    """Whether plain values come in an object ``{"result": …}``, as a library makes them."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return isinstance(properties, dict) and list(properties) == ["result"]
 
@@ -276,7 +276,7 @@ def _value_of(result: Any, *, unwrap: bool) -> Any:
 
 
 def _repeats(structured: Any, blocks: Sequence[Any]) -> bool:
-    """Say whether structured content is the other content once more, as text (base64)."""
+    """Whether structured content is the other content once more, as text (base64)."""
     if not isinstance(structured, dict) or list(structured) != ["content"]:
         return False
     dumped = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]

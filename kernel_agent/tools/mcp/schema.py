@@ -87,7 +87,7 @@ def _follow(schema: Any, reference: str) -> Any:
 
 
 def _fits(key: str, value: Any) -> bool:
-    """Say whether a keyword's value is of its kind: a validator need not survive another."""
+    """Whether a keyword's value is of its kind: a validator need not survive another."""
     if key == "type":
         names = value if isinstance(value, list) else [value]
         known = {*_PYTHON, "array", "object"}

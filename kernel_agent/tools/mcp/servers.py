@@ -1,4 +1,4 @@
-"""Which servers the user named, and how: a command, a URL, or a name in the configuration. Pure.
+"""MCP servers as the user names them: a command, a URL, or a name in the configuration. Pure.
 
 ::
 
@@ -35,7 +35,7 @@ _KEYS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """One server: ``command`` for stdio, or ``url``; what may hold a key has no place in a repr.
+    """A server: ``command`` for stdio, or ``url``; what may hold a key has no place in a repr.
 
     ``env`` and ``headers`` hold values; ``tools`` are the names that are wanted, all when empty.
     """
@@ -51,7 +51,7 @@ class Server:
 
     @property
     def transport(self) -> str:
-        """How it is spoken to, as a trace names it."""
+        """Name of the transport in a trace."""
         return "http" if self.url else "stdio"
 
     def without_secrets(self, text: str) -> str:
