@@ -148,7 +148,7 @@ _MAX_TURNS = 8
 
 
 def _bare(found: Blocks, shape: str) -> Code:
-    """Read a reply without delimiters, which is code as a whole or no action at all."""
+    """Read a reply without delimiters: code as a whole, or no action."""
     for end in (*found.turns[:_MAX_TURNS], found.end):
         visible = found.outside_thoughts(end)
         if is_evidently_code(visible):

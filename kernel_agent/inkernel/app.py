@@ -191,7 +191,7 @@ class Cells:
         self._shell.user_ns.setdefault("outputs", self._memory)  # after `del outputs`
 
     def end(self, result: Any) -> None:
-        """Publish what is still on its way before the cell's end is announced."""
+        """Publish pending output before the cell's end is announced."""
         import sys
 
         if result.error_before_exec or result.error_in_exec:

@@ -63,7 +63,7 @@ def make_delegate(spec: dict[str, Any], channel: HostChannel) -> Callable[..., A
 
 
 def make_sender(channel: HostChannel) -> Callable[[Any], None]:
-    """Return what sends an answer to the host when the host asks for all of it."""
+    """Return the function that sends a whole answer to the host when asked."""
     send = make_function({"name": ANSWER}, channel)
     return lambda value: send(_form(value))
 

@@ -95,7 +95,7 @@ def table_texts(table: Any) -> dict[str, Any]:
 def _in_view(
     count: int, most: int | None, fewest: int | None, ours: int
 ) -> tuple[list[int], int | None]:
-    """Return the places that are shown, and where the others are left out."""
+    """Return the positions that are shown, and where others are left out."""
     most = ours if not most else min(most, ours)
     if count <= most:
         return list(range(count)), None

@@ -114,7 +114,7 @@ class Ways:
         return name in self._left_out
 
     def note_success(self, options: RequestOptions) -> None:
-        """Take in that a request with these options was answered."""
+        """Note that a request with these options was answered."""
         self._took_object |= "json_object" in self.notations and options.response_format is not None
 
     def give_way(

@@ -228,7 +228,7 @@ class OpenAIModel:
         return replace(reply, usage=usage, window_tokens=window)
 
     def _judge(self, reply: Reply, *, streamed: bool) -> Reply:
-        """Return a reply of which it is known whether it is whole, as far as that can be known.
+        """Return a whole reply, or one marked as cut off, as far as that can be known.
 
         Raises
         ------

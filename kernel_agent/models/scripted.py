@@ -1,4 +1,4 @@
-r"""A model that plays back replies: from a file, or as given. It is the fake that ships.
+r"""A model that plays back replies, from a file or as given: the fake that ships.
 
 The file is JSON lines, one reply a line::
 

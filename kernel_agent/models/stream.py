@@ -1,4 +1,4 @@
-"""From the bytes that an endpoint sends to a reply.
+"""Read an endpoint's bytes into a reply.
 
 A server may answer with one JSON object or with a stream of events, whatever it was asked for;
 the first bytes tell which. An object and a stream's chunks hold the same fields, so both are read

@@ -1,4 +1,4 @@
-"""Pictures from a kernel, encoded anew: nothing but pixels goes on. Pure.
+"""Re-encode pictures from a kernel: nothing but pixels goes on. Pure.
 
 The bytes come from a hostile kernel and will be decoded by a browser, an editor or a model's
 endpoint. So only PNG and JPEG are opened, the size that the header states is checked before a pixel

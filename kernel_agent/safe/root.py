@@ -424,7 +424,7 @@ def _error(number: int, name: str) -> OSError:
 
 
 class _How(ctypes.Structure):
-    """``struct open_how``."""
+    """The C structure ``struct open_how``."""
 
     _fields_ = (
         ("flags", ctypes.c_uint64),
@@ -435,7 +435,7 @@ class _How(ctypes.Structure):
 
 @cache
 def has_openat2() -> bool:
-    """Return whether the system call works here: a filter may refuse it, an old Linux lacks it."""
+    """Whether the system call works here: a filter may refuse it, an old Linux lacks it."""
     if not sys.platform.startswith("linux") or platform.machine() == "alpha":
         return False
     try:

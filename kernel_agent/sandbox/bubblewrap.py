@@ -187,7 +187,7 @@ def _system() -> Iterator[str]:
 
 
 def _tree(grant: Grant, environment: Mapping[str, str]) -> Iterator[str]:
-    """Everything that there is inside."""
+    """Yield bwrap's options for the file tree inside."""
     yield from _system()
     made = {Path("/tmp"), Path("/dev"), Path("/dev/shm")}
     bound = {Path("/usr")}

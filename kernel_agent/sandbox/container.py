@@ -95,7 +95,7 @@ def probe() -> Probe:
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Make the root folder and say how podman is started with it.
+    """Make the root folder; return how podman is started with it.
 
     Raises
     ------

@@ -89,7 +89,7 @@ def probe() -> Probe:
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Write the bundle and say how runsc is started with it.
+    """Write the bundle; return how runsc is started with it.
 
     Raises
     ------

@@ -31,12 +31,12 @@ class Own:
     ended_by: int
 
     def undo(self, directory: Path) -> tuple[tuple[str, ...], ...]:
-        """Return what ends those of a kernel's processes that are left after all."""
+        """Return the actions that end a kernel's leftover processes."""
         return () if self.ended_by == signal.SIGKILL else (("end-naming", str(directory)),)
 
 
 def own_processes() -> Own:
-    """Return how what is started here ends as a whole."""
+    """Return the steps by which a runtime's processes end together."""
     if confine.may(confine.CAP_SYS_ADMIN):
         return Own(
             begin=("die-with", str(os.getpid())),

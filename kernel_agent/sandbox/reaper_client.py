@@ -25,7 +25,7 @@ class ReaperClient:
         self._host = 0
 
     def watch(self, directory: Path) -> None:
-        """Have the reaper watch a kernel's private directory."""
+        """Put a kernel's private directory under the reaper's watch."""
         self._tell(b"+", directory)
 
     def forget(self, directory: Path) -> None:

@@ -272,7 +272,7 @@ def _unless(values: Sequence[int]) -> list[_Line]:
 
 
 def _set_ids(column: int) -> Iterator[list[_Line]]:
-    """Modes without the bits that let a file be run as its owner."""
+    """Allow file modes without the bits that run a file as its owner."""
     for *numbers, mode in _MODES.values():
         if (number := numbers[column]) is not None:
             yield _when(number, _plain(mode))

@@ -1,4 +1,4 @@
-"""Data from others: how it is marked where a model reads it, and how it is found again. Pure.
+"""Taint: mark data from others where a model reads it, and find it again. Pure.
 
 A model cannot tell what a web page says from what its user says, without a mark. Whatever may
 hold untrusted data stands between two lines that carry a word which only this session knows. What

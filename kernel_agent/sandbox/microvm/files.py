@@ -1,4 +1,4 @@
-"""Files over the wire, the host's side: sent as they are, taken as from an enemy.
+"""Files over the wire, the host's side: sent as they are, received as from an enemy.
 
 What comes from the machine becomes a regular file or a directory beneath the workspace and
 nothing else: every part of a path is opened without following links, inputs and hidden paths are

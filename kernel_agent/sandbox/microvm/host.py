@@ -1,9 +1,9 @@
 """The process beside a machine: it starts QEMU, stands between the two, and ends with either.
 
-To its parent, it is the kernel's process: it ends when the kernel does, with the kernel's exit code,
-and killing it ends the machine. It makes the sockets that the connection file names and passes what
-comes over them through the wire; it puts the files into the machine, and takes those that the
-kernel made out of it. The request to hibernate comes over a socket beside the kernel's.
+To its parent, it is the kernel's process: it ends when the kernel does, with the kernel's exit
+code, and killing it ends the machine. It makes the sockets that the connection file names and
+passes what comes over them through the wire; it puts the files into the machine, and takes those
+that the kernel made out of it. The request to hibernate comes over a socket beside the kernel's.
 
 Nothing has a name that could be left behind: the disk is an unlinked file, the wire and the
 monitor are pairs of sockets. QEMU ends when this process does, and this process when its host does.

@@ -99,7 +99,7 @@ def load() -> Manifest | None:
 
 
 def changes(then: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Return what an image was made from that is different today, in words."""
+    """Return the sources of an image that are different today, in words."""
     return [
         f"{name} was {then.get(name) or 'not there'} and is {now.get(name) or 'not there'}"
         for name in sorted({*then, *now})
@@ -321,7 +321,7 @@ def cpio(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
 
 
 def describe(manifest: Manifest) -> dict[str, Any]:
-    """Return what a person or a record wants to know of an image."""
+    """Return an image's facts for people and records."""
     return {
         "processor": "hardware virtualisation (KVM)"
         if manifest.accelerator == "kvm"

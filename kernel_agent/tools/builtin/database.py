@@ -359,7 +359,7 @@ def _bound_result(
 
 
 def _measure(name: str, kind: object) -> str:
-    """Return what of SQL gives the bytes of a column's value; in float8, which adds fast."""
+    """Return the SQL expression for the bytes of a column's value; in float8, which adds fast."""
     if kind in _SHORT:
         return "8.0::float8"
     value = name if kind in _MEASURED else f"{name}::text"
@@ -432,7 +432,7 @@ def _column(values: list[Any]) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what the database said, without SQLAlchemy's additions."""
+    """Return the database's message without SQLAlchemy's additions."""
     text = str(getattr(error, "orig", None) or error)
     if "not authorized" in text or "authorization denied" in text:  # by our authorizer
         return "only a SELECT can be run here: the database is open for reading"

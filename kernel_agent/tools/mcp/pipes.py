@@ -186,7 +186,7 @@ def _exit_reason(code: int | None, errors: bytearray) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a program: its input closes, then it is asked, then it is not asked."""
+    """End a program: close its input, then terminate it, then kill it."""
     assert process.stdin is not None
     process.stdin.close()
     for number in (None, signal.SIGTERM, signal.SIGKILL):
