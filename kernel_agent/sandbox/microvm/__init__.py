@@ -31,6 +31,8 @@ from kernel_agent.sandbox.microvm.filesystem import interpreter
 
 LEVEL = Level(
     name="microvm",
+    shares_folder=False,
+    hibernates=True,
     summary="a machine of its own under QEMU, with its own Linux kernel",
     covered=(
         "files: the machine has a copy of the workspace and of the interpreter, and nothing else",
