@@ -73,12 +73,8 @@ def _name_folders(folders: Sequence[str]) -> dict[str, Path]:
 
 
 def _search(granted: dict[str, Path], pattern: str, containing: str) -> list[dict[str, object]]:
-    for name, text, most in (
-        ("pattern", pattern, PATTERN_MAX),
-        ("containing", containing, TEXT_MAX),
-    ):
-        if len(text) > most:
-            raise ToolError(f"{name} has at most {most:,} characters", kind="ValueError")
+    _check_length("pattern", pattern, PATTERN_MAX)
+    _check_length("containing", containing, TEXT_MAX)
     found: list[dict[str, object]] = []
     left = LOOKED_AT_MAX
     for prefix, path in granted.items():
