@@ -26,10 +26,20 @@ from kernel_agent.cli.trust import settle_settings
 from kernel_agent.cli.view import View, paths, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
-from kernel_agent.records import Delegated, Event, ExitStatus, Json, Notice, as_json, denials
+from kernel_agent.records import (
+    HOW_TO_ALLOW,
+    NOBODY,
+    Approver,
+    Delegated,
+    Event,
+    ExitStatus,
+    Json,
+    Notice,
+    as_json,
+    denials,
+)
 from kernel_agent.safe import obeyed_line, one_line, plain
 from kernel_agent.session import Beside, FixedCell, Run, Session
-from kernel_agent.tools import HOW_TO_ALLOW, NOBODY, Approver
 
 WELCOME = (
     "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves.\n"
