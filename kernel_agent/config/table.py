@@ -24,7 +24,7 @@ PREFIX = "KERNEL_AGENT_"
 VARIABLES: Mapping[str, str] = {
     "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` goes before it",
     "KERNEL_AGENT_CONFIG": "a settings file, in the place of all others",
-    "KERNEL_AGENT_PROGRAMS": "directories of programs that make a sandbox, and are believed",
+    "KERNEL_AGENT_PROGRAMS": "folders of programs that make a [sandbox](sandbox.md), with colons",
     "KERNEL_AGENT_SQL_URL": "the database of `--tools sql`",
     "KERNEL_AGENT_PANEL": "`off`: no panel in notebooks",
     "KERNEL_AGENT_DEBUG": "`1`: an error shows where it arose",
