@@ -152,13 +152,11 @@ def _asking(
 def _session(
     title: str, options: Options, view: Callable[[Event], None], approver: Approver | None
 ) -> Session:
-    config = load_config(tell=lambda line: view(Notice(text=line)))
-    for_tools = options.settings.get("approve_tools")
-    if for_tools:  # what the file says of other tools still holds
-        for_tools = {**config.approve_tools, **for_tools}
-    config = config.merged(**{**options.settings, "approve_tools": for_tools})
+    settings = dict(options.settings)
+    for_tools = settings.pop("approve_tools", None)  # what the file says of other tools still holds
     return Session(
-        config=config,
+        config=load_config(tell=lambda line: view(Notice(text=line))).merged(**settings),
+        approve_tools=for_tools,
         data=options.data,
         tools=options.tools,
         mcp=options.mcp,
