@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from kernel_agent.cli import PlainView, is_figure, paths
 from kernel_agent.errors import NotebookError
 from kernel_agent.records import (
+    Approver,
     Condensation,
-    Decision,
     Event,
     FormatChange,
     Notice,
@@ -35,8 +35,6 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import FORMATS, one_line, plain
 from kernel_agent.session import Run
-
-Approver = Callable[[Question], Awaitable[Decision]]
 
 PANEL = "kernel_agent_extension.panel"
 PAGE = "kernel_agent.notebook.page"

@@ -24,7 +24,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -34,8 +34,11 @@ from typing import Any, Literal, TypeAlias
 from kernel_agent.errors import UsageError
 from kernel_agent.records import (
     CELLS_RUN,
+    HOW_TO_ALLOW,
     MAX_INFLUENCES,
     NO_EFFECTS,
+    NOBODY,
+    Approver,
     Budget,
     CellResult,
     Decision,
@@ -54,20 +57,12 @@ from kernel_agent.tools.preview import readable
 from kernel_agent.tools.taint import defuse, mark, names_of, pieces, texts_of
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
-Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
 
 MODES = ("never", "risky", "always")
 VERDICTS = ("allow", "ask", "deny")
-NOBODY = "nobody can be asked here"
 EVIDENCE = 200  # untrusted results whose pieces are kept, the latest ones
 MAX_REASON = 500  # characters of a person's reason
 MAX_DENIED = 20  # questions of one cell that a person denies before no more of it are asked
-
-HOW_TO_ALLOW = (
-    "What needs a person's approval is denied, because nobody can be asked here. Run it at a "
-    "terminal, allow single tools (--approve-tool NAME=allow), or ask nobody (--approve never)."
-)
-
 
 # --- the rule ----------------------------------------------------------------------------------
 
