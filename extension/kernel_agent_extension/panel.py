@@ -30,7 +30,8 @@ from typing import Any, Protocol, Self
 
 from kernel_agent.records import Decision, Event, Question, RunStop, Step
 from kernel_agent.safe import one_line, plain
-from kernel_agent_extension.messages import Note, Scene
+from kernel_agent_extension.content import Note
+from kernel_agent_extension.messages import Scene
 
 INTERVAL_S = 0.05  # between two messages: faster is not seen, and costs
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
@@ -85,12 +86,6 @@ def open_panel(
     panel = Panel(task=task, sandbox=sandbox, notebook=notebook, on_stop=on_stop, on_undo=on_undo)
     panel.open(_plain_front if plain_widgets else _front)
     return panel
-
-
-def warm() -> None:
-    """Load what the first panel needs, so that it appears as fast as the others."""
-    with contextlib.suppress(ImportError):
-        _widget_class()
 
 
 class Panel:

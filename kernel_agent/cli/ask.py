@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from kernel_agent.cli.trust import settle_settings
 from kernel_agent.cli.view import Outlet, View, paths, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
-from kernel_agent.records import Delegated, Event, ExitStatus, Json, Notice, as_json, denials
+from kernel_agent.records import UNDO, Delegated, Event, ExitStatus, Json, Notice, as_json, denials
 from kernel_agent.safe import obeyed_line, one_line, plain
 from kernel_agent.session import Beside, FixedCell, Run, Session
 from kernel_agent.tools import HOW_TO_ALLOW, NOBODY, Approver
@@ -35,7 +34,6 @@ WELCOME = (
     "undo takes the last step back, `undo 3: the join was wrong` three of them, and says why."
 )
 PROMPT = "\nQuestion> "
-UNDO = re.compile(r"undo(?:\s+(?P<steps>\d{1,6}))?\s*(?::\s*(?P<reason>.*))?", re.IGNORECASE)
 
 Cells = Sequence[FixedCell]
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from kernel_agent.notebook.markdown import table_html
 from kernel_agent.notebook.tables import rendered
-from kernel_agent.records import OutputDict
+from kernel_agent.records import OutputDict, error_output
 from kernel_agent.safe import (
     FORMATS,
     Unreadable,
@@ -117,12 +117,8 @@ def _error(output: OutputDict) -> OutputDict:
         half = MAX_TRACEBACK // 2
         left_out = f"({len(lines) - 2 * half:,} parts of the traceback left out)"
         lines = [*lines[:half], left_out, *lines[-half:]]
-    return {
-        "output_type": "error",
-        "ename": harmless(_string(output.get("ename")) or "Error"),
-        "evalue": _short(harmless(_string(output.get("evalue")))),
-        "traceback": lines,
-    }
+    ename = harmless(_string(output.get("ename")) or "Error")
+    return error_output(ename, _short(harmless(_string(output.get("evalue")))), lines)
 
 
 def displayable(output: OutputDict) -> dict[str, Any]:

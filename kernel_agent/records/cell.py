@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +20,23 @@ class CellError:
     ename: str
     evalue: str
     traceback: tuple[str, ...] = ()
+
+
+def error_output(ename: str, evalue: str, traceback: Iterable[str]) -> OutputDict:
+    """Return an error as the output of a cell."""
+    return {
+        "output_type": "error",
+        "ename": ename,
+        "evalue": evalue,
+        "traceback": list(traceback),
+    }
+
+
+def with_error(outputs: Sequence[OutputDict], error: CellError | None) -> list[OutputDict]:
+    """Return outputs with an error that came with the reply alone as the last of them."""
+    if error is None or any(output.get("output_type") == "error" for output in outputs):
+        return list(outputs)
+    return [*outputs, error_output(error.ename, error.evalue, error.traceback)]
 
 
 MAX_INFLUENCES = 200
@@ -180,3 +197,9 @@ class Observation:
     shortened: bool = False
     held: str = ""
     parts: tuple[str, ...] = ()
+
+
+def not_run(name: str, reason: str) -> CellResult:
+    """Return the result of a cell that was refused: an error of this name, and nothing else."""
+    error = CellError(ename=name, evalue=reason, traceback=(f"{name}: {reason}",))
+    return CellResult(status="error", outputs=tuple(with_error((), error)), error=error)

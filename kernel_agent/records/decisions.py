@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernel_agent.records.cell import CellError, CellResult, Decision, HostCall
+from kernel_agent.records.cell import CellResult, Decision, HostCall, not_run
 from kernel_agent.records.conversation import Json
 from kernel_agent.records.event import Question
 from kernel_agent.records.trace import Step
@@ -80,13 +80,13 @@ def as_json(steps: Sequence[Step]) -> list[dict[str, Json]]:
     ]
 
 
-def told(each: Decided) -> str:
+def decision_line(each: Decided) -> str:
     """Return a decision as one line.
 
     Examples
     --------
     >>> no = Decision(allowed=False, by="person", reason="not to them")
-    >>> told(Decided(step=1, what="send_mail", decision=no))
+    >>> decision_line(Decided(step=1, what="send_mail", decision=no))
     'send_mail was denied by a person: not to them'
     """
     decision = each.decision
@@ -123,15 +123,7 @@ def denial(what: str, decision: Decision) -> str:
 
 def denied_cell(decision: Decision) -> CellResult:
     """Return the result of a cell that was not run."""
-    reason = denial("this cell", decision)
-    error = CellError(ename=DENIED, evalue=reason, traceback=(f"{DENIED}: {reason}",))
-    output = {
-        "output_type": "error",
-        "ename": DENIED,
-        "evalue": reason,
-        "traceback": list(error.traceback),
-    }
-    return CellResult(status="error", outputs=(output,), error=error)
+    return not_run(DENIED, denial("this cell", decision))
 
 
 # --- what a person is shown before deciding ----------------------------------------------------
