@@ -19,8 +19,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import NotebookError
-from kernel_agent.formats import written
 from kernel_agent.notebook.agents import agents_markdown
+from kernel_agent.notebook.folded import (
+    decisions_note,
+    failure_text,
+    not_run_again,
+    undo_reason,
+    undone_note,
+)
 from kernel_agent.notebook.markdown import code_block, markdown, quoted, verbatim
 from kernel_agent.notebook.outputs import full_text, notebook_outputs
 from kernel_agent.notebook.setup_cell import (
@@ -36,25 +42,18 @@ from kernel_agent.records import (
     CellResult,
     Code,
     DataFile,
-    Final,
     HostCall,
     Record,
-    Retry,
     RunRecords,
     RunStart,
     Step,
     Undone,
     Usage,
     agents_of,
-    decided,
-    decision_line,
     minute_text,
-    reason_text,
     runs_of,
     source_of,
-    source_text,
     steps_text,
-    untrusted_line,
     updated,
     with_error,
 )
@@ -66,8 +65,6 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 MAX_THOUGHT = 20_000  # characters
 MAX_ANSWER = 100_000
-MAX_DECISIONS = 20  # of a step, one line each
-MAX_FOLDED = 4_000  # characters of the output of a step that is not run again
 
 GUARDED = "GuardError"  # the name of the error of both guards (sandbox.guard, inside.counting)
 
@@ -256,10 +253,10 @@ def _named(runs: Sequence[RunRecords], sources: Sequence[str]) -> list[str]:
 def _add_step(cells: _Cells, run: RunRecords, step: Step) -> None:
     name = f"run-{run.number}-step-{step.number:02d}"
     thought = markdown(shorten(plain(step.thought), MAX_THOUGHT))
-    said = [f"### Step {step.number}", thought, _decisions(step)]
+    said = [f"### Step {step.number}", thought, decisions_note(step)]
     if not _runs_again(run, step):
         undone = run.undone.get(step.number)
-        said.append(_undone(step, undone) if undone else _not_run_again(step))
+        said.append(undone_note(step, undone) if undone else not_run_again(step))
         role = "step" if step.ok and not undone else "folded"
         cells.markdown(name, "\n\n".join(filter(None, said)), **_ours(run, role, step))
         _add_agents(cells, run, step)
@@ -267,7 +264,7 @@ def _add_step(cells: _Cells, run: RunRecords, step: Step) -> None:
     assert step.result is not None
     tags: dict[str, Any] = {}
     if not step.result.ok:
-        said.append(f"*{_failure(step)}*")
+        said.append(f"*{failure_text(step)}*")
         tags = _FAILED
     cells.markdown(
         f"{name}-thought", "\n\n".join(filter(None, said)), **_ours(run, "thought", step)
@@ -319,89 +316,6 @@ def _add_calls(cells: _Cells, run: RunRecords, step: Step) -> None:
     _add_agents(cells, run, step)
 
 
-def _decisions(step: Step) -> str:
-    """Return a folded note on what was asked, allowed or denied, and on untrusted results."""
-    each = list(decided(step))
-    lines = [decision_line(one) for one in each[:MAX_DECISIONS]]
-    if len(each) > MAX_DECISIONS:
-        lines.append(f"{len(each) - MAX_DECISIONS} more decisions are in the trace.")
-    lines = [
-        f"- {verbatim(one_line(line, 600))}" for line in [*lines, untrusted_line(step)] if line
-    ]
-    if not lines:
-        return ""
-    denied = any(not one.decision.allowed for one in each)
-    title = "Denied" if denied else "Approval" if each else "Untrusted data"
-    parts = [f"<details>\n<summary>{title}</summary>", "\n".join(lines)]
-    original = step.decision.original if step.decision else None
-    if original is not None:
-        shown = shorten(source_text(original), MAX_FOLDED)
-        parts += ["The model had written:", code_block(shown, "python")]
-    return "\n\n".join([*parts, "</details>"])
-
-
-def _failure(step: Step) -> str:
-    error = step.result.error if step.result else None
-    reason = f"{error.ename}: {error.evalue}" if error else "an error"
-    return f"Step {step.number} failed with {verbatim(one_line(reason, 160))} (folded)."
-
-
-def _not_run_again(step: Step) -> str:
-    """Return a step that is not a cell: folded, with what it was and what it had shown."""
-    if isinstance(step.action, Code):
-        status = step.result.status if step.result else "dead"
-        ended = {
-            "timeout": "took longer than a cell may take and was interrupted",
-            "interrupted": "was interrupted by the user",
-            "dead": "ended with the kernel, and all variables were lost",
-            "error": "was refused or ended by the guard",
-        }.get(status, "has no place among the cells")
-        if step.decision is not None and not step.decision.allowed:
-            ended = "was denied and never ran"
-        summary = f"Step {step.number} {ended}: its code is not run again"
-        output = full_text(step.result.outputs) if step.result else ""
-        return _folded(summary, step.code, output)
-    if isinstance(step.action, Calls):
-        ended = step.result.status if step.result else "dead"
-        summary = f"Step {step.number} was given up ({ended}): its calls are not made again"
-        made = [written(call) for call in step.action.calls]
-        return _folded(summary, "\n".join(made), step.observation.text)
-    if isinstance(step.action, Final):
-        return ""
-    if step.action is None:
-        replies = "\n\n".join(_reply(retry) for retry in step.retries)
-        why = f"Step {step.number} had no readable action: nothing was run"
-        return _folded(why, shorten(plain(replies), MAX_FOLDED), "", language="")
-    shown = plain(step.observation.text).strip()
-    return code_block(shorten(shown, MAX_FOLDED)) if shown else ""
-
-
-def _reply(retry: Retry) -> str:
-    return f"{retry.content.strip()} […cut off]" if retry.cut_off else retry.content
-
-
-def _undone(step: Step, undone: Undone) -> str:
-    """Return a step that the person took back: folded, with what it was and what it had shown."""
-    why = _reason(undone)
-    summary = f"Step {step.number} was undone by the user: its code is not run again"
-    if isinstance(step.action, Calls):
-        code = "\n".join(written(call) for call in step.action.calls)
-    else:
-        code = step.code
-    folded = _folded(summary, code, step.observation.text)
-    return f"*Undone by the user:* {why}.\n\n{folded}" if why else folded
-
-
-def _folded(summary: str, code: str, output: str, *, language: str = "python") -> str:
-    parts = [f"<details>\n<summary>{summary}</summary>"]
-    if code.strip():
-        parts.append(code_block(plain(code), language))
-    if output.strip():
-        shown = shorten(plain(output).strip("\n"), MAX_FOLDED)
-        parts += ["It had put out:", code_block(shown)]
-    return "\n\n".join([*parts, "</details>"])
-
-
 def _status(run: RunRecords) -> str:
     if run.stop is None:
         return f"{UNFINISHED.lower()}: the trace ends in mid-run"
@@ -430,13 +344,9 @@ def _withdrawn(answer: Answer, undone: Undone) -> str:
         them = "were undone by the user, and the answer with them"
     text = shorten(plain(answer.text).strip("\n"), MAX_ANSWER)
     summary = "<details>\n<summary>The answer had been</summary>"
-    why = _reason(undone)
+    why = undo_reason(undone)
     said = f"{steps_text(undone)} {them}{f': {why}' if why else ''}."
     return "\n\n".join(["## Answer withdrawn", said, summary, code_block(text), "</details>"])
-
-
-def _reason(undone: Undone) -> str:
-    return verbatim(plain(reason_text(undone)).removeprefix(": "))
 
 
 def _answer_text(answer: Answer) -> str:

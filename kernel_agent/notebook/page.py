@@ -169,11 +169,6 @@ def page_html(
     return page.render(title=title, summary=Markup(summary), cut=cut)  # noqa: S704 - past the belt
 
 
-def notices_html(notices: Sequence[str]) -> str:
-    """Return what no record holds and a person should know, to stand above a summary."""
-    return belt(piece("notices", texts=[one_line(text, 500) for text in notices]))
-
-
 # --- runs ----------------------------------------------------------------------------------------
 
 

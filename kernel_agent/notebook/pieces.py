@@ -21,6 +21,7 @@ from kernel_agent.safe import (
     FORMATS,
     INK,
     Unreadable,
+    belt,
     escaped,
     highlighted,
     one_line,
@@ -181,3 +182,8 @@ def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
             return piece("picture", source=source, width=width)
         expected, longest = len(shown.data), min(side, max(pixels))
     return joined([])
+
+
+def notices_html(notices: Sequence[str]) -> str:
+    """Return what no record holds and a person should know, to stand above a summary."""
+    return belt(piece("notices", texts=[one_line(text, 500) for text in notices]))
