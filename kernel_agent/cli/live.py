@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from kernel_agent.cli.view import Outlet, View, progress
+from kernel_agent.cli.outlet import Outlet
+from kernel_agent.cli.view import View, progress
 from kernel_agent.records import (
     STORY_LABELS,
     Block,

@@ -214,10 +214,9 @@ def _head(run: RunRecords, ending: str, colour: str, *, level: int) -> Markup:
 
 
 def _unsafe(run: RunRecords) -> str:
-    sandbox = run.start.sandbox
-    if sandbox.get("level", "none") != "none":
+    if run.start.confined:
         return ""
-    return one_line(str(sandbox.get("statement") or "")) or "NOT SANDBOXED"
+    return one_line(str(run.start.sandbox.get("statement") or "")) or "NOT SANDBOXED"
 
 
 def _spent(run: RunRecords) -> Iterator[str]:
