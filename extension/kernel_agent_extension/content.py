@@ -1,4 +1,4 @@
-"""What a step shows, as the panel's page is sent it: outputs, tables, code with its colours. Pure.
+"""The content of a step for the panel's page: outputs, tables, code with its colours. Pure.
 
 What a kernel displays passes through :mod:`kernel_agent.notebook.outputs` first, which leaves text,
 pictures that we encoded, and tables that we wrote; a table travels as rows of texts. Nothing here
@@ -30,7 +30,7 @@ _CUT_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:]{0,40})?$")
 
 
 class Shown:
-    """What has been shown of one step's outputs, within bounds."""
+    """The outputs of one step that have been shown, within bounds."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -113,7 +113,7 @@ def _display(output: OutputDict) -> Iterator[Note]:
 # --- code and calls ----------------------------------------------------------------------------
 
 
-def coloured(code: str) -> Note:
+def colour_code(code: str) -> Note:
     """Return code and its colours: a letter and a length for each run of characters.
 
     ``k6t1f5`` colours six characters as a keyword, one as text, five as a function. Lengths are

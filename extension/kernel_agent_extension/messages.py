@@ -1,4 +1,4 @@
-"""What the panel shows, as small messages. Pure: no widget, no thread, no clock of its own.
+"""The panel's messages: what it shows, note by note. Pure: no widget, no thread.
 
 An event becomes a few *notes*, dicts of JSON types whose ``op`` names what they change. The page
 builds elements from them and puts every text in with ``textContent``; nothing here is markup. What
@@ -59,7 +59,7 @@ from kernel_agent_extension.content import (
     MAX_TEXT,
     Note,
     Shown,
-    coloured,
+    colour_code,
     harmless_text,
 )
 
@@ -67,7 +67,7 @@ MAX_DRAFT = 20_000  # characters of a reply in the making
 
 
 class Scene:
-    """What a panel has been told of one run.
+    """The notes that a panel has been sent of one run.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Scene:
             "reason": harmless_text(question.reason[:1].upper() + question.reason[1:], 2000),
             "rest": _rest(question),
             "cut": is_cell and len(source_text(asked)) > MAX_CODE,
-            **coloured(asked),
+            **colour_code(asked),
         }
         self._questions[number] = note
         return [note, *self._spent()]
@@ -337,10 +337,10 @@ def _act(number: int, action: Action | None, unreadable: str = "") -> Note:
         return {**note, "thought": harmless_text(unreadable, 2000)}
     note["thought"] = harmless_text(action.thought, 8000)
     if isinstance(action, Code):
-        return {**note, **coloured(action.source)}
+        return {**note, **colour_code(action.source)}
     if isinstance(action, Calls):
         calls = (f"{c.name}({_arguments(c.arguments)})" for c in action.calls)
-        return {**note, **coloured("\n".join(calls))}
+        return {**note, **colour_code("\n".join(calls))}
     return note
 
 

@@ -42,7 +42,7 @@ Said = dict[str, Any]
 
 
 class Front(Protocol):
-    """What shows a panel: the page's widget, or plain widgets."""
+    """The widgets that show a panel: the page's, or plain ones."""
 
     model_id: str
     """The widget whose view is displayed."""
@@ -81,7 +81,7 @@ def open_panel(
         Goes back to before the last step, likewise. Without it there is no such button.
     plain_widgets
         Use plain ipywidgets, as is done where anywidget is not installed: for front ends that
-        cannot load a program of ours.
+        cannot load the panel's program.
     """
     panel = Panel(task=task, sandbox=sandbox, notebook=notebook, on_stop=on_stop, on_undo=on_undo)
     panel.open(_plain_front if plain_widgets else _front)
@@ -89,7 +89,7 @@ def open_panel(
 
 
 class Panel:
-    """What shows one run; a function of events, and the one who asks a person.
+    """The view of one run: a function of events, which also asks a person.
 
     Made by :func:`open_panel`. Leaving it as a context manager finishes it.
     """

@@ -22,7 +22,7 @@ _WIDE = "98%"
 
 
 class PlainFront:
-    """What :class:`kernel_agent_extension.panel.Panel` sends, as plain widgets.
+    """Plain widgets for what :class:`kernel_agent_extension.panel.Panel` sends.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a cell shows of its run: the panel in a notebook that a person looks at, else plain text.
+"""The view of a run below its cell: the panel where a person looks at it, else text or a page.
 
 :func:`open_view` decides, and is the only place that does. Nothing of what a model or a kernel
 wrote is displayed as HTML: in a live notebook it could act as the user. Text is text, and a figure
@@ -45,7 +45,7 @@ RECORDS = (RunStart, Step, RunStop, FormatChange, Condensation, Undone)
 
 
 class RunView(Protocol):
-    """What shows one run."""
+    """A view of one run."""
 
     approver: Approver | None
     """Asks the person who looks at it; None where nobody can be asked."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class View(Protocol):
-    """What the command line and the magic hand to a session as ``on_event``."""
+    """A view that the command line hands to a session as ``on_event``."""
 
     def __call__(self, event: Event) -> None:
         """Show an event; called by the session from the thread that runs it."""
@@ -67,7 +67,7 @@ def watch(
 
 
 def paused(view: object) -> AbstractContextManager[object]:
-    """Return a context in which a view leaves the screen alone, for whoever asks there."""
+    """Return a context in which a view leaves the screen alone, while a person is asked there."""
     pause = getattr(view, "paused", None)
     return pause() if pause is not None else nullcontext()
 

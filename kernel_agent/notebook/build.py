@@ -27,7 +27,7 @@ from kernel_agent.notebook.folded import (
     undo_reason,
     undone_note,
 )
-from kernel_agent.notebook.markdown import code_block, markdown, quoted, verbatim
+from kernel_agent.notebook.markdown import code_block, markdown, quote_text, verbatim
 from kernel_agent.notebook.outputs import full_text, notebook_outputs
 from kernel_agent.notebook.setup_cell import (
     call_cell,
@@ -50,11 +50,11 @@ from kernel_agent.records import (
     Undone,
     Usage,
     agents_of,
+    apply_updates,
     minute_text,
     runs_of,
     source_of,
     steps_text,
-    updated,
     with_error,
 )
 from kernel_agent.safe import encodable, one_line, plain, shorten
@@ -118,7 +118,7 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
     """
     import nbformat
 
-    runs = runs_of(updated(records))
+    runs = runs_of(apply_updates(records))
     if not runs:
         raise NotebookError("the trace holds no run, so there is nothing to export")
     cells = _Cells()
@@ -174,7 +174,7 @@ def _task(run: RunRecords) -> str:
         f"- **Status:** {_status(run)}",
         *(f"- **Data:** {_data(file)}" for file in start.data),
     ]
-    whole = [] if title == verbatim(task) else [quoted(task)]
+    whole = [] if title == verbatim(task) else [quote_text(task)]
     return "\n\n".join([f"# {title}", *whole, "\n".join(facts), _how(start.model)])
 
 

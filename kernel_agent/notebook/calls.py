@@ -16,7 +16,7 @@ def asked_text(call: HostCall) -> str:
 
 def result_text(call: HostCall) -> str:
     """Return what a call gave, or its error."""
-    return _json(described(call.result)) if call.ok else call.error
+    return _json(describe(call.result)) if call.ok else call.error
 
 
 def _arguments(given: Json) -> str:
@@ -24,17 +24,17 @@ def _arguments(given: Json) -> str:
         return _json(given)
     args, kwargs = given.get("args"), given.get("kwargs")
     if not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
-        return _json(described(dict(given)))
-    named = (f"{name}={_json(described(value))}" for name, value in kwargs.items())
-    return ", ".join([*(_json(described(value)) for value in args), *named])
+        return _json(describe(dict(given)))
+    named = (f"{name}={_json(describe(value))}" for name, value in kwargs.items())
+    return ", ".join([*(_json(describe(value)) for value in args), *named])
 
 
-def described(value: Json) -> Json:
+def describe(value: Json) -> Json:
     """Return a value of a trace for a person: what has a typed form is named by its type.
 
     Examples
     --------
-    >>> described([1, {"$": "table", "arrow": "QVJST1cx…"}])
+    >>> describe([1, {"$": "table", "arrow": "QVJST1cx…"}])
     [1, '<table>']
     """
     if isinstance(value, Mapping):
@@ -43,9 +43,9 @@ def described(value: Json) -> Json:
             return value.get("text")
         if kind is not None:
             return f"<{value.get('type', kind) if kind == 'left out' else kind}>"
-        return {key: described(item) for key, item in value.items()}
+        return {key: describe(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [described(item) for item in value]
+        return [describe(item) for item in value]
     return value
 
 

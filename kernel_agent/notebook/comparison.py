@@ -41,7 +41,7 @@ MEAN_TOLERANCE, CLEAR_DIFFERENCE, CLEAR_SHARE = 1.0, 32, 0.01
 
 
 class Verdict(StrEnum):
-    """What became of a cell when it ran again; from best to worst."""
+    """The verdict on a cell that ran again; from best to worst."""
 
     SKIPPED = "skipped"
     SAME = "same"

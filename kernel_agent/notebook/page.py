@@ -3,11 +3,11 @@
 Records in, HTML out. Pure. :func:`summary_html` gives a fragment with inline styles for the output
 of a cell: it lives on in the saved notebook, in nbviewer and in ``nbconvert``; GitHub removes every
 style, and headings, lists and folds are still in their order. :func:`page_html` gives the same as a
-file of its own for ``kernel-agent show --html``.
+whole file, for ``kernel-agent show --html``.
 
 What is shown is decided here, as plain data; how it looks stands in two templates beside this
 module, ``summary.html`` and ``page.html``. Nothing of a model or a kernel is interpreted: whatever
-a template is given is escaped (:func:`kernel_agent.safe.markup.escaped`), what was displayed comes
+a template is given is escaped (:func:`kernel_agent.safe.markup.escape_text`), displays come
 through :mod:`kernel_agent.notebook.outputs`, and the whole through one more parser
 (:func:`kernel_agent.safe.markup.belt`).
 
@@ -32,7 +32,7 @@ from kernel_agent.notebook.pieces import (
     block,
     code,
     display_piece,
-    joined,
+    join,
     note,
     output_pieces,
     picture_piece,
@@ -59,6 +59,7 @@ from kernel_agent.records import (
     Visit,
     agent_cost,
     agent_outcome,
+    apply_updates,
     count_text,
     decided,
     decision_line,
@@ -68,16 +69,15 @@ from kernel_agent.records import (
     runs_of,
     spent_texts,
     steps_text,
-    updated,
 )
 from kernel_agent.safe import (
     FORMATS,
+    as_printed,
     belt,
     obeyed_line,
     one_line,
     paragraphs,
     plain,
-    printed,
     size_text,
 )
 
@@ -122,7 +122,7 @@ def summary_html(
     NotebookError
         The records hold no run, or a run's first or last record is damaged.
     """
-    runs = runs_of(updated(records))
+    runs = runs_of(apply_updates(records))
     if not runs:
         raise NotebookError("the trace holds no run, so there is nothing to show")
     room = max_chars * 9 // 10  # the parser may write some characters longer
@@ -144,7 +144,7 @@ def page_html(
     cut: bool = False,
     max_chars: int = MAX_PAGE,
 ) -> str:
-    """Return the same as a file of its own, which loads nothing and runs nothing.
+    """Return the same as a whole file, which loads nothing and runs nothing.
 
     Called by ``kernel-agent show --html``.
 
@@ -281,7 +281,7 @@ def _answer(run: RunRecords, room: Room) -> Markup:
     if stop.answer is not None:
         return piece("answer", inner=_answer_shown(run, stop.answer, room))
     message = paragraphs(stop.message, max_chars=MAX_ANSWER)
-    partial = printed(stop.partial, max_chars=MAX_OUTPUT) if stop.partial.strip() else ""
+    partial = as_printed(stop.partial, max_chars=MAX_OUTPUT) if stop.partial.strip() else ""
     return piece("no_answer", message=message, partial=partial)
 
 
@@ -294,7 +294,7 @@ def _answer_shown(run: RunRecords, answer: Answer, room: Room) -> Markup:
             shown = display_piece(output, room, rich_only=True)
             if shown:
                 return shown
-    return joined([_answer_text(answer, room), _last_figure(run, room)])
+    return join([_answer_text(answer, room), _last_figure(run, room)])
 
 
 def _last_outputs(run: RunRecords) -> Iterator[tuple[Step, OutputDict]]:
@@ -320,8 +320,8 @@ def _last_figure(run: RunRecords, room: Room) -> Markup:
             if isinstance(data, Mapping) and mime in data:
                 picture = picture_piece(mime, output, room.left // 2)
                 below = [note(f"Figure of step {step.number}")] if picture else []
-                return joined([picture, *below])
-    return joined([])
+                return join([picture, *below])
+    return join([])
 
 
 # --- steps ---------------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ def _last_figure(run: RunRecords, room: Room) -> Markup:
 def _steps(run: RunRecords, room: Room, depth: int) -> Markup:
     records = run.parts
     if not records:
-        return joined([])
+        return join([])
     most = max(room.left // MIN_STEP, 2)
     head, tail = records[: most // 2], records[len(records) - (most - most // 2) :]
     left_out = len(records) - len(head) - len(tail) if len(records) > most else 0
@@ -403,7 +403,7 @@ def _step_parts(run: RunRecords, step: Step, room: Room, depth: int) -> Iterator
         yield prose(thought, max_chars=words)
     for retry in step.retries:
         what = "that was cut off" if retry.cut_off else "that could not be read"
-        content = printed(retry.content, max_chars=min(4_000, limit))
+        content = as_printed(retry.content, max_chars=min(4_000, limit))
         feedback = one_line(retry.feedback, 500)
         yield piece("retry", title=f"A reply {what}", content=content, feedback=feedback)
     decisions = list(decided(step))
@@ -485,7 +485,7 @@ def _failure(result: CellResult) -> Iterator[Markup]:
     if result.error is not None:
         cut = cut_traceback(result.error)
         frames = f"{cut.before}\n" if cut.before.strip() else ""
-        yield piece("error", text=printed(f"{frames}{cut.message}", max_chars=4_000))
+        yield piece("error", text=as_printed(f"{frames}{cut.message}", max_chars=4_000))
     ended = {
         "timeout": "Took longer than a cell may take and was interrupted.",
         "interrupted": "Interrupted.",

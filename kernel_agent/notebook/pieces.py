@@ -2,7 +2,7 @@
 
 How a page looks stands in ``summary.html`` (one macro a piece) and ``page.html`` beside this
 module. Whatever a template is given is escaped on its way out, unless a piece made it
-(:func:`kernel_agent.safe.markup.escaped`); what was displayed comes through
+(:func:`kernel_agent.safe.markup.escape_text`); what was displayed comes through
 :mod:`kernel_agent.notebook.outputs`.
 """
 
@@ -21,13 +21,13 @@ from kernel_agent.safe import (
     FORMATS,
     INK,
     Unreadable,
+    as_printed,
     belt,
-    escaped,
-    highlighted,
+    escape_text,
+    highlight,
     one_line,
     paragraphs,
     plain,
-    printed,
     reencoded,
 )
 
@@ -60,7 +60,7 @@ def templates() -> Environment:
     from markupsafe import Markup, escape
 
     def shown(value: Any) -> Any:
-        return Markup(escaped(value)) if type(value) is str else value  # noqa: S704 - escaped
+        return Markup(escape_text(value)) if type(value) is str else value  # noqa: S704 - escaped
 
     templates = Environment(
         autoescape=True,
@@ -93,7 +93,7 @@ def piece(name: str, /, **data: Any) -> Markup:
     return made
 
 
-def joined(parts: Sequence[Markup]) -> Markup:
+def join(parts: Sequence[Markup]) -> Markup:
     """Return pieces one after another."""
     return piece("joined", parts=parts)
 
@@ -105,12 +105,12 @@ def prose(text: str, *, max_chars: int, style: str = "") -> Markup:
 
 def block(text: str, *, max_chars: int, where: str = "") -> Markup:
     """Return text as it was printed."""
-    return piece("block", text=printed(text, max_chars=max_chars, where=where))
+    return piece("block", text=as_printed(text, max_chars=max_chars, where=where))
 
 
 def code(source: str, *, max_chars: int) -> Markup:
     """Return a cell's source, its words coloured."""
-    return piece("code", pieces=highlighted(source, max_chars=max_chars))
+    return piece("code", pieces=highlight(source, max_chars=max_chars))
 
 
 def note(text: str) -> Markup:
@@ -159,9 +159,9 @@ def display_piece(output: OutputDict, room: Room, *, rich_only: bool = False) ->
             return picture
     pictured = any(mime in data for mime in FORMATS)
     if rich_only and not pictured and table is None:
-        return joined([])
+        return join([])
     above = [note("A picture is left out: it does not fit here.")] if pictured else []
-    return joined([*above, _printed(as_text(data.get("text/plain")), room)])
+    return join([*above, _printed(as_text(data.get("text/plain")), room)])
 
 
 def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
@@ -181,7 +181,7 @@ def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
             source = f"data:{shown.media_type};base64,{shown.data}"
             return piece("picture", source=source, width=width)
         expected, longest = len(shown.data), min(side, max(pixels))
-    return joined([])
+    return join([])
 
 
 def notices_html(notices: Sequence[str]) -> str:

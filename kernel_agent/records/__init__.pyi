@@ -47,9 +47,9 @@ from .displays import CAPTURED as CAPTURED
 from .displays import SHOWN as SHOWN
 from .displays import UPDATES as UPDATES
 from .displays import Displays as Displays
+from .displays import apply_updates as apply_updates
 from .displays import is_figure as is_figure
 from .displays import marked as marked
-from .displays import updated as updated
 from .endings import ExitStatus as ExitStatus
 from .event import Acting as Acting
 from .event import Event as Event

@@ -1,4 +1,4 @@
-"""What came of a cell: its outputs, its error, its calls of the host, its answer."""
+"""The result of a cell: its outputs, its error, its calls of the host, its answer."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class HostCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What ``final_answer(value)`` was given.
+    """The value that ``final_answer(value)`` was given.
 
     ``value`` is the JSON form where there is one (scalars, text, lists, dicts, small tables as
     a list of rows); ``text`` is always there and is what a person reads.
@@ -141,7 +141,7 @@ class Variable:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Which variables are different after a cell, as the kernel measured it.
+    """The variables that a cell changed, as the kernel measured it.
 
     ``more`` counts changes beyond those that are listed. ``fresh`` means that a new kernel began:
     nothing of what was known before is there any more.
@@ -156,7 +156,7 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What one cell did.
+    """The result of one cell.
 
     ``status`` is ``ok``, ``error`` (it raised), ``timeout`` (it was interrupted for taking too
     long), ``interrupted`` (somebody asked) or ``dead`` (the kernel ended). ``seconds`` excludes
@@ -185,7 +185,7 @@ class CellResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What the model is shown of a cell: text, pictures, and whether something was left out.
+    """The model's view of a cell: text, pictures, and whether something was left out.
 
     ``held`` says in one line what it held, kind by kind; it is what stays when the observation is
     masked.

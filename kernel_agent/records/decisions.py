@@ -1,4 +1,4 @@
-"""What was decided of cells and calls, as a person reads it and as programs do. Pure.
+"""Decisions on cells and calls, in a person's words and in a program's. Pure.
 
 A decision is worth a line unless it is the ordinary one: a cell that runs because cells run, a call
 of a tool that changes nothing.
@@ -130,7 +130,7 @@ def denied_cell(decision: Decision) -> CellResult:
 
 
 def source_text(source: str) -> str:
-    r"""Return source so that nothing of what would run is hidden from whoever reads it.
+    r"""Return source so that nothing of what would run is hidden from the reader.
 
     A carriage return ends a line for Python, but lets a terminal write over it; characters that
     cannot be seen, or that turn text around, are shown by their numbers.

@@ -91,7 +91,7 @@ class Displays:
             self.changed[number] = outputs
 
 
-def updated(records: Sequence[Record]) -> list[Record]:
+def apply_updates(records: Sequence[Record]) -> list[Record]:
     """Return the records of a session with displays as its later steps have changed them.
 
     Parameters

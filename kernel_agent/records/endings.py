@@ -1,4 +1,4 @@
-"""How a run ends: one row for each ending, with its exit code and its words.
+"""The endings of a run: a row for each, with its exit code and its words.
 
 Terminal, page, notebook and panel read the words here, so a new ending is a row here and a word in
 ``docs/trace.md``.
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class ExitStatus(StrEnum):
-    """How a run ended. Every ending leaves a complete trace and a notebook.
+    """The ending of a run. Every one leaves a complete trace and a notebook.
 
     A row has the name (in traces, at the terminal, in ``--json``), the exit code of the command
     line, a label for where there is little room, and the sentence, without its full stop.

@@ -1,4 +1,4 @@
-"""What every renderer asks of records: the runs of a trace, and the words for them. Pure.
+"""Reading records, for every renderer: the runs of a trace, and the words for them. Pure.
 
 Terminal, page, notebook, panel and the agents' trees read these here, so they cannot say different
 things of one run: which runs are a session's own, which steps hold, what was spent, and when. The
@@ -66,7 +66,7 @@ class RunRecords:
 
     @property
     def withdrawn(self) -> Undone | None:
-        """What took the ending back: the last step was undone."""
+        """The undo that took the ending back, with the last step."""
         steps = self.steps
         return self.undone.get(steps[-1].number) if steps else None
 

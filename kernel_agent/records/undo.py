@@ -16,7 +16,7 @@ from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, 
 from kernel_agent.safe import one_line
 
 UNDO = re.compile(r"undo(?:\s+(?P<steps>\d{1,6}))?\s*(?::\s*(?P<reason>.*))?", re.IGNORECASE)
-"""What a person writes to take steps back: ``undo``, ``undo 3``, ``undo 3: the join was wrong``."""
+"""A person's words for taking steps back: ``undo``, ``undo 3``, ``undo 3: the join was wrong``."""
 
 MAX_REASON = 500  # characters
 MAX_TOLD = 3  # differences that the model is told

@@ -15,11 +15,11 @@ from .images import reencoded as reencoded
 from .marks import PREFIX as PREFIX
 from .marks import record as record
 from .markup import INK as INK
+from .markup import as_printed as as_printed
 from .markup import belt as belt
-from .markup import escaped as escaped
-from .markup import highlighted as highlighted
+from .markup import escape_text as escape_text
+from .markup import highlight as highlight
 from .markup import paragraphs as paragraphs
-from .markup import printed as printed
 from .obeyed import Watch as Watch
 from .obeyed import at_top as at_top
 from .obeyed import obeyed_line as obeyed_line

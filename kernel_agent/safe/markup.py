@@ -72,7 +72,7 @@ def belt(source: str) -> str:
     )
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return any text as the content of an element, its line breaks not yet among it."""
     shown = html.escape(plain(text), quote=False)
     return _MATHS.sub(lambda mark: f"<span>{mark[0]}</span>", shown)
@@ -85,12 +85,12 @@ def paragraphs(text: str, *, max_chars: int) -> list[list[str]]:
     return [paragraph.strip("\n").split("\n") for paragraph in whole]
 
 
-def printed(text: str, *, max_chars: int, where: str = "") -> str:
+def as_printed(text: str, *, max_chars: int, where: str = "") -> str:
     """Return text as it was printed, both ends of it when it is long."""
     return shorten(plain(text).strip("\n"), max_chars, where=where)
 
 
-def highlighted(source: str, *, max_chars: int) -> list[tuple[str, str]]:
+def highlight(source: str, *, max_chars: int) -> list[tuple[str, str]]:
     """Return a cell's source in pieces, each with the name of its colour or an empty one."""
     shown = shorten(plain(source).strip("\n"), max_chars)
     if not shown.strip():
