@@ -24,9 +24,8 @@ from IPython.core.error import UsageError as MagicUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope
 from traitlets import Enum
 
-from kernel_agent.cli import UNDO
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.records import Event, person_text
+from kernel_agent.records import UNDO, Event, person_text
 from kernel_agent.session import LoopThread, Run, fingerprint
 from kernel_agent_extension.conversation import Talk
 from kernel_agent_extension.handle import Handle
