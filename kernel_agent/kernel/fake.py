@@ -14,8 +14,9 @@ What a model sees is as in a real kernel: what is printed, the value of the last
 ``final_answer``, ``outputs[k]``, host tools over the same wire, variables and what changed of them.
 What is not there: magics and ``!``, figures that show themselves, what child processes and threads
 print, packages of the kernel's own (it has the test's). A cell is interrupted when it comes back to
-Python; one that does not (``time.sleep(60)``) costs the kernel, as a real one that will not be
-interrupted. ``raise KernelDied("…")`` in a cell plays the loss of a kernel.
+Python (``time.sleep`` does, for as long as cells run); one that does not costs the kernel, as a
+real one that does not let itself be interrupted. ``raise KernelDied("…")`` in a cell plays the loss
+of a kernel.
 """
 
 from __future__ import annotations
