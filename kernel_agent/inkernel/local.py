@@ -37,7 +37,7 @@ from .opcount import Counting
 from .outputs import Memory
 from .rpc import PREFIX, HostChannel, calls_of, cut_frames, make_function, refuse_input
 from .stream import HEAD, Cut
-from .transfer import Taken
+from .transfer import Answered, Taken
 from .variables import Variables
 
 CLONE_FS = 0x200  # linux/sched.h
@@ -154,9 +154,11 @@ class Cells:
 
     def taken(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables as the wire has them."""
-        bundle = Taken(names, self.namespace)._repr_mimebundle_()
-        found: dict[str, Any] = json.loads(json.dumps(bundle))
-        return found
+        return _through_json(Taken(names, self.namespace)._repr_mimebundle_())
+
+    def answered(self) -> dict[str, Any]:
+        """Return the latest answer as the wire has it."""
+        return _through_json(Answered(self._final_answer.value)._repr_mimebundle_())
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the cell when it comes back to Python; from any thread."""
@@ -279,6 +281,11 @@ class Cells:
             for n in range(max(at - AROUND, 1), min(at + AROUND, len(lines)) + 1)
         ]
         return "\n".join([head, *shown])
+
+
+def _through_json(bundle: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(bundle))
+    return found
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:

@@ -34,8 +34,8 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.errors import KernelDied
 from kernel_agent.kernel.collect import Collector
 from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest
-from kernel_agent.kernel.transfer import read_values
-from kernel_agent.records import CellError, CellResult, CellStatus, OutputDict, read_changes
+from kernel_agent.kernel.transfer import read_answer, read_values
+from kernel_agent.records import CellError, CellResult, CellStatus, Json, OutputDict, read_changes
 
 if TYPE_CHECKING:
     from kernel_agent.inkernel.local import Cells
@@ -126,9 +126,7 @@ class FakeKernel(Kernel):
         on_request: OnRequest | None = None,
     ) -> CellResult:
         """Run one cell; see :meth:`Kernel.execute`."""
-        cells = self._cells
-        if cells is None:
-            raise KernelDied("the kernel is gone: it was lost or closed")
+        cells = self._there()
         number = step if step is not None else self.steps + 1
         self.steps = max(self.steps, number)
         self._ending, self._over = "", asyncio.Event()
@@ -173,9 +171,16 @@ class FakeKernel(Kernel):
 
     async def get(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables; see :meth:`Kernel.get`."""
+        return await read_values(names, await asyncio.to_thread(self._there().taken, names))
+
+    async def get_answer(self) -> Json:
+        """Return the latest answer; see :meth:`Kernel.get_answer`."""
+        return read_answer(await asyncio.to_thread(self._there().answered))
+
+    def _there(self) -> Cells:
         if self._cells is None:
             raise KernelDied("the kernel is gone: it was lost or closed")
-        return await read_values(names, await asyncio.to_thread(self._cells.taken, names))
+        return self._cells
 
 
 class _Cell:
