@@ -10,19 +10,9 @@ from pathlib import Path
 
 from servers.openai_server import OpenAIServer, Writer
 
-from kernel_agent import Session
-from kernel_agent.models.openai import OpenAIModel
-
 ROOT = Path(__file__).parents[2]
 CELLS = ["x = 6", "final_answer(x * 7)"]
 LARGE, SMALL = "big-model", "small-7b"
-
-
-async def run(server, out, *, name=LARGE, told=None, **options):
-    model = OpenAIModel(name, base_url=server.url, api_key="secret", max_retries=0)
-    tell = (lambda _: None) if told is None else told.append
-    async with Session(model=model, format="auto", out=out, on_event=tell, **options) as session:
-        return await session.run("What is the answer?")
 
 
 def test_the_command_chooses_and_remembers_without_any_secret(tmp_path):

@@ -1,12 +1,7 @@
 """Fixed cells; a kernel in this process."""
 
-import os
-import subprocess
-import sys
-
 import nbformat
-import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook
 
 from kernel_agent import Budget, FakeKernel, Session
 from kernel_agent.records.action import Code
@@ -17,26 +12,6 @@ from kernel_agent.session.pipeline import FixedCell, read_cells
 def write(path, *cells, **metadata):
     nbformat.write(new_notebook(cells=list(cells), metadata=metadata), path)
     return path
-
-
-@pytest.fixture
-def notebook(tmp_path):
-    return write(
-        tmp_path / "monthly.ipynb",
-        new_markdown_cell("# Sales\n\nRead the table."),
-        new_code_cell("import pandas as pd\nsales = pd.read_csv('data/sales.csv')\nlen(sales)"),
-        new_code_cell(""),
-        new_markdown_cell("Add it up."),
-        new_code_cell("%%capture seen\nprint('hidden')"),
-        new_code_cell("sales.to_csv('copy.csv')\nsales['amount'].sum()"),
-    )
-
-
-def command(*words, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "kernel_agent", "pipeline", *map(str, words)],
-        check=False, cwd=cwd, capture_output=True, text=True, env=dict(os.environ),
-    )  # fmt: skip
 
 
 async def test_a_cell_that_may_fail_does_not_end_it(tmp_path):
