@@ -10,7 +10,10 @@ from kernel_agent.kernel.collect import Collector
 from kernel_agent.kernel.widgets import MAX_WIDGETS, OutputWidgets
 from kernel_agent.notebook.comparison import Verdict, compare
 from kernel_agent.records import displays
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import CellResult, Observation
 from kernel_agent.records.displays import Displays
+from kernel_agent.records.trace import Record, Step, Undone
 
 
 def cell(*messages: tuple[str, str, str]) -> list[dict[str, Any]]:
@@ -134,3 +137,32 @@ def test_a_random_display_id_is_no_difference() -> None:
         return {"output_type": "execute_result", "data": {"text/plain": text}, "metadata": {}}
 
     assert compare([handle(1)], [handle(2)]).verdict == Verdict.VOLATILE
+
+
+def step(number: int, outputs: list[dict[str, Any]], run_id: str = "r") -> Step:
+    return Step(
+        run_id=run_id, number=number, action=Code(source="x"), observation=Observation(text=""),
+        result=CellResult(status="ok", outputs=tuple(outputs)),
+    )  # fmt: skip
+
+
+def texts(records: list[Record]) -> list[list[str]]:
+    return [
+        [output["data"]["text/plain"] for output in record.result.outputs]
+        for record in displays.apply_updates(records)
+        if isinstance(record, Step) and record.result
+    ]
+
+
+def test_the_steps_of_a_trace_show_what_later_ones_made_of_them() -> None:
+    first = step(1, cell(("display_data", "a", "k"), ("display_data", "x", "")))
+    second = step(2, cell(("update_display_data", "b", "k")))
+    assert texts([first, second]) == [["b", "x"], []]
+    assert first.result is not None
+    assert first.result.outputs[0]["data"] == {"text/plain": "a"}  # the record stays
+
+
+def test_a_step_that_was_undone_changes_nothing_of_those_before_it() -> None:
+    first = step(1, cell(("display_data", "a", "k")))
+    second = step(2, cell(("update_display_data", "b", "k")))
+    assert texts([first, second, Undone(run_id="r", first=2, last=2)])[0] == ["a"]
