@@ -13,7 +13,7 @@ from kernel_agent.records import displays
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import CellResult, Observation
 from kernel_agent.records.displays import Displays
-from kernel_agent.records.trace import Record, Step, Undone
+from kernel_agent.records.trace import Record, RunStart, Step, Undone
 
 
 def cell(*messages: tuple[str, str, str]) -> list[dict[str, Any]]:
@@ -147,9 +147,12 @@ def step(number: int, outputs: list[dict[str, Any]], run_id: str = "r") -> Step:
 
 
 def texts(records: list[Record]) -> list[list[str]]:
+    begun = RunStart(
+        run_id="r", task="t", time="", model="m", format="fenced", sandbox={}, budget={}
+    )
     return [
         [output["data"]["text/plain"] for output in record.result.outputs]
-        for record in displays.apply_updates(records)
+        for record in displays.apply_updates([begun, *records])
         if isinstance(record, Step) and record.result
     ]
 
