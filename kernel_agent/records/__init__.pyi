@@ -59,6 +59,7 @@ from .lineage import agents_of as agents_of
 from .lineage import gave as gave
 from .lineage import spent as spent
 from .lineage import tree_lines as tree_lines
+from .stop import StopSignal as StopSignal
 from .store import FILE_NAME as FILE_NAME
 from .store import TraceWriter as TraceWriter
 from .store import load as load

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
 from kernel_agent.records import Event
-from kernel_agent.session.delegation import NAMES
+from kernel_agent.session.delegation.tool import NAMES
 from kernel_agent.tools import Tool, load_tools
 
 if TYPE_CHECKING:

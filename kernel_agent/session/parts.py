@@ -1,4 +1,4 @@
-"""From the settings to the parts that a session is made of: its kernel, budget, prompt, way out.
+"""What a session is made of, and the functions that make it of the settings.
 
 Nothing is decided here: each function reads settings and calls what makes the part.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +17,27 @@ from kernel_agent.agent import check_guard, guard_prompt
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import SandboxError
 from kernel_agent.kernel import InterpreterSession, interpreter
-from kernel_agent.records import FILE_NAME, Budget, DataFile, Event, Notice, Visit
+from kernel_agent.records import (
+    FILE_NAME,
+    Budget,
+    DataFile,
+    Event,
+    Json,
+    Notice,
+    StopSignal,
+    TraceWriter,
+    Visit,
+)
 from kernel_agent.sandbox import choose
+from kernel_agent.session.delegation.child import Lineage
 from kernel_agent.session.folder import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
+from kernel_agent.session.telemetry import Telemetry
 from kernel_agent.tools import Approval, Tool, approval_prompt, stubs, untrusted_prompt
 
 if TYPE_CHECKING:
     from kernel_agent.formats import Format
     from kernel_agent.kernel import KernelSession
+    from kernel_agent.models import Model
     from kernel_agent.sandbox import Proxy
 
 NOT_SANDBOXED = (
@@ -39,6 +53,55 @@ PACKAGES = (
     "python-dateutil", "PyYAML", "scikit-image", "torch", "tqdm", "xgboost",
 )  # fmt: skip
 """Packages whose versions a run records, so that its notebook can name what it needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a session has from its start to its end, as its executor and its runner know it.
+
+    Parameters
+    ----------
+    config, level
+        The settings, and the level that was chosen, never ``auto``.
+    folder, files
+        The session's folder, and the inputs that lie in it.
+    tools, servers
+        What cells may call, and the servers that some of it comes from, as a trace may hold them.
+    proxy
+        The way out to named hosts, for the first kernel.
+    resume
+        A hibernated kernel to go on with.
+    model
+        Writes the actions; prepared before the first run.
+    trace
+        Keeps the records.
+    approval
+        Decides on cells and calls, and knows what untrusted data has entered.
+    stop
+        Set when somebody asks for the end of what is under way.
+    lineage
+        Where the session stands among those that delegate.
+    telemetry
+        Hears the events, and watches the calls of model and tools.
+    tell
+        Told what happens outside a run.
+    """
+
+    config: Config
+    level: str
+    folder: Path
+    files: tuple[DataFile, ...]
+    tools: tuple[Tool, ...]
+    servers: Sequence[Json]
+    proxy: Proxy | None
+    resume: Path | None
+    model: Model
+    trace: TraceWriter
+    approval: Approval
+    stop: StopSignal
+    lineage: Lineage
+    telemetry: Telemetry
+    tell: Callable[[Event], None]
 
 
 def settings_of(

@@ -17,15 +17,13 @@ import inspect
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kernel_agent.config import Config
-from kernel_agent.errors import InputError, UsageError
-from kernel_agent.formats import AUTO, get_format
-from kernel_agent.kernel import InterpreterSession, interpreter
+from kernel_agent.errors import UsageError
+from kernel_agent.kernel import InterpreterSession
 from kernel_agent.records import (
     FILE_NAME,
     Budget,
@@ -35,52 +33,36 @@ from kernel_agent.records import (
     Event,
     Given,
     Json,
-    Notice,
     Question,
-    TraceWriter,
+    StopSignal,
     Undone,
 )
-from kernel_agent.safe import clear, make_private
-from kernel_agent.sandbox import Level, choose, mechanism
-from kernel_agent.session.builtin_tools import Surroundings, ready_tools
+from kernel_agent.sandbox import mechanism
 from kernel_agent.session.cells import Executor
-from kernel_agent.session.delegation import (
-    NAMES,
-    Delegation,
-    Lent,
-    Lineage,
-    check_names,
-    whole_answer,
-)
-from kernel_agent.session.folder import (
-    DATA_NAME,
-    NOTEBOOK_NAME,
-    agents_folder,
-    hold_place,
-    leave_place,
-    make_folder,
-    new_folder,
-)
+from kernel_agent.session.closing import Closing
+from kernel_agent.session.delegation.child import Lent, Lineage, whole_answer
+from kernel_agent.session.delegation.tool import NAMES, Delegation, check_names
+from kernel_agent.session.folder import NOTEBOOK_NAME, new_folder
+from kernel_agent.session.kernels import Kernels
 from kernel_agent.session.loop_thread import CLOSED, Synchronous
-from kernel_agent.session.parts import budget_of, proxy_of, settings_of, statement_of
+from kernel_agent.session.parts import Parts, budget_of, proxy_of, settings_of, statement_of
 from kernel_agent.session.pipeline import FixedCell
 from kernel_agent.session.run import Run
 from kernel_agent.session.runs import Runner
-from kernel_agent.session.telemetry import Telemetry, telemetry_for
+from kernel_agent.session.start import Order, open_parts, prepare, tell_doubts
 from kernel_agent.tools import Approval, Approver, Policy, Servers, Tool, as_tools, named_servers
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from kernel_agent.kernel import KernelSession
-    from kernel_agent.models import Choice, Model
+    from kernel_agent.models import Model
     from kernel_agent.session.inputs import Beside
 
 NOT_STARTED = "the session is not started: use `async with Session(…)`"
 OTHER_LOOP = (
     "the session was started on another event loop: use it where it was started, or make one here"
 )
-NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
 
 Listener = Callable[[Event], None]
@@ -180,10 +162,10 @@ class Session(Synchronous):
         lineage: Lineage | None = None,
     ) -> None:
         super().__init__()
-        self._about_settings: list[str] = []  # told when the session starts
+        notes: list[str] = []  # told when the session starts
         self.config = settings_of(
             config,
-            tell=self._about_settings.append,
+            tell=notes.append,
             resumed=resume is not None,
             model=model if isinstance(model, str) else None,
             base_url=base_url,
@@ -198,7 +180,6 @@ class Session(Synchronous):
         )
         if resume is not None and data:
             raise UsageError("a resumed session has the inputs that it had: leave data out")
-        self._resume = None if resume is None else Path(resume).absolute()
         self.sandbox = self.config.sandbox
         """The level; ``auto`` until the session is started."""
         if self.sandbox != "auto":
@@ -207,43 +188,54 @@ class Session(Synchronous):
         self.config = self.config.merged(max_cost=self.budget.max_cost)
         servers = named_servers(mcp, self.config.mcp, os.environ)
         self.out = Path(out) if out is not None else new_folder(title)
-        self._title = title if out is None else None  # another session may be given the same name
         self._lineage = lineage or Lineage()
-        self._delegation = Delegation(
-            self.config,
-            lineage=self._lineage,
-            out=lambda: self.out,
-            agents=lambda: agents_folder(self.out, self.sandbox),
-            spawn=self._spawn,
-        )
-        names = tuple(tool for tool in tools if isinstance(tool, str))
-        self._named_tools = tuple(name for name in names if name not in NAMES)
-        own = self._delegation.tools([name for name in names if name in NAMES])
-        given = as_tools(tool for tool in tools if not isinstance(tool, str))
-        check_names(given)
-        self.tools = as_tools((*given, *own))
-        self._data = data
-        self._model: Model | None = None if isinstance(model, str) else model
         self._on_event = _listener(on_event) or (lambda _event: None)
-        self._tracer = tracer
-        self._telemetry = Telemetry()
+        self._stop = StopSignal()
         self._approval = Approval(
             Policy(mode=self.config.approve, tools=self.config.approve_tools),
             approver=approver,
             word=secrets.token_hex(4),
+            stop=self._stop,
         )
-        self._proxy = proxy_of(self.config, self._tell, visited=self._approval.visited)
-        self._servers = Servers(servers, self._tell)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Set what a session learns while it lives to what it knows before."""
-        self._executor: Executor | None = None
+        given, named = self._named(tools)
+        self.tools = given
+        self._model: Model | None = None if isinstance(model, str) else model
+        self._order = Order(
+            config=self.config,
+            notes=notes,
+            out=self.out,
+            title=title if out is None else None,  # another session may be given the same name
+            data=data,
+            resume=None if resume is None else Path(resume).absolute(),
+            model=self._model,
+            tools=given,
+            named_tools=named,
+            servers=Servers(servers, self._tell),
+            proxy=proxy_of(self.config, self._tell, visited=self._approval.visited),
+            approval=self._approval,
+            stop=self._stop,
+            lineage=self._lineage,
+            tracer=tracer,
+            tell=self._tell,
+        )
+        self._closing = Closing(self._tell)
+        if self._model is not None:
+            self._closing.add("model", self._model.close)
+        self._parts: Parts | None = None
+        self._kernels: Kernels | None = None
         self._runner: Runner | None = None
-        self._trace: TraceWriter | None = None
-        self._files: tuple[DataFile, ...] = ()
-        self._made_folder = False
         self._closed = False
+
+    def _named(
+        self, tools: Sequence[Tool | Callable[..., Any] | str]
+    ) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+        """Return the tools that are functions, the session's own among them, and other names."""
+        names = [tool for tool in tools if isinstance(tool, str)]
+        delegation = Delegation(self.config, lineage=self._lineage, spawn=self._spawn)
+        own = delegation.tools([name for name in names if name in NAMES])
+        given = as_tools(tool for tool in tools if not isinstance(tool, str))
+        check_names(given)
+        return as_tools((*given, *own)), tuple(name for name in names if name not in NAMES)
 
     # --- what the front ends show ----------------------------------------------------------
 
@@ -265,11 +257,11 @@ class Session(Synchronous):
     @property
     def sandbox_report(self) -> dict[str, Any]:
         """What the sandbox's self-test found in the running kernel."""
-        return self._executor.sandbox_report if self._executor else {}
+        return self._kernels.report if self._kernels else {}
 
     @property
     def _kernel(self) -> KernelSession | InterpreterSession | None:
-        return self._executor.kernel if self._executor else None
+        return self._kernels.now if self._kernels else None
 
     @property
     def alive(self) -> bool:
@@ -284,7 +276,7 @@ class Session(Synchronous):
     @property
     def busy(self) -> bool:
         """Whether a run is under way."""
-        return self._executor is not None and self._executor.busy
+        return self._runner is not None and self._runner.executor.busy
 
     @property
     def closed(self) -> bool:
@@ -294,12 +286,12 @@ class Session(Synchronous):
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The inputs, as they were placed when the session started."""
-        return self._files
+        return self._parts.files if self._parts else ()
 
     @property
     def given(self) -> Mapping[str, Given]:
         """The variables that were put and that the kernel has, by name."""
-        return self._executor.exchange.given if self._executor else {}
+        return self._kernels.exchange.given if self._kernels else {}
 
     @property
     def model_name(self) -> str:
@@ -336,133 +328,26 @@ class Session(Synchronous):
         try:
             await self._start()
         except BaseException:
-            await self.close()
-            if self._made_folder:  # in this start, and no run has been in it
-                await asyncio.to_thread(clear, self.out)
+            self._closed = True
+            await self._closing.abandon()
             raise
 
     async def _start(self) -> None:
-        from kernel_agent.session.model import choose_model
-
-        for line in self._about_settings:
-            self._tell(Notice(text=line))
-        if self._lineage.telemetry is not None:
-            self._telemetry = self._lineage.telemetry
-        else:
-            self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
-        await self._find_tools()
-        fmt = get_format(self.config.format)
-        if self._model is None:
-            self._model = await choose_model(self.config, fmt, self._tell)
-        level, made = await asyncio.gather(
-            asyncio.to_thread(choose, self.sandbox),
-            asyncio.to_thread(self._make_folder),
-            return_exceptions=True,  # both end before the folder may be removed again
-        )
-        for failed in (made, level):
-            if isinstance(failed, BaseException):
-                raise failed
-        assert isinstance(level, Level)
-        self.sandbox = level.name
-        self._trace = TraceWriter(self.trace_path)
-        hold_place(self.out)
-        self._executor = self._make_executor()
-        preparing = asyncio.ensure_future(self._prepare(self._model))
+        parts = self._parts = await open_parts(self._order, self._closing)
+        self.out, self.sandbox, self.tools = parts.folder, parts.level, parts.tools
+        self._model = parts.model
+        executor = Executor(parts)
+        self._kernels = executor.kernels
+        self._closing.add("kernel", executor.kernels.close)
+        preparing = asyncio.ensure_future(prepare(parts, self.budget))
         try:
-            await self._executor.start()
+            await executor.kernels.start()
             choice = await preparing
         finally:
             preparing.cancel()  # when the kernel did not start, nothing is asked any more
-        runner = self._make_runner(self._model, choice, self._executor, self._trace)
-        if not runner.format.writes_code and not self.tools:
-            self._tell(Notice(text=NO_TOOLS.format(runner.format.name)))
-        for line in self._approval.policy.strangers({tool.name for tool in self.tools}):
-            self._tell(Notice(text=line))
-        if self.config.untrusted_data and self._files:
-            self._approval.entered("the data files")
+        runner = Runner(parts, executor, choice)
+        tell_doubts(parts, runner.format)
         self._runner = runner
-
-    async def _find_tools(self) -> None:
-        """Load the tools that were named, and connect the servers."""
-        around = Surroundings(config=self.config, proxy=self._proxy, tell=self._tell)
-        named = await asyncio.to_thread(ready_tools, self._named_tools, around)
-        check_names(named)
-        self.tools = as_tools((*self.tools, *named))
-        names = {*NAMES, *(tool.name for tool in self.tools)}
-        self.tools = as_tools((*self.tools, *await self._servers.open(names)))
-
-    async def _prepare(self, model: Model) -> Choice:
-        """Do what a model needs before its first call, while the kernel starts."""
-        from kernel_agent.models import Choice, choose_format, memory_file
-
-        prepare = getattr(model, "prepare", None)
-        if prepare is not None:
-            await prepare()
-        if self.config.format != AUTO:
-            return Choice(format=self.config.format, reason="")
-        return await choose_format(model, budget=self.budget, tell=self._tell, memory=memory_file())
-
-    def _make_folder(self) -> None:
-        from kernel_agent.session.inputs import place
-
-        try:
-            if self._title is None and self.trace_path.exists():
-                raise InputError(
-                    f"{self.out} holds an earlier session already: name another folder with --out"
-                )
-            self._made_folder = self._title is not None or not self.out.exists()
-            if self._title is None:
-                make_private(self.out, exist_ok=True)
-            else:
-                self.out = make_folder(self.out, self._title)
-        except OSError as error:  # looking is refused, too, in a folder of somebody else
-            raise InputError(
-                f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
-            ) from None
-        self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
-        # It is protected from now on, for what is put later.
-        make_private(self.out / DATA_NAME, exist_ok=True)
-        if self.sandbox == interpreter.LEVEL.name:
-            interpreter.check_data([f for f in self._files if f.path.startswith(DATA_NAME)])
-
-    def _make_executor(self) -> Executor:
-        return Executor(
-            self.config,
-            level=self.sandbox,
-            folder=self.out,
-            files=self._files,
-            tools=self.tools,
-            proxy=self._proxy,
-            resume=self._resume,
-            approval=self._approval,
-            delegation=self._delegation,
-            calling=self._telemetry.call,
-            tell=self._tell,
-        )
-
-    def _make_runner(
-        self, model: Model, choice: Choice, executor: Executor, trace: TraceWriter
-    ) -> Runner:
-        return Runner(
-            self.config,
-            model=model,
-            choice=choice,
-            executor=executor,
-            trace=trace,
-            folder=self.out,
-            files=self._files,
-            tools=self.tools,
-            approval=self._approval,
-            delegation=self._delegation,
-            lineage=self._lineage,
-            telemetry=self._telemetry,
-            sandbox={
-                "level": self.sandbox,
-                "statement": self.sandbox_line,
-                "not_covered": list(choose(self.sandbox).not_covered),
-            },
-            settings={**self.config.public, "mcp": self._servers.public},
-        )
 
     async def hibernate(self, folder: str | Path) -> None:
         """Write the kernel with all its variables to a folder, and close the session.
@@ -477,26 +362,20 @@ class Session(Synchronous):
         SandboxError
             The level cannot do it, or it failed; the session then goes on, if its kernel does.
         """
-        if self._executor is None or self._kernel is None or self._closed or self.busy:
+        if self._kernels is None or self._kernel is None or self._closed or self.busy:
             raise UsageError("a session is hibernated between runs, and before it is closed")
-        await self._executor.hibernate(Path(folder))
+        await self._kernels.hibernate(Path(folder))
         await self.close()
 
     async def close(self) -> None:
-        """End the kernel and let go of everything. Safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
-            ending.push_async_callback(self._telemetry.close, self._tell)
-            if self._model is not None:
-                ending.push_async_callback(self._model.close)
-            if self._trace is not None:
-                ending.callback(self._trace.close)
-                ending.callback(leave_place, self.out)
-            ending.push_async_callback(self._servers.close)
-            if self._executor is not None:
-                ending.push_async_callback(self._executor.close)
+        """End the kernel and let go of everything. Safe to call twice.
+
+        A part that cannot be closed keeps no other from being closed; the first error is raised
+        at the end.
+        """
+        if not self._closed:
+            self._closed = True
+            await self._closing.close()
 
     # --- runs ------------------------------------------------------------------------------
 
@@ -559,7 +438,7 @@ class Session(Synchronous):
         runner = self._started()
         tell = _listener(on_event) or self._on_event
         caps = budget or dataclasses.replace(self.budget, max_steps=None)
-        return await runner.play(cells, title, caps, tell=tell)
+        return await runner.run(title, caps, tell=tell, cells=cells)
 
     def _started(self) -> Runner:
         if self._runner is None or self._closed:
@@ -578,9 +457,8 @@ class Session(Synchronous):
         timeout_s
             Seconds until it is interrupted; the configured ``cell_seconds`` by default.
         """
-        self._started()
-        assert self._executor is not None
-        return await self._executor.execute(code, timeout_s=timeout_s, tell=self._on_event)
+        executor = self._started().executor
+        return await executor.execute(code, timeout_s=timeout_s, tell=self._on_event)
 
     async def put(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
         """Set variables in the kernel to values of the user's; the next run's model is told.
@@ -606,8 +484,8 @@ class Session(Synchronous):
         InputError
             A value that cannot be passed; the line names the variable. None was set.
         """
-        executor = await self._between_runs("variables are put")
-        return await executor.put(variables)
+        kernels = await self._between_runs("variables are put")
+        return await kernels.put(variables)
 
     async def take(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables of the kernel: tables, series, arrays, pictures, dates, plain values.
@@ -626,15 +504,16 @@ class Session(Synchronous):
         InputError
             There is no such variable, or its value has no form in which it could be taken.
         """
-        executor = await self._between_runs("variables are taken")
-        return await executor.take(names)
+        kernels = await self._between_runs("variables are taken")
+        assert kernels.now is not None
+        return await kernels.exchange.take(names, kernels.now)
 
-    async def _between_runs(self, what: str) -> Executor:
+    async def _between_runs(self, what: str) -> Kernels:
         executor = self._started().executor
         if executor.busy:
             raise UsageError(f"the session is busy with a run: {what} between runs")
-        await executor.revive(self._on_event)
-        return executor
+        await executor.kernels.revive(self._on_event)
+        return executor.kernels
 
     def stop(self) -> None:
         """End the current run, or cell of yours, as interrupted, at once.
@@ -642,11 +521,7 @@ class Session(Synchronous):
         Safe from any thread or signal handler.
         """
         if self._loop is not None and self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._stop_now)
-
-    def _stop_now(self) -> None:
-        if self._runner is not None:
-            self._runner.stop()
+            self._loop.call_soon_threadsafe(self._stop.set)
 
     async def undo(
         self,

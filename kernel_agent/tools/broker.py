@@ -21,7 +21,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,7 +28,7 @@ from kernel_agent.errors import ToolError
 from kernel_agent.inkernel import Room, TooMuch
 from kernel_agent.records import DENIED, Call, Decision, HostCall, Json, denial
 from kernel_agent.safe import HELD, QUICK_CHARS, Charge, Pot, count, is_quick
-from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.definition import ANYWHERE, Origin, Tool
 from kernel_agent.tools.recorded import kept_arguments
 from kernel_agent.tools.requests import (
     MAX_MESSAGE,
@@ -65,7 +64,7 @@ LISTED = 10_000  # calls of one cell that are listed; more are counted
 
 T = TypeVar("T")
 Calling = Callable[[Tool, Sequence[Any], dict[str, Any]], Awaitable[Any]]
-Admit = Callable[[Tool, dict[str, Any]], Awaitable[Decision]]
+Admit = Callable[[Tool, dict[str, Any], Origin], Awaitable[Decision]]
 Mark = Callable[[HostCall, Any], HostCall]
 
 _CELL_OVER = {
@@ -73,22 +72,6 @@ _CELL_OVER = {
     "type": "RuntimeError",
     "message": "the cell was over before the call was",
 }
-
-
-_NOTED: ContextVar[dict[str, Any]] = ContextVar("noted")
-
-
-def note(**facts: Any) -> None:
-    """Put facts into the record of the call that is being made; called by a tool, before it ends.
-
-    Parameters
-    ----------
-    facts
-        Fields of :class:`~kernel_agent.records.HostCall`.
-    """
-    noted = _NOTED.get(None)
-    if noted is not None:
-        noted.update(facts)
 
 
 class Broker:
@@ -101,8 +84,8 @@ class Broker:
     calling
         Calls a tool with checked arguments; for whoever watches the calls.
     admit
-        Decides on each call, with its checked arguments by name, before it is made. What it does
-        not allow is a ``PermissionError``.
+        Decides on each call, with its checked arguments by name and where it comes from, before it
+        is made. What it does not allow is a ``PermissionError``.
     mark
         Completes the record of each call as soon as it is over, given what the tool returned.
     secrets
@@ -183,10 +166,17 @@ class Broker:
 
     # --- requests --------------------------------------------------------------------------
 
-    async def answer(self, prompt: str) -> str:
+    async def answer(self, prompt: str, origin: Origin = ANYWHERE) -> str:
         """Answer one request of the kernel; called by the kernel client for each.
 
         Never raises: whatever goes wrong is an answer. Cancelling it gives up its calls.
+
+        Parameters
+        ----------
+        prompt
+            The request.
+        origin
+            Where it comes from.
         """
         weight = len(prompt)
         try:
@@ -198,7 +188,7 @@ class Broker:
         self._under_way += 1
         self._weight += weight
         try:
-            return await self._answered([prompt], charge)
+            return await self._answered([prompt], charge, origin)
         except Refused as refused:
             return self._refusal(refused)
         finally:
@@ -220,7 +210,7 @@ class Broker:
         if self._under_way >= MAX_UNDER_WAY or self._weight > MAX_WEIGHT:
             raise Refused("flood", "too many requests are under way: wait for their answers")
 
-    async def _answered(self, prompts: list[str], charge: Charge) -> str:
+    async def _answered(self, prompts: list[str], charge: Charge, origin: Origin) -> str:
         """Read a request, prepare its calls, make them; the cell's end gives up each of the three.
 
         Parameters
@@ -229,6 +219,8 @@ class Broker:
             The text alone; taken out here, since it may be large, and the calls may take long.
         charge
             What the request takes.
+        origin
+            Where it comes from.
         """
         prompt = prompts.pop()
         request = self._at_once(prompt)
@@ -247,7 +239,7 @@ class Broker:
         if prepared is None:
             results = [json.dumps(_CELL_OVER)] * len(request.calls)
         else:
-            results = await asyncio.gather(*map(self._begin, prepared))
+            results = await asyncio.gather(*(self._begin(made, origin) for made in prepared))
         return f'{{"id": {request.number}, "results": [{", ".join(results)}]}}'
 
     async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
@@ -321,7 +313,8 @@ class Broker:
         except TooMuch as never:
             raise Refused("too large", str(never), request.number) from None
 
-    def _begin(self, made: Made) -> asyncio.Task[str]:
+    def _begin(self, made: Made, origin: Origin) -> asyncio.Task[str]:
+        made.origin = origin
         task = asyncio.ensure_future(self._one(made))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
@@ -346,12 +339,12 @@ class Broker:
             return 0
         return min(KEPT_CHARS, max(KEPT_CELL_CHARS - self._kept, 0))
 
-    async def call(self, call: Call) -> HostCall:
+    async def call(self, call: Call, origin: Origin = ANYWHERE) -> HostCall:
         """Make one call for an action that is calls; as the kernel's calls are made.
 
         Never raises: whatever goes wrong is in the result. Cancelling it gives up waiting.
         """
-        made = Made(name=call.name, tool=self._tools.get(call.name))
+        made = Made(name=call.name, tool=self._tools.get(call.name), origin=origin)
         given = dict(call.arguments)
         args, kwargs = made.tool.spread(given) if made.tool else ([], given)
         made.arguments = json_without(kept_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
@@ -393,7 +386,6 @@ class Broker:
 
     async def _work(self, made: Made) -> None:
         """Ask, and call. Raises nothing: no tool may end the host's loop."""
-        _NOTED.set(made.noted)
         try:
             async with self._places:
                 value = await self._value(made)
@@ -413,13 +405,13 @@ class Broker:
         assert tool is not None
         if self._admit is not None:
             given = tool.by_parameter(made.args, made.kwargs)
-            made.decision = await self._admit(tool, given)
+            made.decision = await self._admit(tool, given, made.origin)
             if not made.decision.allowed:
                 self._counted["denied"] += 1
                 raise ToolError(denial(f"the call of {made.name}", made.decision), kind=DENIED)
         made.begun = True
         args, kwargs, made.args, made.kwargs = made.args, made.kwargs, (), {}
-        return await self._calling(tool, args, kwargs)
+        return await self._calling(tool.within(made.origin, made.noted.update), args, kwargs)
 
     async def _write(self, made: Made, room: int) -> None:
         """Give the value its form for the wire and the trace, without secrets, within bounds."""

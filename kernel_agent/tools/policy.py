@@ -25,7 +25,6 @@ import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -45,11 +44,12 @@ from kernel_agent.records import (
     Notice,
     Observation,
     Question,
+    StopSignal,
     Visit,
     denial,
 )
 from kernel_agent.safe import one_line
-from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.definition import ANYWHERE, Origin, Tool
 from kernel_agent.tools.preview import readable
 from kernel_agent.tools.taint import defused, marked, names_of, pieces, texts_of
 
@@ -189,10 +189,6 @@ class _Standing:
     tainted: bool
 
 
-# How many untrusted results were there when the request that is being answered arrived.
-_known: ContextVar[int | None] = ContextVar("_known", default=None)
-
-
 class Approval:
     """Decides on the cells and calls of one session, and keeps what that needs.
 
@@ -204,6 +200,8 @@ class Approval:
         Asks a person; None where there is nobody.
     word
         The session's word for untrusted data (:func:`kernel_agent.tools.taint.marked`).
+    stop
+        The session's: whatever is being asked when it is set, or would be, is denied.
     clock
         Seconds, monotonic. Tests pass their own.
     """
@@ -214,11 +212,13 @@ class Approval:
         *,
         approver: Approver | None = None,
         word: str,
+        stop: StopSignal | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.policy = policy
         self.word = word
         self._approver = approver
+        self._stop = stop or StopSignal()
         self._clock = clock
         self._number = 0
         self._sources: list[_Source] = []
@@ -226,7 +226,6 @@ class Approval:
         self._standing: dict[str, _Standing] = {}
         self._denied: dict[str, Decision] = {}  # what a person denied in this run, word for word
         self._one_at_a_time = asyncio.Lock()
-        self._no_more = asyncio.Event()  # the run is stopped
         self._cell_over = asyncio.Event()
         self._open = 0  # questions asked or waiting to be
         self._denied_here = 0  # calls of this cell, by a person
@@ -239,6 +238,11 @@ class Approval:
     def tainted(self) -> bool:
         """Whether untrusted data has entered the session."""
         return bool(self._sources)
+
+    @property
+    def known(self) -> int:
+        """How many untrusted results have entered: none that comes later shapes a call of now."""
+        return len(self._sources)
 
     # --- the course of a run, told by the executor -------------------------------------------
 
@@ -255,7 +259,6 @@ class Approval:
         self._meter, self._tell = meter, tell
         self._standing.clear()
         self._denied.clear()
-        self._no_more = asyncio.Event()
         self._cell_over = asyncio.Event()
         self._told_nobody = False
 
@@ -267,14 +270,14 @@ class Approval:
 
     async def leave(self) -> None:
         """End a step's cell: whoever is still asked about a call of it is asked no more."""
-        self._cell_over.set()
+        self.give_up()
         while self._open:  # noqa: ASYNC110 - each ends in the next turns of the loop
             await asyncio.sleep(0)
         await asyncio.sleep(0)  # the denied calls are answered, and recorded with this step
 
-    def stop(self) -> None:
-        """Deny whatever is being asked, and all that would be, until the next run begins."""
-        self._no_more.set()
+    def give_up(self) -> None:
+        """Ask no more about the step's cell, which nobody waits for any longer."""
+        self._cell_over.set()
 
     # --- decisions ---------------------------------------------------------------------------
 
@@ -290,7 +293,9 @@ class Approval:
             return dataclasses.replace(decision, edited=None)
         return dataclasses.replace(decision, original=source)
 
-    async def call(self, tool: Tool, arguments: Mapping[str, Any]) -> Decision:
+    async def call(
+        self, tool: Tool, arguments: Mapping[str, Any], origin: Origin = ANYWHERE
+    ) -> Decision:
         """Decide on a call; called by the broker for each, after its arguments were checked.
 
         Parameters
@@ -299,11 +304,14 @@ class Approval:
             What would be called.
         arguments
             The checked arguments by parameter.
+        origin
+            Where the call comes from.
         """
         self._number += 1
         number = self._number
         verdict, why = self.policy.of_call(tool)
-        influences = self._influences(arguments, look=tool.effects or verdict == "ask")
+        look = tool.effects or verdict == "ask"
+        influences = self._influences(arguments, origin.known, look=look)
         if verdict == "ask":
             question = Question(
                 kind="call",
@@ -370,7 +378,7 @@ class Approval:
         return Decision(allowed=False, by="person", reason=reason)
 
     async def _ask_now(self, question: Question) -> Decision:
-        if self._no_more.is_set() or self._cell_over.is_set():
+        if self._stop.is_set or self._cell_over.is_set():
             return self._too_late()
         if self._denied_here >= MAX_DENIED:  # or whoever is asked often enough says yes at last
             reason = f"{MAX_DENIED} questions of this cell were denied: it is asked no more"
@@ -388,7 +396,7 @@ class Approval:
     async def _answered(self, approver: Approver, question: Question) -> Decision:
         """Wait for the person, or for what makes the question pointless."""
         asking = asyncio.ensure_future(_asked(approver, question))
-        ends = [asyncio.ensure_future(e.wait()) for e in (self._no_more, self._cell_over)]
+        ends = [asyncio.ensure_future(e.wait()) for e in (self._stop, self._cell_over)]
         try:
             await asyncio.sleep(0)  # whoever shows the question finds it waiting for its answer
             self._tell(question)
@@ -401,7 +409,7 @@ class Approval:
                 task.cancel()
 
     def _too_late(self) -> Decision:
-        why = "the run was stopped" if self._no_more.is_set() else "the cell ended"
+        why = "the run was stopped" if self._stop.is_set else "the cell ended"
         return Decision(allowed=False, by="policy", reason=f"{why} before an answer")
 
     # --- untrusted data ----------------------------------------------------------------------
@@ -415,13 +423,6 @@ class Approval:
         """Take in what came from a host that a cell reached; called by the proxy for each."""
         if visit.allowed:
             self.entered(f"the host {visit.host}")
-
-    def arriving(self) -> None:
-        """Take in that a request begins to be answered: what comes later cannot have shaped it.
-
-        Holds for the task that calls, and for those that it makes.
-        """
-        _known.set(len(self._sources))
 
     def mark(self, call: HostCall, result: Any = None) -> HostCall:
         """Return a call's record with its number and what could have shaped it.
@@ -476,9 +477,11 @@ class Approval:
         held = f"untrusted: {defused(observation.held, self.word)}" if observation.held else ""
         return dataclasses.replace(observation, text=text, parts=parts, held=held)
 
-    def _influences(self, arguments: Mapping[str, Any], *, look: bool) -> _Influences:
+    def _influences(
+        self, arguments: Mapping[str, Any], known_then: int | None, *, look: bool
+    ) -> _Influences:
         """Return what could have shaped the arguments; ``look`` for what did where it matters."""
-        known = self._sources[: _known.get()]
+        known = self._sources[:known_then]
         if not known:
             return _Influences()
         mine = pieces(arguments) if look else frozenset[int]()

@@ -26,7 +26,7 @@ from kernel_agent.records.trace import to_json
 from kernel_agent.safe.text import json_items
 from kernel_agent.tools import broker as bounds
 from kernel_agent.tools.broker import PREFIX, Broker
-from kernel_agent.tools.definition import Tool, tool
+from kernel_agent.tools.definition import Origin, Tool, tool
 
 
 class Order(BaseModel):
@@ -440,7 +440,7 @@ async def test_cancelling_an_answer_leaves_no_task_behind() -> None:
 async def test_a_call_is_asked_about_once_its_arguments_are_right() -> None:
     asked = []
 
-    async def admit(asked_for: Tool, arguments: dict[str, Any]) -> Decision:
+    async def admit(asked_for: Tool, arguments: dict[str, Any], _origin: Origin) -> Decision:
         asked.append((asked_for.name, arguments))
         return Decision(allowed=arguments == {"url": "yes"}, by="policy", reason="only yes")
 

@@ -297,9 +297,9 @@ async def test_wrong_use_is_one_line(tmp_path: Path, table: Path) -> None:
 async def test_a_disk_that_is_full_is_said_in_one_line(tmp_path: Path) -> None:
     """The run cannot go on without its trace; what was written before stays."""
     async with make([cell("print(1)"), cell("print(2)")], tmp_path) as session:
-        assert session._trace is not None
-        session._trace._file.close()
-        session._trace._file = Path("/dev/full").open("ab")  # noqa: SIM115 - the session closes it
+        assert session._parts is not None
+        session._parts.trace._file.close()
+        session._parts.trace._file = Path("/dev/full").open("ab")  # noqa: SIM115 - the session closes it
         with pytest.raises(TraceError, match="No space left"):
             await session.run("Fill")
 
@@ -365,7 +365,7 @@ async def test_a_cell_that_forges_trace_and_notebook_changes_neither(tmp_path: P
     replies = [cell("print('before')"), cell(forge), cell("final_answer(42)")]
     async with make(replies, tmp_path / "out", on_event=told.append) as session:
         run = await session.run("forge")
-        session._trace.restore()  # nothing is left to be done
+        session._parts.trace.restore()  # nothing is left to be done
     assert (run.status, run.answer) == (ExitStatus.ANSWERED, 42)
     assert len(read_trace(run.trace)) == 5
     assert run.notebook is not None
