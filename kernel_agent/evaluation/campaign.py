@@ -32,7 +32,7 @@ SMOKE_ID = "smoke"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be compared.
+    """The arms, tasks and caps of a comparison.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How an evaluation ended: runs there are results of, and why the others are missing."""
+    """The end of an evaluation: runs with results, and why the others are missing."""
 
     planned: int
     done: int
@@ -138,7 +138,7 @@ class Campaign:
 
     async def run(self, at_once: int) -> Outcome:
         """Smoke-test the arms that have something to do, then do it."""
-        self._done = self._store.done(self._specs, repeat=self._plan.repeat)
+        self._done = self._store.finished(self._specs, repeat=self._plan.repeat)
         if self._done:
             self._tell(f"{len(self._done)} of {len(self._specs)} runs are there already")
         arms = {s.arm for s in self._specs if s.run_id not in self._done}
@@ -221,15 +221,17 @@ class Campaign:
     def _reserve(self) -> bool:
         """Set aside what one run may cost; False when the money for that is not there."""
         cap, one = self._plan.max_total_cost, self._plan.settings.get("max_cost") or 0.0
-        if cap is not None and self._spent() + self._reserved + one > cap + 1e-9:
+        if cap is not None and self._total_cost() + self._reserved + one > cap + 1e-9:
             if not self._out_of_money:
-                self._tell(f"no more runs are started: {self._spent():.4f} of {cap:g} USD spent")
+                self._tell(
+                    f"no more runs are started: {self._total_cost():.4f} of {cap:g} USD spent"
+                )
             self._out_of_money = True
             return False
         self._reserved += one
         return True
 
-    def _spent(self) -> float:
+    def _total_cost(self) -> float:
         costs = [*self._done.values(), *self._smoked]
         return sum((r.cost_usd or 0.0) + (r.judge_cost_usd or 0.0) for r in costs)
 

@@ -53,7 +53,7 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Of ``compared`` observations of a suite ``agreed`` are the same.
+    """Observations of a suite: ``agreed`` of ``compared`` are the same.
 
     ``ours_raised`` counts the errors of ours where the recording has none or another: a package or
     a tool that is not here shows there. ``several_blocks`` counts differences in turns that hold
@@ -70,7 +70,7 @@ class Agreement:
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """What one format makes of the recorded turns: actions, and the kinds of errors."""
+    """Recorded turns as one format reads them: actions, and the kinds of errors."""
 
     format: str
     turns: int
@@ -296,7 +296,7 @@ def _recorded(content: str) -> str | None:
 
 
 def _difference(result: CellResult, recorded: str) -> str:
-    now = _shown(result)
+    now = _output_text(result)
     if result.error is not None:  # tracebacks are drawn differently: the type is what counts
         name = result.error.ename
         same = any(line.startswith(name) for line in recorded.splitlines())
@@ -308,7 +308,7 @@ def _difference(result: CellResult, recorded: str) -> str:
     return f"shows {now[:100]!r}; recorded: {recorded[:100]!r}"
 
 
-def _shown(result: CellResult) -> str:
+def _output_text(result: CellResult) -> str:
     parts = []
     for output in result.outputs:
         data: Mapping[str, Any] = output.get("data") or {}
