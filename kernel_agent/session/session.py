@@ -1,7 +1,7 @@
 """A session: one kernel, one workspace, any number of runs. The place where the parts meet.
 
-From the configuration to a model, a trace, an executor and a runner; nothing is decided here that
-belongs to one of them. A session works in one folder, which receives ``trace.jsonl``,
+Here is what a caller asks for and does; nothing is decided that belongs to a part. How a session
+starts and ends is in :mod:`.life`. A session works in one folder, which receives ``trace.jsonl``,
 ``run.ipynb``, ``data/`` (the inputs, read-only) and the files that the runs make, and which is
 the kernel's working directory.
 
@@ -11,64 +11,41 @@ thread of the session's own.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import inspect
-import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
-from kernel_agent.kernel import InterpreterSession
 from kernel_agent.records import (
-    FILE_NAME,
     Budget,
     CellResult,
-    DataFile,
     Decision,
     Event,
     Given,
     Json,
     Question,
-    StopSignal,
     Undone,
 )
-from kernel_agent.sandbox import mechanism
-from kernel_agent.session.cells import Executor
-from kernel_agent.session.closing import Closing
 from kernel_agent.session.delegation.child import Lent, Lineage, whole_answer
-from kernel_agent.session.delegation.tool import NAMES, Delegation, check_names
-from kernel_agent.session.folder import NOTEBOOK_NAME, new_folder
+from kernel_agent.session.delegation.tool import NAMES
 from kernel_agent.session.kernels import Kernels
-from kernel_agent.session.loop_thread import CLOSED, Synchronous
-from kernel_agent.session.parts import Parts, budget_of, proxy_of, settings_of, statement_of
+from kernel_agent.session.life import Life
+from kernel_agent.session.parts import settings_of
 from kernel_agent.session.pipeline import FixedCell
 from kernel_agent.session.run import Run
-from kernel_agent.session.runs import Runner
-from kernel_agent.session.start import Order, open_parts, prepare, tell_doubts
-from kernel_agent.tools import Approval, Approver, Policy, Servers, Tool, as_tools, named_servers
+from kernel_agent.session.start import Order, listener_of
+from kernel_agent.tools import Approver, Tool
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-    from kernel_agent.kernel import KernelSession
     from kernel_agent.models import Model
     from kernel_agent.session.inputs import Beside
 
-NOT_STARTED = "the session is not started: use `async with Session(…)`"
-OTHER_LOOP = (
-    "the session was started on another event loop: use it where it was started, or make one here"
-)
 
-
-Listener = Callable[[Event], None]
-
-
-class Session(Synchronous):
+class Session(Life):
     """One kernel, one workspace, any number of runs; an (async) context manager.
 
     Parameters
@@ -161,9 +138,8 @@ class Session(Synchronous):
         tracer: Tracer | None = None,
         lineage: Lineage | None = None,
     ) -> None:
-        super().__init__()
-        notes: list[str] = []  # told when the session starts
-        self.config = settings_of(
+        notes: list[str] = []
+        settings = settings_of(
             config,
             tell=notes.append,
             resumed=resume is not None,
@@ -178,204 +154,23 @@ class Session(Synchronous):
             approve_tools=approve_tools,
             untrusted_data=untrusted_data,
         )
-        if resume is not None and data:
-            raise UsageError("a resumed session has the inputs that it had: leave data out")
-        self.sandbox = self.config.sandbox
-        """The level; ``auto`` until the session is started."""
-        if self.sandbox != "auto":
-            mechanism(self.sandbox)
-        self.budget = budget or budget_of(self.config)
-        self.config = self.config.merged(max_cost=self.budget.max_cost)
-        servers = named_servers(mcp, self.config.mcp, os.environ)
-        self.out = Path(out) if out is not None else new_folder(title)
-        self._lineage = lineage or Lineage()
-        self._on_event = _listener(on_event) or (lambda _event: None)
-        self._stop = StopSignal()
-        self._approval = Approval(
-            Policy(mode=self.config.approve, tools=self.config.approve_tools),
-            approver=approver,
-            word=secrets.token_hex(4),
-            stop=self._stop,
-        )
-        given, named = self._named(tools)
-        self.tools = given
-        self._model: Model | None = None if isinstance(model, str) else model
-        self._order = Order(
-            config=self.config,
+        order = Order(
+            config=settings,
             notes=notes,
-            out=self.out,
-            title=title if out is None else None,  # another session may be given the same name
+            model=None if isinstance(model, str) else model,
+            budget=budget,
+            tools=tools,
+            mcp=mcp,
+            approver=approver,
             data=data,
-            resume=None if resume is None else Path(resume).absolute(),
-            model=self._model,
-            tools=given,
-            named_tools=named,
-            servers=Servers(servers, self._tell),
-            proxy=proxy_of(self.config, self._tell, visited=self._approval.visited),
-            approval=self._approval,
-            stop=self._stop,
-            lineage=self._lineage,
+            out=out,
+            title=title,
+            resume=resume,
+            on_event=on_event,
             tracer=tracer,
-            tell=self._tell,
+            lineage=lineage or Lineage(),
         )
-        self._closing = Closing(self._tell)
-        if self._model is not None:
-            self._closing.add("model", self._model.close)
-        self._parts: Parts | None = None
-        self._kernels: Kernels | None = None
-        self._runner: Runner | None = None
-        self._closed = False
-
-    def _named(
-        self, tools: Sequence[Tool | Callable[..., Any] | str]
-    ) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
-        """Return the tools that are functions, the session's own among them, and other names."""
-        names = [tool for tool in tools if isinstance(tool, str)]
-        delegation = Delegation(self.config, lineage=self._lineage, spawn=self._spawn)
-        own = delegation.tools([name for name in names if name in NAMES])
-        given = as_tools(tool for tool in tools if not isinstance(tool, str))
-        check_names(given)
-        return as_tools((*given, *own)), tuple(name for name in names if name not in NAMES)
-
-    # --- what the front ends show ----------------------------------------------------------
-
-    @property
-    def trace_path(self) -> Path:
-        """The trace file."""
-        return self.out / FILE_NAME
-
-    @property
-    def notebook_path(self) -> Path:
-        """The notebook that is written after each run."""
-        return self.out / NOTEBOOK_NAME
-
-    @property
-    def sandbox_line(self) -> str:
-        """One line on what protects this machine; said at every start."""
-        return statement_of(self.sandbox)
-
-    @property
-    def sandbox_report(self) -> dict[str, Any]:
-        """What the sandbox's self-test found in the running kernel."""
-        return self._kernels.report if self._kernels else {}
-
-    @property
-    def _kernel(self) -> KernelSession | InterpreterSession | None:
-        return self._kernels.now if self._kernels else None
-
-    @property
-    def alive(self) -> bool:
-        """Whether there is a kernel, with the variables that cells have made."""
-        return self._kernel is not None and self._kernel.alive
-
-    @property
-    def tainted(self) -> bool:
-        """Whether data from others has entered the session."""
-        return self._approval.tainted
-
-    @property
-    def busy(self) -> bool:
-        """Whether a run is under way."""
-        return self._runner is not None and self._runner.executor.busy
-
-    @property
-    def closed(self) -> bool:
-        """Whether the session has ended, or failed to start."""
-        return self._closed
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        """The inputs, as they were placed when the session started."""
-        return self._parts.files if self._parts else ()
-
-    @property
-    def given(self) -> Mapping[str, Given]:
-        """The variables that were put and that the kernel has, by name."""
-        return self._kernels.exchange.given if self._kernels else {}
-
-    @property
-    def model_name(self) -> str:
-        """The model that writes the actions."""
-        return self._model.name if self._model else self.config.model or "offline"
-
-    # --- life ------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def start(self) -> None:
-        """Place the data, choose the model, start the kernel. Called once.
-
-        Raises
-        ------
-        UsageError
-            The caller's: an option, a file, a folder that cannot be written; it was started before.
-        KernelStartError
-            The kernel did not start.
-        """
-        if self._closed or self._loop is not None:
-            raise UsageError(CLOSED if self._closed else "the session is started already")
-        self._loop = asyncio.get_running_loop()
-        try:
-            await self._start()
-        except BaseException:
-            self._closed = True
-            await self._closing.abandon()
-            raise
-
-    async def _start(self) -> None:
-        parts = self._parts = await open_parts(self._order, self._closing)
-        self.out, self.sandbox, self.tools = parts.folder, parts.level, parts.tools
-        self._model = parts.model
-        executor = Executor(parts)
-        self._kernels = executor.kernels
-        self._closing.add("kernel", executor.kernels.close)
-        preparing = asyncio.ensure_future(prepare(parts, self.budget))
-        try:
-            await executor.kernels.start()
-            choice = await preparing
-        finally:
-            preparing.cancel()  # when the kernel did not start, nothing is asked any more
-        runner = Runner(parts, executor, choice)
-        tell_doubts(parts, runner.format)
-        self._runner = runner
-
-    async def hibernate(self, folder: str | Path) -> None:
-        """Write the kernel with all its variables to a folder, and close the session.
-
-        ``Session(resume=folder)`` goes on from there, as often as wanted. Only kernels at level
-        ``microvm`` can do that. The folder holds the kernel's memory: it is private, keep it so.
-
-        Raises
-        ------
-        UsageError
-            The session is not started, or busy.
-        SandboxError
-            The level cannot do it, or it failed; the session then goes on, if its kernel does.
-        """
-        if self._kernels is None or self._kernel is None or self._closed or self.busy:
-            raise UsageError("a session is hibernated between runs, and before it is closed")
-        await self._kernels.hibernate(Path(folder))
-        await self.close()
-
-    async def close(self) -> None:
-        """End the kernel and let go of everything. Safe to call twice.
-
-        A part that cannot be closed keeps no other from being closed; the first error is raised
-        at the end.
-        """
-        if not self._closed:
-            self._closed = True
-            await self._closing.close()
+        super().__init__(order, self._spawn)
 
     # --- runs ------------------------------------------------------------------------------
 
@@ -410,7 +205,7 @@ class Session(Synchronous):
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
         runner = self._started()
-        tell = _listener(on_event) or self._on_event
+        tell = listener_of(on_event) or self._on_event
         return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
 
     async def play(
@@ -436,16 +231,9 @@ class Session(Synchronous):
             As in :meth:`run`.
         """
         runner = self._started()
-        tell = _listener(on_event) or self._on_event
+        tell = listener_of(on_event) or self._on_event
         caps = budget or dataclasses.replace(self.budget, max_steps=None)
         return await runner.run(title, caps, tell=tell, cells=cells)
-
-    def _started(self) -> Runner:
-        if self._runner is None or self._closed:
-            raise UsageError(CLOSED if self._closed else NOT_STARTED)
-        if asyncio.get_running_loop() is not self._loop:
-            raise UsageError(OTHER_LOOP)
-        return self._runner
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell without a model, in the same kernel.
@@ -556,9 +344,6 @@ class Session(Synchronous):
         runner = self._started()
         return await runner.undo(steps, reason, tell=on_event or self._on_event)
 
-    def _tell(self, event: Event) -> None:
-        self._on_event(event)
-
     # --- delegation ------------------------------------------------------------------------
 
     def _spawn(self, lineage: Lineage, out: Path, on_event: Callable[[Event], None]) -> Session:
@@ -602,40 +387,3 @@ class Session(Synchronous):
         """
         assert self._kernel is not None
         return await whole_answer(run, self._kernel, timeout_s=self.config.cell_seconds)
-
-    # --- the synchronous face --------------------------------------------------------------
-
-    def run_sync(self, task: str, **options: Any) -> Run:
-        """Run a task and wait for it; see :meth:`run`. Ctrl-C ends the run as interrupted."""
-        return self._wait_for(lambda: self.run(task, **options))
-
-    def play_sync(self, cells: Sequence[FixedCell], title: str, **options: Any) -> Run:
-        """Run fixed cells and wait for them; see :meth:`play`."""
-        return self._wait_for(lambda: self.play(cells, title, **options))
-
-    def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
-        """Run one cell and wait for it; see :meth:`execute`. Ctrl-C ends it as interrupted."""
-        return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
-
-    def undo_sync(self, steps: int = 1, **options: Any) -> Undone:
-        """Take the last steps back and wait for it; see :meth:`undo`. Ctrl-C stops it."""
-        return self._wait_for(lambda: self.undo(steps, **options))
-
-    def put_sync(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
-        """Put variables and wait for it; see :meth:`put`."""
-        return self._wait_for(lambda: self.put(variables))
-
-    def take_sync(self, names: Sequence[str]) -> dict[str, Any]:
-        """Take variables and wait for them; see :meth:`take`."""
-        return self._wait_for(lambda: self.take(names))
-
-    def hibernate_sync(self, folder: str | Path) -> None:
-        """Hibernate and wait for it; see :meth:`hibernate`."""
-        self._wait_for(lambda: self.hibernate(folder))
-
-
-def _listener(on_event: Listener | None) -> Listener | None:
-    """Return what is told of events; refuse what would have to be awaited, and never would be."""
-    if inspect.iscoroutinefunction(on_event):
-        raise UsageError("on_event is called, not awaited: pass a plain function")
-    return on_event

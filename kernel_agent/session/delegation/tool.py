@@ -140,7 +140,7 @@ class Delegation:
         Makes a session beneath this one.
     """
 
-    def __init__(self, config: Config, *, lineage: Lineage, spawn: Spawn) -> None:
+    def __init__(self, config: Config, lineage: Lineage, spawn: Spawn) -> None:
         for name in ("max_depth", "max_agents", "agents_at_once"):
             if getattr(config, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(config, name)}")
