@@ -162,6 +162,8 @@ class Life(Synchronous):
             preparing.cancel()  # when the kernel did not start, nothing is asked any more
         runner = Runner(parts, executor, choice)
         tell_doubts(parts, runner.format)
+        if self._closed:  # meanwhile, when only some of it was open
+            raise UsageError(CLOSED)
         self._runner = runner
 
     async def hibernate(self, folder: str | Path) -> None:

@@ -31,7 +31,7 @@ from kernel_agent.records import (
 from kernel_agent.sandbox import choose
 from kernel_agent.session.delegation.child import Lineage
 from kernel_agent.session.folder import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
-from kernel_agent.session.telemetry import Telemetry
+from kernel_agent.session.telemetry.base import Telemetry
 from kernel_agent.tools import Approval, Tool, approval_prompt, stubs, untrusted_prompt
 
 if TYPE_CHECKING:

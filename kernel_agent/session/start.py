@@ -33,7 +33,8 @@ from kernel_agent.session.delegation.child import Lineage, Spawn
 from kernel_agent.session.delegation.tool import NAMES, Delegation, check_names
 from kernel_agent.session.folder import DATA_NAME, hold_place, leave_place, make_folder, new_folder
 from kernel_agent.session.parts import Parts, budget_of, proxy_of
-from kernel_agent.session.telemetry import Telemetry, telemetry_for
+from kernel_agent.session.telemetry import telemetry_for
+from kernel_agent.session.telemetry.base import Telemetry
 from kernel_agent.tools import Approval, Approver, Policy, Servers, Tool, as_tools, named_servers
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from kernel_agent.session.delegation.scope import CurrentRun, Stoppable
 from kernel_agent.session.folder import DATA_NAME
 from kernel_agent.session.parameters import Opening
 from kernel_agent.session.run import Run
-from kernel_agent.session.telemetry import Telemetry
+from kernel_agent.session.telemetry.base import Telemetry
 from kernel_agent.tools import Broker, Tool
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from kernel_agent.errors import ToolError
 from kernel_agent.records import Event, Meter
-from kernel_agent.session.telemetry import Telemetry
+from kernel_agent.session.telemetry.base import Telemetry
 
 if TYPE_CHECKING:
     from kernel_agent.models import Model
