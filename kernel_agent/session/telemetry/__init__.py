@@ -1,7 +1,7 @@
 """Traces for OpenTelemetry: what a run did, as spans that a collector can show.
 
-Off, a session holds a :class:`~.base.Telemetry`, which does nothing and imports nothing. It is on when
-the caller gives a tracer, or when the environment names a collector and the extra ``otel`` is
+Off, a session holds a :class:`~.base.Telemetry`, which does nothing and imports nothing. It is on
+when the caller gives a tracer, or when the environment names a collector and the extra ``otel`` is
 installed; then :mod:`.spans` makes the spans and :mod:`.export` sends them. What a span holds, and
 what it never holds, is in ``docs/telemetry.md``.
 
