@@ -1,4 +1,4 @@
-"""A session that ends lets go of everything, whatever of it fails; at the level that starts fastest."""
+"""A session that ends lets go of everything, whatever fails; at the level that starts fastest."""
 
 from __future__ import annotations
 
