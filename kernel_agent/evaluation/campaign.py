@@ -21,6 +21,7 @@ from kernel_agent.evaluation.runs import forget
 from kernel_agent.evaluation.specs import LOST, REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.evaluation.store import Store
 from kernel_agent.evaluation.tasks import Number, Task, TaskSet
+from kernel_agent.formats import get_format
 from kernel_agent.records import ExitStatus
 
 GIVE_UP_AFTER = 5
@@ -332,7 +333,15 @@ def arms_of(
     sandboxes: Sequence[str],
     base_url: str | None = None,
 ) -> tuple[Arm, ...]:
-    """Return formats times models times sandbox levels, each once."""
+    """Return formats times models times sandbox levels, each once.
+
+    Raises
+    ------
+    UsageError
+        The caller's: there is no such format. It is said before anything is done.
+    """
+    for name in formats:
+        get_format(name)
     return tuple(dict.fromkeys(
         Arm(format=f, model=m, sandbox=s, base_url=_at_endpoint(m, base_url))
         for m in models for f in formats for s in sandboxes

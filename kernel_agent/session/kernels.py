@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.agent import now
 from kernel_agent.errors import KernelError, SandboxError, UndoError, UsageError
-from kernel_agent.kernel import InterpreterSession
 from kernel_agent.records import (
     CellResult,
     Changes,
@@ -28,6 +27,7 @@ from kernel_agent.records import (
     merge,
 )
 from kernel_agent.safe import at_top, make_private
+from kernel_agent.sandbox import hibernating
 from kernel_agent.session.folder import agents_folder
 from kernel_agent.session.parts import Parts, make_kernel, proxy_of
 from kernel_agent.session.undo import Aside, History, Played, Replay, play_again
@@ -35,7 +35,7 @@ from kernel_agent.session.variables import PUT_SECONDS, Exchange
 from kernel_agent.tools import Broker
 
 if TYPE_CHECKING:
-    from kernel_agent.kernel import KernelSession
+    from kernel_agent.kernel import Kernel
     from kernel_agent.sandbox import Proxy
 
 STOPPED_UNDO = "nothing was undone: it was stopped"
@@ -60,7 +60,7 @@ class Kernels:
         self._kept = at_top(parts.folder.resolve())  # what lay there before; not what cells made
         self.agents = agents_folder(parts.folder, parts.level)
         """Where the folders of delegated runs go."""
-        self.now: KernelSession | InterpreterSession | None = None
+        self.now: Kernel | None = None
         """The kernel that runs cells now; None until the first is started."""
         self.exchange = Exchange()
         """The variables of the user's that the kernel was given."""
@@ -99,7 +99,7 @@ class Kernels:
             self._resume = None  # a kernel that is lost is replaced by a fresh one
             self.steps = self.now.steps
 
-    def _make(self, proxy: Proxy | None, resume: Path | None) -> KernelSession | InterpreterSession:
+    def _make(self, proxy: Proxy | None, resume: Path | None) -> Kernel:
         return make_kernel(
             self._parts.config,
             level=self._parts.level,
@@ -109,12 +109,13 @@ class Kernels:
             proxy=proxy,
             resume=resume,
             protected=self._kept,
+            own=self._parts.own_kernel,
         )
 
     @property
     def report(self) -> dict[str, Any]:
         """What the sandbox's self-test found in the running kernel."""
-        return getattr(self.now, "sandbox_report", {})
+        return dict(self.now.sandbox_report) if self.now else {}
 
     @property
     def _delegates(self) -> bool:
@@ -154,10 +155,8 @@ class Kernels:
         SandboxError
             The level cannot do it, or it failed.
         """
-        from kernel_agent.kernel import KernelSession
-
-        if not isinstance(self.now, KernelSession):
-            raise SandboxError(f"a kernel at level {self._parts.level} cannot hibernate")
+        hibernating(self._parts.level)  # an error where its kernels cannot
+        assert self.now is not None
         await self.now.hibernate(folder)
 
     async def close(self) -> None:
@@ -307,9 +306,7 @@ class Kernels:
             changes=replay.changes if replay.differences else None,
         )
 
-    async def _play_again(
-        self, kernel: KernelSession | InterpreterSession, cells: Sequence[Played]
-    ) -> Replay:
+    async def _play_again(self, kernel: Kernel, cells: Sequence[Played]) -> Replay:
         if self._parts.stop.is_set:
             raise UndoError(STOPPED_UNDO)
         await kernel.start()

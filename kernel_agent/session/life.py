@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import UsageError
-from kernel_agent.kernel import InterpreterSession
 from kernel_agent.records import FILE_NAME, DataFile, Event, Given, StopSignal
 from kernel_agent.session.cells import Executor
 from kernel_agent.session.closing import Closing
@@ -21,7 +20,7 @@ from kernel_agent.session.runs import Runner
 from kernel_agent.session.start import Order, listener_of, open_parts, plan_of, prepare, tell_doubts
 
 if TYPE_CHECKING:
-    from kernel_agent.kernel import KernelSession
+    from kernel_agent.kernel import Kernel
     from kernel_agent.models import Model
 
 NOT_STARTED = "the session is not started: use `async with Session(…)`"
@@ -79,7 +78,7 @@ class Life(Synchronous):
     @property
     def sandbox_line(self) -> str:
         """One line on what protects this machine; said at every start."""
-        return statement_of(self.sandbox)
+        return statement_of(self.sandbox, self.config)
 
     @property
     def sandbox_report(self) -> dict[str, Any]:
@@ -87,7 +86,7 @@ class Life(Synchronous):
         return self._kernels.report if self._kernels else {}
 
     @property
-    def _kernel(self) -> KernelSession | InterpreterSession | None:
+    def _kernel(self) -> Kernel | None:
         return self._kernels.now if self._kernels else None
 
     @property

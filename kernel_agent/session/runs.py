@@ -21,7 +21,6 @@ from kernel_agent.agent import Agent, Context, now
 from kernel_agent.config import Config
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.formats import AUTO, auto, get_format
-from kernel_agent.kernel import interpreter
 from kernel_agent.notebook import prepare_notebooks
 from kernel_agent.records import (
     FILE_NAME,
@@ -43,7 +42,7 @@ from kernel_agent.records import (
     Usage,
 )
 from kernel_agent.safe import Watch
-from kernel_agent.sandbox import choose
+from kernel_agent.sandbox import level_of
 from kernel_agent.session.cells import Executor
 from kernel_agent.session.delegation.scope import CurrentRun
 from kernel_agent.session.first_look import look_at
@@ -83,12 +82,11 @@ class Runner:
         self._unpaid = (choice.usage, choice.seconds)
         self._sandbox = {
             "level": parts.level,
-            "statement": statement_of(parts.level),
-            "not_covered": list(choose(parts.level).not_covered),
+            "statement": statement_of(parts.level, parts.config),
+            "not_covered": list(level_of(parts.level).not_covered),
         }
         self._watch = Watch(parts.folder)
-        has_pandas = parts.level != interpreter.LEVEL.name
-        pandas = has_pandas and _may_import(parts.config, "pandas")
+        pandas = level_of(parts.level).has_packages and _may_import(parts.config, "pandas")
         self._look = look_at(parts.folder, parts.files, pandas=pandas)
         self.format = get_format(choice.format, look=self._look)
         """How the model writes its actions now."""

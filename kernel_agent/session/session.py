@@ -41,6 +41,7 @@ from kernel_agent.tools import Approver, Tool
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
+    from kernel_agent.kernel import MakeKernel
     from kernel_agent.models import Model
     from kernel_agent.session.inputs import Beside
 
@@ -104,6 +105,9 @@ class Session(Life):
         environment names a collector (see ``docs/telemetry.md``).
     lineage
         Where the session stands among those that delegate; set by the one above it.
+    kernel
+        What makes the kernels instead of a sandbox level: :class:`~kernel_agent.FakeKernel`, for
+        tests (``docs/testing.md``). It protects nothing.
 
     Examples
     --------
@@ -137,12 +141,14 @@ class Session(Life):
         on_event: Callable[[Event], None] | None = None,
         tracer: Tracer | None = None,
         lineage: Lineage | None = None,
+        kernel: MakeKernel | None = None,
     ) -> None:
         notes: list[str] = []
         settings = settings_of(
             config,
             tell=notes.append,
             resumed=resume is not None,
+            own_kernel=kernel is not None,
             model=model if isinstance(model, str) else None,
             base_url=base_url,
             format=format,
@@ -169,6 +175,7 @@ class Session(Life):
             on_event=on_event,
             tracer=tracer,
             lineage=lineage or Lineage(),
+            kernel=kernel,
         )
         super().__init__(order, self._spawn)
 
@@ -294,7 +301,7 @@ class Session(Life):
         """
         kernels = await self._between_runs("variables are taken")
         assert kernels.now is not None
-        return await kernels.exchange.take(names, kernels.now)
+        return await kernels.now.get(names)
 
     async def _between_runs(self, what: str) -> Kernels:
         executor = self._started().executor
@@ -370,6 +377,7 @@ class Session(Life):
             approver=asked_above,
             on_event=on_event,
             lineage=lineage,
+            kernel=self._plan.order.kernel,
         )
         if self._approval.tainted:
             session._approval.entered("the run that delegated")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.config import Config
 from kernel_agent.errors import InputError, UsageError
 from kernel_agent.formats import AUTO, get_format
-from kernel_agent.kernel import interpreter
 from kernel_agent.records import (
     FILE_NAME,
     Budget,
@@ -26,7 +25,7 @@ from kernel_agent.records import (
     TraceWriter,
 )
 from kernel_agent.safe import clear, make_private
-from kernel_agent.sandbox import Level, choose, mechanism
+from kernel_agent.sandbox import Level, choose, level_of
 from kernel_agent.session.builtin_tools import Surroundings, ready_tools
 from kernel_agent.session.closing import Closing
 from kernel_agent.session.delegation.child import Lineage, Spawn
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
     from kernel_agent.formats import Format
+    from kernel_agent.kernel import MakeKernel
     from kernel_agent.models import Choice, Model
     from kernel_agent.sandbox import Proxy
     from kernel_agent.session.inputs import Beside
@@ -73,6 +73,7 @@ class Order:
     on_event: Listener | None
     tracer: Tracer | None
     lineage: Lineage
+    kernel: MakeKernel | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +132,7 @@ def plan_of(order: Order, *, stop: StopSignal, tell: Listener, spawn: Spawn) -> 
     if order.resume is not None and order.data:
         raise UsageError("a resumed session has the inputs that it had: leave data out")
     if order.config.sandbox != "auto":
-        mechanism(order.config.sandbox)
+        level_of(order.config.sandbox)  # an error if there is none of this name
     budget = order.budget or budget_of(order.config)
     config = order.config.merged(max_cost=budget.max_cost)
     servers = named_servers(order.mcp, config.mcp, os.environ)
@@ -196,7 +197,7 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
     closing.add("MCP servers", plan.servers.close)
     tools = await _find_tools(plan)
     model = await _choose_model(plan, closing)
-    level, (folder, files) = await _settle(plan, closing)
+    level, folder, files = await _settle(plan, closing)
     trace = TraceWriter(folder / FILE_NAME)
     closing.add("trace", trace.close)
     hold_place(folder)
@@ -210,6 +211,7 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
         servers=plan.servers.public,
         proxy=plan.proxy,
         resume=plan.resume,
+        own_kernel=plan.order.kernel,
         model=model,
         trace=trace,
         approval=plan.approval,
@@ -245,10 +247,10 @@ async def _choose_model(plan: Plan, closing: Closing) -> Model:
     return model
 
 
-async def _settle(plan: Plan, closing: Closing) -> tuple[str, tuple[Path, tuple[DataFile, ...]]]:
+async def _settle(plan: Plan, closing: Closing) -> tuple[str, Path, tuple[DataFile, ...]]:
     """Choose the level while the folder is made."""
     level, made = await asyncio.gather(
-        asyncio.to_thread(choose, plan.config.sandbox),
+        asyncio.to_thread(choose, plan.config.sandbox, plan.config.remote_kernelspec or ""),
         asyncio.to_thread(_make_folder, plan, closing),
         return_exceptions=True,  # both end before the folder may be removed again
     )
@@ -257,7 +259,9 @@ async def _settle(plan: Plan, closing: Closing) -> tuple[str, tuple[Path, tuple[
             raise failed
     assert isinstance(level, Level)
     assert isinstance(made, tuple)
-    return level.name, made
+    folder, files = made
+    level.check_data([file for file in files if file.path.startswith(DATA_NAME)])
+    return level.name, folder, files
 
 
 def _make_folder(plan: Plan, closing: Closing) -> tuple[Path, tuple[DataFile, ...]]:
@@ -283,8 +287,6 @@ def _make_folder(plan: Plan, closing: Closing) -> tuple[Path, tuple[DataFile, ..
     files = plan.order.lineage.files or place(plan.order.data, folder, notice=plan.tell)
     # It is protected from now on, for what is put later.
     make_private(folder / DATA_NAME, exist_ok=True)
-    if plan.config.sandbox == interpreter.LEVEL.name:
-        interpreter.check_data([f for f in files if f.path.startswith(DATA_NAME)])
     return folder, files
 
 

@@ -39,8 +39,8 @@ from kernel_agent.session.telemetry.base import Telemetry
 from kernel_agent.tools import Broker, Tool
 
 if TYPE_CHECKING:
+    from kernel_agent.kernel import Kernel
     from kernel_agent.models import Model
-    from kernel_agent.session.undo import Kernel
 
 KINDS = {"arrow": "Arrow", "json": "JSON", "bin": "binary", "png": "PNG"}
 TAKE_ANSWER = "get_ipython().kernel_agent_answer()"  # see inkernel/app.py
