@@ -516,3 +516,20 @@ def test_what_tools_give_does_not_pile_up_on_the_host(tmp_path: Path) -> None:
     # Each round gives 200 MB: all that was kept would be 600 more at the end.
     assert len(megabytes) == 4
     assert megabytes[-1] - megabytes[0] < 100, megabytes
+
+
+async def test_a_kernel_ends_with_its_session_whatever_else_of_it_cannot_be_closed(
+    tmp_path: Path,
+) -> None:
+    class Stuck(ScriptedModel):
+        async def close(self) -> None:
+            raise OSError("the model hangs on")
+
+    session = Session(model=Stuck([]), out=tmp_path / "out")
+    await session.start()
+    kernel: Any = session._kernel
+    session._closing.add("what came last", lambda: 1 / 0)  # type: ignore[arg-type,return-value]  # never returns
+    with pytest.raises(ZeroDivisionError):
+        await session.close()
+    assert not kernel.alive
+    assert kernel.pid is None
