@@ -1,4 +1,4 @@
-"""What ``--tools`` may name: ready-made tools by a table, else a module or a file.
+"""Tools by the names that ``--tools`` takes: ready-made ones by a table, else a module or a file.
 
 A ready-made tool is off until it is named. ``NAME=WHAT`` says what it is about; the same name
 several times gives its maker several of them. Makers stand in the layer above the tools because
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a maker may use: the settings, the way out to named hosts, whom to tell."""
+    """Settings, way out to named hosts and listener, for a maker of tools."""
 
     config: Config
     proxy: Proxy | None

@@ -1,4 +1,4 @@
-"""Closing a session: every part, from the last that was opened to the first, whatever fails."""
+"""Closing a session: every part, from the last opened to the first, whatever fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REASON_CHARS = 300
 
 
 class Closing:
-    """What is to be closed when a session ends, in the order in which it was opened.
+    """Close the parts of a session when it ends, in the reverse order of opening.
 
     Parameters
     ----------

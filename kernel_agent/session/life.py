@@ -1,4 +1,4 @@
-"""A session's life: started once, closed once, and what is seen of it from outside."""
+"""Life of a session: started once, looked at from outside, closed once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OTHER_LOOP = (
 
 
 class Life(Synchronous):
-    """What every session does, whatever it is used for: it starts, is looked at, and closes.
+    """Start, show and close a session, whatever it is used for.
 
     Parameters
     ----------

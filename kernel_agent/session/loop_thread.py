@@ -78,7 +78,7 @@ async def _cancel_others() -> None:
 
 
 class Synchronous(ABC):
-    """What has asynchronous methods, used without an event loop: it gets one in its own thread.
+    """Use a session without an event loop: it gets one in a thread of its own.
 
     It is started when it is first used, or entered as a context manager; from any thread.
     The methods are those of :class:`~kernel_agent.Session`.

@@ -1,4 +1,4 @@
-"""What a session is made of, and the functions that make it of the settings.
+"""Parts of a session, and the functions that make them of the settings.
 
 Nothing is decided here: each function reads settings and calls what makes the part.
 """
@@ -54,7 +54,7 @@ PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a session has from its start to its end, as its executor and its runner know it.
+    """Parts of a session from its start to its end, for its executor and its runner.
 
     Parameters
     ----------
@@ -110,9 +110,8 @@ def settings_of(
     resumed: bool,
     own_kernel: bool,
     approve_tools: Mapping[str, str] | None,
-    tell: Callable[[str], None],
     **named: Any,
-) -> Config:
+) -> tuple[Config, list[str]]:
     """Return the settings of a session: the configured ones, under what its caller named.
 
     Parameters
@@ -125,10 +124,13 @@ def settings_of(
         Whether the caller makes the kernels, which are then not sandboxed.
     approve_tools
         What holds for single tools; it goes before what is configured for them.
-    tell
-        Told what a file in the working directory sets.
     named
         Other settings by name; None where the caller named nothing.
+
+    Returns
+    -------
+    tuple
+        The settings, and lines on what a file in the working directory sets.
 
     Raises
     ------
@@ -139,13 +141,14 @@ def settings_of(
         if resumed or named["sandbox"] not in (None, UNCONFINED) or named["allow_hosts"]:
             raise UsageError(OWN_KERNEL)
         named["sandbox"] = UNCONFINED
-    settled = (config or load_config(tell=tell)).merged(**named)
+    notes: list[str] = []
+    settled = (config or load_config(tell=notes.append)).merged(**named)
     if approve_tools:
         settled = settled.merged(approve_tools={**settled.approve_tools, **approve_tools})
     check_guard(settled.guard_imports, settled.max_operations)
     if resumed and settled.sandbox == "auto":
         settled = settled.merged(sandbox=resuming())
-    return settled
+    return settled, notes
 
 
 def system_prompt(

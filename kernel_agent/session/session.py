@@ -143,10 +143,8 @@ class Session(Life):
         lineage: Lineage | None = None,
         kernel: MakeKernel | None = None,
     ) -> None:
-        notes: list[str] = []
-        settings = settings_of(
+        settings, notes = settings_of(
             config,
-            tell=notes.append,
             resumed=resume is not None,
             own_kernel=kernel is not None,
             model=model if isinstance(model, str) else None,

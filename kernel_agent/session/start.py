@@ -1,4 +1,4 @@
-"""From what the caller of a session asked for to its parts, each closed when the session ends."""
+"""Start of a session: from its options to its parts, each closed when the session ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Listener = Callable[[Event], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the caller of a session asked for; the parameters are those of the session.
+    """Options of a session as its caller gave them; they are documented there.
 
     ``config`` has the settings among them, and ``notes`` what is to be told of where they come
     from; ``model`` is None where it is to be chosen by its name.
@@ -78,7 +78,7 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """An order that can be met, as far as can be said before anything is opened.
+    """A checked order, with everything that needs no opening.
 
     Parameters
     ----------

@@ -74,7 +74,7 @@ HOW_TO_ALLOW = (
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What is asked about.
+    """Decide what is asked about, by a mode and by the names of tools.
 
     Parameters
     ----------

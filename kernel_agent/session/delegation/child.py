@@ -1,4 +1,4 @@
-"""A session beneath another: where it stands, what it is handed, what is told of it above."""
+"""A session beneath another: its place in the tree, its files, its answer, its story above."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cell calls to delegate: the tools ``delegate`` and ``llm``, and what they do."""
+"""Tools for cells that delegate: ``delegate`` and ``llm``, and the work behind them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def check_names(tools: Iterable[Tool]) -> None:
 
 
 class Delegation:
-    """What a session's cells may ask of the host beyond its tools: agents, and the model.
+    """Run agents, and ask the model, for the cells of a session.
 
     Parameters
     ----------

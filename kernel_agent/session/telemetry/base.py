@@ -1,4 +1,4 @@
-"""What a session tells of its runs for tracing; here, to nobody."""
+"""Interface of telemetry: the calls that a session makes; here, they do nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tell = Callable[[Event], None]
 
 
 class Telemetry:
-    """What a session calls at the places where a span could begin or end; this one makes none."""
+    """Calls that a session makes where a span could begin or end; no span is made here."""
 
     def listener(self, tell: Tell, model: Model | None) -> Tell:  # noqa: ARG002 - for those who listen
         """Return what a run tells its events to; called once a run."""
