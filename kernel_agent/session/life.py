@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +148,9 @@ class Life(Synchronous):
             raise
 
     async def _start(self) -> None:
-        parts = self._parts = await open_parts(self._plan, self._closing)
+        # Until now its owner may have changed these.
+        plan = replace(self._plan, config=self.config, out=self.out, tools=self.tools)
+        parts = self._parts = await open_parts(plan, self._closing)
         self.out, self.sandbox, self.tools = parts.folder, parts.level, parts.tools
         self._model = parts.model
         executor = Executor(parts)
