@@ -17,8 +17,8 @@ from .policy import HOW_TO_ALLOW as HOW_TO_ALLOW
 from .policy import NOBODY as NOBODY
 from .policy import Approval as Approval
 from .policy import Approver as Approver
-from .policy import Policy as Policy
-from .policy import approval_prompt as approval_prompt
+from .rules import Policy as Policy
+from .rules import approval_prompt as approval_prompt
 from .secrets import secrets_of as secrets_of
 from .taint import marked_like as marked_like
 from .taint import shortened as shortened

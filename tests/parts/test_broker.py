@@ -25,6 +25,7 @@ from kernel_agent.records.codec import from_json
 from kernel_agent.records.trace import to_json
 from kernel_agent.safe.text import json_items
 from kernel_agent.tools import broker as bounds
+from kernel_agent.tools import caller
 from kernel_agent.tools.broker import PREFIX, Broker
 from kernel_agent.tools.definition import Origin, Tool, tool
 
@@ -108,7 +109,7 @@ async def test_a_result_that_cannot_be_sent_is_a_type_error_and_one_too_large_a_
         """Return a long text."""
         return "x" * 20_000
 
-    monkeypatch.setattr(bounds, "MAX_RESULT", 10_000)
+    monkeypatch.setattr(caller, "MAX_RESULT", 10_000)
     broker = Broker([odd, large])
     assert (await one(broker, call("odd")))["type"] == "TypeError"
     result = await one(broker, call("large"), 2)

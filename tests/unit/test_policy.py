@@ -19,8 +19,9 @@ from kernel_agent.records.decisions import question_text
 from kernel_agent.records.event import Notice, Question
 from kernel_agent.records.stop import StopSignal
 from kernel_agent.tools.definition import ANYWHERE, Origin
-from kernel_agent.tools.policy import NOBODY, Approval, Policy, approval_prompt
+from kernel_agent.tools.policy import NOBODY, Approval
 from kernel_agent.tools.preview import readable
+from kernel_agent.tools.rules import Policy, approval_prompt
 
 WORD = "7f3a9c01"
 
