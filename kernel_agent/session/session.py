@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
 from kernel_agent.records import (
+    Approver,
     Budget,
     CellResult,
     Decision,
@@ -36,7 +37,7 @@ from kernel_agent.session.parts import settings_of
 from kernel_agent.session.pipeline import FixedCell
 from kernel_agent.session.run import Run
 from kernel_agent.session.start import Order, listener_of
-from kernel_agent.tools import Approver, Tool
+from kernel_agent.tools import Tool
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -392,4 +393,4 @@ class Session(Life):
             The kernel did not give it: it is too large, or the kernel has ended.
         """
         assert self._kernel is not None
-        return await whole_answer(run, self._kernel, timeout_s=self.config.cell_seconds)
+        return await whole_answer(run, self._kernel)

@@ -17,6 +17,7 @@ from kernel_agent.errors import InputError, UsageError
 from kernel_agent.formats import AUTO, get_format
 from kernel_agent.records import (
     FILE_NAME,
+    Approver,
     Budget,
     DataFile,
     Event,
@@ -34,7 +35,7 @@ from kernel_agent.session.folder import DATA_NAME, hold_place, leave_place, make
 from kernel_agent.session.parts import Parts, budget_of, proxy_of
 from kernel_agent.session.telemetry import telemetry_for
 from kernel_agent.session.telemetry.base import Telemetry
-from kernel_agent.tools import Approval, Approver, Policy, Servers, Tool, as_tools, named_servers
+from kernel_agent.tools import Approval, Policy, Servers, Tool, as_tools, named_servers
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer

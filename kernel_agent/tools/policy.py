@@ -23,13 +23,16 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from kernel_agent.records import (
+    HOW_TO_ALLOW,
     MAX_INFLUENCES,
+    NOBODY,
+    Approver,
     Budget,
     CellResult,
     Decision,
@@ -47,19 +50,11 @@ from kernel_agent.safe import one_line
 from kernel_agent.tools.definition import ANYWHERE, Origin, Tool
 from kernel_agent.tools.preview import readable
 from kernel_agent.tools.rules import Policy
-from kernel_agent.tools.taint import defused, marked, names_of, pieces, texts_of
+from kernel_agent.tools.taint import defuse, mark, names_of, pieces, texts_of
 
-Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
-
-NOBODY = "nobody can be asked here"
 EVIDENCE = 200  # untrusted results whose pieces are kept, the latest ones
 MAX_REASON = 500  # characters of a person's reason
 MAX_DENIED = 20  # questions of one cell that a person denies before no more of it are asked
-
-HOW_TO_ALLOW = (
-    "What needs a person's approval is denied, because nobody can be asked here. Run it at a "
-    "terminal, allow single tools (--approve-tool NAME=allow), or ask nobody (--approve never)."
-)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -104,7 +99,7 @@ class Approval:
     approver
         Asks a person; None where there is nobody.
     word
-        The session's word for untrusted data (:func:`kernel_agent.tools.taint.marked`).
+        The session's word for untrusted data (:func:`kernel_agent.tools.taint.mark`).
     stop
         The session's: whatever is being asked when it is set, or would be, is denied.
     clock
@@ -374,12 +369,12 @@ class Approval:
         where = names_of([(s.number, s.name) for s in self._sources])
         why = f"it may hold what came from {where}"
         if observation.parts:
-            parts = tuple(marked(part, word=self.word, why=why) for part in observation.parts)
+            parts = tuple(mark(part, word=self.word, why=why) for part in observation.parts)
             text = "\n\n".join(parts) + observation.text[len("\n\n".join(observation.parts)) :]
         else:
-            parts, text = (), marked(observation.text, word=self.word, why=why)
+            parts, text = (), mark(observation.text, word=self.word, why=why)
         text = "\n".join([text, *(f"({one_line(line, 600)})" for line in list(denied)[:3])])
-        held = f"untrusted: {defused(observation.held, self.word)}" if observation.held else ""
+        held = f"untrusted: {defuse(observation.held, self.word)}" if observation.held else ""
         return dataclasses.replace(observation, text=text, parts=parts, held=held)
 
     def _influences(

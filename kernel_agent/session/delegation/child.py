@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kernel_agent.errors import KernelError
+from kernel_agent.errors import InputError, KernelError
 from kernel_agent.records import Answer as FinalAnswer
 from kernel_agent.records import (
     Budget,
@@ -26,9 +26,8 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    agent_line,
     agents_of,
-    gave,
-    spent,
 )
 from kernel_agent.safe import Folder, make_private, one_line, plain
 from kernel_agent.session.delegation.scope import CurrentRun, Stoppable
@@ -36,14 +35,12 @@ from kernel_agent.session.folder import DATA_NAME
 from kernel_agent.session.parameters import Opening
 from kernel_agent.session.run import Run
 from kernel_agent.session.telemetry.base import Telemetry
-from kernel_agent.tools import Broker, Tool
 
 if TYPE_CHECKING:
     from kernel_agent.kernel import Kernel
     from kernel_agent.models import Model
 
 KINDS = {"arrow": "Arrow", "json": "JSON", "bin": "binary", "png": "PNG"}
-TAKE_ANSWER = "get_ipython().kernel_agent_answer()"  # see inkernel/app.py
 ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
 
 
@@ -144,7 +141,7 @@ async def work(session: Child, task: str, budget: Budget) -> tuple[Run, Json]:
     return run, answer
 
 
-async def whole_answer(run: Run, kernel: Kernel, *, timeout_s: float) -> Json:
+async def whole_answer(run: Run, kernel: Kernel) -> Json:
     """Return the answer of a run that has just ended, as its kernel has it; see the session's.
 
     Parameters
@@ -153,8 +150,6 @@ async def whole_answer(run: Run, kernel: Kernel, *, timeout_s: float) -> Json:
         The last run of its session.
     kernel
         That of the session.
-    timeout_s
-        Seconds that the kernel has for it.
 
     Raises
     ------
@@ -163,21 +158,13 @@ async def whole_answer(run: Run, kernel: Kernel, *, timeout_s: float) -> Json:
     """
     if not run.steps or not isinstance(run.steps[-1].action, Code):
         return run.answer  # it was given by a call: plain JSON
-    taken: list[Json] = []
-
-    def take_answer(value: Any) -> None:
-        """Take the answer."""
-        taken.append(value)
-
-    receive = Broker([Tool(take_answer)]).answer
-    result = await kernel.execute(TAKE_ANSWER, timeout_s=timeout_s, on_request=receive)
-    if taken:
-        return taken[0]
-    error = result.error
-    if error is not None and error.ename == "TypeError":  # it has no form there
+    try:
+        return await kernel.get_answer()
+    except InputError:  # it has no form there
         return run.answer
-    why = one_line(f"{error.ename}: {error.evalue}" if error else result.status, 300)
-    raise KernelError(f"its answer could not be taken from its kernel ({why})")
+    except KernelError as error:
+        why = one_line(str(error), 300)
+        raise KernelError(f"its answer could not be taken from its kernel ({why})") from None
 
 
 def place(folder: Path, opening: Opening | None) -> None:
@@ -256,7 +243,7 @@ class Hearing:
             usage=stop.usage,
             agents=self._agents,
         )
-        self._say(f"{spent(self.delegated)}{gave(self.delegated)}")
+        self._say(agent_line(self.delegated))
 
     def _say(self, text: str, run_id: str = "") -> None:
         self._tell(Notice(text=f"Agent {self._name}: {text}", run_id=run_id or self.run_id))
