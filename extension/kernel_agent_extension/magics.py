@@ -41,7 +41,7 @@ from kernel_agent_extension.options import (
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
 from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view
 
-CLOSE_S = 0.7  # for all kernels to end when the notebook's does; the warden ends what is left
+CLOSE_S = 0.7  # for all kernels to end when the notebook's does; the reaper ends what is left
 KEPT = 50  # handles of ended runs that are remembered
 NEW = "A new session begins: what earlier questions computed is gone."
 

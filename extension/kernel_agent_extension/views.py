@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.records import (
+    Approver,
     Block,
     Condensation,
-    Decision,
     Event,
     FormatChange,
     Notice,
@@ -36,8 +36,6 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import FORMATS, one_line, plain
 from kernel_agent.session import Run
-
-Approver = Callable[[Question], Awaitable[Decision]]
 
 VARIABLE = "KERNEL_AGENT_PANEL"
 NOTICES = 10  # that are shown above the page of a run

@@ -31,7 +31,10 @@ from .conversation import ToolSchema as ToolSchema
 from .conversation import Usage as Usage
 from .decisions import CELLS_RUN as CELLS_RUN
 from .decisions import DENIED as DENIED
+from .decisions import HOW_TO_ALLOW as HOW_TO_ALLOW
 from .decisions import NO_EFFECTS as NO_EFFECTS
+from .decisions import NOBODY as NOBODY
+from .decisions import Approver as Approver
 from .decisions import Decided as Decided
 from .decisions import as_json as as_json
 from .decisions import decided as decided

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from kernel_agent.records.cell import CellResult, Decision, HostCall, not_run
 from kernel_agent.records.conversation import Json
@@ -20,6 +20,11 @@ from kernel_agent.safe import encodable, one_line
 
 CELLS_RUN = "cells are not asked about"
 NO_EFFECTS = "the tool changes nothing outside"
+NOBODY = "nobody can be asked here"
+HOW_TO_ALLOW = (
+    "What needs a person's approval is denied, because nobody can be asked here. Run it at a "
+    "terminal, allow single tools (--approve-tool NAME=allow), or ask nobody (--approve never)."
+)
 DENIED = "PermissionError"  # the name of the error of a denied cell and of a denied call
 MAX_SHOWN = 4_000  # characters of all of them: the question itself stays on the screen
 MAX_ARGUMENTS = 40  # arguments in a question
@@ -27,6 +32,9 @@ MAX_NAME = 80
 MAX_LINES = 30  # of a cell; of a longer one the question says how long it is
 MAX_LINE = 200
 PILED = 2  # marks over one letter; more are shown by their numbers
+
+Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
+"""What asks a person: a question goes in, a decision comes out."""
 
 
 @dataclass(frozen=True, kw_only=True)

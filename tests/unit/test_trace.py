@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.errors import TraceError
 from kernel_agent.records.cell import Observation
@@ -36,7 +37,7 @@ def write(path: Path, all_records: list[Record]) -> None:
     writer.close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 @given(texts=st.lists(st.text(), max_size=3), data=st.data())
 def test_a_trace_cut_anywhere_gives_every_record_before_the_cut(
     tmp_path: Path, texts: list[str], data: st.DataObject
