@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from support.replies import cell
 
 from kernel_agent import ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, SandboxError, UsageError
@@ -18,10 +19,6 @@ from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Event, Notice
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart, RunStop
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def make(replies: list[str], out: Path, **options: object) -> Session:

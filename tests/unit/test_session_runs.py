@@ -12,6 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from support.replies import cell
 
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session, tool
 from kernel_agent.errors import InputError, TraceError, UsageError
@@ -19,10 +20,6 @@ from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Event, Output, ReplyText
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart, RunStop, Step
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def make(replies: list[str], out: Path, **options: object) -> Session:

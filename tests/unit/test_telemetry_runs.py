@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Tracer
 from servers.collector import Collector, Seen
 from servers.openai_server import FAULTS, OpenAIServer, text
+from support.replies import cell
 
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session, tool
 from kernel_agent.errors import TraceError, UsageError
@@ -84,10 +85,6 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with Collector() as started:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", started.url)
         yield started
-
-
-def cell(code: str) -> str:
-    return f"Next.\n\n```python\n{code}\n```"
 
 
 @tool
