@@ -39,6 +39,7 @@ from kernel_agent.records import (
     denials,
 )
 from kernel_agent.safe import obeyed_line, one_line, plain
+from kernel_agent.sandbox import level_of
 from kernel_agent.session import Beside, FixedCell, Run, Session
 
 WELCOME = (
@@ -76,7 +77,7 @@ def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
             Outlet(sys.stderr).write(f"kernel-agent: denied: {count}. {HOW_TO_ALLOW}\n")
         if run.obeyed:
             Outlet(sys.stderr).write(f"kernel-agent: {obeyed_line(run.obeyed)}\n")
-        if run.sandbox == "none":
+        if not level_of(run.sandbox).confines:
             Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
     return run.status.exit_code
 

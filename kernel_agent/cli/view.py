@@ -196,7 +196,7 @@ def _start_blocks(start: RunStart) -> tuple[Block, ...]:
         *_some("fact", f"Model: {one_line(start.model)}"),
         *(_some("fact", f"Data:  {one_line(data, 2000)}") if data else ()),
         *_some(
-            "warning" if start.sandbox.get("level", "none") == "none" else "fact",
+            "fact" if start.confined else "warning",
             str(start.sandbox.get("statement", "")),
         ),
     )

@@ -30,6 +30,7 @@ from kernel_agent.formats import find_blocks, parse, readable
 from kernel_agent.notebook import normal
 from kernel_agent.records import CellResult, Code
 from kernel_agent.safe import one_line, plain, temporary_folder
+from kernel_agent.sandbox import AUTO, level_of
 
 OBSERVATION = "Observation:"
 _SEVERAL = "; one block of several"
@@ -130,7 +131,7 @@ async def replay_file(
         raise InputError(f"{path} holds no transcript")
     counts = tuple(_parse_all(name, episodes) for name in formats)
     found: list[list[str | None]] = []
-    if sandbox == "none":
+    if sandbox != AUTO and not level_of(sandbox).confines:
         tell("replayed code is untrusted and no sandbox level was named: it is read, not run")
     else:
         found = await _run_all(episodes, formats[0], sandbox, config, at_once=at_once, tell=tell)

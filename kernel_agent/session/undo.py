@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from kernel_agent.errors import KernelError, UndoError, UsageError
 from kernel_agent.notebook import Verdict, compare
@@ -36,27 +36,15 @@ from kernel_agent.records import FILE_NAME, CellResult, Changes, Record, Step, m
 from kernel_agent.safe import MAX_DEPTH, Folder, one_line
 from kernel_agent.session.folder import DATA_NAME, NOTEBOOK_NAME, UNDONE_NAME
 
+if TYPE_CHECKING:
+    from kernel_agent.kernel import Kernel
+
 Answer = Callable[[str], Awaitable[str]]
 """What answers a request of the kernel: text in, text out (``inkernel/rpc.py`` has the wire)."""
 
 _CLOCK_REALTIME_COARSE = 5  # linux/time.h
 MAX_NAMED = 1000  # files that a record names
 MAX_KEPT = 64_000_000  # characters of requests and answers that are kept of a session's cells
-
-
-class Kernel(Protocol):
-    """What both kinds of kernel are to a replay."""
-
-    async def execute(
-        self,
-        code: str,
-        *,
-        step: int | None = None,
-        timeout_s: float | None = None,
-        on_request: Answer | None = None,
-    ) -> CellResult:
-        """Run one cell."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
