@@ -118,7 +118,7 @@ def taken(name: str, path: Path) -> set[str]:
     """Return the files that one imports from, wherever in it, types alone included."""
     found = set()
     here = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(tree(path)):
+    for node in ast.walk(rooms.tree(path)):
         if isinstance(node, ast.ImportFrom):
             above = here[: len(here) + 1 - node.level] if node.level else []
             of = ".".join([*above, *filter(None, [node.module])])
