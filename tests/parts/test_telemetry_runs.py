@@ -346,9 +346,9 @@ async def test_a_run_whose_trace_cannot_be_written_is_ended_with_the_session(
 ) -> None:
     model = ScriptedModel([cell("final_answer(1)")])
     async with Session(kernel=FakeKernel, model=model, out=tmp_path, tracer=kept.tracer) as session:
-        assert session._trace is not None
-        session._trace._file.close()
-        session._trace._file = open("/dev/full", "ab")  # noqa: PTH123, SIM115 - a full disk
+        assert session._parts is not None
+        session._parts.trace._file.close()
+        session._parts.trace._file = open("/dev/full", "ab")  # noqa: PTH123, SIM115 - a full disk
         with pytest.raises(TraceError):
             await session.run("One?")
     assert kept.named(RUN) == []  # its first record could not be kept: it never began

@@ -168,7 +168,7 @@ async def test_a_cell_that_forges_trace_and_notebook_changes_neither(tmp_path: P
     replies = [cell("print('before')"), cell(forge), cell("final_answer(42)")]
     async with make(replies, tmp_path / "out", on_event=told.append) as session:
         run = await session.run("forge")
-        session._trace.restore()  # nothing is left to be done
+        session._parts.trace.restore()  # nothing is left to be done
     assert (run.status, run.answer) == (ExitStatus.ANSWERED, 42)
     assert len(read_trace(run.trace)) == 5
     assert run.notebook is not None

@@ -104,6 +104,44 @@ def test_imports_go_down_only_and_never_sideways():
     assert rising == []
 
 
+@cache
+def files() -> dict[str, Path]:
+    """Return the files of the package by their dotted names."""
+    found = {}
+    for path in HOUSE.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+def taken(name: str, path: Path) -> set[str]:
+    """Return the files that one imports from, wherever in it, types alone included."""
+    found = set()
+    here = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(rooms.tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            above = here[: len(here) + 1 - node.level] if node.level else []
+            of = ".".join([*above, *filter(None, [node.module])])
+            for alias in node.names:
+                whole = f"{of}.{alias.name}"
+                found.add(whole if whole in files() else of)
+    return found & files().keys() - {name}
+
+
+def _ends(graph: dict[str, set[str]]) -> set[str]:
+    """Return the files that import none, and those that none imports."""
+    imported = set().union(*graph.values())
+    return {name for name, of in graph.items() if not of or name not in imported}
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """Files that import none of the others, or are imported by none, are taken away."""
+    left = {name: taken(name, path) for name, path in files().items()}
+    while free := _ends(left):
+        left = {name: of - free for name, of in left.items() if name not in free}
+    assert left == {}
+
+
 # Where a room is entered past its face, each with its reason.
 PAST_THE_FACE = {
     "kernel_agent.inkernel.values": "its limits and kinds, read as the module that they are",
