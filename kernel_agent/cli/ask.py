@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.records import (
     HOW_TO_ALLOW,
     NOBODY,
+    UNDO,
     Approver,
     Delegated,
     Event,
@@ -47,7 +47,6 @@ WELCOME = (
     "undo takes the last step back, `undo 3: the join was wrong` three of them, and says why."
 )
 PROMPT = "\nQuestion> "
-UNDO = re.compile(r"undo(?:\s+(?P<steps>\d{1,6}))?\s*(?::\s*(?P<reason>.*))?", re.IGNORECASE)
 
 Cells = Sequence[FixedCell]
 

@@ -1,4 +1,4 @@
-"""What was decided of cells and calls, as a person reads it and as programs do. Pure.
+"""Decisions on cells and calls, in a person's words and in a program's. Pure.
 
 A decision is worth a line unless it is the ordinary one: a cell that runs because cells run, a call
 of a tool that changes nothing.
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from kernel_agent.records.cell import CellError, CellResult, Decision, HostCall
+from kernel_agent.records.cell import CellResult, Decision, HostCall, not_run
 from kernel_agent.records.conversation import Json
 from kernel_agent.records.event import Question
 from kernel_agent.records.trace import Step
@@ -88,13 +88,13 @@ def as_json(steps: Sequence[Step]) -> list[dict[str, Json]]:
     ]
 
 
-def told(each: Decided) -> str:
+def decision_line(each: Decided) -> str:
     """Return a decision as one line.
 
     Examples
     --------
     >>> no = Decision(allowed=False, by="person", reason="not to them")
-    >>> told(Decided(step=1, what="send_mail", decision=no))
+    >>> decision_line(Decided(step=1, what="send_mail", decision=no))
     'send_mail was denied by a person: not to them'
     """
     decision = each.decision
@@ -131,22 +131,14 @@ def denial(what: str, decision: Decision) -> str:
 
 def denied_cell(decision: Decision) -> CellResult:
     """Return the result of a cell that was not run."""
-    reason = denial("this cell", decision)
-    error = CellError(ename=DENIED, evalue=reason, traceback=(f"{DENIED}: {reason}",))
-    output = {
-        "output_type": "error",
-        "ename": DENIED,
-        "evalue": reason,
-        "traceback": list(error.traceback),
-    }
-    return CellResult(status="error", outputs=(output,), error=error)
+    return not_run(DENIED, denial("this cell", decision))
 
 
 # --- what a person is shown before deciding ----------------------------------------------------
 
 
 def source_text(source: str) -> str:
-    r"""Return source so that nothing of what would run is hidden from whoever reads it.
+    r"""Return source so that nothing of what would run is hidden from the reader.
 
     A carriage return ends a line for Python, but lets a terminal write over it; characters that
     cannot be seen, or that turn text around, are shown by their numbers.

@@ -733,7 +733,7 @@ class Session(Synchronous):
             The kernel did not give it: it is too large, or the kernel has ended.
         """
         assert self._kernel is not None
-        return await whole_answer(run, self._kernel, timeout_s=self.config.cell_seconds)
+        return await whole_answer(run, self._kernel)
 
     # --- the synchronous face --------------------------------------------------------------
 

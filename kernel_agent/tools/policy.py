@@ -54,7 +54,7 @@ from kernel_agent.records import (
 from kernel_agent.safe import one_line
 from kernel_agent.tools.definition import Tool
 from kernel_agent.tools.preview import readable
-from kernel_agent.tools.taint import defused, marked, names_of, pieces, texts_of
+from kernel_agent.tools.taint import defuse, mark, names_of, pieces, texts_of
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -198,7 +198,7 @@ class Approval:
     approver
         Asks a person; None where there is nobody.
     word
-        The session's word for untrusted data (:func:`kernel_agent.tools.taint.marked`).
+        The session's word for untrusted data (:func:`kernel_agent.tools.taint.mark`).
     clock
         Seconds, monotonic. Tests pass their own.
     """
@@ -463,12 +463,12 @@ class Approval:
         where = names_of([(s.number, s.name) for s in self._sources])
         why = f"it may hold what came from {where}"
         if observation.parts:
-            parts = tuple(marked(part, word=self.word, why=why) for part in observation.parts)
+            parts = tuple(mark(part, word=self.word, why=why) for part in observation.parts)
             text = "\n\n".join(parts) + observation.text[len("\n\n".join(observation.parts)) :]
         else:
-            parts, text = (), marked(observation.text, word=self.word, why=why)
+            parts, text = (), mark(observation.text, word=self.word, why=why)
         text = "\n".join([text, *(f"({one_line(line, 600)})" for line in list(denied)[:3])])
-        held = f"untrusted: {defused(observation.held, self.word)}" if observation.held else ""
+        held = f"untrusted: {defuse(observation.held, self.word)}" if observation.held else ""
         return dataclasses.replace(observation, text=text, parts=parts, held=held)
 
     def _influences(self, arguments: Mapping[str, Any], *, look: bool) -> _Influences:
