@@ -1,5 +1,5 @@
 from .fake import FakeKernel as FakeKernel
-from .process import LAUNCHER as LAUNCHER
+from .local_manager import LAUNCHER as LAUNCHER
 from .process import KernelSession as KernelSession
 from .protocol import Kernel as Kernel
 from .protocol import KernelOptions as KernelOptions

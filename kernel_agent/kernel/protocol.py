@@ -240,6 +240,7 @@ def _remote(level: Level, options: KernelOptions) -> Kernel:
             f"the sandbox level {level.name} cannot open single hosts (--allow-host)"
         )
     return RemoteKernel(
+        sandbox=level.name,
         kernelspec=options.kernelspec,
         environment=remote_environment(os.environ),
         inputs=options.inputs,
