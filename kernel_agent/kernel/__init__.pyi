@@ -1,6 +1,7 @@
 from .fake import FakeKernel as FakeKernel
 from .local_manager import LAUNCHER as LAUNCHER
 from .process import KernelSession as KernelSession
+from .protocol import Access as Access
 from .protocol import Kernel as Kernel
 from .protocol import KernelOptions as KernelOptions
 from .protocol import MakeKernel as MakeKernel

@@ -24,7 +24,7 @@ from jupyter_client.manager import AsyncKernelManager
 from kernel_agent.errors import KernelDied, KernelError, KernelStartError, SandboxError
 from kernel_agent.kernel.client import Cell, KernelClient, over
 from kernel_agent.kernel.local_manager import epitaph_of, last_lines, make_manager
-from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest, Proxy
+from kernel_agent.kernel.protocol import Access, Kernel, OnOutput, OnRequest
 from kernel_agent.kernel.transfer import GETTING_ANSWER, getting, read_answer, read_values
 from kernel_agent.records import CellError, CellResult, CellStatus, Json
 from kernel_agent.safe import clear, one_line, private_directory
@@ -49,14 +49,8 @@ class KernelSession(Kernel):
         while it runs.
     sandbox
         The level of protection; see :mod:`kernel_agent.sandbox`.
-    protected, hidden
-        Paths in ``cwd`` that cells may only read, and that they do not see at all.
-    readable
-        Further files that cells may read.
-    limits
-        What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
-    proxy
-        The only way out of the sandbox; it is started and closed with the kernel.
+    access
+        What it may touch beside that, and what not in there.
     resume
         The folder that :meth:`hibernate` wrote: its kernel goes on, with all variables.
     tools
@@ -82,11 +76,7 @@ class KernelSession(Kernel):
         *,
         cwd: Path,
         sandbox: str = "auto",
-        protected: Sequence[Path] = (),
-        hidden: Sequence[Path] = (),
-        readable: Sequence[Path] = (),
-        limits: Mapping[str, int] | None = None,
-        proxy: Proxy | None = None,
+        access: Access | None = None,
         resume: Path | None = None,
         tools: Sequence[dict[str, Any]] = (),
         python: str = sys.executable,
@@ -95,15 +85,16 @@ class KernelSession(Kernel):
     ) -> None:
         self.cwd = cwd
         self.sandbox = sandbox
+        access = access or Access()
         self._grant: dict[str, Any] = {
             "workspace": str(cwd),
-            "protected": [str(path) for path in protected],
-            "hidden": [str(path) for path in hidden],
-            "readable": [str(path) for path in readable],
-            "limits": dict(limits or {}),
+            "protected": [str(path) for path in access.protected],
+            "hidden": [str(path) for path in access.hidden],
+            "readable": [str(path) for path in access.readable],
+            "limits": dict(access.limits),
             "own": True,
         }
-        self._proxy = proxy
+        self._proxy = access.proxy
         self._resume = resume
         self._python = python
         self._settings = {"tools": list(tools), "head_chars": head_chars}

@@ -164,6 +164,29 @@ class Proxy(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Access:
+    """What a kernel in its sandbox may touch beside its working directory, and what not in it.
+
+    Parameters
+    ----------
+    protected, hidden
+        Paths in the working directory that cells may only read, and that they do not see at all.
+    readable
+        Further files that cells may read.
+    limits
+        What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
+    proxy
+        The only way out of the sandbox; it is started and closed with the kernel.
+    """
+
+    protected: Sequence[Path] = ()
+    hidden: Sequence[Path] = ()
+    readable: Sequence[Path] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    proxy: Proxy | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelOptions:
     """What a session's kernel is made with; each kind takes what it knows.
 
@@ -175,14 +198,8 @@ class KernelOptions:
         Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
     max_operations
         A cap on what one cell computes, as a guard against mistakes.
-    protected, hidden
-        Paths in ``cwd`` that cells may only read, and that they do not see at all.
-    readable
-        Further files that cells may read.
-    limits
-        What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
-    proxy
-        The only way out of the sandbox.
+    access
+        What it may touch, where a sandbox confines it.
     resume
         The folder of a hibernated kernel that goes on.
     inputs
@@ -194,11 +211,7 @@ class KernelOptions:
     cwd: Path
     tools: Sequence[dict[str, Any]] = ()
     max_operations: int | None = None
-    protected: Sequence[Path] = ()
-    hidden: Sequence[Path] = ()
-    readable: Sequence[Path] = ()
-    limits: Mapping[str, int] = field(default_factory=dict)
-    proxy: Proxy | None = None
+    access: Access = field(default_factory=Access)
     resume: Path | None = None
     inputs: Mapping[str, Path] = field(default_factory=dict)
     kernelspec: str = ""
@@ -221,11 +234,7 @@ def _process(level: Level, options: KernelOptions) -> Kernel:
     return KernelSession(
         cwd=options.cwd,
         sandbox=level.name,
-        protected=options.protected,
-        hidden=options.hidden,
-        readable=options.readable,
-        limits=options.limits,
-        proxy=options.proxy,
+        access=options.access,
         resume=options.resume,
         tools=options.tools,
         max_operations=options.max_operations,
@@ -235,7 +244,7 @@ def _process(level: Level, options: KernelOptions) -> Kernel:
 def _remote(level: Level, options: KernelOptions) -> Kernel:
     from kernel_agent.kernel.remote import RemoteKernel
 
-    if options.proxy is not None:
+    if options.access.proxy is not None:
         raise SandboxError(
             f"the sandbox level {level.name} cannot open single hosts (--allow-host)"
         )

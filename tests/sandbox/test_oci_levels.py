@@ -23,7 +23,7 @@ import pytest
 import pytest_asyncio
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.kernel.process import KernelSession
+from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.records.cell import CellResult
 from kernel_agent.sandbox import chooser, programs
 
@@ -104,9 +104,9 @@ async def kernel(level: str, folder: Path) -> AsyncIterator[KernelSession]:
         async with KernelSession(
             cwd=folder,
             sandbox=level,
-            protected=[folder / "in.csv"],
-            hidden=[folder / "trace.jsonl"],
-            limits=LIMITS,
+            access=Access(
+                protected=[folder / "in.csv"], hidden=[folder / "trace.jsonl"], limits=LIMITS
+            ),
         ) as started:
             yield started
     finally:
