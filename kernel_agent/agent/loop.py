@@ -55,9 +55,9 @@ from kernel_agent.records import (
     Usage,
     Visit,
     decided,
+    decision_line,
     denials,
     denied_cell,
-    told,
 )
 from kernel_agent.safe import one_line, shorten
 from kernel_agent.tools import answer_of, observe_calls, shortened
@@ -520,7 +520,7 @@ class Agent:
         key = _what_was_done(step)
         self._denials[key] += 1
         self._denied_in_a_row += 1
-        last = told([d for d in decided(step) if not d.decision.allowed][-1])
+        last = decision_line([d for d in decided(step) if not d.decision.allowed][-1])
         if self._denials[key] >= SAME_DENIALS:
             raise Denied(f"the same action was denied {SAME_DENIALS} times ({last})")
         if self._denied_in_a_row >= DENIALS_IN_A_ROW:

@@ -1,4 +1,4 @@
-"""The only code of ours that runs inside the kernel process.
+"""The only code of this package that runs inside the kernel process.
 
 Everything here uses the standard library, IPython and ipykernel alone, so that any interpreter
 that has ipykernel can be driven. ``launch.py`` is run as a script; it loads this folder under the

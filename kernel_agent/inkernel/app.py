@@ -139,7 +139,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
 
 
 class Cells:
-    """What happens around each cell; registered with IPython's events."""
+    """Hooks around each cell, registered with IPython's events."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Cells:
         self._shell.user_ns.setdefault("outputs", self._memory)  # after `del outputs`
 
     def end(self, result: Any) -> None:
-        """Publish what is still on its way before the cell's end is announced."""
+        """Publish pending output before the cell's end is announced."""
         import sys
 
         if result.error_before_exec or result.error_in_exec:
@@ -203,7 +203,7 @@ class Cells:
     def report(
         self, parent: dict[str, Any], metadata: dict[str, Any], _content: object
     ) -> dict[str, Any]:
-        """Say in the metadata of the cell's reply which variables it has changed.
+        """Report changed variables in the metadata of the cell's reply.
 
         ipykernel calls this hook before it sends the reply, so the report is no message of its
         own. It reads memory and calls no code of the cell's.

@@ -76,11 +76,11 @@ def _orders(tasks: Any, data: Any) -> list[tuple[Any, Any]]:
 def _call(task: Any, data: Any, options: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     if data is not None:
-        given["data"] = _named(data)
+        given["data"] = _as_variables(data)
     return {"name": "delegate", "args": [task], "kwargs": given}
 
 
-def _named(data: Any) -> dict[str, Any]:
+def _as_variables(data: Any) -> dict[str, Any]:
     """Return variables: those of a dict whose keys are names, else the one variable ``data``."""
     names = isinstance(data, dict) and all(isinstance(k, str) and k.isidentifier() for k in data)
     return {name: form_of(value) for name, value in (data if names else {"data": data}).items()}

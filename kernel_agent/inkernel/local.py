@@ -75,7 +75,7 @@ class Shell:
 
     def publish(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
         """Put out a display."""
-        content = {"data": self.cap.bounded(data), "metadata": metadata or {}}
+        content = {"data": self.cap.bound(data), "metadata": metadata or {}}
         self.emit("display_data", content)
 
     def display(self, *values: Any) -> None:
@@ -179,7 +179,7 @@ class Cells:
                 value = self._evaluate(source, number)
                 if value is not None and not source.rstrip().endswith(";"):
                     data, metadata = self._shell.display_formatter.format(value)
-                    shown = {"data": self._shell.cap.bounded(data), "metadata": metadata}
+                    shown = {"data": self._shell.cap.bound(data), "metadata": metadata}
                     self._shell.emit("execute_result", shown)
             finally:
                 with self._lock:

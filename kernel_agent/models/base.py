@@ -1,4 +1,4 @@
-"""What a model is: one method, ``complete``, from messages to a reply.
+"""The model seam: one method, ``complete``, from messages to a reply.
 
 The real one speaks to an OpenAI-compatible endpoint; the scripted one plays back a file and is the
 fake that ships; the offline analyst follows rules. The loop cannot tell them apart.

@@ -60,9 +60,8 @@ from kernel_agent.records import (
     RunStop,
     Step,
     Usage,
+    agent_line,
     agents_of,
-    gave,
-    spent,
 )
 from kernel_agent.safe import Folder, clear, make_private, one_line, plain
 from kernel_agent.session.folder import DATA_NAME, slug
@@ -705,7 +704,7 @@ class _Hearing:
             usage=stop.usage,
             agents=self._agents,
         )
-        self._say(f"{spent(self.delegated)}{gave(self.delegated)}")
+        self._say(agent_line(self.delegated))
 
     def _say(self, text: str, run_id: str = "") -> None:
         self._tell(Notice(text=f"Agent {self._name}: {text}", run_id=run_id or self.run_id))
