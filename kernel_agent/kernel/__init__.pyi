@@ -1,3 +1,4 @@
+from .choice import make_kernel as make_kernel
 from .fake import FakeKernel as FakeKernel
 from .local_manager import LAUNCHER as LAUNCHER
 from .process import KernelSession as KernelSession
@@ -5,5 +6,4 @@ from .protocol import Access as Access
 from .protocol import Kernel as Kernel
 from .protocol import KernelOptions as KernelOptions
 from .protocol import MakeKernel as MakeKernel
-from .protocol import make_kernel as make_kernel
 from .transfer import setting as setting
