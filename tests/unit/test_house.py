@@ -206,6 +206,22 @@ def test_the_sandbox_could_leave_the_house():
     }
 
 
+def test_no_level_is_asked_for_by_its_name_outside_the_sandbox():
+    """What differs between levels is a capability; a trace alone knows its level by name."""
+    from kernel_agent.sandbox import MODULES
+
+    asked = {
+        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+        for room, path in sources()
+        if room not in ("sandbox", "records", "extension")
+        for node in ast.walk(rooms.tree(path))
+        if isinstance(node, ast.Compare)
+        and any(isinstance(x, ast.Constant) and x.value in MODULES for x in ast.walk(node))
+        and any(word in ast.unparse(node).lower() for word in ("level", "sandbox"))
+    }
+    assert sorted(asked) == []
+
+
 def test_only_the_model_chooser_knows_the_offline_analyst():
     assert {one.by.name for one in imports() if one.of == "offline"} == {"model.py"}
 
