@@ -68,7 +68,7 @@ def _is_no_module(text: str) -> bool:
 def _sql(whats: Sequence[str], around: Surroundings) -> Sequence[Tool]:
     from kernel_agent.tools import sql_tools
 
-    return sql_tools(whats, around.config.sql, tell=around.tell)
+    return sql_tools(whats, around.config.sql, on_event=around.tell)
 
 
 def _files(whats: Sequence[str], _around: Surroundings) -> Sequence[Tool]:

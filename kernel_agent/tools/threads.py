@@ -39,7 +39,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     if charge is not None:  # it works with what was charged, also when it was given up
         charge.hold()
 
-    def tell(value: Any, error: BaseException | None) -> None:
+    def settle(value: Any, error: BaseException | None) -> None:
         if charge is not None:
             charge.drop()
         if not outcome.done():
@@ -54,7 +54,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         finally:
             _places.release()
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-            loop.call_soon_threadsafe(tell, value, failed)
+            loop.call_soon_threadsafe(settle, value, failed)
 
     threading.Thread(target=work, name="kernel-agent-tool", daemon=True).start()
     value, failed = await outcome
