@@ -262,7 +262,7 @@ class Proxy:
         Raises
         ------
         Refused
-            It is not among the named hosts, has no address, or only a private one.
+            It is not on the allowlist, has no address, or only a private one.
         """
         try:
             named = self._permit(normalize(host), port)
