@@ -92,7 +92,7 @@ def _fetch(whats: Sequence[str], around: Surroundings) -> Sequence[Tool]:
         )
     return fetch_tools(
         admit=proxy.admit,
-        received=proxy.received,
+        received=proxy.count_received,
         hosts=[str(host) for host in proxy.allowed],
         refused=Refused,
     )

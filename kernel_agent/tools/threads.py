@@ -77,12 +77,12 @@ async def in_own_loop(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
 
-    async def held() -> Any:
+    async def run() -> Any:
         running.append((asyncio.get_running_loop(), asyncio.current_task()))
         return await begin()
 
     try:
-        return await in_thread(lambda: asyncio.run(held()))
+        return await in_thread(lambda: asyncio.run(run()))
     except asyncio.CancelledError:
         for loop, task in running:
             with contextlib.suppress(RuntimeError):  # it has just ended

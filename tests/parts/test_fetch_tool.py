@@ -89,7 +89,9 @@ PAGES = {
 
 
 def tool_for(proxy):
-    (tool,) = fetch_tools(admit=proxy.admit, received=proxy.received, hosts=["x"], refused=Refused)
+    (tool,) = fetch_tools(
+        admit=proxy.admit, received=proxy.count_received, hosts=["x"], refused=Refused
+    )
     return tool
 
 
