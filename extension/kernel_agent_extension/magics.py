@@ -24,21 +24,13 @@ from IPython.core.error import UsageError as MagicUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope
 from traitlets import Enum
 
-from kernel_agent.cli import UNDO
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.records import Event, person_text
+from kernel_agent.records import UNDO, Event, person_text
 from kernel_agent.session import LoopThread, Run, fingerprint
 from kernel_agent_extension.conversation import Talk
 from kernel_agent_extension.handle import Handle
 from kernel_agent_extension.insertion import code_of
-from kernel_agent_extension.options import (
-    HELP,
-    OPTIONS,
-    Request,
-    defaults,
-    read_request,
-    traits,
-)
+from kernel_agent_extension.options import HELP, OPTIONS, Request, defaults, read_request, traits
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
 from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view
 

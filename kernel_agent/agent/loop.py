@@ -52,12 +52,13 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    StopSignal,
     Usage,
     Visit,
     decided,
+    decision_line,
     denials,
     denied_cell,
-    told,
 )
 from kernel_agent.safe import one_line, shorten
 from kernel_agent.tools import answer_of, observe_calls, shortened
@@ -131,6 +132,9 @@ class Agent:
         What the run has spent and may spend.
     on_event
         Told what happens, as it happens.
+    stop
+        Set when somebody asks for the end: the run ends as interrupted, now if the model is
+        thinking, else when the cell has ended.
     observation_chars
         Characters of an observation that the model is shown at most; fewer where its window is
         small.
@@ -162,6 +166,7 @@ class Agent:
         context: Context,
         meter: Meter,
         on_event: Callable[[Event], None],
+        stop: StopSignal | None = None,
         observation_chars: int = 8000,
         visits: Callable[[], tuple[Visit, ...]] = tuple,
         obeyed: Callable[[], tuple[str, ...]] = tuple,
@@ -190,9 +195,8 @@ class Agent:
         self._failures: Counter[tuple[str, str]] = Counter()
         self._denials: Counter[str] = Counter()
         self._denied_in_a_row = 0
-        self._thinking: asyncio.Future[Reply] | None = None
         self._turn: Turn | None = None  # the one under way
-        self._stopped = False
+        self._stop = stop or StopSignal()
         self.steps: list[Step] = []
         self._given = 0  # of the steps: not the agent's own
         self._unfinished = 0  # of the steps: the last one, where the run ended within it
@@ -235,15 +239,6 @@ class Agent:
                 self._stop_record(run_id, status, None, message)
                 raise
         return self._stop_record(run_id, status, answer, message)
-
-    def stop(self) -> None:
-        """End the run as interrupted: now if the model is thinking, else when the cell ends.
-
-        Called from the run's own event loop; whoever calls it also interrupts the kernel.
-        """
-        self._stopped = True
-        if self._thinking is not None:
-            self._thinking.cancel()
 
     def hear(self, event: Event) -> None:
         """Take in what the model says while it writes; called from the run's own event loop."""
@@ -447,17 +442,16 @@ class Agent:
     async def _ask(self, messages: list[Message], ask: Complete) -> Reply:
         """Call the model within the time that is left, and charge what it used."""
         self._check_stopped()
-        self._thinking = asyncio.ensure_future(ask(messages))
+        thinking = asyncio.ensure_future(ask(messages))
         try:
-            async with asyncio.timeout(self._meter.seconds_left):
-                reply = await self._thinking
+            with self._stop.calling(thinking.cancel):
+                async with asyncio.timeout(self._meter.seconds_left):
+                    reply = await thinking
         except TimeoutError:
             raise self._time_is_up() from None
         except asyncio.CancelledError:
             self._check_stopped()
             raise
-        finally:
-            self._thinking = None
         self._meter.charge(reply.usage)
         return reply
 
@@ -520,7 +514,7 @@ class Agent:
         key = _what_was_done(step)
         self._denials[key] += 1
         self._denied_in_a_row += 1
-        last = told([d for d in decided(step) if not d.decision.allowed][-1])
+        last = decision_line([d for d in decided(step) if not d.decision.allowed][-1])
         if self._denials[key] >= SAME_DENIALS:
             raise Denied(f"the same action was denied {SAME_DENIALS} times ({last})")
         if self._denied_in_a_row >= DENIALS_IN_A_ROW:
@@ -553,7 +547,7 @@ class Agent:
     # --- endings ---------------------------------------------------------------------------
 
     def _check_stopped(self) -> None:
-        if self._stopped:
+        if self._stop.is_set:
             raise Stopped("stopped on request")
 
     def _time_is_up(self) -> BudgetExceeded:

@@ -24,7 +24,7 @@ PREFIX = "KERNEL_AGENT_"
 VARIABLES: Mapping[str, str] = {
     "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` goes before it",
     "KERNEL_AGENT_CONFIG": "a settings file, in the place of all others",
-    "KERNEL_AGENT_PROGRAMS": "directories of programs that make a sandbox, and are believed",
+    "KERNEL_AGENT_PROGRAMS": "folders of programs that make a [sandbox](sandbox.md), with colons",
     "KERNEL_AGENT_SQL_URL": "the database of `--tools sql`",
     "KERNEL_AGENT_PANEL": "`off`: no panel in notebooks",
     "KERNEL_AGENT_DEBUG": "`1`: an error shows where it arose",
@@ -37,7 +37,7 @@ VARIABLES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """What a settings file in the working directory may do with a setting.
+    """Limit what a settings file in the working directory may do with a setting.
 
     ``allows`` is asked for the value that holds without the file, and the one that it names.
     """
@@ -58,7 +58,7 @@ OFF = Rule("`false`", lambda _now, value: value is False)
 
 @dataclass(frozen=True)
 class Option:
-    """How a setting is written on the command line.
+    """An option of the command line for a setting.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Magic:
-    """How a setting is written in a line of ``%agent``: what follows it, its help, an example."""
+    """An option of ``%agent`` for a setting: the value's name, its help, an example."""
 
     value: str
     about: str
@@ -119,7 +119,7 @@ class Setting:
     choices
         The words that it can be.
     option, magic
-        How the command line and ``%agent`` write it; None where they do not have it.
+        Its options on the command line and in ``%agent``; None where there is none.
     trait
         The help of ``%config AgentMagics.NAME``; empty where there is none.
     """
@@ -128,14 +128,14 @@ class Setting:
     kind: type
     default: Any
     about: str
-    folder: Rule
-    argument: bool
-    shared: bool
-    hidden: bool
-    choices: tuple[str, ...]
-    option: Option | None
-    magic: Magic | None
-    trait: str
+    folder: Rule = YOU
+    argument: bool = False
+    shared: bool = False
+    hidden: bool = False
+    choices: tuple[str, ...] = ()
+    option: Option | None = None
+    magic: Magic | None = None
+    trait: str = ""
 
     @property
     def variable(self) -> str:
@@ -164,29 +164,10 @@ class Setting:
         return bool(value == now or self.folder.allows(now, value))
 
 
-def setting(
-    default: T,
-    about: str,
-    *,
-    folder: Rule = YOU,
-    argument: bool = False,
-    shared: bool = False,
-    hidden: bool = False,
-    choices: tuple[str, ...] = (),
-    option: Option | None = None,
-    magic: Magic | None = None,
-    trait: str = "",
-) -> T:
-    """Return the field of a setting; see :class:`Setting` for what is said of it."""
-    row = {
-        "about": about, "folder": folder, "argument": argument, "shared": shared,
-        "hidden": hidden, "choices": choices, "option": option, "magic": magic, "trait": trait,
-    }  # fmt: skip
-    made: Any = (
-        field(default_factory=dict, metadata=row)
-        if isinstance(default, dict)
-        else field(default=default, metadata=row)
-    )
+def setting(default: T, about: str, **row: Any) -> T:
+    """Return the field of a setting; ``row`` is what :class:`Setting` says of it."""
+    has = {"default_factory": dict} if isinstance(default, dict) else {"default": default}
+    made: Any = field(**has, metadata={"about": about, **row})
     return typing.cast("T", made)
 
 

@@ -12,5 +12,7 @@ from .answers import no_answer as no_answer
 from .room import Room as Room
 from .room import TooMuch as TooMuch
 from .values import DEPTH_MAX as DEPTH_MAX
+from .values import FORMS as FORMS
+from .values import Form as Form
 from .values import decode as decode
 from .values import encode as encode

@@ -16,7 +16,7 @@ import zmq
 from ipykernel.kernelapp import IPKernelApp
 
 from . import transfer  # noqa: F401 - the host's cells find it among the loaded modules
-from .delegate import make_delegate, make_sender
+from .delegate import make_delegate
 from .display import DisplayCap, FinalAnswer, install
 from .opcount import Counting
 from .outputs import Memory
@@ -125,8 +125,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     for spec in settings.get("tools", []):
         make = make_delegate if spec["name"] == "delegate" else make_function
         names[spec["name"]] = make(spec, channel)
-    final_answer.send = make_sender(channel)
-    shell.kernel_agent_answer = final_answer.send_whole
+    shell.kernel_agent_answer = final_answer  # for transfer.py
     shell.push(names, interactive=False)
     cells = Cells(kernel, shell, memory, cap, final_answer, channel=channel)
     shell.events.register("pre_run_cell", cells.begin)

@@ -204,8 +204,8 @@ class FinalAnswer:
         self._shell = shell
         self._given = False
         self._source = ""
-        self._value: Any = None
-        self.send: Callable[[Any], None] = lambda _value: None
+        self.value: Any = None
+        """The latest answer."""
         self.__name__ = "final_answer"
         self.__doc__ = "End the run with this value as the answer: text, number, table or figure."
 
@@ -228,7 +228,7 @@ class FinalAnswer:
         if reason := no_answer(value, self._source):
             raise TypeError(reason)
         self._given = True
-        self._value = value
+        self.value = value
         assert self._shell.display_formatter is not None
         data, metadata = self._shell.display_formatter.format(value)
         if isinstance(value, str):
@@ -236,10 +236,6 @@ class FinalAnswer:
         data[ANSWER_MIME] = {"kind": type(value).__name__, "value": as_json(value)}
         metadata["kernel_agent"] = {"role": "answer"}
         self._shell.display_pub.publish(data, metadata)
-
-    def send_whole(self) -> None:
-        """Send the answer with its type and all of its rows; run by the host, in a cell."""
-        self.send(self._value)
 
     def __repr__(self) -> str:
         return "final_answer(value): ends the run with this value as the answer"

@@ -32,6 +32,7 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    StopSignal,
     Visit,
 )
 from kernel_agent.safe import Folder, one_line
@@ -164,6 +165,8 @@ class Pipeline:
         What the run has spent and may spend.
     on_event
         Told what happens, as it happens.
+    stop
+        Set when somebody asks for the end: the run ends as interrupted when the cell has ended.
     observation_chars
         Characters of an observation that are kept.
     visits
@@ -180,6 +183,7 @@ class Pipeline:
         record: Callable[[Record], None],
         meter: Meter,
         on_event: Callable[[Event], None],
+        stop: StopSignal,
         observation_chars: int,
         visits: Callable[[], tuple[Visit, ...]] = tuple,
         obeyed: Callable[[], tuple[str, ...]] = tuple,
@@ -192,7 +196,7 @@ class Pipeline:
         self._observation_chars = observation_chars
         self._visits = visits
         self._obeyed = obeyed
-        self._stopped = False
+        self._stopping = stop
         self.steps: list[Step] = []
 
     async def run(self, start: RunStart, *, first_step: int = 1) -> RunStop:
@@ -204,7 +208,7 @@ class Pipeline:
                 self._meter.check()
             except BudgetExceeded as error:
                 return self._stop(start, LIMITS[error.limit], limit_text(error))
-            if self._stopped:
+            if self._stopping.is_set:
                 break
             result = await self._step(start, cell, number)
             answer = answer or result.answer
@@ -212,17 +216,13 @@ class Pipeline:
                 reason = result.error.evalue if result.error else ""
                 message = f"the kernel was lost: {reason}"
                 return self._stop(start, ExitStatus.KERNEL_LOST, message)
-            if not result.ok and not self._stopped and not cell.may_fail:
+            if not result.ok and not self._stopping.is_set and not cell.may_fail:
                 return self._stop(start, ExitStatus.CELL_FAILED, _failure(number, result))
-        if self._stopped:
+        if self._stopping.is_set:
             return self._stop(start, ExitStatus.INTERRUPTED, "stopped on request")
         count = len(self._cells)
         all_ran = f"All {count} cells ran." if count > 1 else "The cell ran."
         return self._stop(start, ExitStatus.ANSWERED, "", answer or Answer(text=all_ran))
-
-    def stop(self) -> None:
-        """End the run as interrupted when the cell ends; whoever calls interrupts the kernel."""
-        self._stopped = True
 
     async def _step(self, start: RunStart, cell: FixedCell, number: int) -> CellResult:
         self._on_event(Acting(number=number, action=cell.code))

@@ -17,6 +17,7 @@ from kernel_agent.records.cell import Answer, CellError, CellResult, Changes, Va
 from kernel_agent.records.conversation import Message, Reply, Usage
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Event, Notice
+from kernel_agent.records.stop import StopSignal
 from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, Step
 
 START = RunStart(
@@ -52,6 +53,7 @@ class Bench:
         self.trace: list[Record] = []
         self.events: list[Event] = []
         self.during_cell: Callable[[], Awaitable[None]] | None = None
+        self.stop = StopSignal()
         self.agent = Agent(
             complete=self.complete,
             execute=self.execute,
@@ -60,6 +62,7 @@ class Bench:
             context=Context("system", get_format("fenced"), max_tokens=max_tokens),
             meter=Meter(budget or Budget()),
             on_event=self.events.append,
+            stop=self.stop,
             summarise=None if summaries is None else self.summarise,
         )
         self._summaries = iter(summaries or ())
@@ -326,7 +329,7 @@ async def test_stopping_during_a_summary_ends_at_once() -> None:
     bench.agent._summarise = slow
     run = asyncio.create_task(bench.run())
     await thinking.wait()
-    bench.agent.stop()
+    bench.stop.set()
     stop = await run
     assert stop.status is ExitStatus.INTERRUPTED
     assert stop.steps > 0
@@ -367,7 +370,7 @@ async def test_stopping_while_the_model_thinks_ends_at_once() -> None:
     bench.agent._complete = slow
     run = asyncio.create_task(bench.run())
     await thinking.wait()
-    bench.agent.stop()
+    bench.stop.set()
     assert (await run).status is ExitStatus.INTERRUPTED
 
 
@@ -376,7 +379,7 @@ async def test_stopping_during_a_cell_keeps_the_step() -> None:
     bench = Bench([cell("long()")], [interrupted])
 
     async def stop_now() -> None:
-        bench.agent.stop()
+        bench.stop.set()
 
     bench.during_cell = stop_now
     stop = await bench.run()
@@ -388,7 +391,7 @@ async def test_an_answer_that_came_with_the_stop_still_counts() -> None:
     bench = Bench([cell("final_answer(1)")], [ANSWER])
 
     async def stop_now() -> None:
-        bench.agent.stop()
+        bench.stop.set()
 
     bench.during_cell = stop_now
     assert (await bench.run()).status is ExitStatus.ANSWERED

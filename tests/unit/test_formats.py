@@ -12,6 +12,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
+from support.replies import outcome
 
 from kernel_agent.errors import FormatError, UsageError
 from kernel_agent.formats import format_names, get_format, parse
@@ -23,13 +25,6 @@ from kernel_agent.records.trace import Retry, Step, to_json
 
 BUILT = ("fenced", "envelope", "tool", "json")
 WRITES_CODE = ("fenced", "envelope", "tool")
-
-
-def outcome(reply, name):
-    try:
-        return parse(reply, name)
-    except FormatError as error:
-        return error
 
 
 def step(action, *, text="it ran", retries=(), images=()):
@@ -246,7 +241,7 @@ CODE = st.lists(
 
 
 @pytest.mark.parametrize("name", WRITES_CODE)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(code=CODE, thought=st.sampled_from(["", "Look.", "Two\n\nparts: a, b."]))
 def test_what_a_format_composes_it_reads_back_without_loss(name, code, thought):
     """Delimiters inside of the code cut nothing."""
@@ -271,7 +266,7 @@ MIXED = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=20).map
 
 
 @pytest.mark.parametrize("name", BUILT)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     content=MIXED,
     calls=st.lists(st.tuples(st.sampled_from(["python", "f", "final_answer", "", "\0"]), MIXED)),

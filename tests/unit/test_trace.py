@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import resource
-import threading
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.errors import TraceError
+from kernel_agent.records import store
 from kernel_agent.records.cell import Observation
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.store import TraceWriter, follow, load, read_trace
+from kernel_agent.records.store import TraceWriter, load, read_trace
 from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, Step
 
 
@@ -38,7 +38,7 @@ def write(path: Path, all_records: list[Record]) -> None:
     writer.close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 @given(texts=st.lists(st.text(), max_size=3), data=st.data())
 def test_a_trace_cut_anywhere_gives_every_record_before_the_cut(
     tmp_path: Path, texts: list[str], data: st.DataObject
@@ -181,24 +181,6 @@ def test_what_is_no_regular_file_is_neither_written_nor_read(tmp_path: Path, thi
         read_trace(path)
 
 
-def test_following_yields_records_as_they_come_and_ends_with_the_run(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    written = records(["a", "b"])
-    writer = TraceWriter(path)
-    writer.append(written[0])
-
-    def go_on() -> None:
-        for record in written[1:]:
-            time.sleep(0.02)
-            writer.append(record)
-        writer.close()
-
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    assert list(follow(path, poll_s=0.005)) == written
-    thread.join()
-
-
 def test_a_shortened_conversation_is_a_line_of_its_own(tmp_path: Path) -> None:
     """It needs version 2; all other lines can still be read by what knew version 1 only."""
     start, *rest = records(["a"])
@@ -207,3 +189,24 @@ def test_a_shortened_conversation_is_a_line_of_its_own(tmp_path: Path) -> None:
     assert read_trace(tmp_path) == (start, shortened, *rest)
     lines = (tmp_path / "trace.jsonl").read_text().splitlines()
     assert [json.loads(line)["v"] for line in lines] == [1, 2, 1, 1]
+
+
+def test_a_trace_up_to_the_bounds_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with one byte more it is not."""
+    path = tmp_path / "trace.jsonl"
+    write(path, records(["a", "b"]))
+    lines = path.read_bytes().splitlines(keepends=True)
+    longest = max(map(len, lines))
+    for name, most in (("MAX_BYTES", path.stat().st_size), ("MAX_LINE", longest)):
+        monkeypatch.setattr(store, name, most)
+        assert len(read_trace(path)) == len(lines)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, name, most - 1)
+            with pytest.raises(TraceError, match=f"larger than {most - 1:,} bytes"):
+                read_trace(path)
+
+
+def test_a_trace_of_no_records_is_said_to_hold_none(tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl").write_bytes(b"\n \n")
+    with pytest.raises(TraceError, match="holds no record"):
+        read_trace(tmp_path)

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_agent.agent.context import Context
-from kernel_agent.cli.view import Story
 from kernel_agent.errors import UsageError
 from kernel_agent.formats import get_format
 from kernel_agent.notebook.build import notebook_of
@@ -15,6 +14,8 @@ from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Answer, CellResult, Changes, Observation, Variable
 from kernel_agent.records.codec import from_json
 from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.reading import standing_steps, undone_steps
+from kernel_agent.records.story import Story
 from kernel_agent.records.trace import (
     Condensation,
     Record,
@@ -24,7 +25,7 @@ from kernel_agent.records.trace import (
     Undone,
     to_json,
 )
-from kernel_agent.records.undo import model_text, person_text, standing_steps, undone_steps
+from kernel_agent.records.undo import model_text, person_text
 from kernel_agent.session.undo import steps_to_undo
 
 
@@ -119,6 +120,14 @@ def test_an_undo_of_an_undo_s_neighbours_leaves_one_line_only() -> None:
     told = said(conversation([*records, Undone(run_id="a", first=2, last=6)]))
     assert told.count("undone by the user") == 1
     assert "Steps 2 to 6 were undone" in told
+
+
+def test_a_step_that_is_undone_twice_is_told_of_once() -> None:
+    first = Undone(run_id="b", first=5, last=5, reason="too slow")
+    again = [first, start("c"), step("c", 5), stop("c")]
+    told = said(conversation([*TWO_RUNS, *again, Undone(run_id="c", first=5, last=5)]))
+    assert told.count("undone by the user") == 1
+    assert "too slow" not in told
 
 
 @st.composite

@@ -19,6 +19,7 @@ from kernel_agent.records.cell import CellResult
 from kernel_agent.records.conversation import Message, Reply, ToolCall, Usage
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import ReplyText
+from kernel_agent.records.stop import StopSignal
 from kernel_agent.records.trace import Record, RunStart, RunStop, Step
 
 START = RunStart(
@@ -54,6 +55,7 @@ class Ended:
         max_tokens = 10 * len(texts) if ending == "tokens" else None
         budget = Budget(max_seconds=0.2 if ending == "time" else None, max_tokens=max_tokens)
         self.meter = Meter(budget)
+        self.stop = StopSignal()
         self.agent = Agent(
             complete=self.complete,
             execute=self.execute,
@@ -62,6 +64,7 @@ class Ended:
             context=self.context,
             meter=self.meter,
             on_event=lambda _event: None,
+            stop=self.stop,
         )
 
     async def complete(self, _messages: list[Message]) -> Reply:
@@ -80,7 +83,7 @@ class Ended:
             case "bug":
                 raise ZeroDivisionError("a listener's")
             case "stop":
-                self.agent.stop()
+                self.stop.set()
             case "cancelled":
                 asyncio.current_task().cancel()  # type: ignore[union-attr]
         await asyncio.sleep(60)
@@ -166,7 +169,7 @@ async def test_a_reply_that_was_read_and_not_carried_out_stays() -> None:
     ended = Ended([], "stop")
 
     async def complete(_messages: list[Message]) -> Reply:
-        ended.agent._stopped = True
+        asyncio.get_running_loop().call_soon(ended.stop.set)
         call = ToolCall(id="1", name="python", arguments="{}")
         return Reply(content="Go.\n```python\nx = 1\n```", tool_calls=(call,), reasoning="Hm.")
 

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.records.cell import Changes, Variable
 from kernel_agent.records.variables import (
@@ -39,7 +40,7 @@ json_values = st.recursive(
 reports = st.dictionaries(st.sampled_from(["added", "changed", "removed", "more"]), json_values)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(json_values | reports)
 def test_a_report_may_hold_anything(report: object) -> None:
     """It comes from a hostile kernel; what is no change is left out."""
@@ -93,6 +94,15 @@ def test_the_line_says_what_is_worth_telling(changes: Changes | None, line: str)
 def test_the_line_warns_when_a_handle_is_hidden() -> None:
     line = changes_line(Changes(added=(var("outputs", "list", "3 items"),)))
     assert "`del outputs` brings it back" in line
+
+
+@pytest.mark.parametrize("length", [60, 66, 67, 68, 90])
+def test_the_line_is_no_longer_than_allowed_and_whole_where_it_fits(length: int) -> None:
+    whole = changes_line(Changes(changed=(var("n" * (length - 12)),)))
+    line = changes_line(Changes(changed=(var("n" * (length - 12)),)), max_chars=80)
+    assert len(line) <= 80
+    assert line == whole or line.endswith("…]")
+    assert line == whole or len(whole) > 80
 
 
 names = st.sampled_from("abcd")

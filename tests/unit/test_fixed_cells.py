@@ -1,0 +1,46 @@
+"""Fixed cells; a kernel in this process."""
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_notebook
+
+from kernel_agent import Budget, FakeKernel, Session
+from kernel_agent.records.action import Code
+from kernel_agent.records.endings import ExitStatus
+from kernel_agent.session.pipeline import FixedCell, read_cells
+
+
+def write(path, *cells, **metadata):
+    nbformat.write(new_notebook(cells=list(cells), metadata=metadata), path)
+    return path
+
+
+async def test_a_cell_that_may_fail_does_not_end_it(tmp_path):
+    file = write(
+        tmp_path / "n.ipynb",
+        new_code_cell("1 / 0", metadata={"tags": ["raises-exception"]}),
+        new_code_cell("final_answer(7)"),
+    )
+    async with Session(kernel=FakeKernel, model="offline", out=tmp_path / "o") as session:
+        run = await session.play(read_cells(file), "n")
+    assert run.status is ExitStatus.ANSWERED
+    assert run.answer == 7
+
+
+async def test_a_cell_that_is_to_be_skipped_is_not_run(tmp_path):
+    file = write(
+        tmp_path / "n.ipynb",
+        new_code_cell("1 / 0", metadata={"tags": ["skip-execution"]}),
+        new_code_cell("7"),
+    )
+    assert [cell.code.source for cell in read_cells(file)] == ["7"]
+
+
+async def test_there_may_be_more_cells_than_a_model_may_take_steps(tmp_path):
+    cells = [FixedCell(code=Code(source=str(n))) for n in range(4)]
+    async with Session(
+        kernel=FakeKernel, model="offline", budget=Budget(max_steps=2), out=tmp_path / "o"
+    ) as session:
+        run = await session.play(cells, "four")
+        few = await session.play(cells, "three", budget=Budget(max_steps=3))
+    assert (run.status, len(run.steps)) == (ExitStatus.ANSWERED, 4)
+    assert (few.status, len(few.steps)) == (ExitStatus.STEP_LIMIT, 3)
