@@ -68,7 +68,7 @@ def who_obeys(name: str) -> str:
 
     Examples
     --------
-    >>> obeyed_by("jupyter_server_config.py"), obeyed_by("sales.csv")
+    >>> who_obeys("jupyter_server_config.py"), who_obeys("sales.csv")
     ('Jupyter', '')
     """
     found = _NAMES.match(name.lower())
