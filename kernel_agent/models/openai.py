@@ -274,8 +274,8 @@ class OpenAIModel:
             advice = "use --format fenced, which needs no native calls"
         elif error.trouble == "timed out" and not streamed and not tries.plainly:
             advice = "raise request_timeout_s, or let replies come piece by piece (stream)"
-        told = self.endpoint.tell(tries.summary() if error.retry else error.what)
-        message = f"{told}: {advice}"
+        what = self.endpoint.tell(tries.summary() if error.retry else error.what)
+        message = f"{what}: {advice}"
         if error.kind is ContextLengthError:
             limit_tokens, used_tokens = context_limit(error.details)
             return ContextLengthError(
