@@ -47,17 +47,17 @@ run: $(USABLE)
 # The folders of a tier; CONTRIBUTING.md says what is where. The first two try fewer generated examples.
 UNIT = tests/unit
 TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus
-PARALLEL = -q -n logical --dist worksteal
-QUICK = $(PARALLEL) --hypothesis-profile quick
+PARALLEL = -q -n logical --dist
+QUICK = --hypothesis-profile quick
 
 unit: $(READY)
-	$(PYTHON) -m pytest $(QUICK) $(UNIT)
+	$(PYTHON) -m pytest $(PARALLEL) loadscope $(QUICK) $(UNIT)
 
 test: $(READY)
-	$(PYTHON) -m pytest $(QUICK) $(TEST)
+	$(PYTHON) -m pytest $(PARALLEL) worksteal $(QUICK) $(TEST)
 
 test-all: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) tests
+	$(PYTHON) -m pytest $(PARALLEL) worksteal tests
 
 # Break 300 places of the code, one at a time: which do the unit tests notice?
 mutants: $(READY)

@@ -226,10 +226,10 @@ def start(first: list[Path], mutant: Mutant | None = None, *, near: bool) -> int
         return pid
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S + 5))
     signal.alarm(WALL_S)
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
-    if mutant is not None:
+    if mutant is not None:  # what fails with nothing broken is to be seen
+        quiet = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
         sys.meta_path.insert(0, Broken(mutant))
     rest = [] if near else [path for path in unit_tests() if path not in first]
     result = SURVIVED
