@@ -185,25 +185,6 @@ class Current:
     writes_code: bool = True
 
 
-class Lent:
-    """A model that another session lends: it is asked as ever, and closed by its owner."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.name = model.name
-        self.accepts_images = model.accepts_images
-        self.complete = model.complete
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    async def prepare(self) -> None:
-        """Do nothing: its owner has prepared it."""
-
-    async def close(self) -> None:
-        """Do nothing: its owner closes it."""
-
-
 class Scope:
     """One cell, and what it has asked for: it all ends with the cell."""
 
@@ -503,9 +484,8 @@ class Delegation:
         prompt = _checked(prompt, "prompt")
         if len(system) > MAX_TASK:
             raise ValueError(f"the system prompt is longer than {MAX_TASK:,} characters")
-        refusal = str(getattr(current.model, "answers_no_prompts", ""))
-        if refusal:
-            raise _refused(refusal)
+        if current.model.answers_no_prompts:
+            raise _refused(current.model.answers_no_prompts)
         messages = [Message(role="system", content=system)] if system else []
         messages.append(Message(role="user", content=prompt))
         with scope.waiting():

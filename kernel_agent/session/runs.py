@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from kernel_agent.agent import Agent, Context, now
 from kernel_agent.config import Config
 from kernel_agent.errors import KernelAgentError, UsageError
-from kernel_agent.formats import AUTO, auto, get_format
+from kernel_agent.formats import AUTO, get_format, lower_rung
 from kernel_agent.kernel import interpreter
 from kernel_agent.notebook import prepare_notebooks
 from kernel_agent.records import (
@@ -273,7 +273,7 @@ class Runner:
             visits=self.executor.take_visits,
             obeyed=self._watch.news,
             lower=self._lower,
-            summarise=summarise if getattr(model, "writes_prose", False) else None,
+            summarise=summarise if model.writes_prose else None,
             names=frozenset(tool.name for tool in self._tools),
             admit=admit,
             show=self._approval.shown,
@@ -282,7 +282,7 @@ class Runner:
 
     def _lower(self, format: Format) -> tuple[Format, str] | None:  # noqa: A002 - the project's word
         """Return the next rung of the ladder, unless the user chose the format."""
-        below = auto.lower(format.name) if self._config.format == AUTO else None
+        below = lower_rung(format.name) if self._config.format == AUTO else None
         if below is None:
             return None
         found = get_format(below, look=self._look)

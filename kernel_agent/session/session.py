@@ -26,6 +26,7 @@ from kernel_agent.config import Config
 from kernel_agent.errors import InputError, UsageError
 from kernel_agent.formats import AUTO, get_format
 from kernel_agent.kernel import InterpreterSession, interpreter
+from kernel_agent.models import Lent, as_model
 from kernel_agent.records import (
     FILE_NAME,
     Budget,
@@ -47,7 +48,6 @@ from kernel_agent.session.cells import Executor
 from kernel_agent.session.delegation import (
     NAMES,
     Delegation,
-    Lent,
     Lineage,
     check_names,
     whole_answer,
@@ -223,7 +223,9 @@ class Session(Synchronous):
         check_names(given)
         self.tools = as_tools((*given, *own))
         self._data = data
-        self._model: Model | None = None if isinstance(model, str) else model
+        self._model: Model | None = (
+            None if model is None or isinstance(model, str) else as_model(model)
+        )
         self._on_event = _listener(on_event) or (lambda _event: None)
         self._tracer = tracer
         self._telemetry = Telemetry()
@@ -395,9 +397,7 @@ class Session(Synchronous):
         """Do what a model needs before its first call, while the kernel starts."""
         from kernel_agent.models import Choice, choose_format, memory_file
 
-        prepare = getattr(model, "prepare", None)
-        if prepare is not None:
-            await prepare()
+        await model.prepare()
         if self.config.format != AUTO:
             return Choice(format=self.config.format, reason="")
         return await choose_format(model, budget=self.budget, tell=self._tell, memory=memory_file())
