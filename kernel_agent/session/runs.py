@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from kernel_agent.agent import Agent, Context, now
+from kernel_agent.agent import Agent, Checks, Context, ModelDecider, now
 from kernel_agent.config import Config
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.formats import AUTO, get_format, lower_rung
@@ -51,7 +51,7 @@ from kernel_agent.session.delegation import Current, Delegation, Lineage
 from kernel_agent.session.first_look import look_at
 from kernel_agent.session.folder import NOTEBOOK_NAME, files_made
 from kernel_agent.session.parts import system_prompt, versions
-from kernel_agent.session.pipeline import FIXED, FixedCell, Pipeline
+from kernel_agent.session.pipeline import FIXED, FixedCell, FixedCells
 from kernel_agent.session.run import Run
 from kernel_agent.session.telemetry import Telemetry
 from kernel_agent.session.undo import steps_to_undo
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from kernel_agent.models import Choice, Model
 
 Tell = Callable[[Event], None]
-Making = Callable[[Budget, Tell], Agent | Pipeline]
+Making = Callable[[Budget, Tell], Agent]
 """Makes what does a run: what it may cost, who is told what happens."""
 
 
@@ -136,7 +136,7 @@ class Runner:
         self._telemetry = telemetry
         self._sandbox = sandbox
         self._settings = settings
-        self._agent: Agent | Pipeline | None = None
+        self._agent: Agent | None = None
         has_pandas = executor.level != interpreter.LEVEL.name
         self._look = look_at(folder, files, pandas=has_pandas and _may_import(config, "pandas"))
         self.format = get_format(choice.format, look=self._look)
@@ -163,7 +163,7 @@ class Runner:
     ) -> Run:
         """Run fixed cells; see :meth:`Session.play`."""
 
-        def make(budget: Budget, tell: Tell) -> Pipeline:
+        def make(budget: Budget, tell: Tell) -> Agent:
             return self._make_pipeline(cells, budget, tell)
 
         return await self._run(title, make, budget, tell=tell)
@@ -193,16 +193,16 @@ class Runner:
         if self.executor.stopping:
             agent.stop()
         start = self._run_start(task, budget, wanted)
-        if isinstance(agent, Pipeline):
+        if isinstance(agent.decider, FixedCells):
             start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
         self._delegation.current = self._current(start, tell)
-        given = {"opening": self._lineage.opening} if self._lineage.opening else {}
+        first, opening = self.executor.steps + 1, self._lineage.opening
         try:
-            stop = await agent.run(start, first_step=self.executor.steps + 1, **given)
+            stop = await agent.run(start, first_step=first, opening=opening)
         finally:
             self._agent = self._delegation.current = None
-            if isinstance(agent, Agent):
-                self.format = agent.format
+            if isinstance(agent.decider, ModelDecider):
+                self.format = agent.decider.format
             self.executor.note(agent.steps)
             notebook = self._export(tell)
         return Run.of(
@@ -234,7 +234,7 @@ class Runner:
         schemas = tuple(tool.schema for tool in self._tools) if not fmt.writes_code else ()
 
         async def complete(messages: list[Message]) -> Reply:
-            options = agent.format.options(tools=schemas)
+            options = decider.format.options(tools=schemas)
             return await self._telemetry.complete(model, messages, options, tell_all)
 
         def tell_all(event: Event) -> None:
@@ -261,22 +261,27 @@ class Runner:
 
                 remember_change(memory_file(), made, model=model)
 
-        agent = Agent(
-            complete=complete,
-            execute=self.executor.executing(meter, tell),
-            record=record,
+        decider = ModelDecider(
+            complete,
             format=fmt,
             context=self._context,
-            meter=meter,
-            on_event=tell,
-            observation_chars=self._config.observation_chars,
-            visits=self.executor.take_visits,
-            obeyed=self._watch.news,
             lower=self._lower,
             summarise=summarise if model.writes_prose else None,
             names=frozenset(tool.name for tool in self._tools),
-            admit=admit,
-            show=self._approval.shown,
+            observation_chars=self._config.observation_chars,
+        )
+        agent = Agent(
+            decider,
+            execute=self.executor.executing(meter, tell),
+            record=record,
+            meter=meter,
+            on_event=tell,
+            checks=Checks(
+                admit=admit,
+                show=self._approval.shown,
+                visits=self.executor.take_visits,
+                obeyed=self._watch.news,
+            ),
         )
         return agent
 
@@ -297,17 +302,15 @@ class Runner:
             approval=self._approval,
         )
 
-    def _make_pipeline(self, cells: Sequence[FixedCell], budget: Budget, tell: Tell) -> Pipeline:
+    def _make_pipeline(self, cells: Sequence[FixedCell], budget: Budget, tell: Tell) -> Agent:
         meter = self._meter = Meter(budget)
-        return Pipeline(
-            cells,
+        return Agent(
+            FixedCells(cells, observation_chars=self._config.observation_chars),
             execute=self.executor.executing(meter, tell),
             record=self._trace.append,
             meter=meter,
             on_event=tell,
-            observation_chars=self._config.observation_chars,
-            visits=self.executor.take_visits,
-            obeyed=self._watch.news,
+            checks=Checks(visits=self.executor.take_visits, obeyed=self._watch.news),
         )
 
     def _run_start(self, task: str, budget: Budget, wanted: Sequence[str]) -> RunStart:

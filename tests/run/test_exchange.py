@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from kernel_agent import Session
-from kernel_agent.agent.context import given_text
+from kernel_agent.agent.task import given_text
 from kernel_agent.errors import InputError, UsageError
 from kernel_agent.inkernel import values
 from kernel_agent.kernel.process import KernelSession, setting

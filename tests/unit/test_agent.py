@@ -3,102 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
+from support.loop import ANSWER, ERROR, LONG, OK, START, Bench, cell
 
-from kernel_agent.agent.context import Context
-from kernel_agent.agent.loop import Agent
 from kernel_agent.errors import ContextLengthError, KernelDied, ModelError
-from kernel_agent.formats import get_format
-from kernel_agent.records.action import Action, Code
-from kernel_agent.records.budget import Budget, Meter
-from kernel_agent.records.cell import Answer, CellError, CellResult, Changes, Variable
-from kernel_agent.records.conversation import Message, Reply, Usage
+from kernel_agent.records.budget import Budget
+from kernel_agent.records.cell import CellError, CellResult, Changes, Variable
+from kernel_agent.records.conversation import Message, Reply
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.event import Event, Notice
-from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, Step
-
-START = RunStart(
-    run_id="r", task="Why?", time="", model="m", format="fenced", sandbox={}, budget={}
-)
-OK = CellResult(status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "42"},))
-ANSWER = CellResult(status="ok", answer=Answer(text="because", value="because"))
-ERROR = CellResult(
-    status="error", error=CellError(ename="KeyError", evalue="'x' at 0x7f0012345678")
-)
-
-
-def cell(code: str) -> Reply:
-    return Reply(content=f"Think.\n```python\n{code}\n```", usage=Usage(prompt_tokens=10, calls=1))
-
-
-class Bench:
-    """A loop with scripted ends, and everything that it recorded."""
-
-    def __init__(
-        self,
-        replies: Iterable[Reply | Exception],
-        results: Iterable[CellResult | Exception] = (),
-        budget: Budget | None = None,
-        *,
-        max_tokens: int = 100_000,
-        summaries: Iterable[str | Exception] | None = None,
-    ) -> None:
-        self._replies, self._results = iter(replies), iter(results)
-        self.asked: list[list[Message]] = []
-        self.asked_for_summary: list[list[Message]] = []
-        self.ran: list[str] = []
-        self.trace: list[Record] = []
-        self.events: list[Event] = []
-        self.during_cell: Callable[[], Awaitable[None]] | None = None
-        self.agent = Agent(
-            complete=self.complete,
-            execute=self.execute,
-            record=self.trace.append,
-            format=get_format("fenced"),
-            context=Context("system", get_format("fenced"), max_tokens=max_tokens),
-            meter=Meter(budget or Budget()),
-            on_event=self.events.append,
-            summarise=None if summaries is None else self.summarise,
-        )
-        self._summaries = iter(summaries or ())
-
-    async def complete(self, messages: list[Message]) -> Reply:
-        self.asked.append(messages)
-        reply = next(self._replies)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
-
-    async def summarise(self, messages: list[Message]) -> Reply:
-        self.asked_for_summary.append(messages)
-        text = next(self._summaries)
-        if isinstance(text, Exception):
-            raise text
-        return Reply(content=text, usage=Usage(prompt_tokens=3, calls=1))
-
-    async def execute(self, action: Action, number: int) -> CellResult:
-        assert isinstance(action, Code)
-        assert number == len(self.ran) + 1 or self.ran == []
-        self.ran.append(action.source)
-        if self.during_cell:
-            await self.during_cell()
-        result = next(self._results)
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    async def run(self) -> RunStop:
-        stop = await self.agent.run(START)
-        assert self.trace[0] is START
-        assert self.trace[-1] is stop
-        assert [e for e in self.events if isinstance(e, Record)] == self.trace
-        return stop
-
-    @property
-    def steps(self) -> list[Step]:
-        return [r for r in self.trace if isinstance(r, Step)]
+from kernel_agent.records.event import Notice
+from kernel_agent.records.trace import Condensation, RunStop
 
 
 async def test_an_answer_ends_the_run() -> None:
@@ -144,7 +59,7 @@ async def test_a_model_that_takes_too_long_meets_the_time_limit() -> None:
         await asyncio.sleep(60)
         raise AssertionError("it was not cancelled")
 
-    bench.agent._complete = never
+    bench.complete = never
     stop = await bench.run()
     assert stop.status is ExitStatus.TIME_LIMIT
     assert stop.partial == "No step was completed."
@@ -233,11 +148,8 @@ async def test_a_model_error_is_an_ending_that_keeps_the_steps() -> None:
 
 
 async def test_a_conversation_that_is_too_long_is_shortened_and_sent_again() -> None:
-    long = CellResult(
-        status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
-    )
     replies = [*[cell(f"print({n})") for n in range(9)], ContextLengthError("too long"), cell("z")]
-    bench = Bench(replies, [long] * 9 + [ANSWER])
+    bench = Bench(replies, [LONG] * 9 + [ANSWER])
     stop = await bench.run()
     assert stop.status is ExitStatus.ANSWERED
     sizes = [sum(len(m.content) for m in messages) for messages in bench.asked]
@@ -245,11 +157,8 @@ async def test_a_conversation_that_is_too_long_is_shortened_and_sent_again() -> 
 
 
 async def test_each_refusal_shortens_further_and_the_last_one_ends_the_run() -> None:
-    long = CellResult(
-        status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
-    )
     replies = [*[cell(f"print({n})") for n in range(9)], *[ContextLengthError("too long")] * 99]
-    bench = Bench(replies, [long] * 9)
+    bench = Bench(replies, [LONG] * 9)
     stop = await bench.run()
     assert (stop.status, stop.message) == (ExitStatus.MODEL_ERROR, "too long")
     sizes = [sum(len(m.content) for m in messages) for messages in bench.asked[9:]]
@@ -323,7 +232,7 @@ async def test_stopping_during_a_summary_ends_at_once() -> None:
         await asyncio.sleep(60)
         raise AssertionError("it was not cancelled")
 
-    bench.agent._summarise = slow
+    bench.summarise = slow
     run = asyncio.create_task(bench.run())
     await thinking.wait()
     bench.agent.stop()
@@ -334,10 +243,7 @@ async def test_stopping_during_a_summary_ends_at_once() -> None:
 
 async def test_a_small_window_has_small_observations() -> None:
     """Several of them must fit, or each step would change what is cached."""
-    long = CellResult(
-        status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
-    )
-    bench = Bench([cell("1"), cell("2")], [long, ANSWER], max_tokens=6000)
+    bench = Bench([cell("1"), cell("2")], [LONG, ANSWER], max_tokens=6000)
     await bench.run()
     assert 1700 < len(bench.steps[0].observation.text) <= 1750
 
@@ -364,7 +270,7 @@ async def test_stopping_while_the_model_thinks_ends_at_once() -> None:
         await asyncio.sleep(60)
         raise AssertionError("it was not cancelled")
 
-    bench.agent._complete = slow
+    bench.complete = slow
     run = asyncio.create_task(bench.run())
     await thinking.wait()
     bench.agent.stop()

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from kernel_agent.agent.context import KEEP_STEPS, Context, task_text
+from kernel_agent.agent.context import KEEP_STEPS, Context
 from kernel_agent.agent.observation import observe
+from kernel_agent.agent.task import task_text
 from kernel_agent.formats import get_format
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import CellError, CellResult, Changes, Observation, Variable
