@@ -3,9 +3,9 @@
 The real one speaks to an OpenAI-compatible endpoint; the scripted one plays back a file and is the
 fake that ships; the offline analyst follows rules. The loop cannot tell them apart.
 
-A model that a user writes needs ``complete`` and ``close``. It may subclass :class:`Model`, which
-has a default for everything else but the name, or be any object with these two: then
-:func:`as_model` adds what it lacks, once, where it enters a session.
+A model that a user writes needs ``complete`` and ``close``. It may subclass :class:`ModelDefaults`,
+which has the rest but the name, or be any object with these two: then :func:`as_model` adds what it
+lacks, once, where it enters a session.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ class Model(Protocol):
     name: str
     """What the trace calls it."""
 
-    accepts_images: bool = False
+    accepts_images: bool
     """Whether it is sent pictures."""
 
-    writes_prose: bool = False
+    writes_prose: bool
     """Whether it writes plain text when asked for it: it is then asked for the summaries of long
     conversations, which are made by rules otherwise."""
 
-    answers_no_prompts: str = ""
+    answers_no_prompts: str
     """Why it cannot answer a prompt that a cell asks it; empty when it can."""
 
-    endpoint: object = ""
-    """Where it is reached, an address as text; empty for one that works in this process."""
+    @property
+    def endpoint(self) -> object:
+        """Where it is reached: as text, an address; empty for one that works in this process."""
+        ...
 
     async def prepare(self) -> None:
         """Load what the first call would wait for; called by the session while the kernel starts.
 
         What fails here fails again, and is then raised, in :meth:`complete`.
         """
-        return
+        ...
 
     async def complete(
         self,
@@ -72,7 +74,19 @@ OPTIONAL = ("name", "accepts_images", "writes_prose", "answers_no_prompts", "end
 """The members of a model that have a default."""
 
 
-class Lent(Model):
+class ModelDefaults:
+    """What most models say of themselves; a base class for them."""
+
+    accepts_images = False
+    writes_prose = False
+    answers_no_prompts = ""
+    endpoint: object = ""
+
+    async def prepare(self) -> None:
+        """Do nothing: there is nothing to load."""
+
+
+class Lent(ModelDefaults):
     """A model that another session lends: it is asked as ever; its owner prepares and closes it.
 
     Parameters

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 
 from kernel_agent.errors import ContextLengthError, ModelError, UsageError
 from kernel_agent.formats import Notation, closes
-from kernel_agent.models.base import Model
+from kernel_agent.models.base import ModelDefaults
 from kernel_agent.models.dialect import MAY_MEAN_UNKNOWN, Ways
 from kernel_agent.models.endpoint import Endpoint
 from kernel_agent.models.errors import EndpointError, context_limit
@@ -58,7 +58,7 @@ class _Seen:
     unsaid: int = 0
 
 
-class OpenAIModel(Model):
+class OpenAIModel(ModelDefaults):
     """A model behind an OpenAI-compatible endpoint.
 
     One object serves any number of runs, side by side, in one event loop.

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_agent.errors import InputError, ModelError
-from kernel_agent.models.base import Model
+from kernel_agent.models.base import ModelDefaults
 from kernel_agent.models.stream import Draft
 from kernel_agent.models.usage import Prices, usage_of
 from kernel_agent.records import Event, Json, Message, Reply, ReplyText, RequestOptions, Usage
@@ -44,7 +44,7 @@ class _Line:
     delay_s: float = 0.0
 
 
-class ScriptedModel(Model):
+class ScriptedModel(ModelDefaults):
     """Plays back replies in order.
 
     Parameters

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernel_agent.formats import get_format
-from kernel_agent.models import Lent, Model, OpenAIModel, ScriptedModel, as_model
+from kernel_agent.models import Lent, OpenAIModel, ScriptedModel, as_model
+from kernel_agent.models.base import ModelDefaults
 from kernel_agent.offline import OfflineAnalyst
 from kernel_agent.records import Reply, RequestOptions
 
@@ -91,10 +92,12 @@ async def test_a_model_that_is_lent_is_not_its_borrowers_to_prepare_or_close():
     assert (await lent.complete("hello", RequestOptions(), print)).content == "hello"
 
 
-def test_a_subclass_of_model_needs_a_name_and_the_two_methods():
-    class Mine(Model):
+def test_a_subclass_of_the_defaults_needs_a_name_and_the_two_methods():
+    class Mine(ModelDefaults):
         name = "mine"
         complete = Short.complete
         close = Short.close
 
-    assert as_model(Mine()).writes_prose is False
+    made = Mine()
+    assert as_model(made) is made
+    assert (made.writes_prose, str(made.endpoint)) == (False, "")
