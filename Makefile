@@ -6,12 +6,14 @@ READY = .venv/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help setup run test check bench attacks eval-oracle eval-campaign clean
+.PHONY: help setup run unit test test-all check bench attacks eval-oracle eval-campaign clean
 
 help:
 	@echo "make setup   build the virtual environment .venv (the other goals do it when needed)"
 	@echo "make run     see the agent answer a question about a real table; needs no key, no network"
-	@echo "make test    run all tests"
+	@echo "make unit    run the tests that start nothing"
+	@echo "make test    run these and the tests with real kernels, servers and notebooks"
+	@echo "make test-all  run all tests: every sandbox level, browsers, attacks, goldens, too"
 	@echo "make check   lint, format and type checks"
 	@echo "make bench   measure speed and memory"
 	@echo "make attacks play all attacks at all sandbox levels; write the table in SECURITY.md"
@@ -34,8 +36,19 @@ run: $(READY)
 	@echo
 	@echo "  OPENAI_API_KEY=... .venv/bin/kernel-agent run \"Your question\" --data your-file.csv --model gpt-5-mini"
 
+# The folders of a tier; CONTRIBUTING.md says what is where.
+UNIT = tests/unit
+TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus
+PARALLEL = -q -n auto --dist worksteal
+
+unit: $(READY)
+	$(PYTHON) -m pytest $(PARALLEL) $(UNIT)
+
 test: $(READY)
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest $(PARALLEL) $(TEST)
+
+test-all: $(READY)
+	$(PYTHON) -m pytest $(PARALLEL) tests
 
 check: $(READY)
 	$(PYTHON) -m ruff check .

@@ -127,10 +127,10 @@ async def start(*, quick: bool) -> Figures:
 
 async def levels(*, quick: bool) -> Figures:
     """Each sandbox level that works here: start to first result, round trip, memory."""
-    from kernel_agent.kernel import InterpreterSession, KernelSession
-    from kernel_agent.sandbox import MODULES, memory_mb, probe
+    from kernel_agent.kernel import KernelOptions, make_kernel
+    from kernel_agent.sandbox import MODULES, level_of, memory_mb, probe
 
-    working = [name for name in MODULES if name != "remote" and probe(name).works]
+    working = [name for name in MODULES if probe(name).works]
     starts: dict[str, list[float]] = {name: [] for name in working}
     trips: dict[str, list[float]] = {name: [] for name in working}
     memory: dict[str, list[float]] = {name: [] for name in working}
@@ -139,11 +139,7 @@ async def levels(*, quick: bool) -> Figures:
         for name in working:
             if name in slow and turn >= 5:
                 continue
-            kernel: Any = (
-                InterpreterSession(cwd=_folder())
-                if name == "interpreter"
-                else KernelSession(cwd=_folder(), sandbox=name)
-            )
+            kernel: Any = make_kernel(level_of(name), KernelOptions(cwd=_folder()))
 
             async def first(kernel: Any = kernel) -> None:
                 await kernel.start()

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .config import Config as Config
+from .kernel import FakeKernel as FakeKernel
 from .models import ScriptedModel as ScriptedModel
 from .notebook import export as export
 from .records import Budget as Budget

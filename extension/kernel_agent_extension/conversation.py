@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+from kernel_agent.config import SETTINGS
 from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.notebook import export, prepare_notebooks
 from kernel_agent.records import Budget, Decision, Event, Notice, Question, Step, Undone
@@ -28,8 +29,6 @@ class Talk:
     ----------
     request
         The question that begins it, with the options of the session.
-    base_url
-        The endpoint; None for the configured one.
     once
         Whether the session ends with its first run.
 
@@ -39,7 +38,7 @@ class Talk:
         The caller's: an option that cannot be met.
     """
 
-    def __init__(self, request: Request, *, base_url: str | None, once: bool) -> None:
+    def __init__(self, request: Request, *, once: bool) -> None:
         self.request = request
         self.once = once
         self.busy = False
@@ -55,14 +54,10 @@ class Talk:
         self._ended = False
         self._started = False
         self.session = Session(
-            model=request.model,
-            base_url=base_url,
-            format=request.format,
-            sandbox=request.sandbox,
+            **{name: value for name, value in request.settings.items() if SETTINGS[name].argument},
             data=request.data,
             title=request.task,
             on_event=self._tell,
-            approve=request.approve,
             approver=self._ask_person,
         )
 
@@ -212,8 +207,6 @@ class Talk:
 
 
 def _budget(budget: Budget, request: Request) -> Budget:
-    if request.max_steps is not None:
-        budget = replace(budget, max_steps=request.max_steps)
-    if request.timeout is not None:
-        budget = replace(budget, max_seconds=request.timeout)
-    return budget
+    """Return the session's limits with those of a question over them."""
+    own = {name: v for name, v in request.settings.items() if not SETTINGS[name].argument}
+    return replace(budget, **own)

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from IPython.core.error import UsageError as MagicUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope
-from traitlets import Enum, Float, Int, Unicode
+from traitlets import Enum
 
 from kernel_agent.cli import UNDO
 from kernel_agent.errors import KernelAgentError
@@ -31,7 +31,14 @@ from kernel_agent.session import LoopThread, Run, fingerprint
 from kernel_agent_extension.conversation import Talk
 from kernel_agent_extension.handle import Handle
 from kernel_agent_extension.insertion import code_of
-from kernel_agent_extension.options import APPROVALS, HELP, Request, read_request
+from kernel_agent_extension.options import (
+    HELP,
+    OPTIONS,
+    Request,
+    defaults,
+    read_request,
+    traits,
+)
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
 from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view
 
@@ -54,13 +61,7 @@ class AgentMagics(Magics):
         The notebook's IPython.
     """
 
-    model = Unicode("", help="The model; empty for the configured one.").tag(config=True)
-    base_url = Unicode("", help="The OpenAI-compatible endpoint.").tag(config=True)
-    format = Unicode("", help="How the model writes code.").tag(config=True)
-    sandbox = Unicode("", help="The sandbox level.").tag(config=True)
-    approve = Enum(("", *APPROVALS), "", help="What you are asked about.").tag(config=True)
-    max_steps = Int(0, help="Steps that a question may take.").tag(config=True)
-    timeout = Float(0.0, help="Seconds that a question may take.").tag(config=True)
+    locals().update(traits())  # a class's namespace is read from here (Python's reference says so)
     panel = Enum(("auto", "on", "off"), "auto", help="Whether runs are shown as a panel.").tag(
         config=True
     )
@@ -124,7 +125,8 @@ class AgentMagics(Magics):
         elif not request.task:
             raise MagicUsageError("There is no task, as in: %agent --data sales.csv How many rows?")
         else:
-            return self._ask(self._with_defaults(request), local)
+            settings = {**defaults(self), **request.settings}
+            return self._ask(replace(request, settings=settings), local)
         return None
 
     def _explain(self) -> None:
@@ -149,17 +151,6 @@ class AgentMagics(Magics):
         if self._talk is None or self._loop is None:
             raise MagicUsageError("There is nothing to undo: ask a first question.")
         sys.stdout.write(f"{person_text(self._loop.result(self._talk.undo(steps, reason)))}\n")
-
-    def _with_defaults(self, request: Request) -> Request:
-        return replace(
-            request,
-            model=request.model or self.model or None,
-            format=request.format or self.format or None,
-            sandbox=request.sandbox or self.sandbox or None,
-            approve=request.approve or self.approve or None,
-            max_steps=request.max_steps or self.max_steps or None,
-            timeout=request.timeout or self.timeout or None,
-        )
 
     # --- one question ----------------------------------------------------------------------
 
@@ -203,9 +194,9 @@ class AgentMagics(Magics):
                 )
         begins = talk is None or request.new or bool(differs)
         if request.background and not request.goes_on:
-            return Talk(request, base_url=self.base_url or None, once=True)
+            return Talk(request, once=True)
         if begins or talk is None:
-            return Talk(request, base_url=self.base_url or None, once=False)
+            return Talk(request, once=False)
         if talk.busy:
             raise MagicUsageError(
                 "The session is busy with another question: wait for it (run.result()), "
@@ -331,10 +322,13 @@ def _told(work: Callable[[], T]) -> T:
 
 def _difference(request: Request, chosen: Request) -> str:
     """Return the option of a session that a request asks for and the session does not have."""
-    for name in ("data", "model", "format", "sandbox", "approve"):
-        asked = getattr(request, name)
-        if asked and asked != getattr(chosen, name):
-            return f"--{name}"
+    if request.data and request.data != chosen.data:
+        return "--data"
+    for option in OPTIONS:
+        if option.row is not None and option.row.argument:
+            asked = request.settings.get(option.row.name)
+            if asked and asked != chosen.settings.get(option.row.name):
+                return f"--{option.name}"
     return ""
 
 

@@ -1,48 +1,56 @@
-"""What a line or cell of ``%agent`` asks for: its options, and the question around them."""
+"""What a line or cell of ``%agent`` asks for: its options, and the question around them.
+
+Options that are settings come from the table of settings, with the defaults that ``%config`` sets.
+The rest of a line is prose: in it, an apostrophe opens nothing and ``--`` is a dash, so no shell's
+rules (shlex, argparse) can divide it. One expression finds the options, the table says what their
+values are.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from IPython.core.error import UsageError as MagicUsageError
+from traitlets import Enum, Float, Int, Unicode
 
-APPROVALS = ("never", "risky", "always")
+from kernel_agent.config import SETTINGS, Setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option: how it is written, what follows it, and what it does."""
+    """One option: how it is written, what follows it, what it does, and the setting that it is."""
 
     name: str
     value: str
     about: str
     short: str = ""
-    many: bool = False
     example: str = ""
+    row: Setting | None = None
+
+
+def _settings() -> Iterator[Option]:
+    for row in SETTINGS.values():
+        if row.magic is not None:
+            yield Option(
+                name=row.magic_name,
+                value=row.magic.value,
+                about=row.magic.about,
+                example=f"{row.magic.example} How many rows?",
+                row=row,
+            )
 
 
 OPTIONS = (
-    Option(name="data", value="FILE", many=True, example="--data sales.csv How many rows?",
+    Option(name="data", value="FILE", example="--data sales.csv How many rows?",
            about="a file to ask about, by its path; again for more files"),
-    Option(name="in", short="i", value="NAMES", many=True, example="-i df,prices Which sold most?",
+    Option(name="in", short="i", value="NAMES", example="-i df,prices Which sold most?",
            about="variables of yours to pass in; the model is told types and first rows"),
-    Option(name="out", short="o", value="NAMES", many=True,
-           example="-i df -o result Sales by month?",
+    Option(name="out", short="o", value="NAMES", example="-i df -o result Sales by month?",
            about="variables to take back when the question is answered"),
-    Option(name="model", value="NAME", example="--model offline How many rows?",
-           about="a model of your endpoint, or offline"),
-    Option(name="format", value="FORMAT", example="--format fenced How many rows?",
-           about="how the model writes code: auto, fenced, envelope, tool, json"),
-    Option(name="sandbox", value="LEVEL", example="--sandbox bubblewrap How many rows?",
-           about="the sandbox level; auto takes the best that works"),
-    Option(name="approve", value="WHEN", example="--approve risky How many rows?",
-           about="what you are asked about: never, risky (calls with effects), always"),
-    Option(name="max-steps", value="N", example="--max-steps 5 How many rows?",
-           about="how many steps this question may take"),
-    Option(name="timeout", value="SECONDS", example="--timeout 60 How many rows?",
-           about="how long this question may take"),
+    *_settings(),
     Option(name="continue", value="", about="insist on the session so far, never a new one"),
     Option(name="new", value="", about="begin a new session: a new kernel and an empty history"),
     Option(name="export", value="PATH", example="--export sales.ipynb How many rows?",
@@ -99,12 +107,7 @@ class Request:
     data: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
-    model: str | None = None
-    format: str | None = None
-    sandbox: str | None = None
-    approve: str | None = None
-    max_steps: int | None = None
-    timeout: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
     goes_on: bool = False
     new: bool = False
     export: str | None = None
@@ -141,15 +144,14 @@ def read_request(line: str, cell: str | None = None) -> Request:
         data=tuple(found.get("data", ())),
         given=_names(found, "in"),
         wanted=_names(found, "out"),
-        model=_last(found, "model"),
-        format=_last(found, "format"),
-        sandbox=_last(found, "sandbox"),
-        approve=_choice(found, "approve", APPROVALS),
-        max_steps=_number(found, "max-steps", int),
-        timeout=_number(found, "timeout", float),
+        settings={
+            option.row.name: _value(option, option.row, found[option.name][-1])
+            for option in OPTIONS
+            if option.row is not None and option.name in found
+        },
         goes_on="continue" in found,
         new="new" in found,
-        export=_last(found, "export"),
+        export=found["export"][-1] if "export" in found else None,
         insert="insert" in found,
         background="background" in found,
     )
@@ -168,10 +170,6 @@ def _option(name: str) -> Option:
     return option
 
 
-def _last(found: dict[str, list[str]], name: str) -> str | None:
-    return found[name][-1] if name in found else None
-
-
 def _names(found: dict[str, list[str]], option: str) -> tuple[str, ...]:
     names = [name.strip() for text in found.get(option, ()) for name in text.split(",")]
     for name in names:
@@ -183,28 +181,27 @@ def _names(found: dict[str, list[str]], option: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _choice(found: dict[str, list[str]], name: str, choices: tuple[str, ...]) -> str | None:
-    value = _last(found, name)
-    if value is not None and value not in choices:
+def _value(option: Option, row: Setting, text: str) -> Any:
+    """Return what an option says of its setting."""
+    if row.choices and text not in row.choices:
         raise MagicUsageError(
-            f"--{name} is one of {', '.join(choices)}, not {value!r}: "
-            f"%agent {_BY_NAME[name].example}"
+            f"--{option.name} is one of {', '.join(row.choices)}, not {text!r}: "
+            f"%agent {option.example}"
         )
-    return value
+    if row.kind is list:
+        return [name.strip() for name in text.split(",") if name.strip()]
+    return _number(option, row.kind, text) if row.kind in (int, float) else text
 
 
-def _number(found: dict[str, list[str]], name: str, kind: type) -> Any:
-    text = _last(found, name)
-    if text is None:
-        return None
-    what = "whole number" if kind is int else "number of seconds"
+def _number(option: Option, kind: type, text: str) -> Any:
+    what = "whole number" if kind is int else f"number of {option.value.lower()}"
     try:
         number = kind(text)
     except ValueError:
         number = 0
     if not 0 < number < float("inf"):
         raise MagicUsageError(
-            f"--{name} needs a {what}, not {text!r}: %agent {_BY_NAME[name].example}"
+            f"--{option.name} needs a {what}, not {text!r}: %agent {option.example}"
         )
     return number
 
@@ -218,3 +215,30 @@ def _check(request: Request) -> None:
             "--insert needs the cell to wait: leave --background out, "
             "or open run.notebook when the run has ended."
         )
+
+
+# --- defaults for all questions ------------------------------------------------------------------
+
+_NOTHING = {str: (Unicode, ""), int: (Int, 0), float: (Float, 0.0)}
+
+
+def traits() -> dict[str, Any]:
+    """Return what ``%config AgentMagics`` can set, by name; each is empty at first."""
+    return {_trait(row): _made(row).tag(config=True) for row in SETTINGS.values() if row.trait}
+
+
+def defaults(magics: Any) -> dict[str, Any]:
+    """Return the settings that ``%config AgentMagics`` has set."""
+    rows = (row for row in SETTINGS.values() if row.trait)
+    return {row.name: value for row in rows if (value := getattr(magics, _trait(row)))}
+
+
+def _trait(row: Setting) -> str:
+    return row.magic_name.replace("-", "_")
+
+
+def _made(row: Setting) -> Any:
+    if row.choices:
+        return Enum(("", *row.choices), "", help=row.trait)
+    kind, nothing = _NOTHING[row.kind]
+    return kind(nothing, help=row.trait)

@@ -39,10 +39,10 @@ from smolagents.utils import truncate_content
 
 from kernel_agent.errors import UsageError
 from kernel_agent.inkernel import smolagents, values
-from kernel_agent.kernel import interpreter
 from kernel_agent.notebook import cut_traceback
 from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.safe import clear, plain
+from kernel_agent.sandbox import AUTO, level_of
 from kernel_agent.session import Session
 
 _INSIDE = "__import__('importlib').import_module('_kernel_agent_inside.smolagents')"
@@ -94,7 +94,8 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
             out=out,
             tools=self._host_functions(),
         )
-        if self._session.sandbox == interpreter.LEVEL.name:
+        level = self._session.sandbox
+        if level != AUTO and not level_of(level).has_packages:
             raise UsageError("the executor needs a Jupyter kernel: another level than interpreter")
         self._cell_seconds = cell_seconds
         self._max_logs = max_logs

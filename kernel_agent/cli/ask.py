@@ -21,12 +21,14 @@ from typing import Any
 
 from kernel_agent.cli.approve import Prompt
 from kernel_agent.cli.live import open_view
+from kernel_agent.cli.outlet import Outlet, write_line
 from kernel_agent.cli.trust import settle_settings
-from kernel_agent.cli.view import Outlet, View, paths, watch
+from kernel_agent.cli.view import View, paths, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.records import Delegated, Event, ExitStatus, Json, Notice, as_json, denials
 from kernel_agent.safe import obeyed_line, one_line, plain
+from kernel_agent.sandbox import level_of
 from kernel_agent.session import Beside, FixedCell, Run, Session
 from kernel_agent.tools import HOW_TO_ALLOW, NOBODY, Approver
 
@@ -65,7 +67,7 @@ def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
             Outlet(sys.stderr).write(f"kernel-agent: denied: {count}. {HOW_TO_ALLOW}\n")
         if run.obeyed:
             Outlet(sys.stderr).write(f"kernel-agent: {obeyed_line(run.obeyed)}\n")
-        if run.sandbox == "none":
+        if not level_of(run.sandbox).confines:
             Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
     return run.status.exit_code
 
@@ -78,9 +80,9 @@ def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ())
         with shown as view:
             run = _answer(task, options, view, cells)
     except KernelAgentError as error:
-        _print_json(_failure(task, error))
+        write_line(json.dumps(_failure(task, error)))
         raise
-    _print_json(_as_json(run))
+    write_line(json.dumps(_as_json(run)))
     return run.status.exit_code
 
 
@@ -158,23 +160,6 @@ def _session(
     )
 
 
-def verdicts(options: Sequence[str]) -> dict[str, str] | None:
-    """Return what ``--approve-tool`` says of single tools; None when it says nothing.
-
-    Raises
-    ------
-    UsageError
-        The caller's: not of the form NAME=VERDICT.
-    """
-    found = {}
-    for option in options:
-        name, equals, verdict = option.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"--approve-tool {option}: write NAME=allow, NAME=ask or NAME=deny")
-        found[name.strip()] = verdict.strip()
-    return found or None
-
-
 def _question() -> str | None:
     """Return what is typed at the prompt; empty after Ctrl-C, None when the user leaves."""
     try:
@@ -248,20 +233,10 @@ def _leave() -> None:
 def _print_result(run: Run) -> None:
     """Print the answer, or on the error channel why there is none."""
     if run.status is ExitStatus.ANSWERED:
-        _write(sys.stdout, plain(run.text))
+        write_line(plain(run.text))
     else:
         reason = one_line(f"not answered ({run.status}): {run.message}", 1000)
-        _write(sys.stderr, f"kernel-agent: {reason}")
-
-
-def _print_json(result: dict[str, Json]) -> None:
-    _write(sys.stdout, json.dumps(result))
-
-
-def _write(stream: Any, text: str) -> None:
-    outlet = Outlet(stream)
-    outlet.write(text + "\n")
-    outlet.check()
+        write_line(f"kernel-agent: {reason}", sys.stderr)
 
 
 def _as_json(run: Run) -> dict[str, Json]:

@@ -21,7 +21,7 @@ from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.models import ScriptedModel
 from kernel_agent.safe import one_line, temporary_folder
-from kernel_agent.sandbox import MODULES, mechanism, probe
+from kernel_agent.sandbox import MODULES, level_of, probe
 from kernel_agent.session import Session
 
 UNUSABLE = 1
@@ -73,7 +73,7 @@ def findings() -> Iterator[Finding]:
         return
     yield from (Finding(name="configuration", text=line) for line in told)
     yield from _model(config)
-    yield from _levels()
+    yield from _levels(config)
     yield from _kernel()
     yield _output_folder(Path("runs"))
 
@@ -114,13 +114,15 @@ def _model(config: Config) -> Iterator[Finding]:
         yield Finding(name="model", text=text)
 
 
-def _levels() -> Iterator[Finding]:
+def _levels(config: Config) -> Iterator[Finding]:
     """Try every sandbox level, and say what each covers."""
     who = "root" if os.geteuid() == 0 else f"user {os.geteuid()}"
     for name in MODULES:
-        level, tried = mechanism(name).LEVEL, probe(name)
-        if name == "none":
+        level = level_of(name)
+        if not level.confines:
             continue
+        remote = level.kernel == "remote"
+        tried = probe(name, config.remote_kernelspec or "") if remote else probe(name)
         works = "works" if tried.works else "does not work"
         text = f"{works} for {who}: {tried.reason}. {'' if tried.works else tried.advice}"
         yield Finding(name=f"level {name}", text=text, ok=tried.works, needed=False)

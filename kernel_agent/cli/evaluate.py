@@ -5,15 +5,15 @@ Ctrl-C and SIGTERM stop it; what was finished is kept, and the same command goes
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
-from kernel_agent.cli.trust import settle_settings
-from kernel_agent.config import Config, load_config, public_address
+import typer
+
+from kernel_agent.cli.options import FromTable, Settings
+from kernel_agent.cli.outlet import write_line
+from kernel_agent.config import SETTINGS, public_address
 from kernel_agent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,92 +21,164 @@ if TYPE_CHECKING:
 
 INCOMPLETE, ARM_FAILED, STOPPED = 3, 4, 130
 
-SHARED = (
-    "prices", "extra_body", "stream", "api_key_env", "request_timeout_s", "max_retries",
-    "cell_seconds", "observation_chars", "context_tokens", "max_steps", "max_seconds",
-    "max_tokens", "max_cost",
-)  # fmt: skip
-"""Settings that every run has from here, wherever it is carried out; no key is among them."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user chose; ``settings`` are those of :class:`~kernel_agent.config.Config`."""
+    """The options of ``kernel-agent eval``."""
 
-    tasks: str
-    formats: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    sandboxes: tuple[str, ...] = ()
-    base_url: str | None = None
-    trials: int = 1
-    limit: int | None = None
-    out: Path | None = None
-    at_once: int = 2
-    on: str = "local"
-    judge: str | None = None
-    judge_base_url: str | None = None
-    max_total_cost: float | None = None
-    repeat: tuple[str, ...] = ()
-    settings: dict[str, Any] = field(default_factory=dict)
+    tasks: Annotated[
+        str,
+        typer.Argument(
+            metavar="TASKS",
+            help="A .jsonl or .yaml file of tasks, or a suite: agentdojo[:SUITE], bfcl, "
+            "dabench:CHECKOUT, dseval:CHECKOUT, m3tooleval:CHECKOUT.",
+        ),
+    ]
+    formats: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="auto, fenced, envelope, tool or json. Repeat it for more arms.",
+        ),
+    ] = ()
+    models: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="A model's name, or offline. Repeat it for more arms.",
+        ),
+    ] = ()
+    sandboxes: Annotated[
+        tuple[str, ...],
+        typer.Option(
+            "--sandbox",
+            metavar="LEVEL",
+            help="As of kernel-agent run. Repeat it for more arms.",
+        ),
+    ] = ()
+    endpoint: Annotated[Settings, FromTable(upto="base_url")]
+    trials: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Runs of each task and arm.")
+    ] = 1
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Take the first N tasks only.")
+    ] = None
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Results and report; an earlier evaluation goes on."),
+    ] = None
+    at_once: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="N", help="Runs (or own workers) at a time.")
+    ] = 2
+    on: Annotated[
+        str,
+        typer.Option(metavar="ENGINE", help="local, dask[:ADDRESS] or ray[:ADDRESS]."),
+    ] = "local"
+    judge: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The model that judges rubrics.")
+    ] = None
+    judge_base_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Its endpoint, if it is another one.")
+    ] = None
+    limits: Annotated[Settings, FromTable()]
+    max_total_cost: Annotated[
+        float | None, typer.Option(metavar="USD", help="Of everything; needs --max-cost, too.")
+    ] = None
+    repeat: Annotated[
+        tuple[str, ...],
+        typer.Option(metavar="STATUS", help="Run again what ended so, as in model_error."),
+    ] = ()
+    oracle: Annotated[
+        bool,
+        typer.Option("--oracle", help="What each protocol needs at best, from gold calls."),
+    ] = False
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="TASKS are recorded transcripts: parse and run them again."),
+    ] = False
+    report: Annotated[
+        bool, typer.Option("--report", help="TASKS is an evaluation's folder: write its report.")
+    ] = False
 
 
-def evaluate(options: Options, tell: Callable[[str], None]) -> int:
+def evaluate(options: Options) -> int:
+    """Compare formats, models and sandbox levels on your own tasks.
+
+    Exit code: 0 every run has a result, 3 some have none, 4 an arm could not take part.
+    """
+    if options.oracle + options.replay + options.report > 1:
+        raise UsageError("--oracle, --replay and --report exclude each other")
+    if options.report:
+        return report(Path(options.tasks))
+    if options.oracle:
+        return oracle(options)
+    return replay(options) if options.replay else compare(options)
+
+
+def compare(options: Options) -> int:
     """Carry out an evaluation and write its report; return the exit code.
 
     0 every run has a result, 3 some are missing (money, lost workers), 4 an arm took no part,
     130 stopped.
     """
+    from kernel_agent.cli.trust import settle_settings
     from kernel_agent.evaluation import Store, write_report
 
     settle_settings()
-    plan = _plan(options, tell)
+    plan = _plan(options)
     folder = options.out or _folder(plan)
-    tell(f"{_sum(plan)}; results in {folder}")
+    write_line(f"{_sum(plan)}; results in {folder}")
     with Store(folder) as store:
-        outcome = _stoppable(plan, store, options, tell)
+        outcome = _stoppable(plan, store, options)
         report = write_report(store.folder)
     if outcome is None:
-        tell(f"stopped: the same command with --out {folder} goes on; so far: {report}")
+        write_line(f"stopped: the same command with --out {folder} goes on; so far: {report}")
         return STOPPED
     from kernel_agent.evaluation import arms_markdown, compare_folder
 
     comparison = compare_folder(folder)
     if comparison.common:
-        tell(f"\nin all arms: {comparison.common}")
-    tell(f"\n{arms_markdown(comparison)}\n")
+        write_line(f"\nin all arms: {comparison.common}")
+    write_line(f"\n{arms_markdown(comparison)}\n")
     for line in comparison.words:
-        tell(line.replace("**", ""))
-    tell(f"\n{outcome.done} of {outcome.planned} runs have a result. Report: {report}")
+        write_line(line.replace("**", ""))
+    write_line(f"\n{outcome.done} of {outcome.planned} runs have a result. Report: {report}")
     if outcome.failed_arms:
         return ARM_FAILED
     return 0 if outcome.complete else INCOMPLETE
 
 
-def report(folder: Path, tell: Callable[[str], None]) -> int:
+def report(folder: Path) -> int:
     """Write the report of a folder again, from the results that are there."""
     from kernel_agent.evaluation import write_report
 
-    tell(str(write_report(folder)))
+    write_line(str(write_report(folder)))
     return 0
 
 
-def oracle(options: Options, tell: Callable[[str], None]) -> int:
+def oracle(options: Options) -> int:
     """Print the turns and tokens that each protocol needs at best, and keep them."""
     from kernel_agent.evaluation import measure, oracle_text, write_oracle
 
     suite = measure(options.tasks, limit=options.limit)
-    tell(oracle_text(suite))
+    write_line(oracle_text(suite))
     if options.out is not None:
-        tell(str(write_oracle(suite, options.out)))
+        write_line(str(write_oracle(suite, options.out)))
     return 0
 
 
-def replay(options: Options, tell: Callable[[str], None]) -> int:
+def replay(options: Options) -> int:
     """Read recorded transcripts with each format, run their cells, and compare what they show."""
+    import asyncio
+
+    from kernel_agent.cli.trust import settle_settings
+    from kernel_agent.config import load_config
     from kernel_agent.evaluation import replay_file, replay_text, write_replay
 
     settle_settings()
-    config = load_config(tell=tell).merged(**options.settings)
+    config = load_config(tell=write_line).merged(**options.limits)
     found = asyncio.run(
         replay_file(
             Path(options.tasks),
@@ -115,22 +187,20 @@ def replay(options: Options, tell: Callable[[str], None]) -> int:
             config=config,
             limit=options.limit,
             at_once=options.at_once,
-            tell=tell,
+            tell=write_line,
         )
     )
-    tell(replay_text(found))
+    write_line(replay_text(found))
     if options.out is not None:
-        tell(str(write_replay(found, options.out)))
+        write_line(str(write_replay(found, options.out)))
     return 0
 
 
-def _plan(options: Options, tell: Callable[[str], None]) -> Plan:
+def _plan(options: Options) -> Plan:
+    from kernel_agent.config import load_config
     from kernel_agent.evaluation import Arm, Plan, arms_of
-    from kernel_agent.formats import get_format
 
-    config = load_config(tell=tell).merged(base_url=options.base_url, **options.settings)
-    for name in options.formats:
-        get_format(name)  # an unknown one is said before anything is done
+    config = load_config(tell=write_line).merged(**options.endpoint, **options.limits)
     for address in filter(None, (config.base_url, options.judge_base_url)):
         if "@" in address.partition("?")[0]:
             raise UsageError(
@@ -149,27 +219,19 @@ def _plan(options: Options, tell: Callable[[str], None]) -> Plan:
             config.base_url,
         ),
         trials=options.trials,
-        settings=_settings(config),
+        settings={name: getattr(config, name) for name, row in SETTINGS.items() if row.shared},
         max_total_cost=options.max_total_cost,
         judge=judge,
         repeat=options.repeat,
     )
 
 
-def _settings(config: Config) -> dict[str, Any]:
-    return {name: getattr(config, name) for name in SHARED}
-
-
 def _tasks(options: Options) -> TaskSet:
-    import dataclasses
-
     from kernel_agent.evaluation import is_adapter, read_suite, read_tasks
 
     given = read_suite(options.tasks) if is_adapter(options.tasks) else read_tasks(options.tasks)
     if options.limit is not None:
-        if options.limit < 1:
-            raise UsageError("--limit must be at least 1")
-        given = dataclasses.replace(given, tasks=given.tasks[: options.limit])
+        given = replace(given, tasks=given.tasks[: options.limit])
     return given
 
 
@@ -188,10 +250,11 @@ def _sum(plan: Plan) -> str:
     return parts + more
 
 
-def _stoppable(
-    plan: Plan, store: Store, options: Options, tell: Callable[[str], None]
-) -> Outcome | None:
+def _stoppable(plan: Plan, store: Store, options: Options) -> Outcome | None:
     """Carry the plan out; None when somebody stopped it."""
+    import asyncio
+    import signal
+
     from kernel_agent.evaluation import engine_of
     from kernel_agent.evaluation import evaluate as carry_out
 
@@ -205,7 +268,7 @@ def _stoppable(
             loop.add_signal_handler(number, task.cancel)
         at_once = options.at_once if options.on == "local" else None
         try:
-            return await carry_out(plan, store, engine, at_once=at_once, tell=tell)
+            return await carry_out(plan, store, engine, at_once=at_once, tell=write_line)
         except asyncio.CancelledError:
             return None
 

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
+from kernel_agent.cli.outlet import Outlet
 from kernel_agent.cli.view import (
     LABELS,
     Block,
     Kind,
-    Outlet,
     PlainView,
     Story,
     View,

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-from kernel_agent.cli.view import Outlet
+from kernel_agent.cli.outlet import Outlet
 from kernel_agent.config import load_config
 from kernel_agent.errors import UntrustedSettings
 from kernel_agent.records import source_text

@@ -12,15 +12,13 @@ as in the plain view here.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
-from kernel_agent.errors import UsageError
 from kernel_agent.records import (
     Acting,
     Action,
@@ -93,41 +91,6 @@ class View(Protocol):
     def show(self, shown: Iterable[Block]) -> None:
         """Show blocks that come from no event: the sandbox line, the paths at the end."""
         ...
-
-
-class Outlet:
-    """A stream whose reader may leave (``| head``) or whose disk may be full.
-
-    Writing never raises: what a run does is worth more than its display. :attr:`fault` says
-    afterwards what went wrong.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self.fault: OSError | None = None
-
-    def write(self, text: str) -> None:
-        """Write and flush, or do nothing more once that has failed."""
-        if self.fault is not None:
-            return
-        try:
-            self._stream.write(text)
-            self._stream.flush()
-        except OSError as error:
-            self.fault = error
-            # What is still in the buffer would fail again, with a traceback, when Python ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-
-    def check(self) -> None:
-        """Raise what went wrong, unless it was only that the reader has left.
-
-        Raises
-        ------
-        UsageError
-            The caller's: the output goes to where it cannot be written.
-        """
-        if self.fault is not None and not isinstance(self.fault, BrokenPipeError):
-            raise UsageError(f"The output could not be written: {self.fault.strerror}.")
 
 
 def watch(
@@ -233,7 +196,7 @@ def _start_blocks(start: RunStart) -> tuple[Block, ...]:
         *_some("fact", f"Model: {one_line(start.model)}"),
         *(_some("fact", f"Data:  {one_line(data, 2000)}") if data else ()),
         *_some(
-            "warning" if start.sandbox.get("level", "none") == "none" else "fact",
+            "fact" if start.confined else "warning",
             str(start.sandbox.get("statement", "")),
         ),
     )

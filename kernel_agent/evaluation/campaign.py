@@ -21,6 +21,7 @@ from kernel_agent.evaluation.runs import forget
 from kernel_agent.evaluation.specs import LOST, REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.evaluation.store import Store
 from kernel_agent.evaluation.tasks import Number, Task, TaskSet
+from kernel_agent.formats import get_format
 from kernel_agent.records import ExitStatus
 
 GIVE_UP_AFTER = 5
@@ -32,7 +33,7 @@ SMOKE_ID = "smoke"
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be compared.
+    """The arms, tasks and caps of a comparison.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """How an evaluation ended: runs there are results of, and why the others are missing."""
+    """The end of an evaluation: runs with results, and why the others are missing."""
 
     planned: int
     done: int
@@ -138,7 +139,7 @@ class Campaign:
 
     async def run(self, at_once: int) -> Outcome:
         """Smoke-test the arms that have something to do, then do it."""
-        self._done = self._store.done(self._specs, repeat=self._plan.repeat)
+        self._done = self._store.finished(self._specs, repeat=self._plan.repeat)
         if self._done:
             self._tell(f"{len(self._done)} of {len(self._specs)} runs are there already")
         arms = {s.arm for s in self._specs if s.run_id not in self._done}
@@ -221,15 +222,17 @@ class Campaign:
     def _reserve(self) -> bool:
         """Set aside what one run may cost; False when the money for that is not there."""
         cap, one = self._plan.max_total_cost, self._plan.settings.get("max_cost") or 0.0
-        if cap is not None and self._spent() + self._reserved + one > cap + 1e-9:
+        if cap is not None and self._total_cost() + self._reserved + one > cap + 1e-9:
             if not self._out_of_money:
-                self._tell(f"no more runs are started: {self._spent():.4f} of {cap:g} USD spent")
+                self._tell(
+                    f"no more runs are started: {self._total_cost():.4f} of {cap:g} USD spent"
+                )
             self._out_of_money = True
             return False
         self._reserved += one
         return True
 
-    def _spent(self) -> float:
+    def _total_cost(self) -> float:
         costs = [*self._done.values(), *self._smoked]
         return sum((r.cost_usd or 0.0) + (r.judge_cost_usd or 0.0) for r in costs)
 
@@ -330,7 +333,15 @@ def arms_of(
     sandboxes: Sequence[str],
     base_url: str | None = None,
 ) -> tuple[Arm, ...]:
-    """Return formats times models times sandbox levels, each once."""
+    """Return formats times models times sandbox levels, each once.
+
+    Raises
+    ------
+    UsageError
+        The caller's: there is no such format. It is said before anything is done.
+    """
+    for name in formats:
+        get_format(name)
     return tuple(dict.fromkeys(
         Arm(format=f, model=m, sandbox=s, base_url=_at_endpoint(m, base_url))
         for m in models for f in formats for s in sandboxes

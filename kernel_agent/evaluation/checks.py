@@ -286,7 +286,7 @@ async def _by_rubric(check: Rubric, task: Task, text: str, ask: Ask) -> Verdict:
 
 
 def _read_verdict(said: str) -> tuple[bool, str] | None:
-    """Read the judge's JSON; anything that is not clearly a verdict is none."""
+    """Read the judge's JSON; None unless it is clearly a verdict."""
     try:
         value = json.loads(said[said.find("{") : said.rfind("}") + 1])
     except (ValueError, RecursionError):

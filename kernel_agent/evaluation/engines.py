@@ -1,4 +1,4 @@
-"""Where runs are carried out: in this process, on Dask workers, or on Ray.
+"""Engines that carry out runs: this process, Dask workers, or Ray.
 
 An engine has one method, ``result(spec)``, which carries out one whole run, loop and kernel
 together, and returns its result. What crosses to a worker and back is plain JSON types, so that a
@@ -35,7 +35,7 @@ class Engine(AbstractAsyncContextManager["Engine"], Protocol):
 
     @property
     def places(self) -> int:
-        """How many runs it carries out at a time, as far as it knows."""
+        """Return how many runs it carries out at a time, as far as it knows."""
         ...
 
     async def result(self, spec: RunSpec) -> RunResult:

@@ -41,7 +41,7 @@ REPLY_CHARS = 80  # of the closing sentence; the same for all protocols
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """What a protocol needs for one task, or on average."""
+    """Turns and tokens that a protocol needs for one task, or on average."""
 
     turns: float
     prompt_tokens: float

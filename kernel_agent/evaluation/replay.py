@@ -30,6 +30,7 @@ from kernel_agent.formats import find_blocks, parse, readable
 from kernel_agent.notebook import normal
 from kernel_agent.records import CellResult, Code
 from kernel_agent.safe import one_line, plain, temporary_folder
+from kernel_agent.sandbox import AUTO, level_of
 
 OBSERVATION = "Observation:"
 _SEVERAL = "; one block of several"
@@ -53,7 +54,7 @@ class Episode:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """Of ``compared`` observations of a suite ``agreed`` are the same.
+    """Observations of a suite: ``agreed`` of ``compared`` are the same.
 
     ``ours_raised`` counts the errors of ours where the recording has none or another: a package or
     a tool that is not here shows there. ``several_blocks`` counts differences in turns that hold
@@ -70,7 +71,7 @@ class Agreement:
 
 @dataclass(frozen=True, kw_only=True)
 class Parsed:
-    """What one format makes of the recorded turns: actions, and the kinds of errors."""
+    """Recorded turns as one format reads them: actions, and the kinds of errors."""
 
     format: str
     turns: int
@@ -130,7 +131,7 @@ async def replay_file(
         raise InputError(f"{path} holds no transcript")
     counts = tuple(_parse_all(name, episodes) for name in formats)
     found: list[list[str | None]] = []
-    if sandbox == "none":
+    if sandbox != AUTO and not level_of(sandbox).confines:
         tell("replayed code is untrusted and no sandbox level was named: it is read, not run")
     else:
         found = await _run_all(episodes, formats[0], sandbox, config, at_once=at_once, tell=tell)
@@ -296,7 +297,7 @@ def _recorded(content: str) -> str | None:
 
 
 def _difference(result: CellResult, recorded: str) -> str:
-    now = _shown(result)
+    now = _output_text(result)
     if result.error is not None:  # tracebacks are drawn differently: the type is what counts
         name = result.error.ename
         same = any(line.startswith(name) for line in recorded.splitlines())
@@ -308,7 +309,7 @@ def _difference(result: CellResult, recorded: str) -> str:
     return f"shows {now[:100]!r}; recorded: {recorded[:100]!r}"
 
 
-def _shown(result: CellResult) -> str:
+def _output_text(result: CellResult) -> str:
     parts = []
     for output in result.outputs:
         data: Mapping[str, Any] = output.get("data") or {}

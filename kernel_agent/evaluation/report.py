@@ -48,7 +48,7 @@ def write_report(folder: str | Path) -> Path:
     ]
     sections = [s for s in _SECTIONS if comparison.pairs or s[0] != "pairs"]
     for number, (name, heading, source, make) in enumerate(sections, start=2):
-        data = _shown(make(comparison))
+        data = _display_data(make(comparison))
         output = new_output("execute_result", data=data, execution_count=number)
         cells.append(new_markdown_cell(heading, id=f"{name}-heading"))
         cells.append(new_code_cell(source, id=name, outputs=[output], execution_count=number))
@@ -184,7 +184,7 @@ def _text(comparison: Comparison) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _shown(made: str | bytes) -> dict[str, str]:
+def _display_data(made: str | bytes) -> dict[str, str]:
     if isinstance(made, bytes):
         picture = base64.b64encode(made).decode("ascii")
         return {"image/png": picture, "text/plain": "<IPython.core.display.Image object>"}

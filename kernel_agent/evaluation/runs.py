@@ -163,7 +163,7 @@ async def _judged_by_model(spec: RunSpec, by: Arm, run: Run) -> Verdict:
     from kernel_agent.formats import get_format
     from kernel_agent.session import choose_model
 
-    config = _config(spec).merged(model=_named(by.model, spec), base_url=by.base_url)
+    config = _config(spec).merged(model=_model_name(by.model, spec), base_url=by.base_url)
     model = await choose_model(
         dataclasses.replace(config, max_cost=None), get_format(), lambda _event: None
     )
@@ -182,14 +182,14 @@ def _config(spec: RunSpec) -> Config:
     return dataclasses.replace(
         load_config(),
         **spec.settings,
-        model=_named(spec.arm.model, spec),
+        model=_model_name(spec.arm.model, spec),
         base_url=spec.arm.base_url or load_config().base_url,
         format=spec.arm.format,
         sandbox=spec.arm.sandbox,
     )
 
 
-def _named(model: str, spec: RunSpec) -> str:
+def _model_name(model: str, spec: RunSpec) -> str:
     """Return the model's name; a script may be one for each task, format and trial."""
     if not model.startswith("scripted:"):
         return model

@@ -41,13 +41,13 @@ class Arm(Record):
 
     @property
     def parts(self) -> dict[str, str]:
-        """What arms may differ in, each as it is called."""
+        """Return the settings in which arms may differ, by name."""
         at = f"@{self.base_url}" if self.base_url else ""
         return {"format": self.format, "model": f"{self.model}{at}", "sandbox": self.sandbox}
 
     @property
     def name(self) -> str:
-        """What results call it; different for different arms."""
+        """Return the name under which results list it; no two arms share one."""
         return " / ".join(self.parts.values())
 
 
@@ -102,7 +102,7 @@ class RunSpec(Record):
 
 
 class RunResult(Record):
-    """What came of one run.
+    """The result of one run.
 
     Parameters
     ----------

@@ -108,7 +108,9 @@ class Store:
                 f"cannot write {self.folder / RESULTS_NAME}: {error.strerror}"
             ) from None
 
-    def done(self, specs: Iterable[RunSpec], *, repeat: Iterable[str] = ()) -> dict[str, RunResult]:
+    def finished(
+        self, specs: Iterable[RunSpec], *, repeat: Iterable[str] = ()
+    ) -> dict[str, RunResult]:
         """Return the results that need no run any more.
 
         A worker may have kept a result that never reached the lines, because this side was killed

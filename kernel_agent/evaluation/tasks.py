@@ -124,7 +124,7 @@ _NEED_ANSWER = ("exact", "number", "set", "dataframe")
 
 
 class Origin(_Strict):
-    """Where in a suite a task comes from; ``ref`` is the adapter's own."""
+    """The place of a task in its suite; ``ref`` belongs to the adapter."""
 
     suite: str
     ref: dict[str, Any] = Field(default_factory=dict)
@@ -192,7 +192,7 @@ class Task(_Strict):
 
     @property
     def turns(self) -> tuple[str, ...]:
-        """What is asked, one after another."""
+        """Return the questions, in order."""
         return (self.task,) if isinstance(self.task, str) else self.task
 
 
@@ -343,22 +343,22 @@ def _unknown(error: Mapping[str, Any], where: str) -> str:
 def _with_paths(task: Task, entry: _Entry, base: Path, name: str) -> Task:
     """Return the task with paths that hold anywhere; they were written relative to the file."""
 
-    def found(given: str, field: str, at: int) -> str:
+    def absolute(given: str, field: str, at: int) -> str:
         path = (base / given).resolve()
         if not path.is_file():
             raise InputError(f"{entry.at((field, at))}: {name}: there is no file {given}")
         return str(path)
 
     changes: dict[str, Any] = {
-        "data": tuple(found(given, "data", n) for n, given in enumerate(task.data)),
+        "data": tuple(absolute(given, "data", n) for n, given in enumerate(task.data)),
         "tools": tuple(
-            found(given, "tools", n) if given.endswith(".py") else given
+            absolute(given, "tools", n) if given.endswith(".py") else given
             for n, given in enumerate(task.tools)
         ),
     }
     if isinstance(task.check, Function) and ".py:" in task.check.function:
         source, _, function = task.check.function.rpartition(":")
-        changes["check"] = Function(function=f"{found(source, 'check', 0)}:{function}")
+        changes["check"] = Function(function=f"{absolute(source, 'check', 0)}:{function}")
     if isinstance(task.check, Table) and isinstance(task.answer, str):
-        changes["answer"] = found(task.answer, "answer", 0)
+        changes["answer"] = absolute(task.answer, "answer", 0)
     return task.model_copy(update=changes)

@@ -8,11 +8,11 @@ from .auto import lower_rung as lower_rung
 from .auto import rungs as rungs
 from .auto import told as told
 from .base import Format as Format
+from .fenced import closes as closes
 from .fenced import readable as readable
 from .json_calls import ParallelCalls as ParallelCalls
 from .prompts import LOOK as LOOK
 from .reading.calls import written as written
-from .reading.closed import closes as closes
 from .reading.scanner import find_blocks as find_blocks
 from .registry import AUTO as AUTO
 from .registry import DEFAULT as DEFAULT

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.prompts import LOOK, system_prompt, write_step
+from kernel_agent.formats.reading.objects import strict
 from kernel_agent.formats.reading.scanner import Block, Blocks, find_blocks
 from kernel_agent.formats.reading.source import checked, compile_error, is_evidently_code
 from kernel_agent.records import Action, Code, Message, Reply, RequestOptions, Step, ToolSchema
@@ -156,3 +157,30 @@ def _bare(found: Blocks, shape: str) -> Code:
     if found.languages:
         told = f"A block tagged {found.languages[-1][:20]} is not run; only Python is. {told}"
     raise FormatError("no code in the reply", feedback=told, kind="missing")
+
+
+_CLOSING_TAG = re.compile(r"</[\w:.-]{1,60}>\s*\Z")
+
+
+def closes(reply: Reply) -> bool:
+    r"""Whether a reply proves by itself that it is whole, where its endpoint does not say so.
+
+    Some endpoints never send a reason for a reply's end; others leave it out when they ended the
+    reply in the middle. What runs of such a reply must be closed in its own notation: a block in
+    its fence, a call in its object or tag. Bare code closes nothing: ``share = n / 24`` may be half
+    of ``share = n / 240``.
+
+    >>> closes(Reply(content="So:\n```python\nprint(1)\n```")), closes(Reply(content="print(1)"))
+    (True, False)
+    """
+    if reply.tool_calls:
+        return all(isinstance(strict(call.arguments), dict) for call in reply.tool_calls)
+    text = reply.content.strip()
+    if _CLOSING_TAG.search(text) or isinstance(strict(text), dict):
+        return True
+    try:
+        found = find_blocks(readable(text))
+    except FormatError:
+        return False
+    chosen = found.chosen
+    return found.complete is not None or (chosen is not None and not chosen.open)

@@ -117,12 +117,7 @@ class HostChannel:
                 "host tools are called in the kernel's own process, not in one that it started: "
                 "call the tool here and pass on what it gives"
             )
-        text = json.dumps([{"name": name, "args": _form(list(args)), "kwargs": _form(kwargs)}])
-        if len(text) > MAX_REQUEST - 100:
-            raise ValueError(
-                f"the arguments of {name} are too large to send: {len(text):,} characters of at "
-                f"most {MAX_REQUEST:,}; pass less, or in several calls"
-            )
+        text = calls_of(name, args, kwargs)
         places = self._places
         while not places.acquire(timeout=WAKE_S):
             pass
@@ -216,6 +211,25 @@ def _fail(reply: Future[str], why: str = _CELL_OVER) -> None:
     if not reply.done():
         error = {"type": "RuntimeError", "message": why}
         reply.set_result(json.dumps({"results": [], "error": error}))
+
+
+def calls_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Return the calls of a request, in JSON: one call.
+
+    Raises
+    ------
+    TypeError
+        An argument has no form in which it could be sent.
+    ValueError
+        The arguments are too large.
+    """
+    text = json.dumps([{"name": name, "args": _form(list(args)), "kwargs": _form(kwargs)}])
+    if len(text) > MAX_REQUEST - 100:
+        raise ValueError(
+            f"the arguments of {name} are too large to send: {len(text):,} characters of at "
+            f"most {MAX_REQUEST:,}; pass less, or in several calls"
+        )
+    return text
 
 
 def _form(value: Any) -> Any:

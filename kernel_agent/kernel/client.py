@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from kernel_agent.kernel import messages, zmtp
 from kernel_agent.kernel.channel import Channel
 from kernel_agent.kernel.collect import Collector
 from kernel_agent.kernel.messages import Envelope
+from kernel_agent.kernel.protocol import OnOutput, OnRequest
 from kernel_agent.kernel.widgets import COMMS, OutputWidgets
 from kernel_agent.records import CellError, Changes, OutputDict, read_changes
 from kernel_agent.safe import encodable, size_text
@@ -50,9 +51,6 @@ REPLY_GRACE_S = 10.0  # how long one half of a cell's end may come after the oth
 HEADER = ("msg_id", "session", "username", "date", "msg_type", "version")
 LATE = ("stream", "display_data", "execute_result", "error")
 OUTPUTS = (*LATE, "update_display_data", "clear_output")
-
-OnOutput = Callable[[OutputDict], None]
-OnRequest = Callable[[str], Awaitable[str]]
 
 
 class Cell:

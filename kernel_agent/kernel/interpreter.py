@@ -1,4 +1,4 @@
-"""The level ``interpreter``: cells in an interpreter that has nothing to reach out with.
+"""Cells in an interpreter that has nothing to reach out with: the kernel of its level.
 
 ``pydantic-monty`` (the extra ``interpreter``) interprets a part of Python and is written in Rust.
 It is no Jupyter kernel and no CPython: there is no numpy, no import of anything but a few modules
@@ -22,136 +22,44 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import (
     InputError,
     KernelDied,
     KernelStartError,
-    SandboxError,
     UsageError,
 )
 from kernel_agent.inkernel import decode, encode, no_answer
+from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest
 from kernel_agent.records import (
     Answer,
     CellError,
     CellResult,
     CellStatus,
-    DataFile,
     Json,
     OutputDict,
 )
-from kernel_agent.sandbox import Grant, Launch, Level, Probe
+from kernel_agent.safe import one_line
 
 if TYPE_CHECKING:
     from pydantic_monty import AsyncMontySession
-
-MODULES = (
-    "asyncio", "base64", "bisect", "collections", "copy", "csv", "dataclasses", "datetime",
-    "decimal", "functools", "hashlib", "itertools", "json", "math", "os", "pathlib", "random", "re",
-    "sys", "time", "tomllib", "typing", "unicodedata",
-)  # fmt: skip
-"""What of the standard library it has, in part."""
-
-LACKS = (
-    f"numpy, pandas, matplotlib and every other package; it has {', '.join(MODULES)}",
-    "generators (yield), del, inheritance of classes, metaclasses, input()",
-    "magics (%…), shell commands (!…) and displays other than text",
-    "writing files; read only are the text files in data/",
-)
-LEVEL = Level(
-    name="interpreter",
-    summary="pure Python in pydantic-monty, an interpreter with nothing to reach out with",
-    covered=(
-        "files: none but the inputs in data/, which are read only",
-        "network, processes, environment: there is no function for them",
-        "memory and time of a cell, by the interpreter itself and by killing its process",
-    ),
-    not_covered=(
-        "an error in the interpreter: its process has the rights of the user who started it",
-        "what host tools do when they are called",
-    ),
-)
-STATEMENT = (
-    "Sandbox: interpreter (pydantic-monty): pure Python without packages; no files but the inputs, "
-    "no network, no processes. Its process is not confined beyond that."
-)
-TEXT_KINDS = frozenset(("CSV", "TSV", "JSON", "JSON lines", "text"))
 
 MEMORY_BYTES = 512_000_000
 MAX_CHARS = 1_000_000  # of one stream of one cell, and of a value
 MAX_KEPT = 64_000_000  # characters of all outputs that ``outputs[k]`` reopens
 MAX_SUSPENSIONS = 1_000_000  # calls of the host in one session
 MAX_SLEEP_S = 3600.0
+GET_SECONDS = 120.0  # for a variable to be given
 MAX_ALONE_S = 3600.0  # processor time of a cell without a limit
 ROOT = "/work"  # what the cells see as their working directory
 ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
 PREFIX = "kernel-agent/1 "  # the wire of host calls: kernel_agent.inkernel.rpc
-
-
-def probe() -> Probe:
-    """Compute something in it, if it is installed."""
-    if find_spec("pydantic_monty") is None:
-        return Probe(
-            works=False,
-            reason="pydantic-monty is not installed",
-            advice="pip install 'kernel-agent[interpreter]'",
-        )
-    from pydantic_monty import Monty
-
-    try:
-        with Monty(max_processes=1) as pool, pool.checkout() as session:
-            works = session.feed_run("sum(range(10))") == 45
-    except Exception as error:  # whatever it is, it is what the probe has to tell
-        return Probe(works=False, reason=f"it does not start: {error}")
-    return Probe(works=works, reason="it computed" if works else "it computed something wrong")
-
-
-def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Refuse: this is no Jupyter kernel."""
-    del grant, command, environment
-    raise SandboxError("the level interpreter is for sessions of kernel-agent, not for kernelspecs")
-
-
-def prompt() -> str:
-    """Return what the model is told about the language, at the end of the system prompt."""
-    lacks = "\n".join(f"- {item}." for item in LACKS)
-    return (
-        "## The interpreter\n\n"
-        "Cells do not run in CPython but in a small interpreter of pure Python. What it does not "
-        f"have:\n\n{lacks}\n\n"
-        "Read data with open('data/NAME') and csv or json, and compute with plain Python. Host "
-        "tools are called as plain functions, without await. A cell that is interrupted leaves "
-        "every variable as it was before the cell."
-    )
-
-
-def check_data(files: Sequence[DataFile]) -> None:
-    """Check that cells will be able to read the inputs.
-
-    Raises
-    ------
-    InputError
-        The caller's: a file that is not text, or is too large to have been copied.
-    """
-    for file in files:
-        if file.kind not in TEXT_KINDS:
-            raise InputError(
-                f"{file.source} is {file.kind}: --sandbox interpreter reads text files only "
-                "(CSV, TSV, JSON, text). Convert it, or use another level."
-            )
-        if file.linked or file.bytes > MEMORY_BYTES // 4:
-            raise InputError(
-                f"{file.source} is too large for --sandbox interpreter (at most "
-                f"{MEMORY_BYTES // 4:,} bytes). Use another level."
-            )
 
 
 @dataclass
@@ -159,8 +67,8 @@ class _Cell:
     """One cell under way: what it has put out so far."""
 
     step: int
-    on_output: Callable[[OutputDict], None]
-    on_request: Callable[[str], Awaitable[str]] | None
+    on_output: OnOutput
+    on_request: OnRequest | None
     source: str
     outputs: list[OutputDict] = field(default_factory=list)
     answer: Answer | None = None
@@ -193,7 +101,7 @@ class _Cell:
         return "".join(pieces)
 
 
-class InterpreterSession:
+class InterpreterSession(Kernel):
     """Cells in the interpreter, driven as :class:`~kernel_agent.kernel.process.KernelSession` is.
 
     Parameters
@@ -230,6 +138,8 @@ class InterpreterSession:
         self.cwd = cwd
         self.steps = 0
         """The number of the latest cell."""
+        self.sandbox_report: dict[str, Any] = {}
+        """Empty: it has no self-test."""
         self.epitaph = "the interpreter's process ended"
         self._tools = frozenset(str(tool["name"]) for tool in tools)
         self._texts: dict[int, str] = {}
@@ -242,18 +152,6 @@ class InterpreterSession:
         self._ending = ""  # why the worker is being killed
         self.pid: int | None = None
         """The process id of the worker."""
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def alive(self) -> bool:
@@ -323,6 +221,18 @@ class InterpreterSession:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
+    async def get(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return variables, each as the answer of a cell; see :meth:`Kernel.get`."""
+        return {name: await self._get(name) for name in names}
+
+    async def _get(self, name: str) -> Any:
+        result = await self.execute(f"final_answer({name})", step=0, timeout_s=GET_SECONDS)
+        if not result.ok or result.answer is None:
+            raise InputError(f"there is no variable {name} in the kernel")
+        if result.answer.value is None and result.answer.kind != "NoneType":
+            raise InputError(f"{name} cannot be taken: a {one_line(result.answer.kind, 40)}")
+        return result.answer.value
+
     # --- cells -----------------------------------------------------------------------------
 
     async def execute(
@@ -332,16 +242,10 @@ class InterpreterSession:
         step: int | None = None,
         timeout_s: float | None = None,
         waited: Callable[[], float] = lambda: 0.0,
-        on_output: Callable[[OutputDict], None] | None = None,
-        on_request: Callable[[str], Awaitable[str]] | None = None,
+        on_output: OnOutput | None = None,
+        on_request: OnRequest | None = None,
     ) -> CellResult:
-        """Run one cell; parameters and result as for a kernel.
-
-        Raises
-        ------
-        KernelDied
-            The interpreter had ended before.
-        """
+        """Run one cell; see :meth:`Kernel.execute`."""
         session = self._session
         if session is None:
             raise KernelDied(f"the interpreter is gone: {self.epitaph}")

@@ -18,14 +18,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
 from kernel_agent.errors import KernelDied, KernelError, KernelStartError, SandboxError
-from kernel_agent.kernel.client import Cell, KernelClient, OnOutput, OnRequest, over
+from kernel_agent.kernel.client import Cell, KernelClient, over
+from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest, Proxy
+from kernel_agent.kernel.transfer import getting, read_values
 from kernel_agent.records import CellError, CellResult, CellStatus
 from kernel_agent.safe import SOCKETS, clear, one_line, private_directory
 
@@ -37,29 +38,8 @@ SMALL_MB = 1000  # with 700 pandas does not load on two processors, with 1,000 i
 INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
 SHUTDOWN_GRACE_S = 0.5
 VALUES_TIMEOUT_S = 60.0  # for a variable to cross
-PIECE = 1_000_000  # characters of a value in one message
 LOST_GRACE_S = 1.0  # from the end of a connection to that of the process, which has ended both
 LIMIT_GRACE_S = 1.0  # from the interrupt to the kill, when a limit is exceeded
-
-_TAKING = "__import__('sys').modules['_kernel_agent_inside.transfer']"
-
-
-def setting(name: str, text: str) -> list[str]:
-    """Return the cells that set a variable in a kernel that sees no folder of ours.
-
-    Parameters
-    ----------
-    name
-        The variable.
-    text
-        Its value in JSON, as :mod:`kernel_agent.inkernel.values` writes it.
-    """
-    pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
-    cells = [f"{_TAKING}.receive({name!r}, {piece!r})" for piece in pieces]
-    return [*cells, f"{_TAKING}.bind({name!r})"]
-
-
-TAKEN_MIME = "application/vnd.kernel-agent.taken+json"  # as in inkernel/transfer.py
 
 
 class _OneSpec(KernelSpecManager):
@@ -71,17 +51,7 @@ class _OneSpec(KernelSpecManager):
         return self.spec
 
 
-class Proxy(Protocol):
-    """What :class:`kernel_agent.sandbox.proxy.Proxy` is to a kernel."""
-
-    async def start(self, path: Path) -> None:
-        """Listen on a unix socket."""
-
-    async def close(self) -> None:
-        """End every connection."""
-
-
-class KernelSession:
+class KernelSession(Kernel):
     """A kernel, as an async context manager.
 
     Parameters
@@ -166,18 +136,6 @@ class KernelSession:
         """The number of the latest cell."""
         self.sandbox_report: dict[str, Any] = {}
         """What the sandbox's self-test found when the kernel started."""
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     @property
     def alive(self) -> bool:
@@ -435,32 +393,7 @@ class KernelSession:
         on_output: OnOutput | None = None,
         on_request: OnRequest | None = None,
     ) -> CellResult:
-        """Run one cell.
-
-        Parameters
-        ----------
-        code
-            The source; magics are allowed.
-        step
-            The number under which ``outputs[step]`` keeps the text; counted on by default.
-        timeout_s
-            Seconds until the cell is interrupted; None for no limit.
-        waited
-            Seconds so far in which a person was waited for; they do not count.
-        on_output, on_request
-            See :meth:`KernelClient.execute`.
-
-        Returns
-        -------
-        CellResult
-            Also for a cell that failed, was interrupted, or took the kernel with it: this method
-            raises only when there was no kernel to begin with.
-
-        Raises
-        ------
-        KernelDied
-            The kernel had ended before.
-        """
+        """Run one cell; see :meth:`Kernel.execute`. Magics are allowed."""
         client, died = self._client, self._died
         if client is None or died is None or died.done():
             raise KernelDied(f"the kernel is gone: {self.epitaph}")
@@ -494,26 +427,12 @@ class KernelSession:
 
     # --- values ----------------------------------------------------------------------------
 
-    async def take(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return variables as the kernel states them; nothing of it is checked.
-
-        Returns
-        -------
-        dict
-            By name what :class:`kernel_agent.inkernel.transfer.Taken` gives.
-
-        Raises
-        ------
-        KernelError
-            The kernel did not answer as it should; KernelDied when it is gone.
-        """
-        asked = f"{_TAKING}.taken({list(names)!r})"
-        reply = await self._run_ours("", expressions={"taken": asked})
-        try:
-            found = reply["user_expressions"]["taken"]["data"][TAKEN_MIME]
-            return {name: found[name] for name in names}
-        except (KeyError, TypeError):
-            raise KernelError("the kernel did not give the variables") from None
+    async def get(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return variables; see :meth:`Kernel.get`."""
+        reply = await self._run_ours("", expressions={"taken": getting(names)})
+        expressions = reply.get("user_expressions")
+        found = expressions.get("taken") if isinstance(expressions, dict) else None
+        return await read_values(names, found.get("data") if isinstance(found, dict) else None)
 
     async def _run_ours(
         self, source: str, *, expressions: Mapping[str, str] | None = None

@@ -7,6 +7,7 @@ from .probe import Choice as Choice
 from .probe import choose_format as choose_format
 from .probe import memory_file as memory_file
 from .probe import remember_change as remember_change
+from .retries import Transport as Transport
 from .scripted import ScriptedModel as ScriptedModel
 from .usage import CHARS_PER_TOKEN as CHARS_PER_TOKEN
 from .usage import Prices as Prices

@@ -32,6 +32,7 @@ from email.utils import parsedate_to_datetime
 from typing import Literal
 
 from kernel_agent.errors import ContextLengthError, ModelError
+from kernel_agent.models import vendors
 from kernel_agent.records import Json
 
 MAX_RETRY_AFTER_S = 60.0
@@ -120,24 +121,7 @@ _WITHHELD = (
 )
 
 _RETRIED = {408, 409, 425, 429}
-
-_NO_QUOTA = re.compile(
-    r'"(insufficient_quota|billing_not_active|billing_hard_limit_reached'
-    r'|exceeded_current_quota_error|budget_exceeded)"'
-    r"|insufficient.{0,9}(balance|credit|funds)|(credit )?balance is too low"
-    r"|budget has been exceeded|out of credits",
-    re.IGNORECASE,
-)
-"""What waiting does not mend: OpenAI, Moonshot, LiteLLM, DeepSeek, Anthropic, OpenRouter."""
-
 _MAY_BE_QUOTA = {400, 402, 403, 429}
-
-_OVER_QUOTA = re.compile(r"exceeded your current quota", re.IGNORECASE)
-"""The same from OpenAI through a gateway; from Gemini it is a rate, and names the seconds."""
-
-_BAD_KEY = re.compile(r"api.?key|authorization header", re.IGNORECASE)
-_FILTERED = re.compile(r'"content_filter"|content.?(management )?policy|DataInspection|"sensitive"')
-_NO_PATH = re.compile(r"unexpected endpoint", re.IGNORECASE)  # LM Studio, with status 200
 
 
 def from_status(
@@ -163,12 +147,14 @@ def from_status(
     retry = status in _RETRIED or status >= 500
     what, advice = _STATUS.get(status) or (_SERVER_FAILED if status >= 500 else _REFUSED)
     shown = body[:MAX_BODY_CHARS]
-    is_over = _NO_QUOTA.search(shown) or (wait_s is None and _OVER_QUOTA.search(shown))
+    is_over = vendors.NO_QUOTA.search(shown) or (
+        wait_s is None and vendors.OVER_QUOTA.search(shown)
+    )
     if status in _MAY_BE_QUOTA and is_over:
         (what, advice), retry = _QUOTA, False
-    elif status == 400 and _BAD_KEY.search(text):
+    elif status == 400 and vendors.BAD_KEY.search(text):
         what, advice = _STATUS[401]  # Gemini and xAI
-    elif status == 400 and _FILTERED.search(shown):
+    elif status == 400 and vendors.FILTERED.search(shown):
         what, advice = _WITHHELD
     said = f"{status}: {text}" if text else str(status)
     return EndpointError(
@@ -190,7 +176,7 @@ def from_error_object(error: Json) -> EndpointError:
         return _too_long(text, status=status, details=body)
     if status is not None:
         return from_status(status, {}, body, model="", now=time.time())
-    quota = bool(_NO_QUOTA.search(body[:MAX_BODY_CHARS]))
+    quota = bool(vendors.NO_QUOTA.search(body[:MAX_BODY_CHARS]))
     return EndpointError(
         f"reported an error instead of a reply ({text or 'without saying which'})",
         advice=_QUOTA[1] if quota else "look at the server's log, or use another model",
@@ -210,7 +196,7 @@ _STATUS_OF = (
 
 def _status_of(error: Json, code: str, text: str) -> int | None:
     """Return the status that an error without one amounts to; None when it does not tell."""
-    if _NO_PATH.search(text):
+    if vendors.NO_PATH.search(text):
         return 404
     fields = error if isinstance(error, dict) else {}
     names = (code, *(str(fields.get(name, "")) for name in ("http_code", "status", "type")))
@@ -254,81 +240,14 @@ def complaint(body: str) -> tuple[str, str]:
     return said, str(code)
 
 
-_TOO_LONG = re.compile(
-    r"context.{0,20}(length|window|size|limit).{0,40}(exceed|overflow|too)"
-    r"|exceed.{0,60}context.{0,10}(length|window|size|limit)"
-    r"|exceed.{0,20}(token limit|max(imum)? (allowed )?(input |sequence )?length)"
-    r"|max length exceeded|range of input length should be|tokens exceed the configured limit"
-    r"|token count.{0,40}(exceeds the limit|only supports)|max size: \d+ tokens"
-    r"|greater than max_seq_len|too many tokens: size limit"
-    r"|(maximum|max|model'?s|available).{0,12}context.{0,3}(length|window|size)"
-    r"|(prompt|input|request|conversation|messages?).{0,40}(is|are)? ?too (long|large) (for|to fit)"
-    r"|(prompt|input|conversation) is too long"
-    r"|(longer|greater) than the (maximum )?(model|context)|context the overflows"
-    r"|input token count.{0,40}exceeds"
-    r"|maximum prompt length"
-    r"|too many (input|prompt) tokens|too many tokens: total"
-    r"|`?inputs`?.{0,40}must (be <=|have less than)"
-    r"|reduce the length of the (messages|prompt|input)",
-    re.IGNORECASE | re.DOTALL,
-)
-"""How OpenAI, vLLM, SGLang, TGI, llama.cpp, Ollama, LM Studio, Anthropic, Gemini, Mistral, Cohere,
-Groq, xAI, Moonshot, Qwen, GitHub and others say it; each wording is a row in the tests."""
-
-_OVER_RATE = re.compile(
-    r"request too large.{0,200}Limit:? [\d,]+, Requested:? [\d,]+", re.IGNORECASE | re.DOTALL
-)
-"""One request alone is more than a minute's tokens: waiting does not help, and less text does."""
-
-_TOO_LONG_CODES = {
-    "context_length_exceeded",
-    "exceed_context_size_error",
-    "context_window_exceeded",
-    "model_context_window_exceeded",
-    "model_max_prompt_tokens_exceeded",
-    "tokens_limit_reached",
-}
-
-
 def is_context_length(status: int | None, code: str, text: str) -> bool:
     """Whether an endpoint's complaint means that the conversation is longer than it accepts."""
     if status is not None and status not in {400, 413, 422, 429, 500}:
         return False
     limited = status == 429 or "rate_limit" in code or "per minute" in text
     if limited:
-        return bool(_OVER_RATE.search(text))
-    return status == 413 or code in _TOO_LONG_CODES or bool(_TOO_LONG.search(text))
-
-
-_LIMIT = (
-    r"exceed context limit: N \+ N > N",  # Anthropic, with the reply counted in
-    r"(?:context|prompt|model) (?:length|window|size|limit)(?: (?:is|of|only))*\W{1,3}N",
-    r"N(?: tokens?)? maximum",  # Mistral; Anthropic: "210000 tokens > 200000 maximum"
-    r"tokens allowed \(N\)",  # Gemini
-    r"cannot exceed N",  # Cohere
-    r"must be <= N|must have less than N",  # TGI
-    r"\(context N\)",  # vLLM
-    r"\"?n_ctx\"?: ?N",  # llama.cpp, in a field of its own; LM Studio
-    r"Limit:? N(?=, Requested)",  # OpenAI and Groq: of the tokens of a minute
-    r"(?:limit|max_seq_len|(?:max|maximum|input) length|supports up to)(?: is| of)?:? N",  # many
-    r"should be \[1, N\]",  # Qwen
-    r"Max size: N",  # GitHub
-    r"context window of N",  # llama-cpp-python
-)
-_USED = (
-    r"N in the (?:messages|prompt)",  # OpenAI and vLLM, where the reply is counted apart
-    r"\((?:about )?N of text input",  # OpenRouter
-    r"contains(?: at least)? N",  # vLLM
-    r"(?:resulted in|passed|has|[Rr]equested:?|received|first|Given:) N",
-    r"N tokens >",  # Anthropic
-    r"exceed context limit: N",
-    r"(?:input|request|prompt|tokens|[Ll]ength|n_keep)(?: is)?[ :]{1,2}\(?(?:\w+ length )?N",
-    r"token count (?:(?:is|of) )?\(?N",
-    r"a total of N",
-    r"\"n_prompt_tokens\": ?N",
-)
-"""Where servers name their limit and their count; ``N`` is a number, the last one in a match is
-meant. Each wording is a row in the tests. The first that matches counts."""
+        return bool(vendors.OVER_RATE.search(text))
+    return status == 413 or code in vendors.TOO_LONG_CODES or bool(vendors.TOO_LONG.search(text))
 
 
 def context_limit(text: str) -> tuple[int | None, int | None]:
@@ -338,8 +257,8 @@ def context_limit(text: str) -> tuple[int | None, int | None]:
     (200000, 210000)
     """
     text = text[:MAX_BODY_CHARS]
-    limit = _first_number(_LIMIT, text)
-    return limit, _first_number(_USED, text, other_than=limit)
+    limit = _first_number(vendors.LIMIT, text)
+    return limit, _first_number(vendors.USED, text, other_than=limit)
 
 
 def _first_number(
@@ -369,13 +288,6 @@ def retry_after_s(headers: Mapping[str, str], *, now: float) -> float | None:
     return None
 
 
-_NAMED_WAIT = re.compile(
-    r"(?:again in|retry in|retry after|retryDelay\W{1,4}|estimated_time\W{1,3})\s?"
-    r"(?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,9}(?:\.\d+)?) ?(ms|s|,|\}|$))?"
-)
-_RESET = re.compile(r"RateLimit-Reset\W{1,4}(\d{10})(\d{3})?\b")
-
-
 def named_wait_s(body: str, *, now: float) -> float | None:
     """Return how long an error body asks to wait, at most a minute; None when it does not say.
 
@@ -386,9 +298,9 @@ def named_wait_s(body: str, *, now: float) -> float | None:
     60.0
     """
     body = body[:MAX_BODY_CHARS]
-    if reset := _RESET.search(body):
+    if reset := vendors.RESET.search(body):
         return min(max(int(reset[1]) - now, 0.0), MAX_RETRY_AFTER_S)
-    for found in _NAMED_WAIT.finditer(body):
+    for found in vendors.NAMED_WAIT.finditer(body):
         hours, minutes, seconds, unit = found.groups()
         if hours or minutes or seconds:
             rest_s = float(seconds or 0) * (0.001 if unit == "ms" else 1.0)

@@ -30,7 +30,7 @@ from kernel_agent.models.dialect import MAY_MEAN_UNKNOWN, Ways
 from kernel_agent.models.endpoint import Endpoint
 from kernel_agent.models.errors import EndpointError, context_limit
 from kernel_agent.models.request import MessageCache, request_body
-from kernel_agent.models.retries import RESTART_S, Tries
+from kernel_agent.models.retries import Transport, Tries
 from kernel_agent.models.stream import ReplyReader, unfinished
 from kernel_agent.models.usage import Prices, usage_of, window_met
 from kernel_agent.records import Event, Json, Message, Notice, Reply, RequestOptions
@@ -73,20 +73,8 @@ class OpenAIModel(ModelDefaults):
         None: ``OPENAI_API_KEY``. An endpoint other than OpenAI's may do without.
     headers
         Sent with every request. Their values are treated as secrets in messages.
-    timeout_s
-        Longest silence: until the reply begins, and between two pieces of it.
-    connect_timeout_s
-        Longest wait for a connection.
-    max_retries
-        How often a failed request is made again.
-    backoff_s
-        Wait before the first retry; doubled for each further one, with jitter, at most a minute;
-        eight times that when there are too many requests. What the server asks for, in a header or
-        in words, comes before it.
-    restart_s
-        How long an endpoint that has answered before is waited for when it refuses the connection.
-    stream
-        Ask for the reply piece by piece.
+    transport
+        Time limits, retries, and whether replies come piece by piece.
     prices
         What the model costs; None leaves the cost unknown.
     accepts_images
@@ -119,12 +107,7 @@ class OpenAIModel(ModelDefaults):
         base_url: str | None = None,
         api_key: str | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout_s: float = 300.0,
-        connect_timeout_s: float = 10.0,
-        max_retries: int = 3,
-        backoff_s: float = 0.5,
-        restart_s: float = RESTART_S,
-        stream: bool = True,
+        transport: Transport | None = None,
         prices: Prices | None = None,
         accepts_images: bool | None = None,
         extra_body: Mapping[str, Json] | None = None,
@@ -133,18 +116,15 @@ class OpenAIModel(ModelDefaults):
             raise UsageError("the model has no name: give one with --model")
         self.name = name
         self.accepts_images = sees_images(name) if accepts_images is None else accepts_images
+        self._transport = transport or Transport()
         self.endpoint = Endpoint(
             base_url=base_url,
             api_key=api_key,
             headers=headers,
-            timeout_s=timeout_s,
-            connect_timeout_s=connect_timeout_s,
+            timeout_s=self._transport.timeout_s,
+            connect_timeout_s=self._transport.connect_timeout_s,
         )
-        self._max_retries = max_retries
-        self._backoff_s = backoff_s
-        self._stream = stream
         self._prices = prices
-        self._restart_s = restart_s
         self._ways = Ways(extra_body)
         self._seen = _Seen()
         self._cache = MessageCache()
@@ -173,9 +153,7 @@ class OpenAIModel(ModelDefaults):
         ContextLengthError
             The conversation is longer than the model accepts.
         """
-        tries = Tries(
-            max_retries=self._max_retries, backoff_s=self._backoff_s, restart_s=self._restart_s
-        )
+        tries = Tries(self._transport)
         streamed = self._streams
         while True:
             try:
@@ -199,7 +177,10 @@ class OpenAIModel(ModelDefaults):
         It shares the connections, which stay this object's to close, and what is learned beside.
         """
         model = copy.copy(self)
-        vars(model).update(_max_retries=0, _ways=self._ways.measuring(notations))
+        vars(model).update(
+            _transport=replace(self._transport, max_retries=0),
+            _ways=self._ways.measuring(notations),
+        )
         return model
 
     def use(self, notations: Iterable[Notation]) -> None:
@@ -214,7 +195,7 @@ class OpenAIModel(ModelDefaults):
 
     @property
     def _streams(self) -> bool:
-        return self._stream and not self._ways.left_out("stream")
+        return self._transport.stream and not self._ways.left_out("stream")
 
     async def _ask(
         self,

@@ -36,9 +36,6 @@ CROWD_BACKOFF = 8.0
 long: rates are counted by the minute, which four waits from 4 s on span. Likewise when a server
 that serves one request at a time ended ours for another: who waits longer lets the other end."""
 
-RESTART_S = 60.0
-"""How long an endpoint that has answered before is waited for when it refuses the connection."""
-
 RESTART_PAUSE_S = 2.0
 """The longest pause between two looks whether it is back: they cost it nothing."""
 
@@ -47,6 +44,36 @@ EARLY_ENDS = 2
 
 MAX_TOLD = 3
 """How many kinds of trouble the last message names: the latest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transport:
+    """How requests are sent: time limits, retries, streaming.
+
+    Parameters
+    ----------
+    timeout_s
+        Longest silence: until the reply begins, and between two pieces of it.
+    connect_timeout_s
+        Longest wait for a connection.
+    max_retries
+        How often a failed request is made again.
+    backoff_s
+        Wait before the first retry; doubled for each further one, with jitter, at most a minute;
+        eight times that when there are too many requests. What the server asks for, in a header or
+        in words, comes before it.
+    restart_s
+        How long an endpoint that has answered before is waited for when it refuses the connection.
+    stream
+        Ask for the reply piece by piece.
+    """
+
+    timeout_s: float = 300.0
+    connect_timeout_s: float = 10.0
+    max_retries: int = 3
+    backoff_s: float = 0.5
+    restart_s: float = 60.0
+    stream: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,27 +89,17 @@ class Tries:
 
     Parameters
     ----------
-    max_retries
-        How often what may pass is tried again. With 0 nothing is waited for either.
-    backoff_s
-        The first wait.
-    restart_s
-        How long a server that has answered before is waited for.
+    transport
+        How often what may pass is tried again, and how long is waited. With 0 retries nothing is
+        waited for either.
     clock
         Seconds, monotonic. Tests pass their own.
     """
 
     def __init__(
-        self,
-        *,
-        max_retries: int,
-        backoff_s: float,
-        restart_s: float = RESTART_S,
-        clock: Callable[[], float] = time.monotonic,
+        self, transport: Transport, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._max_retries = max_retries
-        self._backoff_s = backoff_s
-        self._restart_s = restart_s
+        self._transport = transport
         self._clock = clock
         self._failed = 0  # of those that are counted: not while it is waited for
         self._looks = self._ended_early = 0
@@ -112,12 +129,12 @@ class Tries:
         if self._is_gone(error, answered=answered):
             return self._wait(error)
         self._failed += 1
-        if not error.retry or self._failed > self._max_retries:
+        if not error.retry or self._failed > self._transport.max_retries:
             return None
         self._ended_early += error.trouble == "unfinished"
         self.plainly |= self._ended_early >= EARLY_ENDS
         pause_s = self._pause_s(error)
-        counted = f"try {self._failed + 1} of {self._max_retries + 1}"
+        counted = f"try {self._failed + 1} of {self._transport.max_retries + 1}"
         return Again(
             pause_s=pause_s,
             notice=f"{error.what}: trying again in {pause_s:.2g} s ({counted})",
@@ -126,7 +143,7 @@ class Tries:
     def told(self) -> str:
         """Return what the endpoint did, each kind of it once, with how often.
 
-        >>> tries = Tries(max_retries=0, backoff_s=0.5)
+        >>> tries = Tries(Transport(max_retries=0))
         >>> for what in ("broke off", "said no", "said no"):
         ...     _ = tries.after(EndpointError(what, advice=""), streamed=True, answered=False)
         >>> tries.told()
@@ -140,19 +157,19 @@ class Tries:
     def _is_gone(self, error: EndpointError, *, answered: bool) -> bool:
         """Whether this is a server that went away while it was used, and may come back."""
         if error.trouble == "refused":
-            return answered and self._max_retries > 0
+            return answered and self._transport.max_retries > 0
         return self._gone_since is not None and error.status in STARTING
 
     def _wait(self, error: EndpointError) -> Again | None:
         now = self._clock()
         if self._gone_since is None:
             self._gone_since = now
-        left_s = self._gone_since + self._restart_s - now
+        left_s = self._gone_since + self._transport.restart_s - now
         if left_s <= 0:
             return None
-        pause_s = min(self._backoff_s * 2.0**self._looks, RESTART_PAUSE_S, left_s)
+        pause_s = min(self._transport.backoff_s * 2.0**self._looks, RESTART_PAUSE_S, left_s)
         self._looks += 1
-        told = f"{error.what}: waiting for it to come back, {self._restart_s:g} s at most"
+        told = f"{error.what}: waiting for it to come back, {self._transport.restart_s:g} s at most"
         return Again(pause_s=pause_s, notice=told if self._looks == 1 else "")
 
     def _pause_s(self, error: EndpointError) -> float:
@@ -161,5 +178,5 @@ class Tries:
         # Half of the wait is random, so that clients that failed together do not return together.
         jitter = random.uniform(0.5, 1.0)  # noqa: S311 - it spreads load and guards nothing
         crowded = error.status == TOO_MANY or error.trouble == "unfinished"
-        backoff_s = self._backoff_s * (CROWD_BACKOFF if crowded else 1.0)
+        backoff_s = self._transport.backoff_s * (CROWD_BACKOFF if crowded else 1.0)
         return float(min(backoff_s * 2.0 ** (self._failed - 1), MAX_BACKOFF_S) * jitter)

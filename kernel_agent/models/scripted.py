@@ -25,7 +25,7 @@ from pathlib import Path
 
 from kernel_agent.errors import InputError, ModelError
 from kernel_agent.models.base import ModelDefaults
-from kernel_agent.models.stream import Draft
+from kernel_agent.models.draft import Draft
 from kernel_agent.models.usage import Prices, usage_of
 from kernel_agent.records import Event, Json, Message, Reply, ReplyText, RequestOptions, Usage
 

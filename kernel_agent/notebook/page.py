@@ -323,7 +323,7 @@ def _small(text: str) -> str:
 
 
 def _unsafe(start: RunStart) -> str:
-    if start.sandbox.get("level", "none") != "none":
+    if start.confined:
         return ""
     said = one_line(str(start.sandbox.get("statement") or "")) or "NOT SANDBOXED"
     return element("p", inked(said, "red", bold=True), "margin:0 0 0.6em 0")

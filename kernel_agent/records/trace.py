@@ -90,6 +90,11 @@ class RunStart:
     given: tuple[Given, ...] = ()
     wanted: tuple[str, ...] = ()
 
+    @property
+    def confined(self) -> bool:
+        """Whether anything protected the machine from the cells."""
+        return bool(self.sandbox.get("level", "none") != "none")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:

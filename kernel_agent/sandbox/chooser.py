@@ -13,6 +13,9 @@ from typing import Any, cast
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox.levels import Level, Mechanism, Probe
 
+AUTO = "auto"
+UNCONFINED = "none"
+
 MODULES = {
     "bubblewrap": "kernel_agent.sandbox.bubblewrap",
     "namespaces": "kernel_agent.sandbox.namespaces",
@@ -20,7 +23,7 @@ MODULES = {
     "container": "kernel_agent.sandbox.container",
     "gvisor": "kernel_agent.sandbox.gvisor",
     "microvm": "kernel_agent.sandbox.microvm",
-    "interpreter": "kernel_agent.kernel.interpreter",
+    "interpreter": "kernel_agent.sandbox.interpreter",
     "remote": "kernel_agent.sandbox.remote",
     "none": "kernel_agent.sandbox.none",
 }
@@ -36,9 +39,19 @@ def mechanism(name: str) -> Mechanism:
         The caller's: there is no such level.
     """
     if name not in MODULES:
-        known = ", ".join(["auto", *MODULES])
+        known = ", ".join([AUTO, *MODULES])
         raise SandboxError(f"there is no sandbox level {name!r}: choose among {known}")
     return cast("Mechanism", import_module(MODULES[name]))
+
+
+def level_of(name: str) -> Level:
+    """Return what there is to know of a level without trying it; see :func:`mechanism`."""
+    return mechanism(name).LEVEL
+
+
+def resuming() -> str:
+    """Return the level whose kernels hibernate: a resumed session is at that one."""
+    return next(name for name in MODULES if level_of(name).hibernates)
 
 
 def hibernating(name: str) -> Any:
@@ -50,7 +63,7 @@ def hibernating(name: str) -> Any:
         The caller's: this level's cannot.
     """
     found = mechanism(name)
-    if not hasattr(found, "hibernate"):
+    if not found.LEVEL.hibernates:
         raise SandboxError(
             f"a kernel at level {name} cannot be hibernated or resumed: use --sandbox microvm"
         )
@@ -58,13 +71,20 @@ def hibernating(name: str) -> Any:
 
 
 @cache
-def probe(name: str) -> Probe:
-    """Try a level, once for this process."""
-    return mechanism(name).probe()
+def probe(name: str, *kernelspec: str) -> Probe:
+    """Try a level, once for this process; a remote one with the configured kernelspec."""
+    return mechanism(name).probe(*kernelspec)
 
 
-def choose(asked: str) -> Level:
+def choose(asked: str, kernelspec: str = "") -> Level:
     """Return the level to use; called by the session and by the provisioner.
+
+    Parameters
+    ----------
+    asked
+        Its name, or ``auto``.
+    kernelspec
+        The one that is configured for remote kernels.
 
     Raises
     ------
@@ -72,8 +92,9 @@ def choose(asked: str) -> Level:
         The level does not exist or does not work here, or ``auto`` found none that does, or
         one that it could not try in time: it never goes down for that.
     """
-    if asked != "auto":
-        level, tried = mechanism(asked).LEVEL, probe(asked)
+    if asked != AUTO:
+        level = level_of(asked)
+        tried = probe(asked, kernelspec) if level.kernel == "remote" else probe(asked)
         if not tried.works:
             raise SandboxError(
                 f"the sandbox level {asked} does not work here: {tried.reason}. "
@@ -81,7 +102,7 @@ def choose(asked: str) -> Level:
             )
         return level
     for name in MODULES:
-        level = mechanism(name).LEVEL
+        level = level_of(name)
         if not level.automatic:
             continue
         tried = probe(name)
@@ -94,9 +115,9 @@ def choose(asked: str) -> Level:
                 "Try again when the machine is less busy, or name a level with --sandbox"
             )
     reasons = "; ".join(
-        f"{name}: {probe(name).reason}" for name in MODULES if mechanism(name).LEVEL.automatic
+        f"{name}: {probe(name).reason}" for name in MODULES if level_of(name).automatic
     )
-    best = next(name for name in MODULES if mechanism(name).LEVEL.automatic)
+    best = next(name for name in MODULES if level_of(name).automatic)
     raise SandboxError(
         f"no sandbox works on this machine ({reasons}). {probe(best).advice} "
         "Or go on without protection with --sandbox none"

@@ -182,22 +182,18 @@ def podman_command(
         **({"nproc": limits.processes} if as_root else {}),
         "core": 0,
     }
-    groups = ["--pids-limit", str(limits.processes), "--cgroup-parent", f"/{name}"]
-    if limits.memory_mb is not None:
-        groups += [f"--memory={limits.memory_mb}m", f"--memory-swap={limits.memory_mb}m"]
     return [
         engine.podman,
         "--root", str(state / "root"), "--runroot", str(state / "run"),
-        "--tmpdir", str(state / "tmp"),
-        "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none",
-        "--log-level", "error", "--runtime", engine.runtime,
+        "--tmpdir", str(state / "tmp"), "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs",
+        "--events-backend", "none", "--log-level", "error", "--runtime", engine.runtime,
         "run", "--rm", "--name", name, "--hostname", "sandbox", "--no-hosts", "--passwd=false",
         "--network", "none", "--ipc", "none", "--cap-drop", "all",
         "--security-opt", "no-new-privileges", "--security-opt", f"mask={':'.join(MACHINE)}",
         "--read-only", "--read-only-tmpfs=false",
         "--log-driver", "none", "--sig-proxy=false", "--stop-timeout", "0", "--unsetenv-all",
         *(["--user", f"{user}:{user}"] if as_root else ["--userns", "keep-id"]),
-        *(groups if as_root else ["--pids-limit", "0"]),
+        *(_group_flags(name, limits) if as_root else ["--pids-limit", "0"]),
         *(w for limit, n in values.items() for w in ("--ulimit", f"{limit}={n}:{n}")),
         *(w for place, size in files.memory.items()
           for w in ("--tmpfs", f"{place}:rw,nosuid,nodev,notmpcopyup,size={size},mode=1777")),
@@ -206,6 +202,14 @@ def podman_command(
         "--rootfs", str(files.root),
         *command,
     ]  # fmt: skip
+
+
+def _group_flags(name: str, limits: Limits) -> list[str]:
+    """Return the limits of all processes together, for a control group of this name."""
+    flags = ["--pids-limit", str(limits.processes), "--cgroup-parent", f"/{name}"]
+    if limits.memory_mb is not None:
+        flags += [f"--memory={limits.memory_mb}m", f"--memory-swap={limits.memory_mb}m"]
+    return flags
 
 
 def _mount(bind: Bind) -> str:

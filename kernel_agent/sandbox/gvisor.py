@@ -21,7 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -199,24 +199,6 @@ def specification(
     }
     if limits.memory_mb is not None:
         values["RLIMIT_AS"] = limits.memory_mb + RESERVED_MB << 20
-    in_memory = [
-        {
-            "destination": place,
-            "type": "tmpfs",
-            "source": "tmpfs",
-            "options": ["nosuid", "nodev", "mode=1777", f"size={size}"],
-        }
-        for place, size in files.memory.items()
-    ]
-    bound = [
-        {
-            "destination": str(bind.target),
-            "type": "bind",
-            "source": str(bind.source),
-            "options": ["rbind", "nosuid", "nodev", "rw" if bind.writable else "ro"],
-        }
-        for bind in files.binds
-    ]
     return {
         "ociVersion": "1.0.0",
         "process": {
@@ -235,13 +217,23 @@ def specification(
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc"},
             {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
-            *in_memory,
-            *bound,
+            *_mounts(files),
         ],
         "linux": {
             "namespaces": [{"type": name} for name in ("pid", "network", "ipc", "uts", "mount")],
         },
     }
+
+
+def _mounts(files: Tree) -> Iterator[dict[str, Any]]:
+    """Yield the mounts of what lies in memory, then those of the host's files."""
+    for place, size in files.memory.items():
+        options = ["nosuid", "nodev", "mode=1777", f"size={size}"]
+        yield {"destination": place, "type": "tmpfs", "source": "tmpfs", "options": options}
+    for bind in files.binds:
+        options = ["rbind", "nosuid", "nodev", "rw" if bind.writable else "ro"]
+        target, source = str(bind.target), str(bind.source)
+        yield {"destination": target, "type": "bind", "source": source, "options": options}
 
 
 def _with_its_own(limits: Limits) -> Limits:

@@ -39,6 +39,7 @@ LEVEL = Level(
     ),
     claims=("files", "network", "environment", "capabilities", "no_new_privs", "seccomp", "writes"),
     automatic=True,
+    hides_paths=False,
 )  # fmt: skip
 
 

@@ -20,7 +20,9 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
+
+from kernel_agent.records import DataFile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,37 @@ class Level:
 
     ``claims`` are the facts of the self-test (:mod:`kernel_agent.inkernel.selftest`) that hold at
     this level; a kernel in which one of them does not hold is not used.
+
+    What else differs between levels is said here, too, as *capabilities*: nobody outside this
+    room asks for a level by its name.
+
+    Parameters
+    ----------
+    statement
+        The line on what protects this machine, where the summary does not say enough.
+    automatic
+        Whether ``auto`` may choose it.
+    opens_hosts
+        Whether a network that is empty can be opened for named hosts.
+    patience_s
+        The longest that a kernel may take to give its first sign of life.
+    kernel
+        What runs the cells: a Jupyter kernel that the provisioner starts, one that another
+        provisioner starts elsewhere, or the interpreter.
+    confines
+        Whether it protects anything at all.
+    shares_folder
+        Whether kernels see what the host writes into the folder after their start.
+    hides_paths
+        Whether paths in the folder can be hidden from a kernel that is confined.
+    has_packages
+        Whether cells can import the packages of the environment.
+    hibernates
+        Whether a kernel can be written to a folder and resumed from there.
+    prompt
+        What a model has to know about the cells, at the end of the system prompt.
+    check_data
+        Raises InputError for inputs that cells could not read.
     """
 
     name: str
@@ -109,9 +142,23 @@ class Level:
     covered: tuple[str, ...]
     not_covered: tuple[str, ...]
     claims: tuple[str, ...] = ()
-    automatic: bool = False  # whether `auto` may choose it
-    opens_hosts: bool = False  # whether a network that is empty can be opened for named hosts
-    patience_s: float = 60.0  # the longest that a kernel may take to give its first sign of life
+    statement: str = ""
+    automatic: bool = False
+    opens_hosts: bool = False
+    patience_s: float = 60.0
+    kernel: Literal["process", "remote", "interpreter"] = "process"
+    confines: bool = True
+    shares_folder: bool = True
+    hides_paths: bool = True
+    has_packages: bool = True
+    hibernates: bool = False
+    prompt: str = ""
+    check_data: Callable[[Sequence[DataFile]], None] = lambda _files: None
+
+    @property
+    def line(self) -> str:
+        """One line on what protects this machine; said at every start."""
+        return self.statement or f"Sandbox: {self.name} ({self.summary})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,8 +223,8 @@ class Mechanism(Protocol):
 
     LEVEL: Level
 
-    def probe(self) -> Probe:
-        """Try it."""
+    def probe(self, *kernelspec: str) -> Probe:
+        """Try it; only a remote level is given the name of a kernelspec."""
 
     def prepare(
         self, grant: Grant, command: Sequence[str], environment: Mapping[str, str]

@@ -17,6 +17,11 @@ LEVEL = Level(
     summary="NOT SANDBOXED: the kernel has your rights on this machine",
     covered=("keys in the environment",),
     not_covered=("files", "network", "processes", "memory", "disk", "everything else"),
+    statement=(
+        "NOT SANDBOXED: code written by the model runs with your rights on this machine "
+        "(files, network, processes)."
+    ),
+    confines=False,
 )
 
 

@@ -12,8 +12,8 @@ all its other customers). For the same reason a tunnel to a web port holds TLS: 
 the proxy that names the host. In a tunnel the client speaks first.
 
 A server that was named may be its accomplice, and a megabyte of chunks of one byte is half a minute
-of work. So all of it happens in a thread of its own (:mod:`kernel_agent.sandbox.loop_thread`), and
-the loop that serves the kernel goes on turning.
+of work. So all of it happens in a separate thread (:class:`_OwnLoop`), and the loop that serves the
+kernel goes on turning.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import h11
@@ -40,7 +41,6 @@ from kernel_agent.sandbox.allowlist import (
     split_host,
 )
 from kernel_agent.sandbox.connection import CHUNK, IDLE_S, Client, Refused, Streams, server_name
-from kernel_agent.sandbox.loop_thread import Apart
 
 CONNECTIONS_MAX = 64  # at once; beyond that 503, and far beyond not even that
 HEAD_S = 10.0  # until a request's head is complete, a name resolved, a connection made
@@ -56,6 +56,37 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(where[0]) for *_, where in found]
+
+
+class _OwnLoop:
+    """An event loop in a daemon thread, for work that strangers cause; ended by :meth:`end`.
+
+    What they make it compute takes its turn with the host's own loop every five milliseconds
+    (Python's switch between threads), instead of standing before it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    async def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Await a coroutine there; cancelling cancels it there."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    def is_here(self) -> bool:
+        """Whether the caller runs in this loop's thread."""
+        return threading.current_thread() is self._thread
+
+    def end(self) -> None:
+        """End the loop; what still runs in it is forgotten."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
 
 
 class Proxy:
@@ -86,7 +117,7 @@ class Proxy:
         self._server: asyncio.AbstractServer | None = None
         self._open: set[asyncio.Task[None]] = set()
         self._path: Path | None = None
-        self._apart: Apart | None = None
+        self._apart: _OwnLoop | None = None
         self._home: asyncio.AbstractEventLoop | None = None
         self._counting = threading.RLock()
 
@@ -105,7 +136,7 @@ class Proxy:
     async def start(self, path: Path) -> None:
         """Listen on a socket at this path, whose directory is private."""
         self._home = asyncio.get_running_loop()
-        self._apart = Apart("kernel-agent-proxy")
+        self._apart = _OwnLoop("kernel-agent-proxy")
         await self._apart.do(self._listen(path))
 
     async def close(self) -> None:

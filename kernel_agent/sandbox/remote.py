@@ -9,7 +9,6 @@ from __future__ import annotations
 import getpass
 from collections.abc import Mapping, Sequence
 
-from kernel_agent.config import load_config
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 
@@ -26,6 +25,8 @@ LEVEL = Level(
         "memory, processes and disk, which the server limits or not",
         "files that cells write: they stay there and are lost at the end",
     ),
+    kernel="remote",
+    shares_folder=False,
 )
 
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "KERNEL_USERNAME")
@@ -48,12 +49,17 @@ def remote_environment(host: Mapping[str, str]) -> dict[str, str]:
     return {"KERNEL_USERNAME": getpass.getuser(), **passed}
 
 
-def probe() -> Probe:
-    """Look for the configured kernelspec, and for its provisioner."""
+def probe(name: str = "") -> Probe:
+    """Look for the configured kernelspec, and for its provisioner.
+
+    Parameters
+    ----------
+    name
+        Of the kernelspec; empty when none is configured.
+    """
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
     from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
-    name = load_config().remote_kernelspec
     if not name:
         return Probe(
             works=False,

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.agent import now, refusal, refused
 from kernel_agent.config import Config
 from kernel_agent.errors import KernelError, SandboxError, UndoError, UsageError
-from kernel_agent.kernel import InterpreterSession
 from kernel_agent.records import (
     Action,
     Budget,
@@ -51,6 +50,7 @@ from kernel_agent.records import (
     merge,
 )
 from kernel_agent.safe import at_top, make_private
+from kernel_agent.sandbox import hibernating
 from kernel_agent.session.aside import Aside
 from kernel_agent.session.delegation import Delegation, Scope
 from kernel_agent.session.folder import agents_folder
@@ -60,7 +60,7 @@ from kernel_agent.session.variables import PUT_SECONDS, Exchange
 from kernel_agent.tools import Approval, Broker, Calling, Tool, carry_out, secrets_of
 
 if TYPE_CHECKING:
-    from kernel_agent.kernel import KernelSession
+    from kernel_agent.kernel import Kernel, MakeKernel
     from kernel_agent.sandbox import Proxy
 
 STOPPED_UNDO = "nothing was undone: it was stopped"
@@ -94,6 +94,8 @@ class Executor:
         Calls a tool; for whoever watches the calls.
     tell
         Told what happens outside a run.
+    own_kernel
+        What makes the kernels instead of the level.
     """
 
     def __init__(
@@ -110,8 +112,10 @@ class Executor:
         delegation: Delegation,
         calling: Calling,
         tell: Callable[[Event], None],
+        own_kernel: MakeKernel | None = None,
     ) -> None:
         self._config = config
+        self._own_kernel = own_kernel
         self.level = level
         """How its kernels are confined."""
         self._folder = folder
@@ -130,7 +134,7 @@ class Executor:
             mark=approval.mark,
             secrets=secrets_of(config, os.environ),
         )
-        self.kernel: KernelSession | InterpreterSession | None = None
+        self.kernel: Kernel | None = None
         """The kernel that runs cells now; None until the first is started."""
         self.exchange = Exchange()
         """The variables of the user's that the kernel was given."""
@@ -175,15 +179,13 @@ class Executor:
     @property
     def sandbox_report(self) -> dict[str, Any]:
         """What the sandbox's self-test found in the running kernel."""
-        return getattr(self.kernel, "sandbox_report", {})
+        return dict(self.kernel.sandbox_report) if self.kernel else {}
 
     @property
     def _delegates(self) -> bool:
         return any(tool.name == "delegate" for tool in self._tools)
 
-    def _make_kernel(
-        self, proxy: Proxy | None, resume: Path | None
-    ) -> KernelSession | InterpreterSession:
+    def _make_kernel(self, proxy: Proxy | None, resume: Path | None) -> Kernel:
         return make_kernel(
             self._config,
             level=self.level,
@@ -193,6 +195,7 @@ class Executor:
             proxy=proxy,
             resume=resume,
             protected=self._kept,
+            own=self._own_kernel,
         )
 
     async def revive(self, tell: Callable[[Event], None]) -> None:
@@ -229,10 +232,8 @@ class Executor:
         SandboxError
             The level cannot do it, or it failed.
         """
-        from kernel_agent.kernel import KernelSession
-
-        if not isinstance(self.kernel, KernelSession):
-            raise SandboxError(f"a kernel at level {self.level} cannot hibernate")
+        hibernating(self.level)  # an error where its kernels cannot
+        assert self.kernel is not None
         await self.kernel.hibernate(folder)
 
     async def close(self) -> None:
@@ -465,7 +466,7 @@ class Executor:
     async def take(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables of the kernel; see :meth:`Session.take`."""
         assert self.kernel is not None
-        return await self.exchange.take(names, self.kernel)
+        return await self.kernel.get(names)
 
     # --- back to before a step -------------------------------------------------------------
 
@@ -553,9 +554,7 @@ class Executor:
             if old is not None:
                 await old.close()
 
-    async def _play_again(
-        self, kernel: KernelSession | InterpreterSession, cells: Sequence[Played]
-    ) -> Replay:
+    async def _play_again(self, kernel: Kernel, cells: Sequence[Played]) -> Replay:
         if self.stopping:
             raise UndoError(STOPPED_UNDO)
         await kernel.start()

@@ -72,9 +72,9 @@ from kernel_agent.tools import Broker, Tool, note
 
 if TYPE_CHECKING:
     from kernel_agent.config import Config
+    from kernel_agent.kernel import Kernel
     from kernel_agent.models import Model
     from kernel_agent.session.session import Session
-    from kernel_agent.session.undo import Kernel
 
 NAMES = ("delegate", "llm")
 """The tools that belong to a session, by the names that ``--tools`` and ``Session`` take."""

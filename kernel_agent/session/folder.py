@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kernel_agent.records import FILE_NAME
 from kernel_agent.safe import FILE_MODE, Folder, make_private
+from kernel_agent.sandbox import level_of
 
 NOTEBOOK_NAME = "run.ipynb"
 DATA_NAME = "data"
@@ -46,7 +47,7 @@ def agents_folder(out: Path, level: str) -> Path:
     Beneath its own folder, where its kernel sees an empty folder in their place; at the one level
     that confines a kernel and cannot hide anything from it, beside that folder.
     """
-    if level == "landlock":
+    if not level_of(level).hides_paths:
         out = out.absolute()
         return out.with_name(f"{out.name}.{AGENTS_NAME}")
     return out / AGENTS_NAME

@@ -63,13 +63,15 @@ async def choose_model(config: Config, format: Format, tell: Callable[[Event], N
         from kernel_agent.models import ScriptedModel
 
         return ScriptedModel.from_file(name.removeprefix("scripted:"), prices=prices)
-    from kernel_agent.models import OpenAIModel
+    from kernel_agent.models import OpenAIModel, Transport
 
     return OpenAIModel(
         name,
-        timeout_s=config.request_timeout_s,
-        max_retries=config.max_retries,
-        stream=config.stream,
+        transport=Transport(
+            timeout_s=config.request_timeout_s,
+            max_retries=config.max_retries,
+            stream=config.stream,
+        ),
         prices=prices,
         accepts_images=config.accepts_images,
         extra_body=config.extra_body,

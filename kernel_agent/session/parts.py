@@ -5,7 +5,6 @@ Nothing is decided here: each function reads settings and calls what makes the p
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
@@ -14,22 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.agent import check_guard, guard_prompt
 from kernel_agent.config import Config, load_config
-from kernel_agent.errors import SandboxError
-from kernel_agent.kernel import InterpreterSession, interpreter
+from kernel_agent.errors import UsageError
+from kernel_agent.kernel import KernelOptions
+from kernel_agent.kernel import make_kernel as make
 from kernel_agent.records import FILE_NAME, Budget, DataFile, Event, Notice, Visit
-from kernel_agent.sandbox import choose
+from kernel_agent.sandbox import UNCONFINED, choose, level_of, resuming
 from kernel_agent.session.folder import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
 from kernel_agent.tools import Approval, Tool, approval_prompt, stubs, untrusted_prompt
 
 if TYPE_CHECKING:
     from kernel_agent.formats import Format
-    from kernel_agent.kernel import KernelSession
+    from kernel_agent.kernel import Kernel, MakeKernel
     from kernel_agent.sandbox import Proxy
 
-NOT_SANDBOXED = (
-    "NOT SANDBOXED: code written by the model runs with your rights on this machine "
-    "(files, network, processes)."
-)
+OWN_KERNEL = "kernel= runs cells without a sandbox: leave out sandbox, allow_hosts and resume"
 PACKAGES = (
     "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib", "pyarrow", "openpyxl",
     "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
@@ -45,6 +42,7 @@ def settings_of(
     config: Config | None,
     *,
     resumed: bool,
+    own_kernel: bool,
     approve_tools: Mapping[str, str] | None,
     tell: Callable[[str], None],
     **named: Any,
@@ -57,6 +55,8 @@ def settings_of(
         The configured settings; read from file and environment by default.
     resumed
         Whether the session goes on with a hibernated kernel.
+    own_kernel
+        Whether the caller makes the kernels, which are then not sandboxed.
     approve_tools
         What holds for single tools; it goes before what is configured for them.
     tell
@@ -69,12 +69,16 @@ def settings_of(
     UsageError
         The caller's: a guard that cannot be; a file that cannot be used.
     """
+    if own_kernel:
+        if resumed or named["sandbox"] not in (None, UNCONFINED) or named["allow_hosts"]:
+            raise UsageError(OWN_KERNEL)
+        named["sandbox"] = UNCONFINED
     settled = (config or load_config(tell=tell)).merged(**named)
     if approve_tools:
         settled = settled.merged(approve_tools={**settled.approve_tools, **approve_tools})
     check_guard(settled.guard_imports, settled.max_operations)
     if resumed and settled.sandbox == "auto":
-        settled = settled.merged(sandbox="microvm")  # the level whose kernels hibernate
+        settled = settled.merged(sandbox=resuming())
     return settled
 
 
@@ -114,7 +118,7 @@ def system_prompt(
     ]
     if format.writes_code:
         parts += [
-            interpreter.prompt() if level == interpreter.LEVEL.name else "",
+            level_of(level).prompt,
             guard_prompt(config.guard_imports, config.max_operations),
         ]
     return "\n\n".join(filter(None, parts))
@@ -130,7 +134,8 @@ def make_kernel(
     proxy: Proxy | None,
     resume: Path | None,
     protected: Sequence[Path] = (),
-) -> KernelSession | InterpreterSession:
+    own: MakeKernel | None = None,
+) -> Kernel:
     """Return the kernel of a session at a level, not started yet.
 
     Parameters
@@ -151,54 +156,30 @@ def make_kernel(
         A hibernated kernel to go on with.
     protected
         What else in the folder is only to be read.
+    own
+        What makes the session's kernels instead of its level.
 
     Raises
     ------
     SandboxError
         The level cannot do what is asked.
     """
-    from kernel_agent.kernel import KernelSession
-
-    described = [tool.spec for tool in tools]
-    cap = config.max_operations
-    if level == interpreter.LEVEL.name:
-        return InterpreterSession(cwd=folder, tools=described, max_operations=cap)
-    if level == "remote":
-        return _remote_kernel(config, folder, files, tools, proxy)
-    return KernelSession(
+    options = KernelOptions(
         cwd=folder,
-        sandbox=level,
+        tools=[tool.spec for tool in tools],
+        max_operations=config.max_operations,
         protected=[folder / DATA_NAME, *protected],
         hidden=[folder / name for name in (FILE_NAME, NOTEBOOK_NAME, AGENTS_NAME)],
         readable=[Path(file.source) for file in files if file.linked],
         limits=_limits_of(config),
         proxy=proxy,
         resume=resume,
-        tools=described,
-        max_operations=cap,
-    )
-
-
-def _remote_kernel(
-    config: Config,
-    folder: Path,
-    files: Sequence[DataFile],
-    tools: Sequence[Tool],
-    proxy: Proxy | None,
-) -> KernelSession:
-    from kernel_agent.kernel import RemoteKernel
-    from kernel_agent.sandbox import remote_environment
-
-    if proxy is not None:
-        raise SandboxError("the sandbox level remote cannot open single hosts (--allow-host)")
-    assert config.remote_kernelspec is not None, "probed before"
-    return RemoteKernel(
-        kernelspec=config.remote_kernelspec,
-        environment=remote_environment(os.environ),
         inputs={file.path: folder / file.path for file in files},
-        cwd=folder,
-        tools=[tool.spec for tool in tools],
+        kernelspec=config.remote_kernelspec or "",
     )
+    if own is not None:
+        return own(cwd=folder, tools=options.tools, max_operations=options.max_operations)
+    return make(level_of(level), options)
 
 
 def budget_of(config: Config) -> Budget:
@@ -211,13 +192,9 @@ def budget_of(config: Config) -> Budget:
     )
 
 
-def statement_of(level: str) -> str:
+def statement_of(level: str, config: Config) -> str:
     """Return one line on what protects this machine at a level; said at every start."""
-    if level == "none":
-        return NOT_SANDBOXED
-    if level == interpreter.LEVEL.name:
-        return interpreter.STATEMENT
-    return f"Sandbox: {choose(level).name} ({choose(level).summary})"
+    return choose(level, config.remote_kernelspec or "").line
 
 
 def _limits_of(config: Config) -> dict[str, int]:

@@ -21,7 +21,6 @@ from kernel_agent.agent import Agent, Checks, Context, ModelDecider, now
 from kernel_agent.config import Config
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.formats import AUTO, get_format, lower_rung
-from kernel_agent.kernel import interpreter
 from kernel_agent.notebook import prepare_notebooks
 from kernel_agent.records import (
     FILE_NAME,
@@ -46,6 +45,7 @@ from kernel_agent.records import (
     Usage,
 )
 from kernel_agent.safe import Watch
+from kernel_agent.sandbox import level_of
 from kernel_agent.session.cells import Executor
 from kernel_agent.session.delegation import Current, Delegation, Lineage
 from kernel_agent.session.first_look import look_at
@@ -137,7 +137,7 @@ class Runner:
         self._sandbox = sandbox
         self._settings = settings
         self._agent: Agent | None = None
-        has_pandas = executor.level != interpreter.LEVEL.name
+        has_pandas = level_of(executor.level).has_packages
         self._look = look_at(folder, files, pandas=has_pandas and _may_import(config, "pandas"))
         self.format = get_format(choice.format, look=self._look)
         """How the model writes its actions now."""

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Self
 from kernel_agent.config import Config
 from kernel_agent.errors import InputError, UsageError
 from kernel_agent.formats import AUTO, get_format
-from kernel_agent.kernel import InterpreterSession, interpreter
 from kernel_agent.models import Lent, as_model
 from kernel_agent.records import (
     FILE_NAME,
@@ -42,7 +41,7 @@ from kernel_agent.records import (
     Undone,
 )
 from kernel_agent.safe import clear, make_private
-from kernel_agent.sandbox import Level, choose, mechanism
+from kernel_agent.sandbox import Level, choose, level_of
 from kernel_agent.session.builtin_tools import Surroundings, ready_tools
 from kernel_agent.session.cells import Executor
 from kernel_agent.session.delegation import (
@@ -72,7 +71,7 @@ from kernel_agent.tools import Approval, Approver, Policy, Servers, Tool, as_too
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-    from kernel_agent.kernel import KernelSession
+    from kernel_agent.kernel import Kernel, MakeKernel
     from kernel_agent.models import Choice, Model
     from kernel_agent.session.inputs import Beside
 
@@ -145,6 +144,9 @@ class Session(Synchronous):
         environment names a collector (see ``docs/telemetry.md``).
     lineage
         Where the session stands among those that delegate; set by the one above it.
+    kernel
+        What makes the kernels instead of a sandbox level: :class:`~kernel_agent.FakeKernel`, for
+        tests (``docs/testing.md``). It protects nothing.
 
     Examples
     --------
@@ -178,6 +180,7 @@ class Session(Synchronous):
         on_event: Callable[[Event], None] | None = None,
         tracer: Tracer | None = None,
         lineage: Lineage | None = None,
+        kernel: MakeKernel | None = None,
     ) -> None:
         super().__init__()
         self._about_settings: list[str] = []  # told when the session starts
@@ -185,6 +188,7 @@ class Session(Synchronous):
             config,
             tell=self._about_settings.append,
             resumed=resume is not None,
+            own_kernel=kernel is not None,
             model=model if isinstance(model, str) else None,
             base_url=base_url,
             format=format,
@@ -199,10 +203,11 @@ class Session(Synchronous):
         if resume is not None and data:
             raise UsageError("a resumed session has the inputs that it had: leave data out")
         self._resume = None if resume is None else Path(resume).absolute()
+        self._own_kernel = kernel
         self.sandbox = self.config.sandbox
         """The level; ``auto`` until the session is started."""
         if self.sandbox != "auto":
-            mechanism(self.sandbox)
+            level_of(self.sandbox)  # an error if there is none of this name
         self.budget = budget or budget_of(self.config)
         self.config = self.config.merged(max_cost=self.budget.max_cost)
         servers = named_servers(mcp, self.config.mcp, os.environ)
@@ -262,7 +267,7 @@ class Session(Synchronous):
     @property
     def sandbox_line(self) -> str:
         """One line on what protects this machine; said at every start."""
-        return statement_of(self.sandbox)
+        return statement_of(self.sandbox, self.config)
 
     @property
     def sandbox_report(self) -> dict[str, Any]:
@@ -270,7 +275,7 @@ class Session(Synchronous):
         return self._executor.sandbox_report if self._executor else {}
 
     @property
-    def _kernel(self) -> KernelSession | InterpreterSession | None:
+    def _kernel(self) -> Kernel | None:
         return self._executor.kernel if self._executor else None
 
     @property
@@ -357,7 +362,7 @@ class Session(Synchronous):
         if self._model is None:
             self._model = await choose_model(self.config, fmt, self._tell)
         level, made = await asyncio.gather(
-            asyncio.to_thread(choose, self.sandbox),
+            asyncio.to_thread(choose, self.sandbox, self.config.remote_kernelspec or ""),
             asyncio.to_thread(self._make_folder),
             return_exceptions=True,  # both end before the folder may be removed again
         )
@@ -365,6 +370,7 @@ class Session(Synchronous):
             if isinstance(failed, BaseException):
                 raise failed
         assert isinstance(level, Level)
+        level.check_data([file for file in self._files if file.path.startswith(DATA_NAME)])
         self.sandbox = level.name
         self._trace = TraceWriter(self.trace_path)
         hold_place(self.out)
@@ -422,8 +428,6 @@ class Session(Synchronous):
         self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
         # It is protected from now on, for what is put later.
         make_private(self.out / DATA_NAME, exist_ok=True)
-        if self.sandbox == interpreter.LEVEL.name:
-            interpreter.check_data([f for f in self._files if f.path.startswith(DATA_NAME)])
 
     def _make_executor(self) -> Executor:
         return Executor(
@@ -438,6 +442,7 @@ class Session(Synchronous):
             delegation=self._delegation,
             calling=self._telemetry.call,
             tell=self._tell,
+            own_kernel=self._own_kernel,
         )
 
     def _make_runner(
@@ -459,7 +464,7 @@ class Session(Synchronous):
             sandbox={
                 "level": self.sandbox,
                 "statement": self.sandbox_line,
-                "not_covered": list(choose(self.sandbox).not_covered),
+                "not_covered": list(level_of(self.sandbox).not_covered),
             },
             settings={**self.config.public, "mcp": self._servers.public},
         )
@@ -710,6 +715,7 @@ class Session(Synchronous):
             approver=asked_above,
             on_event=on_event,
             lineage=lineage,
+            kernel=self._own_kernel,
         )
         if self._approval.tainted:
             session._approval.entered("the run that delegated")

@@ -22,33 +22,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from kernel_agent.errors import KernelError, UndoError, UsageError
 from kernel_agent.notebook import Verdict, compare
 from kernel_agent.records import CellResult, Changes, Record, Step, merge, standing_steps
 from kernel_agent.safe import one_line
 
+if TYPE_CHECKING:
+    from kernel_agent.kernel import Kernel
+
 Answer = Callable[[str], Awaitable[str]]
 """What answers a request of the kernel: text in, text out (``inkernel/rpc.py`` has the wire)."""
 
 _CLOCK_REALTIME_COARSE = 5  # linux/time.h
 MAX_KEPT = 64_000_000  # characters of requests and answers that are kept of a session's cells
-
-
-class Kernel(Protocol):
-    """What both kinds of kernel are to a replay."""
-
-    async def execute(
-        self,
-        code: str,
-        *,
-        step: int | None = None,
-        timeout_s: float | None = None,
-        on_request: Answer | None = None,
-    ) -> CellResult:
-        """Run one cell."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

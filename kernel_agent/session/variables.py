@@ -13,22 +13,17 @@ import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernel_agent.errors import InputError
 from kernel_agent.inkernel import values
-from kernel_agent.kernel import InterpreterSession
+from kernel_agent.kernel import setting
 from kernel_agent.records import CellResult, Changes, DataFile, Given, Step, merge, source_of
-from kernel_agent.safe import one_line, room_for
+from kernel_agent.safe import one_line
+from kernel_agent.sandbox import level_of
 from kernel_agent.session.given import check_names, write_down
 
-if TYPE_CHECKING:
-    from kernel_agent.kernel import KernelSession
-
-APART = frozenset({"microvm", "remote"})
-"""Levels whose kernels do not see what the host writes into the folder later."""
-
-APART_MAX = 50_000_000  # bytes of a value in JSON that are sent to such a kernel
+APART_MAX = 50_000_000  # bytes of a value in JSON for a kernel that does not share the folder
 PUT_SECONDS = 120.0
 
 Setting = Callable[[str, Sequence[str]], Awaitable[CellResult]]
@@ -89,7 +84,7 @@ class Exchange:
             await asyncio.to_thread(write_down, name, value, folder)
             for name, value in variables.items()
         ]
-        self._apart = level in APART
+        self._apart = not level_of(level).shares_folder
         if self._apart:
             changes: Changes | None = None
             for name, value in variables.items():
@@ -132,7 +127,7 @@ class Exchange:
         self._put = []
         self._touched.clear()
         self._untold.clear()
-        if level in APART:
+        if not level_of(level).shares_folder:
             return list(known)
         gone = []
         for name, given in known.items():
@@ -144,22 +139,13 @@ class Exchange:
                 gone.append(name)
         return gone
 
-    async def take(
-        self, names: Sequence[str], kernel: KernelSession | InterpreterSession
-    ) -> dict[str, Any]:
-        """Return variables of the kernel; see :meth:`Session.take`."""
-        if isinstance(kernel, InterpreterSession):
-            return {name: await _answered(kernel, name) for name in names}
-        found = await kernel.take(names)
-        return {name: await asyncio.to_thread(_read, name, found[name]) for name in names}
-
 
 async def _set(execute: Setting, given: Sequence[Given], *, level: str) -> Changes | None:
     """Run the statements that set the variables, as the notebook will."""
-    if level == "interpreter" and any("import" in g.source for g in given):
+    if not level_of(level).has_packages and any("import" in g.source for g in given):
         name = next(g.name for g in given if "import" in g.source)
         raise InputError(
-            f"{name} cannot be passed in: --sandbox interpreter has no packages, so only text, "
+            f"{name} cannot be passed in: --sandbox {level} has no packages, so only text, "
             "numbers, lists and dicts can; use another level"
         )
     return await _carried_out(execute, source_of(given), [g.name for g in given])
@@ -177,8 +163,6 @@ async def _carried_out(execute: Setting, source: str, names: Sequence[str]) -> C
 
 async def _send(execute: Setting, name: str, value: Any) -> Changes | None:
     """Send a value to a kernel that sees no folder of ours."""
-    from kernel_agent.kernel import setting
-
     try:
         text = await asyncio.to_thread(lambda: json.dumps(values.encode(value)))
         if len(text) > APART_MAX:
@@ -192,27 +176,3 @@ async def _send(execute: Setting, name: str, value: Any) -> Changes | None:
     for source in setting(name, text):
         changes = merge(changes, await _carried_out(execute, source, [name]))
     return changes
-
-
-def _read(name: str, found: Any) -> Any:
-    """Return the value that a kernel claims for a name; it is checked while it is read."""
-    if not isinstance(found, dict):
-        raise InputError(f"{name} cannot be taken: the kernel gave nothing that can be read")
-    if found.get("missing"):
-        raise InputError(f"there is no variable {name} in the kernel")
-    if "value" not in found:
-        reason = one_line(str(found.get("error", "it has no value")), 200)
-        raise InputError(f"{name} cannot be taken: {reason}")
-    try:
-        return values.decode(found["value"], room_for(found["value"]))
-    except (ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"{name} cannot be taken: {one_line(str(error), 200)}") from None
-
-
-async def _answered(kernel: InterpreterSession, name: str) -> Any:
-    result = await kernel.execute(f"final_answer({name})", step=0, timeout_s=PUT_SECONDS)
-    if not result.ok or result.answer is None:
-        raise InputError(f"there is no variable {name} in the kernel")
-    if result.answer.value is None and result.answer.kind != "NoneType":
-        raise InputError(f"{name} cannot be taken: a {one_line(result.answer.kind, 40)}")
-    return result.answer.value

@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,7 +35,7 @@ from kernel_agent.safe import Entry, Folder, encodable, one_line, temporary_fold
 if TYPE_CHECKING:
     import nbformat
 
-    from kernel_agent.kernel import KernelSession
+    from kernel_agent.kernel import Kernel, MakeKernel
 
 CELL_TIMEOUT_S = 600.0
 MAX_NOTEBOOK_BYTES = 200_000_000
@@ -142,7 +143,11 @@ def verify(path: str | Path, *, sandbox: str = "auto", timeout_s: float = CELL_T
 
 
 async def verify_notebook(
-    path: str | Path, *, sandbox: str = "auto", timeout_s: float = CELL_TIMEOUT_S
+    path: str | Path,
+    *,
+    sandbox: str = "auto",
+    timeout_s: float = CELL_TIMEOUT_S,
+    make: MakeKernel | None = None,
 ) -> Report:
     """Run all code cells of a notebook in a fresh kernel and compare what they show.
 
@@ -154,6 +159,8 @@ async def verify_notebook(
         The level of protection of the kernel.
     timeout_s
         Seconds until a cell is interrupted; its verdict is then ``error``.
+    make
+        Makes the kernel, a Jupyter kernel in the sandbox by default; for tests.
 
     Raises
     ------
@@ -172,7 +179,8 @@ async def verify_notebook(
     with temporary_folder("kernel-agent-verify-") as made:
         folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), str(made)))
         left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
-        async with KernelSession(cwd=made, sandbox=sandbox) as kernel:
+        make = make or partial(KernelSession, sandbox=sandbox)
+        async with make(cwd=made) as kernel:
             again = _Again(folders=folders, timeout_s=timeout_s)
             cells = await _run_cells(notebook, kernel, again)
     return Report(
@@ -356,7 +364,7 @@ class _Again:
 
 
 async def _run_cells(
-    notebook: nbformat.NotebookNode, kernel: KernelSession, again: _Again
+    notebook: nbformat.NotebookNode, kernel: Kernel, again: _Again
 ) -> list[CellReport]:
     reports: list[CellReport] = []
     places = dict[int, int]()  # later cells may change what was compared
@@ -392,7 +400,7 @@ async def _run_cells(
     return reports
 
 
-async def _run_cell(cell: Any, kernel: KernelSession, number: int, again: _Again) -> Comparison:
+async def _run_cell(cell: Any, kernel: Kernel, number: int, again: _Again) -> Comparison:
     try:
         result = await kernel.execute(cell.source, step=number, timeout_s=again.timeout_s)
     except KernelDied as error:

@@ -36,7 +36,7 @@ from kernel_agent.records.trace import (
     to_json,
 )
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden.jsonl"
+GOLDEN = Path(__file__).parents[1] / "support" / "data" / "golden.jsonl"
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 7, 10**9, -(10**30), 10**400, 2**63, 0.5, -0.0, 1e308,
     float("nan"), float("inf"), "", "x", "1", "ok", "\ud83d", "\x1b]0;t\x07", "a\nb\r\tc",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parts.test_display import HOST, TEXTS, hostile_outputs
+from support.hostile import HOST, TEXTS, hostile_outputs
 
 from browser.conftest import Opened
 from browser.jupyter import Server, Tab, open_notebook

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from parts.test_display import HOST, TEXTS
+from support.hostile import HOST, TEXTS
 
 from browser.conftest import Opened
 from browser.jupyter import Server, Tab
@@ -185,7 +185,7 @@ def test_nothing_that_a_model_or_a_kernel_wrote_comes_to_life(opened: Opened) ->
         '<img src="/api/status?canary">',
     )
     cell = (
-        "from parts.test_display import TEXTS, hostile_outputs\n"
+        "from support.hostile import TEXTS, hostile_outputs\n"
         f"canary = {canary!r}\n"
         "texts = [*canary, *(t for t in TEXTS if len(t) < 1000)]\n"
         "shows = [{'output_type': 'display_data', 'data': {kind: text}, 'metadata': {}}\n"

@@ -49,7 +49,7 @@ def pay(to: str) -> str:
 TASKS = [
     {
         "id": "sum",
-        "task": "What is the total sold?",
+        "task": "What is the total?",
         "data": "sales.csv",
         "check": "number",
         "answer": 8,
@@ -102,10 +102,9 @@ GROUPS: tuple[tuple[str, ...], ...] = (
         "pipeline monthly.ipynb --data sales.csv --sandbox none --out june_json --json",
         "pipeline failing.ipynb --sandbox none --out failing_json --json",
         "eval tasks.jsonl --model offline --sandbox none --out evaluated --at-once 1",
-        "show evaluated",
     ),
     ("verify good --json", "verify lost", "verify changed.ipynb --json", "eval evaluated --report",
-     "eval tasks.jsonl --oracle --out oracle"),
+     "eval tasks.jsonl --oracle --out oracle", "show evaluated"),
 )  # fmt: skip
 
 # Uses that fail before anything is started: in this process, which is faster.

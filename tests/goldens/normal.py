@@ -40,7 +40,8 @@ TABLE: tuple[tuple[str, Change], ...] = (
     (r"(trying again in )[\d.]+ s", r"\1<s> s"),
     (r"\b((?:model_|cell_)?seconds=)\d[\d.e-]*", r"\1<s>"),
     (r"· \d+\.\d of (\d+ s)\b", r"· <s> of \1"),
-    (r"(\d+ steps?,? ?· |took |after |, in |\(|· )(?:\d+ min )?\d+\.\d+ s\b", r"\1<s> s"),
+    (r"(\d+ steps?,? ?· |\d+ steps?, |took |after |, in |\(|· )\d+\.\d+ s\b", r"\1<s> s"),
+    (r"(\(\d+% to \d+%\) (?:\| [\d-]+ ){3}\| )\d+\.\d+ ", r"\1<s> "),
     (r"(?m)^(\s+\d+\s+\w+\s+\w+\s+)\d+\.\d\d$", r"\1<s>"),
     # Names that are drawn by lot.
     (r'("(?:run_id|parent_id|session_id|standing_id)": ")[0-9a-f]{12}"', r'\1<id>"'),

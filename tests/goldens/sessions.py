@@ -223,7 +223,7 @@ CASES: dict[str, Case] = {
         format="tool",
     ),
     "json": case(
-        calls(("rate", {"currency": "USD"}), ("rate", {"currency": "USD"})),  # side by side
+        calls(("rate", {"currency": "USD"})),  # one at a time: side by side they are numbered as they come
         calls(("rate", {"currency": "XXX"})), calls(("broken", {"n": 3})), calls(("unknown", {})),
         calls(("rate", {"money": "USD"})),
         calls(("final_answer", {"answer": {"sum": 1.95}})),

@@ -17,16 +17,10 @@ pytest.importorskip("pydantic_monty")
 
 from kernel_agent import ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, KernelDied, UsageError
-from kernel_agent.kernel.interpreter import (
-    LACKS,
-    LEVEL,
-    MAX_CHARS,
-    MODULES,
-    InterpreterSession,
-    probe,
-)
+from kernel_agent.kernel.interpreter import MAX_CHARS, InterpreterSession
 from kernel_agent.records.cell import CellResult, OutputDict
 from kernel_agent.records.endings import ExitStatus
+from kernel_agent.sandbox.interpreter import LACKS, LEVEL, MODULES, probe
 
 
 def text(result: CellResult) -> str:

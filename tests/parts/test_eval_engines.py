@@ -5,8 +5,8 @@ import os
 import signal
 from pathlib import Path
 
-import eval_work
 import pytest
+from support import eval_work
 
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.engines import OnDask, OnRay, WorkerLost

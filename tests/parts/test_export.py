@@ -13,9 +13,9 @@ from typing import Any
 
 import nbformat
 import pytest
-from golden import DATA, records, start, step
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.golden import DATA, records, start, step
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.exporter import export, notebook_of, write_notebook
@@ -38,7 +38,7 @@ def cells(kind: str, *traced: Any) -> list[Any]:
 
 
 def test_the_golden_trace_gives_the_golden_notebook(tmp_path: Path) -> None:
-    """Byte for byte; ``python tests/golden.py`` writes both again after a wanted change.
+    """Byte for byte; ``python tests/support/golden.py`` writes both again after a wanted change.
 
     But for pictures: how many bytes they are is up to the version of zlib.
     """

@@ -7,8 +7,8 @@ import re
 
 import html5lib
 import pytest
-from golden import records as golden
 from PIL import Image
+from support.golden import records as golden
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.outputs import displayable

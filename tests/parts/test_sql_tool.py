@@ -15,7 +15,7 @@ from servers.postgres import BOSS, PASSWORD, cluster, programs
 pytest.importorskip("sqlalchemy", reason="the extra sql is not installed")
 
 from kernel_agent.errors import ToolError, UsageError
-from kernel_agent.tools.builtin import sql as module
+from kernel_agent.tools.builtin import database
 from kernel_agent.tools.builtin.sql import sql_tools
 
 ROWS = """
@@ -432,11 +432,11 @@ async def test_a_server_that_goes_away_is_one_line():
 
 def test_the_caps_fit_through_the_wire():
     """A result at the cap, as base64, is below what a reply may be."""
-    assert module.BYTES_MAX * 4 / 3 < 32_000_000
+    assert database.BYTES_MAX * 4 / 3 < 32_000_000
 
 
 @pytest.mark.parametrize("query", ["/**/" * 5000, "/**/ -- x\n" * 5000 + "drop table t"])
 def test_comments_before_a_statement_are_read_in_one_way(query: str) -> None:
     """Thirty of them would otherwise stop the host for good."""
-    assert not module._QUERY.match(query)
-    assert module._QUERY.match("/* a */ -- b\n/**/ SELECT 1")
+    assert not database._QUERY.match(query)
+    assert database._QUERY.match("/* a */ -- b\n/**/ SELECT 1")

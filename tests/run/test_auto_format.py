@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from servers.openai_server import OpenAIServer, Writer, error, refused_url, text
+from servers.openai_server import OpenAIServer, Writer, error, model_at, refused_url, text
 
 from kernel_agent import Budget, ScriptedModel, Session
 from kernel_agent.formats import get_format
@@ -33,7 +33,7 @@ ENVELOPE = get_format("envelope").options().response_format
 
 
 async def run(server, out, *, name=LARGE, told=None, **options):
-    model = OpenAIModel(name, base_url=server.url, api_key="secret", max_retries=0)
+    model = model_at(server.url, name, api_key="secret", max_retries=0)
     tell = (lambda _: None) if told is None else told.append
     async with Session(model=model, format="auto", out=out, on_event=tell, **options) as session:
         return await session.run("What is the answer?")
@@ -68,7 +68,7 @@ async def test_the_highest_rung_that_works_is_chosen_and_remembered(
     told = []
     with OpenAIServer(writer) as server:
         for _ in range(2):
-            model = OpenAIModel(name, base_url=server.url, max_retries=3)
+            model = model_at(server.url, name, max_retries=3)
             choice = await choose_format(
                 model, budget=NO_CAPS, tell=told.append, memory=tmp_path / "formats.json"
             )
@@ -277,7 +277,7 @@ async def test_an_endpoint_that_is_down_is_asked_once_and_then_by_the_run(tmp_pa
 async def test_an_endpoint_that_is_not_there_does_not_keep_the_session_from_starting(tmp_path):
     """No retries while trying out."""
     with refused_url() as url:
-        model = OpenAIModel(LARGE, base_url=url, max_retries=0)
+        model = model_at(url, LARGE, max_retries=0)
         async with Session(model=model, format="auto", out=tmp_path / "out") as session:
             made = await session.run("What is the answer?")
     assert made.status == "model_error"

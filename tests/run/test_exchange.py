@@ -15,7 +15,7 @@ from kernel_agent import Session
 from kernel_agent.agent.task import given_text
 from kernel_agent.errors import InputError, UsageError
 from kernel_agent.inkernel import values
-from kernel_agent.kernel.process import KernelSession, setting
+from kernel_agent.kernel import KernelSession, setting
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.session.verification import verify
 
@@ -124,7 +124,7 @@ async def test_what_a_hostile_kernel_gives_is_checked(tmp_path):
     )
     async with Session(model="offline", out=tmp_path / "out") as session:
         await session.execute(
-            f"import sys\ntaking = sys.modules['_kernel_agent_inside.taking']\n{claims}\nx = 1"
+            f"import sys\ntaking = sys.modules['_kernel_agent_inside.transfer']\n{claims}\nx = 1"
         )
         with pytest.raises(InputError, match=r"x cannot be taken: .*an array of something else"):
             await session.take(["x"])
@@ -168,10 +168,11 @@ async def test_a_kernel_without_a_common_folder_is_sent_the_values(tmp_path):
         for cell in setting("both", text):
             assert (await kernel.execute(cell, step=0)).ok
         result = await kernel.execute("len(both['long']), both['table'].shape")
-        found = await kernel.take(["both", "missing"])
+        found = await kernel.get(["both"])
+        with pytest.raises(InputError, match="there is no variable missing"):
+            await kernel.get(["missing"])
     assert result.outputs[0]["data"]["text/plain"] == "(2500000, (2, 3))"
-    assert found["both"]["value"]["long"] == "x" * 2_500_000
-    assert found["missing"] == {"missing": True}
+    assert found["both"]["long"] == "x" * 2_500_000
 
 
 async def test_sessions_that_begin_side_by_side_have_folders_of_their_own(tmp_path, monkeypatch):

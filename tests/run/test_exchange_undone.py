@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from kernel_agent.formats import get_format
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart
 from kernel_agent.records.undo import person_text
-from kernel_agent.sandbox.chooser import MODULES
+from kernel_agent.sandbox.chooser import level_of
 
 ONE = Budget(max_steps=1)
 
@@ -91,7 +92,8 @@ async def test_a_kernel_that_sees_no_files_is_given_its_variables_again(
 ) -> None:
     """What was sent to it in pieces is sent again (here to a kernel that does see the files)."""
     pd = pytest.importorskip("pandas")
-    monkeypatch.setattr("kernel_agent.session.variables.APART", set(MODULES))
+    apart = replace(level_of("none"), shares_folder=False)
+    monkeypatch.setattr("kernel_agent.session.variables.level_of", lambda _name: apart)
     session = make(["n = len(table)", "table = None"], tmp_path / "s")
     async with session:
         await session.put({"table": pd.DataFrame({"a": [1, 2]})})

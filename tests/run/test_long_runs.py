@@ -10,7 +10,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from servers.openai_server import Behaviour, OpenAIServer, error, raw, text
+from servers.openai_server import Behaviour, OpenAIServer, error, model_at, raw, text
 from typer.testing import CliRunner
 
 from kernel_agent import Budget, ScriptedModel, Session
@@ -186,7 +186,7 @@ class Window:
 
 
 def endpoint(server: OpenAIServer) -> OpenAIModel:
-    model = OpenAIModel("m", base_url=server.url, api_key="none", backoff_s=0.01)
+    model = model_at(server.url, api_key="none", backoff_s=0.01)
     model.writes_prose = False
     return model
 
@@ -248,7 +248,7 @@ async def summarised(out: Path, notes: Sequence[str | Behaviour], **options: Any
     code = "frame_{n} = [{n}]\n" + "# a comment that makes the code long\n" * 12
     replies = [cell(code.format(n=n)) for n in range(40)]
     with Writer([*replies, cell("final_answer('done')")], notes) as server:
-        model = OpenAIModel("m", base_url=server.url, api_key="none", backoff_s=0.01)
+        model = model_at(server.url, api_key="none", backoff_s=0.01)
         config = Config(context_tokens=4_000, format="fenced")
         budget = options.get("budget", FREE)
         async with Session(model=model, out=out, budget=budget, config=config) as session:

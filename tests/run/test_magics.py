@@ -202,7 +202,10 @@ def test_help_on_the_magic_itself_still_works():
             "--data 'my sales.csv' --data b.csv Go",
             Request(task="Go", data=("my sales.csv", "b.csv")),
         ),
-        ("--model=offline --max-steps 3 Go", Request(task="Go", model="offline", max_steps=3)),
+        (
+            "--model=offline --max-steps 3 Go",
+            Request(task="Go", settings={"model": "offline", "max_steps": 3}),
+        ),
         ("--new Go on", Request(task="Go on", new=True)),
         ("a -- b, 5 - 3, x--y", Request(task="a -- b, 5 - 3, x--y")),
     ],

@@ -15,6 +15,7 @@ from servers.openai_server import (
     OpenAIServer,
     error,
     events,
+    model_at,
     refused_url,
     text,
     too_many,
@@ -49,11 +50,8 @@ class Asked:
 
     def __init__(self, base_url, **settings):
         self.events = []
-        self.model = OpenAIModel(
-            settings.pop("name", "test-model"),
-            base_url=base_url,
-            **{"api_key": KEY, "backoff_s": 0.001, **settings},
-        )
+        settings = {"name": "test-model", "api_key": KEY, "backoff_s": 0.001, **settings}
+        self.model = model_at(base_url, **settings)
 
     async def __aenter__(self):
         return self

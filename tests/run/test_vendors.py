@@ -7,7 +7,7 @@ matters. Each table is one promise.
 import json
 
 import pytest
-from servers.openai_server import OpenAIServer, events, raw, text
+from servers.openai_server import OpenAIServer, events, model_at, raw, text
 
 from kernel_agent.errors import ContextLengthError, ModelError
 from kernel_agent.models.errors import from_status, named_wait_s
@@ -49,8 +49,8 @@ async def play(*behaviours, options=PLAIN, calls=1, max_retries=1, backoff_s=0.0
     """Ask a model behind a server that does these things; return what came and what was sent."""
     told = []
     with OpenAIServer(behaviours, repeat_last=True) as server:
-        model = OpenAIModel(
-            "m-1", base_url=server.url, api_key="", backoff_s=backoff_s, max_retries=max_retries
+        model = model_at(
+            server.url, "m-1", api_key="", backoff_s=backoff_s, max_retries=max_retries
         )
         try:
             replies = [await model.complete(TALK, options, told.append) for _ in range(calls)]
@@ -63,7 +63,7 @@ async def play(*behaviours, options=PLAIN, calls=1, max_retries=1, backoff_s=0.0
 async def fail(*behaviours, options=PLAIN):
     """Return the error of one call, after at most one more try, and how many tries there were."""
     with OpenAIServer(behaviours, repeat_last=True) as server:
-        model = OpenAIModel("m-1", base_url=server.url, api_key="", backoff_s=0.001, max_retries=1)
+        model = model_at(server.url, "m-1", api_key="", backoff_s=0.001, max_retries=1)
         try:
             with pytest.raises(ModelError) as caught:
                 await model.complete(TALK, options, lambda _: None)
@@ -263,7 +263,7 @@ async def test_pictures_are_left_out_where_they_are_refused(status, body):
     """The text that describes them goes on alone, from then on."""
     seen = (Message(role="user", content="look", images=(PNG,)),)
     with OpenAIServer([answer(status, body), text("ok"), text("ok")]) as server:
-        model = OpenAIModel("gpt-4o", base_url=server.url, api_key="", max_retries=0)
+        model = model_at(server.url, "gpt-4o", api_key="", max_retries=0)
         for _ in range(2):
             assert (await model.complete(seen, PLAIN, lambda _: None)).content == "ok"
         await model.close()

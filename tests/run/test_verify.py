@@ -12,8 +12,8 @@ from typing import Any
 
 import nbformat
 import pytest
-from golden import DATA
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from support.golden import DATA
 
 from kernel_agent import ScriptedModel, Session
 from kernel_agent.errors import NotebookError

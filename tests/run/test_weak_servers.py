@@ -10,11 +10,10 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from servers.openai_server import OpenAIServer, error, events, overflow, text
+from servers.openai_server import OpenAIServer, error, events, model_at, overflow, text
 
 from kernel_agent import Budget, Session
 from kernel_agent.errors import ContextLengthError, ModelError
-from kernel_agent.models.openai import OpenAIModel
 from kernel_agent.records.conversation import Message, RequestOptions
 from kernel_agent.records.event import Notice
 from kernel_agent.records.store import read_trace
@@ -29,7 +28,7 @@ PREFIX = "share = 240\nshare = share / 24"
 async def asking(url, **settings):
     """Yield what asks a model, and what it told meanwhile."""
     told = []
-    model = OpenAIModel("m", base_url=url, **{"api_key": "x", "backoff_s": 0.001, **settings})
+    model = model_at(url, **{"api_key": "x", "backoff_s": 0.001, **settings})
 
     async def ask():
         return await model.complete(ASK, RequestOptions(), told.append)
@@ -46,9 +45,7 @@ def notices(told):
 
 async def answered(server, out, **settings):
     """Run a question to its end against a server."""
-    model = OpenAIModel(
-        "m", base_url=server.url, **{"api_key": "x", "backoff_s": 0.001, **settings}
-    )
+    model = model_at(server.url, **{"api_key": "x", "backoff_s": 0.001, **settings})
     budget = Budget(max_steps=5)
     async with Session(model=model, format="fenced", out=out, budget=budget) as session:
         return await session.run("How much is it?")

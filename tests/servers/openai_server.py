@@ -41,6 +41,15 @@ from pathlib import Path
 from typing import Any, Self
 
 
+def model_at(url: str, name: str = "m", **settings: Any) -> Any:
+    """Return the real client of a server; time limits and retries by their names in Transport."""
+    from kernel_agent.models import OpenAIModel, Transport
+
+    names = set(settings) & set(Transport.__dataclass_fields__)
+    transport = Transport(**{name: settings.pop(name) for name in names})
+    return OpenAIModel(name, base_url=url, transport=transport, **settings)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Behaviour:
     """What the server does with one request.

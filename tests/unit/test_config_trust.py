@@ -245,7 +245,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
 @st.composite
 def tables(draw: st.DrawFn) -> dict[str, Any]:
     names = draw(st.lists(st.sampled_from(sorted(SETTINGS)), max_size=5, unique=True))
-    return {name: draw(VALUES[SETTINGS[name].kinds[-1]]) for name in names}
+    return {name: draw(VALUES[SETTINGS[name].kind]) for name in names}
 
 
 def toml(table: dict[str, Any]) -> str:

@@ -19,11 +19,11 @@ def as_python(cell):
     [
         ("-i df,sales -o result Go", Request(task="Go", given=("df", "sales"), wanted=("result",))),
         ("--in df --in df Go on -o a,b", Request(task="Go on", given=("df",), wanted=("a", "b"))),
-        ("--background --model m Go", Request(task="Go", background=True, model="m")),
+        ("--background --model m Go", Request(task="Go", background=True, settings={"model": "m"})),
         ("--new --continues-not".replace("--continues-not", "Go"), Request(task="Go", new=True)),
         ("--continue Go", Request(task="Go", goes_on=True)),
         ("--timeout 1.5 --export a.ipynb --insert Go",
-         Request(task="Go", timeout=1.5, export="a.ipynb", insert=True)),
+         Request(task="Go", settings={"max_seconds": 1.5}, export="a.ipynb", insert=True)),
         ("Is x -i or x-o? 3 -5", None),
         ("a -- b -inner -offset", Request(task="a -- b -inner -offset")),
     ],

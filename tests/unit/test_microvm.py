@@ -16,7 +16,7 @@ import pytest
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import microvm, programs
 from kernel_agent.sandbox.levels import Grant, Limits
-from kernel_agent.sandbox.microvm import files, host, image, machine
+from kernel_agent.sandbox.microvm import files, image, machine
 from kernel_agent.sandbox.microvm.guest.wire import BYTES, DATA, FILE, NOTE, Wire, WireError
 
 PARTS = machine.Parts(kernel=3, initrd=4, root=5, scratch=6, wire=7, monitor=8)
@@ -196,7 +196,7 @@ def test_a_session_of_another_image_is_not_resumed(changed, tmp_path, monkeypatc
         "memory_mb": 1536, "disk_mb": 100, "workspace": "/w", "kernel": {}, "state_bytes": 1,
         "disk_bytes": 1, "quiet_s": 0.1, "save_s": 0.1, "time": 1.0,
     }  # fmt: skip
-    for name in (host.STATE, host.DISK):
+    for name in (machine.STATE, machine.DISK):
         (tmp_path / name).touch()
     (tmp_path / microvm.HIBERNATED).write_text(json.dumps(about))
     assert microvm.read_hibernated(tmp_path).workspace == "/w"
@@ -258,7 +258,7 @@ def test_a_wire_that_is_cut_in_a_frame_just_ends():
 @pytest.mark.parametrize("payload", [b"", b"nothing", b"[1]", b"3", b"[" * 100_000, b"\xff"])
 def test_a_note_that_is_no_note_ends_the_machine(payload):
     with pytest.raises(WireError):
-        host._note(payload)
+        machine.read_note(payload)
 
 
 # --- files from the machine ----------------------------------------------------------------------

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_agent.errors import ContextLengthError
-from kernel_agent.models.bounded_json import MAX_VALUES
+from kernel_agent.models.draft import MAX_CALLS, Draft
 from kernel_agent.models.errors import EndpointError, context_limit
 from kernel_agent.models.sse import EventReader, ServerEvent
-from kernel_agent.models.stream import MAX_CALLS, Draft, ReplyReader
+from kernel_agent.models.stream import MAX_VALUES, ReplyReader
 from kernel_agent.records.conversation import Reply, ToolCall
 from kernel_agent.records.event import ReplyText
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_agent.models.errors import EndpointError
-from kernel_agent.models.retries import RESTART_PAUSE_S, Tries
+from kernel_agent.models.retries import RESTART_PAUSE_S, Transport, Tries
 
 REFUSED = EndpointError("refused", advice="", retry=True, trouble="refused")
 CUT = EndpointError("broke off", advice="", retry=True)
@@ -26,8 +26,7 @@ class Clock:
 
 
 def tries(clock: Clock | None = None, **settings: Any) -> Tries:
-    settings = {"max_retries": 4, "backoff_s": 0.5, **settings}
-    return Tries(**settings, clock=clock or Clock())
+    return Tries(Transport(**{"max_retries": 4, **settings}), clock=clock or Clock())
 
 
 def waited(made: Tries, clock: Clock, *errors: EndpointError, answered: bool = True) -> float:

@@ -33,7 +33,7 @@ ADAPTERS = ("agentdojo", "bfcl", "dabench", "dseval", "m3tooleval")
 
 
 class Bench(Protocol):
-    """What one run of a suite's task works on: made for it, used once."""
+    """The environment of one run of a suite's task: made for it, used once."""
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -60,7 +60,7 @@ class GoldCall:
 
 @dataclass(frozen=True, kw_only=True)
 class GoldTurn:
-    """What is asked, and the calls that do it."""
+    """A question, and the calls that answer it."""
 
     request: str
     calls: tuple[GoldCall, ...]

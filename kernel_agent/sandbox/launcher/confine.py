@@ -28,12 +28,8 @@ FAILED = 125  # the exit code when a step failed
 
 # linux/prctl.h
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
-PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = (
-    36,
-    38,
-    47,
-    4,
-)
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 SECCOMP_MODE_FILTER = 2
 
 # linux/mount.h
@@ -61,11 +57,11 @@ rules: list[tuple[int, int]] = []  # open path, rights
 ports: list[int] = []  # of the loopback interface that may be connected to
 
 
-def check(result: int) -> int:
+def check(result: int, path: str | None = None) -> int:
     """Raise what a C function left in errno when it says that it failed."""
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise OSError(number, os.strerror(number), path)
     return result
 
 
@@ -89,18 +85,19 @@ def unshare(flags: str) -> None:
 
 def map_self(uid: str, gid: str) -> None:
     """In a new user namespace, be who one was."""
-    for name, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{uid} {uid} 1"),
-        ("gid_map", f"{gid} {gid} 1"),
-    ):
-        with open(f"/proc/self/{name}", "w") as file:
+    write_maps("self", setgroups="deny", uid_map=f"{uid} {uid} 1", gid_map=f"{gid} {gid} 1")
+
+
+def write_maps(process: str, **maps: str) -> None:
+    """Set which users of a new user namespace are which outside."""
+    for name, text in maps.items():
+        with open(f"/proc/{process}/{name}", "w") as file:
             file.write(text)
 
 
-def die_with(parent: str) -> None:
-    """Be killed when ``parent``, a process id, ends."""
-    check(libc.prctl(PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0))
+def die_with(parent: str, *, number: int = _signal.SIGKILL) -> None:
+    """Get a signal, SIGKILL for the step, when ``parent``, a process id, ends."""
+    check(libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0))
     if os.getppid() != int(parent):
         os._exit(FAILED)
 
@@ -108,9 +105,7 @@ def die_with(parent: str) -> None:
 def adopt(parent: str) -> None:
     """Become the parent of orphaned descendants, and end them all when ``parent`` ends."""
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
-    check(libc.prctl(PR_SET_PDEATHSIG, _signal.SIGTERM, 0, 0, 0))
-    if os.getppid() != int(parent):
-        os._exit(FAILED)
+    die_with(parent, number=_signal.SIGTERM)
 
 
 def fork() -> None:
@@ -137,9 +132,7 @@ def supervise(child: int) -> None:
 
     _signal.signal(_signal.SIGTERM, asked)
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
-    ended, status = os.wait()
-    while ended != child:
-        ended, status = os.wait()
+    status = next(status for ended, status in iter(os.wait, None) if ended == child)
     _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
     end_children()
     if os.WIFSIGNALED(status):
@@ -206,13 +199,8 @@ def limit(name: str, value: str) -> None:
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     """Call mount(2)."""
-    result = libc.mount(
-        os.fsencode(source), os.fsencode(target), kind.encode(), flags, data.encode() or None
-    )
-    try:
-        check(result)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, target) from None
+    names = os.fsencode(source), os.fsencode(target), kind.encode()
+    check(libc.mount(*names, flags, data.encode() or None), target)
 
 
 def private() -> None:
@@ -232,9 +220,8 @@ def proc() -> None:
 
 def terminals() -> None:
     """Have pseudo-terminals of one's own, and none of the host's."""
-    mount(
-        "devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"
-    )
+    options = "newinstance,ptmxmode=0666,mode=620"
+    mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, options)
     mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
 
 
@@ -244,18 +231,18 @@ def hide(target: str) -> None:
         tmpfs(target, "0", "0555")
     else:
         mount("/dev/null", target, "", MS_BIND)
-        mount(
-            "none",
-            target,
-            "",
-            MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | found(target),
-        )
+        remount(target, MS_NOSUID | MS_NODEV)
 
 
 def readonly(target: str) -> None:
     """Make what lies there read-only."""
     mount(target, target, "", MS_BIND | MS_REC)
-    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | found(target))
+    remount(target)
+
+
+def remount(target: str, flags: int = 0) -> None:
+    """Make a mount read-only; it keeps the flags that it has."""
+    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags | found(target))
 
 
 def found(target: str) -> int:
@@ -346,9 +333,7 @@ def user_namespace(uids: str, gids: str) -> int:
         _signal.pause()
     try:
         os.read(ready, 1)
-        for name, text in (("uid_map", uids), ("gid_map", gids)):
-            with open(f"/proc/{child}/{name}", "w") as file:
-                file.write(text)
+        write_maps(str(child), uid_map=uids, gid_map=gids)
         made = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         user_namespaces[uids, gids] = made
         return made
@@ -424,21 +409,6 @@ def allow(path: str, rights: int) -> None:
         return
 
 
-def read(path: str) -> None:
-    """Let a file or a tree be read and executed."""
-    allow(path, READABLE)
-
-
-def write(path: str) -> None:
-    """Let a tree be changed."""
-    allow(path, ~IOCTL_DEV)
-
-
-def device(path: str) -> None:
-    """Let a device, or the devices in a directory, be used."""
-    allow(path, DEVICE)
-
-
 def landlock() -> None:
     """Forbid every path without a rule; where the kernel can, TCP, signals and abstract sockets."""
     version = check(libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, 1))
@@ -477,11 +447,13 @@ STEPS: dict[str, Callable[..., None]] = {
     "join": join, "unshare": unshare, "map": map_self, "die-with": die_with, "adopt": adopt,
     "fork": fork, "user": user, "powerless": powerless, "limit": limit, "private": private,
     "tmpfs": tmpfs, "proc": proc, "terminals": terminals, "hide": hide, "readonly": readonly,
-    "give": give,
-    "changeable": changeable, "still": still,
-    "lend": lend, "keep": keep, "cover": cover, "read": read, "write": write,
-    "device": device, "loopback": loopback, "forward": forward,
-    "landlock": landlock, "seccomp": seccomp, "folder": folder,
+    "give": give, "changeable": changeable, "still": still, "lend": lend, "keep": keep,
+    "cover": cover, "loopback": loopback, "forward": forward, "landlock": landlock,
+    "seccomp": seccomp, "folder": folder,
+    # A file or a tree may be read and executed; a tree changed; a device, or a directory's, used.
+    "read": lambda path: allow(path, READABLE),
+    "write": lambda path: allow(path, ~IOCTL_DEV),
+    "device": lambda path: allow(path, DEVICE),
 }  # fmt: skip
 
 

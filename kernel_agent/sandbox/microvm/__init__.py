@@ -25,11 +25,14 @@ from typing import Any
 from kernel_agent.errors import SandboxError
 from kernel_agent.safe import remove
 from kernel_agent.sandbox.environment import search_path
-from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
+from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.microvm import files, host, image, machine
+from kernel_agent.sandbox.microvm.filesystem import interpreter
 
 LEVEL = Level(
     name="microvm",
+    shares_folder=False,
+    hibernates=True,
     summary="a machine of its own under QEMU, with its own Linux kernel",
     covered=(
         "files: the machine has a copy of the workspace and of the interpreter, and nothing else",
@@ -65,7 +68,7 @@ LEVEL = Level(
 BUILD = "kernel-agent microvm build"
 PROBE_S = 60.0
 MIN_MEMORY_MB = 512
-HIBERNATED = host.ABOUT
+HIBERNATED = machine.ABOUT
 FORMAT = 1
 
 
@@ -93,7 +96,7 @@ def probe() -> Probe:
 
 @functools.cache
 def _made_from(python: str) -> dict[str, str]:
-    return image.made_from(image.interpreter(python))
+    return image.made_from(interpreter(python))
 
 
 @functools.cache
@@ -101,8 +104,8 @@ def _wakes(_built: str) -> Probe:
     manifest = image.load()
     assert manifest is not None
     try:
-        seconds = host.wake(image.folder(), manifest.accelerator, manifest.memory_mb, PROBE_S)
-    except (host.MachineError, machine.QemuError, OSError) as error:
+        seconds = machine.wake(image.folder(), manifest.accelerator, manifest.memory_mb, PROBE_S)
+    except (machine.MachineError, machine.QemuError, OSError) as error:
         reason = f"the machine does not wake up: {error}"
         return Probe(works=False, reason=reason, advice=f"build the image again: {BUILD}")
     processor = image.describe(manifest)["processor"]
@@ -124,7 +127,7 @@ def status(found: Probe) -> list[str]:
     if manifest is not None:
         lines += [f"{name}: {value}" for name, value in image.describe(manifest).items()]
         lines.append(f"packages: {len(manifest.packages)}, as of {manifest.built}")
-        cage = "in bubblewrap" if host.cage_works() else "not in bubblewrap, which does not work"
+        cage = "in bubblewrap" if machine.cage_works() else "not in bubblewrap, which does not work"
         lines.append(f"QEMU runs as {'nobody' if os.geteuid() == 0 else 'you'}, {cage}")
         lines.append(f"image: {image.folder()}, {manifest.root_mb + manifest.state_mb} MB")
     return lines
@@ -150,10 +153,10 @@ def build(say: Callable[[str], None], *, python: str = sys.executable) -> image.
         # A processor that works boots in a few seconds; an emulated one in half a minute.
         seconds = 20.0 if accelerator == "kvm" else host.BOOT_S
         try:
-            return host.boot(
+            return machine.boot(
                 work, accelerator, memory_mb, seconds=seconds, scratch_mb=image.SCRATCH_MB
             )
-        except (host.MachineError, machine.QemuError) as error:
+        except (machine.MachineError, machine.QemuError) as error:
             raise SandboxError(f"the machine does not boot: {error}") from None
 
     return image.build(say, boot=boot, python=python)
@@ -186,14 +189,8 @@ def prepare(
         raise SandboxError(f"there is no machine image: {BUILD}")
     if grant.proxy is not None:
         raise SandboxError("named hosts cannot be allowed in a machine: it has no network")
-    limits = grant.limits
-    memory_mb = manifest.memory_mb
-    if limits.memory_mb is not None:  # of everything, QEMU included
-        memory_mb = min(limits.memory_mb - machine.OVERHEAD_MB, memory_mb)
-    disk_mb = min(limits.disk_mb, image.SCRATCH_MB)
-    if memory_mb < MIN_MEMORY_MB:
-        least = MIN_MEMORY_MB + machine.OVERHEAD_MB
-        raise SandboxError(f"a machine needs {least} MB of memory, not {limits.memory_mb}")
+    memory_mb = _memory_mb(grant.limits, manifest)
+    disk_mb = min(grant.limits.disk_mb, image.SCRATCH_MB)
     if resume is not None:
         about = read_hibernated(resume, manifest)
         memory_mb, disk_mb = about.memory_mb, about.disk_mb
@@ -212,7 +209,7 @@ def prepare(
         sockets=str(grant.sockets),
         command=inside(command, manifest),
         environment=environment_inside(environment, grant.python),
-        limits={k: v for k, v in asdict(limits).items() if v is not None},
+        limits={k: v for k, v in asdict(grant.limits).items() if v is not None},
         code=str(grant.code),
         files=tuple(str(path) for path in grant.files if _is_apart(path, grant)),
         protected=tuple(map(str, grant.protected)),
@@ -221,6 +218,17 @@ def prepare(
     )
     beside = [sys.executable, "-I", "-S", str(Path(__file__).parent), start.to_json()]
     return Launch(command=beside, environment={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"})
+
+
+def _memory_mb(limits: Limits, manifest: image.Manifest) -> int:
+    """Return the machine's memory; a limit is one of everything, QEMU included."""
+    if limits.memory_mb is None:
+        return manifest.memory_mb
+    memory_mb = min(limits.memory_mb - machine.OVERHEAD_MB, manifest.memory_mb)
+    if memory_mb < MIN_MEMORY_MB:
+        least = MIN_MEMORY_MB + machine.OVERHEAD_MB
+        raise SandboxError(f"a machine needs {least} MB of memory, not {limits.memory_mb}")
+    return memory_mb
 
 
 def inside(command: Sequence[str], manifest: image.Manifest) -> tuple[str, ...]:
@@ -377,7 +385,7 @@ def read_hibernated(folder: Path, manifest: image.Manifest | None = None) -> Hib
         about = Hibernated(**json.loads((folder / HIBERNATED).read_text()))
     except (OSError, ValueError, TypeError):
         raise SandboxError(f"{folder} is not a hibernated session") from None
-    whole = all((folder / name).is_file() for name in (host.STATE, host.DISK))
+    whole = all((folder / name).is_file() for name in (machine.STATE, machine.DISK))
     if about.format != FORMAT or not whole:
         raise SandboxError(f"{folder} is not a whole hibernated session of this version")
     now = manifest and (manifest.root_sha256, manifest.made_from["qemu"], manifest.accelerator)

@@ -110,8 +110,6 @@ def rows_of(
     Failed
         It cannot be run, or takes or gives too much.
     """
-    import subprocess
-
     asked = {
         "file": file, "query": query, "params": dict(params), "seconds": seconds,
         "rows_max": rows_max, "bytes_max": bytes_max, "cells_max": cells_max,
@@ -121,12 +119,7 @@ def rows_of(
     except ValueError:
         raise Failed("params may be numbers, texts, bytes, dates and None") from None
     late = threading.Event()
-    kept = ("LD_LIBRARY_PATH", "TMPDIR", "SQLITE_TMPDIR")
-    with subprocess.Popen(  # noqa: S603 - this file, by this interpreter
-        [sys.executable, "-I", "-S", __file__],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        env={name: os.environ[name] for name in kept if name in os.environ},
-    ) as child:  # fmt: skip
+    with _start_child() as child:
 
         def kill() -> None:
             late.set()
@@ -146,6 +139,17 @@ def rows_of(
         finally:
             timer.cancel()
             child.kill()
+
+
+def _start_child() -> Any:
+    import subprocess
+
+    kept = ("LD_LIBRARY_PATH", "TMPDIR", "SQLITE_TMPDIR")
+    return subprocess.Popen(  # noqa: S603 - this file, by this interpreter
+        [sys.executable, "-I", "-S", __file__],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        env={name: os.environ[name] for name in kept if name in os.environ},
+    )  # fmt: skip
 
 
 def _conversation(child: Any, sent: bytes) -> tuple[list[str], list[tuple[Any, ...]]]:

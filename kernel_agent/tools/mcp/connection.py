@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import ToolError, UsageError
 from kernel_agent.records import Event, Notice
 from kernel_agent.safe import one_line
 from kernel_agent.tools.mcp.answers import looked_at
-from kernel_agent.tools.mcp.bounded import bounded
-from kernel_agent.tools.mcp.pipes import MESSAGE_MAX, pipes
+from kernel_agent.tools.mcp.pipes import MESSAGE_MAX, excess, pipes
 from kernel_agent.tools.mcp.servers import Server
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 RESTARTS_MAX = 3
 PAGES_MAX = 100  # of a list of tools
+_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")  # of an event
 END_S = 5.0  # until an end that hangs is given up
 _GONE = ("ConnectError", "ConnectTimeout", "ReadError", "RemoteProtocolError")  # of HTTP
 _NO_WORDS = ("Not Found", "Server returned an error response")  # of the client, for any status
@@ -301,7 +301,7 @@ async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             try:
-                async for part in bounded(self._inner, events=self._events):
+                async for part in _bounded(self._inner, events=self._events):
                     yield part
             except ValueError as error:
                 raise httpx2.ReadError(str(error)) from None
@@ -339,3 +339,34 @@ def _request_timeout() -> int:
     from mcp_types import REQUEST_TIMEOUT
 
     return REQUEST_TIMEOUT
+
+
+async def _bounded(chunks: AsyncIterable[bytes], *, events: bool) -> AsyncIterator[bytes]:
+    """Yield an HTTP answer, whole or event by event, once it is known to be no more than is read.
+
+    The client reads an answer in one step, on the event loop: so its bytes and its items are
+    counted before it gets any of them. An event stream may stay open, and is passed on event by
+    event (https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream).
+
+    Raises
+    ------
+    ValueError
+        The server's: it is more than is read; the message says of what.
+    """
+    held = bytearray()
+    async for chunk in chunks:
+        seen = max(len(held) - 3, 0)
+        held += chunk
+        end = max(held.rfind(mark, seen) for mark in _ENDS) if events else -1
+        if end >= 0:
+            yield await _checked(bytes(held[: end + 4]))
+            del held[: end + 4]
+        elif len(held) > MESSAGE_MAX:
+            raise ValueError(f"more than {MESSAGE_MAX:,} bytes")
+    yield await _checked(bytes(held))
+
+
+async def _checked(part: bytes) -> bytes:
+    if too_many := await excess(part):
+        raise ValueError(too_many)
+    return part

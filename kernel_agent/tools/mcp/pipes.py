@@ -71,24 +71,10 @@ async def pipes(
                 reason = _farewell(process.returncode, errors)
             ended(reason)
 
-    async def write() -> None:
-        assert process.stdin is not None
-        async with from_client:
-            async for message in from_client:
-                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                with suppress(OSError):  # it does not listen any more: reading finds the end
-                    process.stdin.write(text.encode() + b"\n")
-                    await process.stdin.drain()
-
-    async def drain() -> None:
-        assert process.stderr is not None
-        while data := await process.stderr.read(65_536):
-            errors.extend(data)
-            del errors[:-_TAIL]
-
     async with anyio.create_task_group() as tasks:
-        for task in (read, write, drain):
-            tasks.start_soon(task)
+        tasks.start_soon(read)
+        tasks.start_soon(_write, process, from_client)
+        tasks.start_soon(_drain, process, errors)
         try:
             yield incoming, outgoing
         finally:
@@ -97,6 +83,25 @@ async def pipes(
                 await _end(process)
                 incoming.close()
                 outgoing.close()
+
+
+async def _write(process: asyncio.subprocess.Process, from_client: Any) -> None:
+    """Send the client's messages to the program."""
+    assert process.stdin is not None
+    async with from_client:
+        async for message in from_client:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            with suppress(OSError):  # it does not listen any more: reading finds the end
+                process.stdin.write(text.encode() + b"\n")
+                await process.stdin.drain()
+
+
+async def _drain(process: asyncio.subprocess.Process, errors: bytearray) -> None:
+    """Keep the end of what the program writes to its error channel."""
+    assert process.stderr is not None
+    while data := await process.stderr.read(65_536):
+        errors.extend(data)
+        del errors[:-_TAIL]
 
 
 async def _messages(process: asyncio.subprocess.Process, to_client: Any) -> str:

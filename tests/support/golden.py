@@ -1,6 +1,6 @@
 """The hand-made trace of the golden notebook: every kind of step once, in one session of two runs.
 
-``python tests/golden.py`` writes ``tests/data/golden.jsonl`` and ``golden.ipynb`` again.
+``python tests/support/golden.py`` writes ``data/golden.jsonl`` and ``golden.ipynb`` again.
 """
 
 from __future__ import annotations

@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_agent import ScriptedModel, Session
 from kernel_agent.errors import FormatError, UsageError
-from kernel_agent.formats import format_names, get_format, parse, register, registry
+from kernel_agent.formats import format_names, get_format, parse
 from kernel_agent.formats.reading.source import compile_error
 from kernel_agent.records.action import Call, Calls, Code, Final
 from kernel_agent.records.cell import Observation
 from kernel_agent.records.conversation import Image, Message, Reply, RequestOptions, ToolCall
-from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import Retry, Step, to_json
 
 BUILT = ("fenced", "envelope", "tool", "json")
@@ -310,58 +308,6 @@ def test_a_flood_of_delimiters_is_refused_without_running_anything(name, piece):
         assert len(action.feedback) < 2000
     elif isinstance(action, Code):
         assert action.source == "x"
-
-
-# --- a fifth format ------------------------------------------------------------------------
-
-
-class Shouted:
-    """The simplest format: every line that begins with ! is code."""
-
-    name = "shouted"
-    writes_code = True
-
-    def system_prompt(self, *, tools=""):
-        return "Begin every line of code with an exclamation mark."
-
-    def options(self, *, tools=()):
-        return RequestOptions()
-
-    def parse(self, reply):
-        lines = [line[1:] for line in reply.content.splitlines() if line.startswith("!")]
-        if not lines:
-            raise FormatError("no code", feedback="Shout!", kind="missing")
-        return Code(source="\n".join(lines))
-
-    def write(self, step):
-        said = self.compose(thought=step.thought, code=step.code)
-        return (
-            Message(role="assistant", content=said),
-            Message(role="user", content=step.observation.text),
-        )
-
-    def compose(self, *, thought, code):
-        return "\n".join([thought, *(f"!{line}" for line in code.splitlines())])
-
-
-@pytest.fixture
-def shouted():
-    register("shouted", Shouted)
-    yield
-    registry._FORMATS.pop("shouted")
-
-
-async def test_a_fifth_format_needs_nothing_but_its_registration(shouted, tmp_path):
-    """Session, loop, trace and notebook take it by its name."""
-    model = ScriptedModel(["Hm.", "!x = 6 * 7", "!final_answer(x)"], keep_requests=True)
-    async with Session(model=model, format="shouted", out=tmp_path / "out") as session:
-        run = await session.run("What is the answer?")
-    assert (run.status, run.answer, len(run.steps)) == ("answered", 42, 2)
-    assert "Shout!" in model.requests[1][-1].content
-    assert model.requests[2][-2].content == "\n!x = 6 * 7"
-    assert read_trace(run.trace)[0].format == "shouted"
-    with pytest.raises(UsageError, match="shouted"):
-        get_format("whispered")
 
 
 def test_a_source_of_blank_lines_is_read_in_no_time() -> None:

@@ -1,0 +1,85 @@
+"""The commands that look at this machine, or prepare it: doctor, microvm, kernelspec."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernel_agent.cli.outlet import write_line
+from kernel_agent.errors import KernelAgentError, UsageError
+
+UNUSABLE = 1  # the exit code of a level that does not work here
+
+
+def install(
+    *,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="The name by which programs start it.")
+    ] = "python-sandboxed",
+    level: Annotated[
+        str, typer.Option(metavar="LEVEL", help="The sandbox: auto, or a level.")
+    ] = "auto",
+    prefix: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Install below this directory instead of for you alone."),
+    ] = None,
+    sys_prefix: Annotated[
+        bool, typer.Option("--sys-prefix", help="Install in this Python environment.")
+    ] = False,
+) -> None:
+    """Install the kernel 'Python (sandboxed)' for every Jupyter application.
+
+    Its cells may read and write the folder that their notebook is in, and nothing else of yours.
+    """
+    from kernel_agent.cli.kernelspec import install as install_spec
+
+    place = Path(sys.prefix) if sys_prefix else prefix
+    write_line(install_spec(name, level=level, prefix=place))
+
+
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME")] = "python-sandboxed",
+) -> None:
+    """Remove a kernel that install has made."""
+    from kernel_agent.cli.kernelspec import remove as remove_spec
+
+    write_line(remove_spec(name))
+
+
+def doctor() -> int:
+    """Check that everything works on this machine.
+
+    Looks at the packages, the model's configuration, the sandbox and the output folder, and starts
+    a kernel. Nothing is sent to a model.
+    """
+    from kernel_agent.cli.doctor import examine
+    from kernel_agent.cli.trust import settle_settings
+
+    with suppress(KernelAgentError):  # what is wrong with the settings is one of the findings
+        settle_settings()
+    return examine(write_line)
+
+
+def microvm(
+    action: Annotated[
+        str, typer.Argument(metavar="build|status", help="Build the machine image, or look at it.")
+    ] = "status",
+) -> int:
+    """Prepare the sandbox level microvm: a machine of its own for each kernel.
+
+    Its image is built from this computer's interpreter, packages and Linux kernel, without a
+    network, and lies in your cache directory. Build it again when packages have changed.
+    """
+    from kernel_agent.sandbox import microvm as level
+
+    if action not in ("build", "status"):
+        raise UsageError(f"there is no {action!r}: build or status")
+    if action == "build":
+        level.build(write_line)
+    found = level.probe()
+    write_line("\n".join(level.status(found)))
+    return 0 if found.works else UNUSABLE

@@ -1,0 +1,122 @@
+"""The commands that look at a past run: show it, write its notebook, run that again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernel_agent.cli.outlet import write_line
+from kernel_agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from kernel_agent.records import Record
+    from kernel_agent.session import Report
+
+Trace = Annotated[Path, typer.Argument(metavar="TRACE|DIR", help="A trace, or its folder.")]
+
+
+def show(
+    trace: Trace,
+    steps: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Show the last N steps only.")
+    ] = None,
+    *,
+    html: Annotated[bool, typer.Option("--html", help="Write it as a web page, one file.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The page (default: run.html beside the trace)."
+        ),
+    ] = None,
+) -> None:
+    """Show a past run again, step by step."""
+    from kernel_agent.cli.live import open_view
+    from kernel_agent.records import Notice, Step, load
+
+    records, cut = load(trace)
+    numbers = [r.number for r in records if isinstance(r, Step)]
+    first = numbers[-steps] if steps and steps < len(numbers) else 0
+    shown = [r for r in records if not isinstance(r, Step) or r.number >= first]
+    if html:
+        write_line(str(_page(shown, trace, output, cut=cut)))
+        return
+    if output is not None:
+        raise UsageError("-o names the file of the page: add --html")
+    with open_view(sys.stdout, live=False) as view:
+        for record in shown:
+            view(record)
+        if cut:
+            view(Notice(text="The last record is incomplete: its writing was interrupted."))
+
+
+def _page(records: list[Record], trace: Path, output: Path | None, *, cut: bool) -> Path:
+    """Write the page of a run; it links to the notebook where that lies beside it."""
+    from kernel_agent.notebook import page_html, write_page
+    from kernel_agent.records import locate
+
+    target = output or locate(trace).with_name("run.html")
+    beside = target.with_name("run.ipynb").is_file()
+    notebook = "run.ipynb" if beside else None
+    return write_page(page_html(records, notebook=notebook, cut=cut), target)
+
+
+def export(
+    trace: Trace,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The notebook (default: run.ipynb beside the trace).",
+        ),
+    ] = None,
+) -> None:
+    """Write the notebook of a past run."""
+    from kernel_agent.notebook import export as write
+    from kernel_agent.records import locate
+
+    source = locate(trace)
+    write_line(str(write(source, output or source.with_name("run.ipynb"))))
+
+
+def verify(
+    notebook: Annotated[
+        Path, typer.Argument(metavar="NOTEBOOK|DIR", help="A notebook, or a run's folder.")
+    ],
+    *,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+) -> int:
+    """Run a notebook again and compare what its cells show."""
+    import json
+
+    from kernel_agent.session import verify as examine
+
+    report = examine(notebook / "run.ipynb" if notebook.is_dir() else notebook)
+    write_line(json.dumps(report.to_json()) if as_json else _table(report))
+    return 0 if report.reproduces else 1
+
+
+def _left_out(report: Report) -> list[str]:
+    """Return a line on what was not copied; the JSON has all of it."""
+    names = report.left_out
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return [f"not copied: {', '.join(names[:5])}{more}"] if names else []
+
+
+def _table(report: Report) -> str:
+    """Return the verdicts as lines: place, role, verdict, and what differs below it."""
+    from kernel_agent.safe import plain
+
+    rows = [f"{'cell':>4}  {'role':<12} {'verdict':<10} {'seconds':>7}"]
+    for cell in report.cells:
+        rows.append(f"{cell.index:>4}  {cell.role:<12} {cell.verdict:<10} {cell.seconds:>7.2f}")
+        rows += [f"        {line}" for line in cell.detail.splitlines()]
+    return plain(
+        "\n".join([*rows, *_left_out(report), *report.notes, f"{report.path} {report.summary}"])
+    )

@@ -1,0 +1,245 @@
+"""What can be configured, where from, and who may: file < folder's file < environment < arguments.
+
+Files are TOML. ``~/.config/kernel-agent/config.toml`` is the user's own and may set everything.
+``kernel-agent.toml`` in the working directory goes over it, setting by setting, but may come from
+anybody: from a cloned project, or from code that a cell ran there. So the table says of each
+setting what such a file may do (:class:`~kernel_agent.config.table.Rule`); what goes beyond that
+holds only when the user has allowed this very file (:mod:`kernel_agent.safe.trust`), and is an
+error while nobody was asked: a run that ignored it might go to another endpoint than was meant.
+``KERNEL_AGENT_CONFIG`` names one file in the place of both. No file is ever read from a run's
+folder, which is a cell's to write.
+
+Environment variables are ``KERNEL_AGENT_`` and the field's name in capitals; ``OPENAI_BASE_URL`` is
+heeded, too. A key is never configured, only the *name* of the variable that holds it.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernel_agent.config.table import SETTINGS, Config, Setting
+from kernel_agent.errors import ConfigError, UntrustedSettings
+from kernel_agent.safe import answer_on, one_line, open_file
+
+OWN_FILE = "~/.config/kernel-agent/config.toml"
+FOLDER_FILE = "kernel-agent.toml"
+MAX_BYTES = 1 << 16  # of a settings file
+TRACE = "trace.jsonl"  # what marks a run's folder; written by kernel_agent.records.store
+
+
+def load_config(
+    environment: Mapping[str, str] | None = None,
+    *,
+    tell: Callable[[str], None] = lambda _line: None,
+) -> Config:
+    """Read the settings from the files and the environment.
+
+    Parameters
+    ----------
+    environment
+        The variables; those of this process by default.
+    tell
+        Told in a line what a file in the working directory sets.
+
+    Raises
+    ------
+    ConfigError
+        The user's: a file that is not TOML, an unknown setting, a value of the wrong type.
+    UntrustedSettings
+        A file in the working directory sets what only the user may, and nobody was asked.
+    """
+    env = os.environ if environment is None else environment
+    given = _from_environment(env)
+    named = env.get("KERNEL_AGENT_CONFIG")
+    values = _named_file(Path(named)) if named else _own_file()
+    if not named:
+        values |= _folders(values, given, tell)
+    values |= given
+    for name, row in SETTINGS.items():
+        if isinstance(row.default, tuple):
+            values[name] = tuple(map(str, values.get(name, ())))
+    values["headers"] = {
+        k: env.get(v[1:], "") if v.startswith("$") else v
+        for k, v in values.get("headers", {}).items()
+    }
+    return Config(**values)
+
+
+# --- the user's own file ---------------------------------------------------------------------
+
+
+def _named_file(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError(f"KERNEL_AGENT_CONFIG names {path}, which is not a file")
+    _refuse_runs_folder(path)
+    return _read(path)
+
+
+def _own_file() -> dict[str, Any]:
+    path = _expanded(Path(OWN_FILE))
+    # Without a home, or with one named by a relative path, it would be a file of the folder.
+    return _read(path) if path.is_absolute() and path.is_file() else {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return _parsed(path, file.read(MAX_BYTES + 1))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _parsed(path: Path, content: bytes) -> dict[str, Any]:
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{path}: it is larger than {MAX_BYTES:,} bytes, no settings file is")
+    try:
+        table = tomllib.loads(content.decode("utf-8"))
+    except RecursionError:
+        raise ConfigError(f"{path}: it is nested too deeply") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return {name: _checked(name, value, str(path)) for name, value in table.items()}
+
+
+# --- the folder's ----------------------------------------------------------------------------
+
+
+def _folders(
+    own: Mapping[str, Any], given: Mapping[str, Any], tell: Callable[[str], None]
+) -> dict[str, Any]:
+    """Return what the file in the working directory sets, as far as it may.
+
+    Parameters
+    ----------
+    own
+        What the user's own file sets.
+    given
+        What the environment sets, which goes before both.
+    """
+    found = _in_working_directory()
+    if found is None:
+        return {}
+    path, content = found
+    values = {k: v for k, v in _parsed(path, content).items() if k not in given}
+    before = {name: own.get(name, row.default) for name, row in SETTINGS.items()}
+    beyond = {k: v for k, v in values.items() if not SETTINGS[k].folder_may_set(before[k], v)}
+    allowed = answer_on(path, content) if beyond else None
+    if beyond and allowed is None:
+        raise UntrustedSettings(
+            _how_to_allow(path, beyond), path=path, content=content, settings=beyond
+        )
+    used = {k: v for k, v in values.items() if allowed or k not in beyond}
+    _tell_what_holds(path, used, {} if allowed else beyond, tell)
+    return used
+
+
+def _in_working_directory() -> tuple[Path, bytes] | None:
+    """Return the file there, with what it holds; never waits, and reads no more than is bounded.
+
+    Raises
+    ------
+    ConfigError
+        It is a link, a pipe or a folder, or it lies in a run's folder.
+    """
+    try:
+        path = Path.cwd() / FOLDER_FILE
+    except OSError:  # the working directory is gone
+        return None
+    if not os.path.lexists(path):
+        return None
+    _refuse_runs_folder(path)
+    try:
+        with open_file(path) as file:
+            return path, file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"{_shown_path(path)} cannot be read: {error.strerror}") from None
+
+
+def _refuse_runs_folder(path: Path) -> None:
+    """Refuse a file from a folder that is a run's, or lies in one: cells write there.
+
+    Raises
+    ------
+    ConfigError
+        It lies in such a folder.
+    """
+    for folder in {*path.absolute().parents, *Path(os.path.realpath(path)).parents}:
+        if os.path.lexists(folder / TRACE):
+            raise ConfigError(
+                f"{_shown_path(path)} is not read: {_shown_path(folder / TRACE)} says that code of "
+                "a run may have written it. Remove it, or start the command in another folder"
+            )
+
+
+def _how_to_allow(path: Path, beyond: Mapping[str, Any]) -> str:
+    return (
+        f"{_shown_path(path)} sets {', '.join(sorted(beyond))}, which a file in the working "
+        "directory may do only when you have allowed it: run the command at a terminal to be "
+        f"asked, or name the file (KERNEL_AGENT_CONFIG={FOLDER_FILE}), or move it to {OWN_FILE}"
+    )
+
+
+def _tell_what_holds(
+    path: Path,
+    used: Mapping[str, Any],
+    left_out: Mapping[str, Any],
+    tell: Callable[[str], None],
+) -> None:
+    parts = [f"{', '.join(sorted(used))} from {_shown_path(path)}"] if used else []
+    if left_out:
+        parts.append(f"not {', '.join(sorted(left_out))}, as you have answered")
+    if parts:
+        tell(f"Settings: {'; '.join(parts)}.")
+
+
+def _shown_path(path: Path) -> str:
+    return one_line(str(path), 300)
+
+
+# --- values ----------------------------------------------------------------------------------
+
+
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:  # there is no home directory
+        return path
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if env.get("OPENAI_BASE_URL"):
+        values["base_url"] = env["OPENAI_BASE_URL"]
+    for name, row in SETTINGS.items():
+        if row.variable in env:
+            values[name] = _from_text(row, env[row.variable])
+    return values
+
+
+def _checked(name: str, value: Any, where: str) -> Any:
+    if name not in SETTINGS:
+        raise ConfigError(f"{where}: there is no setting {name!r}")
+    if not SETTINGS[name].accepts(value):
+        kind = SETTINGS[name].kind.__name__
+        raise ConfigError(f"{where}: {name} must be {kind}, not {value!r}")
+    return value
+
+
+def _from_text(row: Setting, text: str) -> Any:
+    try:
+        if row.kind is bool:
+            return {"1": True, "true": True, "0": False, "false": False}[text.lower()]
+        if row.kind is list:
+            return [item.strip() for item in text.split(",") if item.strip()]
+        if row.kind is dict:
+            return _checked(row.name, tomllib.loads(f"value = {text}")["value"], row.variable)
+        return row.kind(text)
+    except (ValueError, KeyError):
+        kind = row.kind.__name__
+        raise ConfigError(f"{row.variable} must be {kind}, not {text!r}") from None

@@ -1,0 +1,461 @@
+"""One table of settings: a setting is a field of :class:`Config`, and is described where it stands.
+
+Everything else reads the description: settings files and the environment
+(:mod:`kernel_agent.config.files`), the options of the commands (:mod:`kernel_agent.cli.options`),
+those of ``%agent`` with their defaults (the extension), and what an evaluation hands to its runs.
+So a new setting is a field here and a row in ``docs/settings.md``; tests compare the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kernel_agent.config.public import public_address, shown
+
+T = TypeVar("T")
+
+PREFIX = "KERNEL_AGENT_"
+
+VARIABLES: Mapping[str, str] = {
+    "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` goes before it",
+    "KERNEL_AGENT_CONFIG": "a settings file, in the place of all others",
+    "KERNEL_AGENT_PROGRAMS": "directories of programs that make a sandbox, and are believed",
+    "KERNEL_AGENT_SQL_URL": "the database of `--tools sql`",
+    "KERNEL_AGENT_PANEL": "`off`: no panel in notebooks",
+    "KERNEL_AGENT_DEBUG": "`1`: an error shows where it arose",
+}
+"""Variables that are no setting's: heeded before there are settings, or by one part alone."""
+
+
+# --- what a row of the table says ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a settings file in the working directory may do with a setting.
+
+    ``allows`` is asked for the value that holds without the file, and the one that it names.
+    """
+
+    word: str
+    allows: Callable[[Any, Any], bool]
+
+
+# Keys, the network, the sandbox, approval, programs, what a run costs, what the model is told.
+YOU = Rule("you", lambda _now, _value: False)
+ANY = Rule("any", lambda _now, _value: True)
+LOWER = Rule("lower", lambda now, value: bool(value > 0 and (now is None or value <= now)))
+# None at all, too; of a limit, 0 might be taken for none.
+FEWER = Rule("lower", lambda now, value: bool(0 <= value <= now))
+ON = Rule("`true`", lambda _now, value: value is True)
+OFF = Rule("`false`", lambda _now, value: value is False)
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a setting is written on the command line.
+
+    Parameters
+    ----------
+    value
+        What follows it, as the help shows it; empty for a flag.
+    help
+        Its help, by the command that has it.
+    name
+        The setting's, with hyphens, by default.
+    repeated
+        Whether it may be given again, for one more value.
+    least
+        The least number that it takes.
+    after
+        The setting that it comes after in the help; the one before it in the table by default.
+    """
+
+    value: str
+    help: Mapping[str, str]
+    name: str = ""
+    repeated: bool = False
+    least: int | None = None
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class Magic:
+    """How a setting is written in a line of ``%agent``: what follows it, its help, an example."""
+
+    value: str
+    about: str
+    example: str
+    name: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One row of the table.
+
+    Parameters
+    ----------
+    name
+        Of the field.
+    kind
+        ``bool``, ``int``, ``float``, ``str``, ``list`` or ``dict``: what a file says.
+    default
+        What holds when nobody says anything.
+    about
+        What it is.
+    folder
+        What a file in the working directory may do with it.
+    argument
+        Whether :class:`~kernel_agent.Session` has it as an argument.
+    shared
+        Whether an evaluation hands it to its runs, wherever they are carried out. Never a key.
+    hidden
+        Whether its values may hold a key: a trace has their names only.
+    choices
+        The words that it can be.
+    option, magic
+        How the command line and ``%agent`` write it; None where they do not have it.
+    trait
+        The help of ``%config AgentMagics.NAME``; empty where there is none.
+    """
+
+    name: str
+    kind: type
+    default: Any
+    about: str
+    folder: Rule
+    argument: bool
+    shared: bool
+    hidden: bool
+    choices: tuple[str, ...]
+    option: Option | None
+    magic: Magic | None
+    trait: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return f"{PREFIX}{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line."""
+        assert self.option is not None
+        return f"--{self.option.name or self.name.replace('_', '-')}"
+
+    @property
+    def magic_name(self) -> str:
+        """The option of ``%agent``, without its hyphens."""
+        return (self.magic.name if self.magic else "") or self.name.replace("_", "-")
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value is of the setting's type, as a file writes it."""
+        if isinstance(value, bool):
+            return self.kind is bool
+        return isinstance(value, (int, float) if self.kind is float else self.kind)
+
+    def folder_may_set(self, now: Any, value: Any) -> bool:
+        """Return whether a folder's file may set a value, where ``now`` holds without it."""
+        return bool(value == now or self.folder.allows(now, value))
+
+
+def setting(
+    default: T,
+    about: str,
+    *,
+    folder: Rule = YOU,
+    argument: bool = False,
+    shared: bool = False,
+    hidden: bool = False,
+    choices: tuple[str, ...] = (),
+    option: Option | None = None,
+    magic: Magic | None = None,
+    trait: str = "",
+) -> T:
+    """Return the field of a setting; see :class:`Setting` for what is said of it."""
+    row = {
+        "about": about, "folder": folder, "argument": argument, "shared": shared,
+        "hidden": hidden, "choices": choices, "option": option, "magic": magic, "trait": trait,
+    }  # fmt: skip
+    made: Any = (
+        field(default_factory=dict, metadata=row)
+        if isinstance(default, dict)
+        else field(default=default, metadata=row)
+    )
+    return typing.cast("T", made)
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All settings, with their defaults; ``docs/settings.md`` says more of each."""
+
+    # The name chooses what it costs, at a router also who gets the data, and `scripted:FILE`
+    # answers from a file.
+    model: str | None = setting(
+        None,
+        "the model's name at the endpoint; `offline`; or `scripted:FILE`",
+        argument=True,
+        option=Option("NAME", {
+            "run": "A model's name at your endpoint; 'offline' for the built-in rule-based "
+            "analyst; 'scripted:FILE.jsonl' to play back replies."}),
+        magic=Magic("NAME", "a model of your endpoint, or offline", "--model offline"),
+        trait="The model; empty for the configured one.",
+    )  # fmt: skip
+    base_url: str | None = setting(
+        None,
+        "the OpenAI-compatible endpoint",
+        argument=True,
+        option=Option("URL", {
+            "run": "Your OpenAI-compatible endpoint, as in http://localhost:8000/v1.",
+            "eval": "Your OpenAI-compatible endpoint."}),
+        trait="The OpenAI-compatible endpoint.",
+    )  # fmt: skip
+    api_key_env: str = setting(
+        "OPENAI_API_KEY", "the name of the variable that holds the key", shared=True
+    )
+    secret_env: tuple[str, ...] = setting(
+        (),
+        "names of further variables whose values never go to a kernel or into a trace (passwords "
+        "that host tools use)",
+    )
+    headers: Mapping[str, str] = setting(
+        {}, "further HTTP headers; a value `$NAME` stands for the variable NAME", hidden=True
+    )
+    extra_body: Mapping[str, Any] = setting(
+        {}, "further fields of each request, as the endpoint knows them (`temperature` …)",
+        shared=True,
+    )  # fmt: skip
+    stream: bool = setting(
+        default=True, about="whether replies are asked for piece by piece", folder=ANY, shared=True
+    )
+    accepts_images: bool | None = setting(
+        None,
+        "whether the model is sent pictures; None for what its name suggests",
+        folder=OFF,  # pictures are paid for
+    )
+    # In both directions it costs: a request that is given up is asked, and paid, again.
+    request_timeout_s: float = setting(120.0, "of one request to the endpoint", shared=True)
+    max_retries: int = setting(4, "of one request to the endpoint", folder=FEWER, shared=True)
+    prices: Mapping[str, Mapping[str, float]] = setting(
+        {},
+        "US dollars per million tokens, by model name: `prompt`, `completion` and optionally "
+        "`cached`; without the right ones `max_cost` caps nothing, and cost is never guessed",
+        shared=True,
+    )
+    format: str = setting(
+        "auto",
+        "`auto`, `fenced`, `envelope`, `tool` or `json`",
+        folder=ANY,
+        argument=True,
+        option=Option("FORMAT", {
+            "run": "How the model writes its actions: auto, fenced, envelope, tool or json."}),
+        magic=Magic("FORMAT", "how the model writes code: auto, fenced, envelope, tool, json",
+                    "--format fenced"),
+        trait="How the model writes code.",
+    )  # fmt: skip
+    sandbox: str = setting(
+        "auto",
+        "`auto` or a level",
+        argument=True,
+        option=Option("LEVEL", {
+            "run": "How the kernel is confined: auto (the best of bubblewrap, namespaces and "
+            "landlock that works here), or by name one of these, container, gvisor, microvm, "
+            "interpreter, remote or none. See kernel-agent doctor.",
+            "pipeline": "How the kernel is confined; as of kernel-agent run."}),
+        magic=Magic("LEVEL", "the sandbox level; auto takes the best that works",
+                    "--sandbox bubblewrap"),
+        trait="The sandbox level.",
+    )  # fmt: skip
+    remote_kernelspec: str | None = setting(None, "the kernelspec of the level `remote`")
+    allow_hosts: tuple[str, ...] = setting(
+        (),
+        "hosts that sandboxed code may reach, through a proxy that counts; none by default",
+        argument=True,
+        option=Option("HOST[:PORT]", {
+            "run": "Let the code reach this host on the network, and no other. Repeat it."},
+            name="allow-host", repeated=True, after="disk_mb"),
+    )  # fmt: skip
+    mcp: Mapping[str, Any] = setting(
+        {}, "MCP servers by the names that `--mcp` connects them by; see `docs/mcp.md`", hidden=True
+    )
+    sql: Mapping[str, Any] = setting(
+        {},
+        "database URLs by the names that `--tools sql=NAME` opens them by, or `$VARIABLE`",
+        hidden=True,
+    )
+    memory_mb: int | None = setting(
+        None,
+        "memory of the kernel; three quarters of the machine's by default",
+        folder=LOWER,
+        option=Option("MB", {
+            "run": "Memory of the kernel (default: 75 % of the machine's)."}, least=1),
+    )  # fmt: skip
+    disk_mb: int | None = setting(
+        None,
+        "what the kernel may write beyond what its folder held at the start; 2048 by default",
+        folder=LOWER,
+        option=Option("MB", {"run": "What the kernel may write (default: 2048)."}, least=1),
+    )
+    # The names are said to the model as instructions.
+    guard_imports: Sequence[str] | None = setting(
+        None,
+        "modules that cells may import, when the guard is asked for "
+        "(`kernel_agent.agent.guard`, against mistakes); None for no guard",
+        argument=True,
+        option=Option("MODULES", {
+            "run": "Refuse cells that import anything else, as in pandas,numpy,matplotlib. A "
+            "guard against mistakes, not a boundary."}),
+    )  # fmt: skip
+    max_operations: int | None = setting(
+        None,
+        "turns of loops and calls of functions that a cell may do; None for no cap",
+        folder=LOWER,
+        argument=True,
+        option=Option("N", {
+            "run": "End a cell after so many turns of loops and calls of its own functions. A "
+            "guard against mistakes."}),
+    )  # fmt: skip
+    approve: str = setting(
+        "risky",
+        "who is asked before something is done: `never` (nobody is asked), `risky` (before calls "
+        "of tools with effects) or `always` (also before cells); see `docs/approval.md`",
+        argument=True,
+        choices=("never", "risky", "always"),
+        option=Option("MODE", {
+            "run": "What you are asked about: never, risky (calls of tools that have effects "
+            "outside; the default) or always (also each cell). Without a terminal: denied."}),
+        magic=Magic("WHEN", "what you are asked about: never, risky (calls with effects), always",
+                    "--approve risky"),
+        trait="What you are asked about.",
+    )  # fmt: skip
+    approve_tools: Mapping[str, str] = setting(
+        {},
+        "what holds for single tools instead: `allow`, `ask` or `deny` by name",
+        argument=True,
+        option=Option("NAME=allow|ask|deny", {
+            "run": "What holds for a single tool instead. Repeat it."},
+            name="approve-tool", repeated=True),
+    )  # fmt: skip
+    untrusted_data: bool = setting(
+        default=False,
+        about="whether the inputs come from others, and may hold instructions of theirs",
+        folder=ON,
+        argument=True,
+        option=Option("", {"run": "The data comes from others: mark it so for the model."}),
+    )
+    max_steps: int | None = setting(
+        30,
+        "after so many steps a run ends",
+        folder=LOWER,
+        shared=True,
+        option=Option("N", {"run": "Stop after so many steps.", "eval": "Of one run."}),
+        magic=Magic("N", "how many steps this question may take", "--max-steps 5"),
+        trait="Steps that a question may take.",
+    )
+    max_seconds: float | None = setting(
+        900.0,
+        "after so many seconds a run ends",
+        folder=LOWER,
+        shared=True,
+        option=Option("S", {
+            "run": "Stop after so many seconds.", "pipeline": "Stop after so many seconds.",
+            "eval": "Of one run."}),
+        magic=Magic("SECONDS", "how long this question may take", "--timeout 60", name="timeout"),
+        trait="Seconds that a question may take.",
+    )  # fmt: skip
+    max_tokens: int | None = setting(
+        None,
+        "after so many tokens a run ends",
+        folder=LOWER,
+        shared=True,
+        option=Option("N", {"run": "Stop after so many tokens.", "eval": "Of one run."}),
+    )
+    max_cost: float | None = setting(
+        None,
+        "after so many US dollars a run ends",
+        folder=LOWER,
+        shared=True,
+        option=Option("USD", {
+            "run": "Stop after so many US dollars; needs configured prices.",
+            "eval": "Of one run."}),
+    )  # fmt: skip
+    cell_seconds: float = setting(
+        120.0,
+        "after so long a cell is interrupted; its variables are kept",
+        folder=LOWER,
+        shared=True,
+        option=Option("S", dict.fromkeys(
+            ("run", "pipeline"), "Interrupt a single cell after so many seconds.")),
+    )  # fmt: skip
+    observation_chars: int = setting(
+        8000, "characters of an observation that the model is shown", folder=LOWER, shared=True
+    )
+    context_tokens: int = setting(
+        32_000, "the allowance for the whole conversation", folder=LOWER, shared=True
+    )
+    max_depth: int = setting(
+        2, "of delegation: how deep agents may stand beneath a run", folder=LOWER
+    )
+    max_agents: int = setting(32, "of delegation: agents beneath a session in all", folder=LOWER)
+    agents_at_once: int = setting(
+        4, "of delegation: agents that one run may have at work at the same time", folder=LOWER
+    )
+
+    def merged(self, **arguments: Any) -> Config:
+        """Return the settings with those arguments that are not None put over them."""
+        return dataclasses.replace(self, **{k: v for k, v in arguments.items() if v is not None})
+
+    @property
+    def public(self) -> dict[str, Any]:
+        """The settings as a trace may hold them: of what may hold a key, the names only."""
+        values = dataclasses.asdict(self)
+        return {
+            **values,
+            **{name: sorted(values[name]) for name, row in SETTINGS.items() if row.hidden},
+            "base_url": None if self.base_url is None else public_address(self.base_url),
+            "extra_body": {k: shown(k, v) for k, v in self.extra_body.items()},
+        }
+
+
+def _rows() -> dict[str, Setting]:
+    hints, defaults = typing.get_type_hints(Config), dataclasses.asdict(Config())
+    return {
+        each.name: Setting(
+            name=each.name,
+            kind=_kind(hints[each.name]),
+            default=defaults[each.name],
+            **each.metadata,
+        )
+        for each in dataclasses.fields(Config)
+    }
+
+
+def _kind(hint: Any) -> type:
+    """Return what a file writes for an annotation: a list for each sequence, a dict for a mapping.
+
+    Examples
+    --------
+    >>> _kind(tuple[str, ...]), _kind(float | None)
+    (<class 'list'>, <class 'float'>)
+    """
+    if isinstance(hint, types.UnionType):
+        (hint,) = (each for each in typing.get_args(hint) if each is not types.NoneType)
+    plain: type = typing.get_origin(hint) or hint
+    written: dict[type, type] = {tuple: list, Sequence: list, Mapping: dict}
+    return written.get(plain, plain)
+
+
+SETTINGS: Mapping[str, Setting] = _rows()
+"""Every setting by its name."""
+
+Config.__doc__ = f"{Config.__doc__}\n\nParameters\n----------\n" + "\n".join(
+    f"{row.name}\n    {row.about}" for row in SETTINGS.values()
+)

@@ -1,0 +1,247 @@
+"""The seam between a session and whatever runs its cells.
+
+A :class:`Kernel` runs cells one after the other and keeps their variables. Three kinds are behind
+it: a Jupyter kernel in its sandbox (:mod:`.process`; :mod:`.remote` has those of other machines),
+the interpreter (:mod:`.interpreter`), and one in this process, for tests (:mod:`.fake`). What
+differs between them beyond these methods is a capability of the level
+(:class:`kernel_agent.sandbox.levels.Level`); which kind serves a level is decided in
+:func:`make_kernel` alone.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from kernel_agent.errors import SandboxError
+from kernel_agent.records import CellResult, OutputDict
+from kernel_agent.sandbox import Level, remote_environment
+
+OnOutput = Callable[[OutputDict], None]
+"""Is given each output as it comes."""
+
+OnRequest = Callable[[str], Awaitable[str]]
+"""Answers a call of the host: text in, text out (``inkernel/rpc.py`` has the wire)."""
+
+
+class Kernel(Protocol):
+    """Runs cells, and keeps what they define; an async context manager."""
+
+    steps: int
+    """The number of the latest cell."""
+
+    sandbox_report: Mapping[str, Any]
+    """What the sandbox's self-test found when the kernel started; empty where there is none."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether cells can be run."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Start it, and wait until nothing that it puts out can be missed.
+
+        Raises
+        ------
+        KernelStartError
+            It did not start.
+        """
+
+    @abstractmethod
+    async def execute(
+        self,
+        code: str,
+        *,
+        step: int | None = None,
+        timeout_s: float | None = None,
+        waited: Callable[[], float] = lambda: 0.0,
+        on_output: OnOutput | None = None,
+        on_request: OnRequest | None = None,
+    ) -> CellResult:
+        """Run one cell.
+
+        Parameters
+        ----------
+        code
+            The source.
+        step
+            The number under which ``outputs[step]`` keeps the text; counted on by default. 0 is
+            for cells of the host's own.
+        timeout_s
+            Seconds until the cell is interrupted; None for no limit.
+        waited
+            Seconds so far in which a person was waited for; they do not count.
+        on_output
+            Called with each output as it arrives.
+        on_request
+            Called with each host call's text; returns the reply's text.
+
+        Returns
+        -------
+        CellResult
+            Also for a cell that failed, was interrupted, or took the kernel with it: this method
+            raises only when there was no kernel to begin with.
+
+        Raises
+        ------
+        KernelDied
+            The kernel had ended before.
+        """
+
+    @abstractmethod
+    async def get(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return variables; what the kernel says of them is checked while it is read.
+
+        Raises
+        ------
+        InputError
+            There is no such variable, or its value has no form in which it could cross.
+        KernelError
+            The kernel did not answer as it should; KernelDied when it is gone.
+        """
+
+    @abstractmethod
+    async def interrupt(self) -> None:
+        """End the running cell; it ends as ``interrupted``."""
+
+    async def hibernate(self, folder: Path) -> None:
+        """Write the kernel to a folder and end it, at a level that can.
+
+        Raises
+        ------
+        SandboxError
+            This kind cannot.
+        """
+        raise SandboxError(f"this kernel cannot be written to {folder}")
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End it. Safe to call twice, and half-way in a start."""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+MakeKernel = Callable[..., Kernel]
+"""Makes a kernel from ``cwd``, ``tools`` and ``max_operations``: :class:`.fake.FakeKernel` does."""
+
+
+class Proxy(Protocol):
+    """What :class:`kernel_agent.sandbox.proxy.Proxy` is to a kernel."""
+
+    async def start(self, path: Path) -> None:
+        """Listen on a unix socket."""
+
+    async def close(self) -> None:
+        """End every connection."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelOptions:
+    """What a session's kernel is made with; each kind takes what it knows.
+
+    Parameters
+    ----------
+    cwd
+        The session's folder, resolved.
+    tools
+        Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
+    max_operations
+        A cap on what one cell computes, as a guard against mistakes.
+    protected, hidden
+        Paths in ``cwd`` that cells may only read, and that they do not see at all.
+    readable
+        Further files that cells may read.
+    limits
+        What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
+    proxy
+        The only way out of the sandbox.
+    resume
+        The folder of a hibernated kernel that goes on.
+    inputs
+        Files by the path at which cells find them, for kernels on other machines.
+    kernelspec
+        What starts those.
+    """
+
+    cwd: Path
+    tools: Sequence[dict[str, Any]] = ()
+    max_operations: int | None = None
+    protected: Sequence[Path] = ()
+    hidden: Sequence[Path] = ()
+    readable: Sequence[Path] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    proxy: Proxy | None = None
+    resume: Path | None = None
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    kernelspec: str = ""
+
+
+def make_kernel(level: Level, options: KernelOptions) -> Kernel:
+    """Return a kernel of a level, not started yet.
+
+    Raises
+    ------
+    SandboxError
+        The level cannot do what is asked.
+    """
+    return _MAKERS[level.kernel](level, options)
+
+
+def _process(level: Level, options: KernelOptions) -> Kernel:
+    from kernel_agent.kernel.process import KernelSession
+
+    return KernelSession(
+        cwd=options.cwd,
+        sandbox=level.name,
+        protected=options.protected,
+        hidden=options.hidden,
+        readable=options.readable,
+        limits=options.limits,
+        proxy=options.proxy,
+        resume=options.resume,
+        tools=options.tools,
+        max_operations=options.max_operations,
+    )
+
+
+def _remote(level: Level, options: KernelOptions) -> Kernel:
+    from kernel_agent.kernel.remote import RemoteKernel
+
+    if options.proxy is not None:
+        raise SandboxError(
+            f"the sandbox level {level.name} cannot open single hosts (--allow-host)"
+        )
+    return RemoteKernel(
+        kernelspec=options.kernelspec,
+        environment=remote_environment(os.environ),
+        inputs=options.inputs,
+        cwd=options.cwd,
+        tools=options.tools,
+    )
+
+
+def _interpreter(_level: Level, options: KernelOptions) -> Kernel:
+    from kernel_agent.kernel.interpreter import InterpreterSession
+
+    return InterpreterSession(
+        cwd=options.cwd, tools=options.tools, max_operations=options.max_operations
+    )
+
+
+_MAKERS = {"process": _process, "remote": _remote, "interpreter": _interpreter}

@@ -1,0 +1,77 @@
+"""Values on their way between a kernel and its host, as each side states them.
+
+The kernel's side is :mod:`kernel_agent.inkernel.transfer`; how a value is written is in
+:mod:`kernel_agent.inkernel.values`. What a kernel claims is checked while it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernel_agent.errors import InputError, KernelError
+from kernel_agent.inkernel import decode
+from kernel_agent.safe import one_line, room_for
+
+PIECE = 1_000_000  # characters of a value in one message
+TAKEN_MIME = "application/vnd.kernel-agent.taken+json"  # as in inkernel/transfer.py
+
+_TAKING = "__import__('sys').modules['_kernel_agent_inside.transfer']"
+
+
+def setting(name: str, text: str) -> list[str]:
+    """Return the cells that set a variable in a kernel that sees no folder of ours.
+
+    Parameters
+    ----------
+    name
+        The variable.
+    text
+        Its value in JSON, as :mod:`kernel_agent.inkernel.values` writes it.
+    """
+    pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    cells = [f"{_TAKING}.receive({name!r}, {piece!r})" for piece in pieces]
+    return [*cells, f"{_TAKING}.bind({name!r})"]
+
+
+def getting(names: Sequence[str]) -> str:
+    """Return the expression whose display data has the variables of these names."""
+    return f"{_TAKING}.taken({list(names)!r})"
+
+
+async def read_values(names: Sequence[str], bundle: Any) -> dict[str, Any]:
+    """Return the variables that a kernel gave.
+
+    Parameters
+    ----------
+    names
+        Those that were asked for.
+    bundle
+        The display data of :func:`getting`; anything, from a hostile kernel.
+
+    Raises
+    ------
+    InputError
+        There is no such variable, or its value has no form in which it could cross.
+    KernelError
+        The kernel gave something else.
+    """
+    found = bundle.get(TAKEN_MIME) if isinstance(bundle, Mapping) else None
+    if not isinstance(found, Mapping) or not set(names) <= found.keys():
+        raise KernelError("the kernel did not give the variables")
+    return {name: await asyncio.to_thread(_read, name, found[name]) for name in names}
+
+
+def _read(name: str, found: Any) -> Any:
+    if not isinstance(found, dict):
+        raise InputError(f"{name} cannot be taken: the kernel gave nothing that can be read")
+    if found.get("missing"):
+        raise InputError(f"there is no variable {name} in the kernel")
+    if "value" not in found:
+        reason = one_line(str(found.get("error", "it has no value")), 200)
+        raise InputError(f"{name} cannot be taken: {reason}")
+    try:
+        return decode(found["value"], room_for(found["value"]))
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise InputError(f"{name} cannot be taken: {one_line(str(error), 200)}") from None

@@ -1,0 +1,83 @@
+"""Pages with hostile text in every field: a browser shows it and does nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from support.hostile import HOST, HTML, exported_page, summary_pages
+
+# What nbconvert's own template loads: MathJax and RequireJS.
+NBCONVERTS = "cdnjs.cloudflare.com"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    return {"exported": exported_page(folder), **summary_pages(folder)}
+
+
+@pytest.fixture
+def tab(browser: Any) -> Any:
+    """A tab of its own that may read files only, and notes what it asks for and what opens."""
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.asked, tab.opened_dialogs = [], []
+
+        def answer(route: Any) -> None:
+            tab.asked.append(route.request.url)
+            if urlsplit(route.request.url).scheme == "file":
+                route.continue_()
+            else:
+                route.abort()
+
+        def dismiss(dialog: Any) -> None:
+            tab.opened_dialogs.append(dialog.message)
+            dialog.dismiss()
+
+        context.route("**/*", answer)
+        tab.on("dialog", dismiss)
+        yield tab
+
+
+def unfold(tab: Any, page: Path) -> None:
+    tab.goto(page.as_uri(), wait_until="load")
+    tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    tab.wait_for_timeout(500)
+
+
+@pytest.mark.parametrize("name", ["page", "fragment", "notebook"])
+def test_a_browser_shows_it_and_asks_nobody(tab: Any, pages: dict[str, Path], name: str) -> None:
+    """No request, no dialog, no frame, no navigation, and every fold is opened."""
+    address = pages[name].as_uri()
+    unfold(tab, pages[name])
+    theirs = [
+        url
+        for url in tab.asked
+        if url != address
+        and not (name == "notebook" and urlsplit(url).netloc == NBCONVERTS)
+        and urlsplit(url).scheme != "data"
+    ]
+    assert (theirs, tab.opened_dialogs, len(tab.frames), tab.url) == ([], [], 1, address)
+    assert tab.evaluate("document.body.innerText.includes('onerror')")  # as text
+    assert tab.evaluate("document.querySelectorAll('mjx-container, .MathJax').length") == 0
+
+
+def test_a_browser_shows_it_without_a_dialog_and_without_a_request(
+    tab: Any, pages: dict[str, Path]
+) -> None:
+    unfold(tab, pages["exported"])
+    assert tab.asked  # the page itself
+    theirs = [url for url in tab.asked if urlsplit(url).netloc not in ("", NBCONVERTS)]
+    assert (theirs, tab.opened_dialogs, len(tab.frames)) == ([], [], 1)
+
+
+def test_the_test_of_the_browser_can_fail(tab: Any, tmp_path: Path) -> None:
+    """The same payloads, unguarded, do act: a test that nothing can fail proves nothing."""
+    page = tmp_path / "bad.html"
+    page.write_text("".join(HTML[2:7]) + HTML[3])
+    unfold(tab, page)
+    assert tab.opened_dialogs
+    assert any(HOST in url for url in tab.asked)
