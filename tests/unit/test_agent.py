@@ -7,13 +7,15 @@ import asyncio
 import pytest
 from support.loop import ANSWER, ERROR, LONG, OK, START, Bench, cell
 
-from kernel_agent.errors import ContextLengthError, KernelDied, ModelError
+from kernel_agent.agent.loop import Agent
+from kernel_agent.errors import ContextLengthError, KernelDied, ModelError, TraceError
+from kernel_agent.records.action import Code
 from kernel_agent.records.budget import Budget
 from kernel_agent.records.cell import CellError, CellResult, Changes, Variable
 from kernel_agent.records.conversation import Message, Reply
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.event import Notice
-from kernel_agent.records.trace import Condensation, RunStop
+from kernel_agent.records.event import Acting, Notice, ReplyText
+from kernel_agent.records.trace import Condensation, Record, RunStop, Step
 
 
 async def test_an_answer_ends_the_run() -> None:
@@ -315,3 +317,109 @@ async def test_a_cancelled_run_is_recorded_before_the_cancellation_goes_on() -> 
         await run
     assert isinstance(bench.trace[-1], RunStop)
     assert bench.trace[-1].status is ExitStatus.INTERRUPTED
+
+
+async def test_an_opening_is_a_step_before_the_model_is_asked_and_costs_none() -> None:
+    """The model sees it; it is not counted, and what it computes is not the answer."""
+    bench = Bench([cell("2"), cell("final_answer(3)")], [ANSWER, OK, ANSWER], Budget(max_steps=2))
+    stop = await bench.run(opening=Code(source="1"), first_step=4)
+    assert bench.ran == ["1", "2", "final_answer(3)"]
+    assert [step.number for step in bench.steps] == [4, 5, 6]
+    assert len(bench.asked) == 2
+    assert "1" in bench.asked[0][-2].content
+    assert (stop.status, stop.steps, bench.meter.steps) == (ExitStatus.ANSWERED, 2, 2)
+
+
+async def test_what_an_opening_showed_is_not_what_the_run_achieved() -> None:
+    bench = Bench([ModelError("down")], [OK])
+    stop = await bench.run(opening=Code(source="1"))
+    assert (stop.partial, stop.steps) == ("No step was completed.", 0)
+
+
+async def test_an_opening_that_takes_the_kernel_with_it_ends_the_run() -> None:
+    dead = CellResult(status="dead", error=CellError(ename="KernelDied", evalue="exit code 3"))
+    bench = Bench([cell("1")], [dead])
+    stop = await bench.run(opening=Code(source="boom"))
+    assert (stop.status, bench.asked) == (ExitStatus.KERNEL_LOST, [])
+
+
+async def test_steps_are_counted_on_from_the_first_number() -> None:
+    """``outputs[k]`` means one thing through a session."""
+    bench = Bench([cell("1"), cell("2")], [OK, ANSWER])
+    await bench.run(first_step=7)
+    assert [step.number for step in bench.steps] == [7, 8]
+    assert [number for number, _ in bench.actions] == [7, 8]
+    assert [event.number for event in bench.events if isinstance(event, Acting)] == [7, 8]
+
+
+async def test_a_run_that_was_stopped_before_it_began_asks_nothing() -> None:
+    bench = Bench([cell("1")], [OK])
+    bench.agent.stop()
+    stop = await bench.run()
+    assert (stop.status, stop.message) == (ExitStatus.INTERRUPTED, "stopped on request")
+    assert (bench.asked, bench.ran) == ([], [])
+
+
+async def test_a_stop_outweighs_what_went_wrong_in_the_same_step() -> None:
+    """Stopping a cell may cost the kernel: the person knows why it ended."""
+    dead = CellResult(status="dead", error=CellError(ename="KernelDied", evalue="exit code 3"))
+    bench = Bench([cell("long()")], [dead])
+
+    async def stop_now() -> None:
+        bench.agent.stop()
+
+    bench.during_cell = stop_now
+    assert (await bench.run()).status is ExitStatus.INTERRUPTED
+
+
+async def test_a_trace_that_cannot_be_written_ends_everything() -> None:
+    """There is nowhere to put an ending, so there is none."""
+    bench = Bench([cell("1")], [OK])
+    kept = []
+
+    def record(made: Record) -> None:
+        if isinstance(made, Step):
+            raise TraceError("the disk is full")
+        kept.append(made)
+
+    agent = Agent(
+        bench.agent.decider, execute=bench.execute, record=record, meter=bench.meter,
+        on_event=bench.events.append,
+    )  # fmt: skip
+    with pytest.raises(TraceError, match="disk is full"):
+        await agent.run(START)
+    assert kept == [START]
+    assert [event for event in bench.events if isinstance(event, Step | RunStop)] == []
+
+
+async def test_what_is_heard_between_two_turns_belongs_to_none() -> None:
+    bench = Bench([cell("1"), ModelError("down")], [OK])
+    bench.agent.hear(ReplyText(text="before"))
+
+    async def say() -> None:
+        bench.agent.hear(ReplyText(text="in a cell"))
+
+    bench.during_cell = say
+    await bench.run()
+    assert [step.code for step in bench.steps] == ["1"]
+
+
+async def test_the_seconds_of_the_model_and_of_the_cell_are_told_apart() -> None:
+    """Whichever takes longer is the one that took longer."""
+    bench = Bench()
+    replies, results = [cell("1"), cell("2")], [OK, ANSWER]
+
+    async def complete(_messages: list[Message]) -> Reply:
+        await asyncio.sleep(0.05 if len(replies) == 2 else 0)
+        return replies.pop(0)
+
+    async def execute(_action: object, _number: int) -> CellResult:
+        await asyncio.sleep(0.05 if len(results) == 1 else 0)
+        return results.pop(0)
+
+    bench.complete, bench.execute = complete, execute
+    stop = await bench.run()
+    slow_model, slow_cell = bench.steps
+    assert slow_model.model_seconds > slow_model.cell_seconds
+    assert slow_cell.cell_seconds > slow_cell.model_seconds
+    assert stop.seconds >= slow_model.model_seconds + slow_cell.cell_seconds
