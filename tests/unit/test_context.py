@@ -702,5 +702,5 @@ def test_what_the_user_put_into_the_kernel_is_told_with_the_task() -> None:
         "- n: int (the user has changed it since you saw it last: what you made of it is outdated; "
         "your change to it in step 3 is gone)\n\n"
         "The user takes these variables back when you have answered: a, b. Set them.\n\n"
-        "Since the last step, the kernel was changed from outside:\nnew k int"
+        "Since the last step, the kernel was changed from outside:\n[variables: new k int]"
     )
