@@ -139,6 +139,10 @@ class Bench:
             raise result
         return result
 
+    def stop(self) -> None:
+        """Ask for the end of the run, as a person does."""
+        self.agent.stop()
+
     async def run(self, **options: object) -> RunStop:
         """Run to the end; what was recorded and what was told of it are the same."""
         stop = await self.agent.run(START, **options)  # type: ignore[arg-type]

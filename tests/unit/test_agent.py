@@ -237,7 +237,7 @@ async def test_stopping_during_a_summary_ends_at_once() -> None:
     bench.summarise = slow
     run = asyncio.create_task(bench.run())
     await thinking.wait()
-    bench.agent.stop()
+    bench.stop()
     stop = await run
     assert stop.status is ExitStatus.INTERRUPTED
     assert stop.steps > 0
@@ -275,7 +275,7 @@ async def test_stopping_while_the_model_thinks_ends_at_once() -> None:
     bench.complete = slow
     run = asyncio.create_task(bench.run())
     await thinking.wait()
-    bench.agent.stop()
+    bench.stop()
     assert (await run).status is ExitStatus.INTERRUPTED
 
 
@@ -284,7 +284,7 @@ async def test_stopping_during_a_cell_keeps_the_step() -> None:
     bench = Bench([cell("long()")], [interrupted])
 
     async def stop_now() -> None:
-        bench.agent.stop()
+        bench.stop()
 
     bench.during_cell = stop_now
     stop = await bench.run()
@@ -296,7 +296,7 @@ async def test_an_answer_that_came_with_the_stop_still_counts() -> None:
     bench = Bench([cell("final_answer(1)")], [ANSWER])
 
     async def stop_now() -> None:
-        bench.agent.stop()
+        bench.stop()
 
     bench.during_cell = stop_now
     assert (await bench.run()).status is ExitStatus.ANSWERED
@@ -354,7 +354,7 @@ async def test_steps_are_counted_on_from_the_first_number() -> None:
 
 async def test_a_run_that_was_stopped_before_it_began_asks_nothing() -> None:
     bench = Bench([cell("1")], [OK])
-    bench.agent.stop()
+    bench.stop()
     stop = await bench.run()
     assert (stop.status, stop.message) == (ExitStatus.INTERRUPTED, "stopped on request")
     assert (bench.asked, bench.ran) == ([], [])
@@ -366,7 +366,7 @@ async def test_a_stop_outweighs_what_went_wrong_in_the_same_step() -> None:
     bench = Bench([cell("long()")], [dead])
 
     async def stop_now() -> None:
-        bench.agent.stop()
+        bench.stop()
 
     bench.during_cell = stop_now
     assert (await bench.run()).status is ExitStatus.INTERRUPTED

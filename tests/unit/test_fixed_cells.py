@@ -94,7 +94,7 @@ async def test_a_lost_kernel_ends_it_even_where_a_cell_may_fail_or_it_was_stoppe
 
 def stopping(made: Bench):
     async def stop() -> None:
-        made.agent.stop()
+        made.stop()
 
     return stop
 
@@ -112,7 +112,7 @@ async def test_a_stop_ends_it_when_the_cell_ends(result, count):
 
 async def test_a_stop_before_the_first_cell_runs_nothing():
     made = bench(cells("a"), [OK])
-    made.agent.stop()
+    made.stop()
     stop = await made.run()
     assert (stop.status, made.ran, stop.steps) == (ExitStatus.INTERRUPTED, [], 0)
 
