@@ -522,6 +522,18 @@ def test_the_last_steps_are_cut_when_nothing_else_is_left() -> None:
     assert all(length >= 200 for length in lengths)
 
 
+def test_what_is_cut_keeps_as_much_as_half_of_the_allowance_holds() -> None:
+    """Shared out evenly, whatever else stands in the conversation."""
+    history = context(max_tokens=6_000)
+    for number in (1, 2, 3):
+        history.add(step(number, text=f"number {number} " + "z" * 12_000))
+    [done] = relieve(history)
+    assert (done.kind, done.first, done.last) == ("shortened", 1, 3)
+    assert 2_800 <= history.tokens <= 3_050
+    lengths = [len(m.content) for m in history.messages() if "number" in m.content]
+    assert max(lengths) - min(lengths) <= 5
+
+
 def test_calls_have_no_full_text_in_the_kernel() -> None:
     from kernel_agent.agent.context import mask
     from kernel_agent.records.action import Call, Calls
