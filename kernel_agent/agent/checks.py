@@ -1,4 +1,4 @@
-"""What is checked around a run: the session's policy, and what its sandbox has to report."""
+"""Checks around a run: the session's policy, and the report of its sandbox."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def _admit_all(_action: Action, _number: int) -> Decision | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Checks:
-    """What is checked around a run: before an action, of what it showed, and when all is over.
+    """Checks around a run: before an action, of its result, and when all is over.
 
     Parameters
     ----------

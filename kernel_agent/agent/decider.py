@@ -1,4 +1,4 @@
-"""Who says what is done next: a model with a format. The loop asks and carries out.
+"""Deciders say what the loop does next; this is the one that asks a model.
 
 A decider gives the next action, is told what happened, and says when the run is over. A model's
 action is a reply, read in a format; where it cannot be read, it is asked for again. Cells that were
@@ -35,7 +35,7 @@ CUT_CHARS = 400  # of one that was cut off: all of it again would leave less roo
 
 
 class Decider(Protocol):
-    """The seam between the loop and whatever says what is done next."""
+    """The seam between the loop and what it is to do next."""
 
     @property
     def observation_chars(self) -> int:
@@ -74,7 +74,7 @@ class Decider(Protocol):
 
 
 class ModelDecider:
-    """A model decides, with the conversation so far before it.
+    """Asks a model for each action, with the conversation so far.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a model is: one method, ``complete``, from messages to a reply, and what it says of itself.
+"""A model: one method, ``complete``, from messages to a reply, and a few facts about it.
 
 The real one speaks to an OpenAI-compatible endpoint; the scripted one plays back a file and is the
 fake that ships; the offline analyst follows rules. The loop cannot tell them apart.
@@ -75,7 +75,7 @@ OPTIONAL = ("name", "accepts_images", "writes_prose", "answers_no_prompts", "end
 
 
 class ModelDefaults:
-    """What most models say of themselves; a base class for them."""
+    """Defaults for the optional members of a model; a base class."""
 
     accepts_images = False
     writes_prose = False

@@ -246,6 +246,14 @@ async def test_a_session_below_asks_on_the_same_screen_and_is_decided_apart():
     assert order.count("below") == 2
 
 
+async def test_a_cell_is_over_when_nobody_is_asked_about_it_any_more():
+    """Also by a session below; the step is recorded then, with all its calls."""
+    made, _ = approval(approver=Person(YES, YES))
+    await made.ask(Question(kind="cell", number=1, reason="below"))
+    await made.call(pay, {"to": "x"})
+    await asyncio.wait_for(made.leave(), 5)
+
+
 async def test_a_persons_reason_is_one_line_of_bounded_length():
     made, _ = approval(approver=Person(dataclasses.replace(NO, reason="a\nb " + "x" * 9999)))
     reason = (await made.call(pay, {"to": "x"})).reason
