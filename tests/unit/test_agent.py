@@ -423,3 +423,22 @@ async def test_the_seconds_of_the_model_and_of_the_cell_are_told_apart() -> None
     assert slow_model.model_seconds > slow_model.cell_seconds
     assert slow_cell.cell_seconds > slow_cell.model_seconds
     assert stop.seconds >= slow_model.model_seconds + slow_cell.cell_seconds
+
+
+async def test_a_model_that_does_not_let_go_is_asked_no_more_after_a_stop() -> None:
+    """Its reply comes although it was cancelled: what it said is kept, nothing is asked again."""
+    bench = Bench()
+
+    async def stubborn(messages: list[Message]) -> Reply:
+        bench.asked.append(messages)
+        bench.stop()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return Reply(content="Talk.")
+        raise AssertionError("it was not cancelled")
+
+    bench.complete = stubborn
+    stop = await bench.run()
+    assert (stop.status, len(bench.asked)) == (ExitStatus.INTERRUPTED, 1)
+    assert [retry.content for retry in bench.steps[0].retries] == ["Talk."]
