@@ -2,18 +2,22 @@
 # `make` without a goal lists the goals.
 
 PYTHON = .venv/bin/python
-READY = .venv/.ready
+USABLE = .venv/.usable# what a user needs
+READY = .venv/.ready#  and what tests and checks need
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Hundreds of processes start in a run of the tests; none of them should compile anew.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run unit test test-all check bench attacks eval-oracle eval-campaign clean
+.PHONY: help setup run unit test test-all mutants check bench attacks eval-oracle eval-campaign clean
 
 help:
-	@echo "make setup   build the virtual environment .venv (the other goals do it when needed)"
-	@echo "make run     see the agent answer a question about a real table; needs no key, no network"
+	@echo "make setup   build .venv with all that tests and checks need (other goals do it when needed)"
+	@echo "make run     build .venv with what a user needs, and see the agent answer a question about a real table; needs no key, no network"
 	@echo "make unit    run the tests that start nothing"
 	@echo "make test    run these and the tests with real kernels, servers and notebooks"
 	@echo "make test-all  run all tests: every sandbox level, browsers, attacks, goldens, too"
+	@echo "make mutants break 300 places of the code, one at a time: which do the unit tests notice?"
 	@echo "make check   lint, format and type checks"
 	@echo "make bench   measure speed and memory"
 	@echo "make attacks play all attacks at all sandbox levels; write the table in SECURITY.md"
@@ -24,11 +28,15 @@ help:
 setup: $(READY)
 
 # Older than what it is made from, or missing: build it. Otherwise nothing is installed again.
-$(READY): pyproject.toml scripts/setup.sh
+$(USABLE): pyproject.toml scripts/setup.sh
 	@sh scripts/setup.sh
-	@touch $(READY)
+	@touch $@
 
-run: $(READY)
+$(READY): $(USABLE)
+	@sh scripts/setup.sh dev
+	@touch $@
+
+run: $(USABLE)
 	@.venv/bin/kernel-agent run --model offline --data example_notebooks/data/penguins.csv \
 	  "Compare the body mass of the species"
 	@echo
@@ -36,19 +44,24 @@ run: $(READY)
 	@echo
 	@echo "  OPENAI_API_KEY=... .venv/bin/kernel-agent run \"Your question\" --data your-file.csv --model gpt-5-mini"
 
-# The folders of a tier; CONTRIBUTING.md says what is where.
+# The folders of a tier; CONTRIBUTING.md says what is where. The first two try fewer generated examples.
 UNIT = tests/unit
 TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus
-PARALLEL = -q -n auto --dist worksteal
+PARALLEL = -q -n logical --dist worksteal
+QUICK = $(PARALLEL) --hypothesis-profile quick
 
 unit: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) $(UNIT)
+	$(PYTHON) -m pytest $(QUICK) $(UNIT)
 
 test: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) $(TEST)
+	$(PYTHON) -m pytest $(QUICK) $(TEST)
 
 test-all: $(READY)
 	$(PYTHON) -m pytest $(PARALLEL) tests
+
+# Break 300 places of the code, one at a time: which do the unit tests notice?
+mutants: $(READY)
+	nice -n 19 $(PYTHON) scripts/mutate.py
 
 check: $(READY)
 	$(PYTHON) -m ruff check .
@@ -76,7 +89,7 @@ SUITES = .venv-suites/bin/python
 eval-oracle: .venv-suites/.ready
 	@$(SUITES) -m kernel_agent eval agentdojo --oracle --out benchmarks/results
 	@$(SUITES) -m kernel_agent eval bfcl --oracle --out benchmarks/results
-	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py tests/run/test_eval_suites.py
+	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py tests/suites/test_eval_suites.py
 
 eval-campaign: $(READY)
 	$(PYTHON) benchmarks/eval_campaign.py

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Build .venv with the package (editable) and everything that its tests and checks need.
+# Build .venv with the package (editable): what a user needs. `setup.sh dev` adds to the same .venv
+# what tests and checks need (a dependency group of pyproject.toml).
 # Called by make; PYTHON=/path/to/python chooses the interpreter.
 set -eu
 cd "$(dirname "$0")/.."
@@ -49,13 +50,13 @@ if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
   "$python" -m venv .venv || fail "the virtual environment could not be created (see above)."
 fi
 
-# The group's packages are read here, because only recent versions of pip know --group.
-development=$(.venv/bin/python -c '
-import tomllib
-print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")')
-
-say "Installing the packages into .venv (a minute or two, once) ..."
-printf '%s\n' "$development" > .venv/development.txt
-.venv/bin/python -m pip install --quiet --editable . --requirement .venv/development.txt \
+say "Installing ${1:-the package} into .venv (a minute or so, once) ..."
+if [ -n "${1:-}" ]; then
+  .venv/bin/python scripts/dependency_group.py "$1" > ".venv/$1.txt"
+  set -- --requirement ".venv/$1.txt"
+else
+  set -- --editable .
+fi
+.venv/bin/python -m pip install --quiet "$@" \
   || fail "the packages could not be installed (see above); is the network reachable?"
 say "Ready: .venv/bin/kernel-agent --help"

@@ -44,7 +44,7 @@ class Talk:
         self.busy = False
         """Whether a question is under way."""
         self.view: RunView | None = None
-        """What shows the question that is under way."""
+        """The view of the question that is under way."""
         self.future: Future[Run] | None = None
         """The work on the latest question."""
         self._tell_to: Callable[[Event], None] = lambda _: None
@@ -151,7 +151,7 @@ class Talk:
         return await self.session.undo(steps, reason=reason)
 
     def begin(self, view: RunView) -> None:
-        """Take a question, unless there is one; called by whoever starts :meth:`answer`."""
+        """Take a question, unless there is one; called before :meth:`answer` is."""
         self.busy, self._ended, self.view = True, False, view
 
     async def close(self) -> None:

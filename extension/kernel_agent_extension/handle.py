@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from kernel_agent.errors import UsageError
-from kernel_agent.records import Event, ExitStatus, Json, Step
+from kernel_agent.records import Event, ExitStatus, Json, Step, Usage, spent_texts
 from kernel_agent.session import Run
 
 TICK_S = 0.1
@@ -162,8 +162,8 @@ class Handle:
         if self._future.cancelled() or self._future.exception() is not None:
             return f"<not begun: {self.task[:60]}>"
         run = self._future.result()
-        steps = f"{len(run.steps)} step{'s' if len(run.steps) != 1 else ''}"
-        return f"<Run {run.run_id}: {run.status}, {steps}, {run.seconds:.1f} s>"
+        steps, seconds = spent_texts(steps=len(run.steps), seconds=run.seconds, usage=Usage())
+        return f"<Run {run.run_id}: {run.status}, {steps}, {seconds}>"
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:  # noqa: FBT001 - IPython's protocol
         printer.text(repr(self))

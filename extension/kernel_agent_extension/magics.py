@@ -24,9 +24,8 @@ from IPython.core.error import UsageError as MagicUsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope
 from traitlets import Enum
 
-from kernel_agent.cli import UNDO
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.records import Event, person_text
+from kernel_agent.records import UNDO, Event, person_text
 from kernel_agent.session import LoopThread, Run, fingerprint
 from kernel_agent_extension.conversation import Talk
 from kernel_agent_extension.handle import Handle
@@ -42,7 +41,7 @@ from kernel_agent_extension.options import (
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
 from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view
 
-CLOSE_S = 0.7  # for all kernels to end when the notebook's does; the warden ends what is left
+CLOSE_S = 0.7  # for all kernels to end when the notebook's does; the reaper ends what is left
 KEPT = 50  # handles of ended runs that are remembered
 NEW = "A new session begins: what earlier questions computed is gone."
 

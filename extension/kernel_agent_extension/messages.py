@@ -1,4 +1,4 @@
-"""What the panel shows, as small messages. Pure: no widget, no thread, no clock of its own.
+"""The panel's messages: what it shows, note by note. Pure: no widget, no thread.
 
 An event becomes a few *notes*, dicts of JSON types whose ``op`` names what they change. The page
 builds elements from them and puts every text in with ``textContent``; nothing here is markup. What
@@ -16,7 +16,7 @@ pictures that we encoded, and tables that we wrote; a table travels as rows of t
 ``ask``      a person is asked; ``told`` is what the person said, or that nobody needs to
 ``note``     something a person should know
 ``spent``    steps, seconds, tokens and cost so far
-``end``      how the run ended, the answer
+``end``      how the run ended, by its name and in words, the answer
 ``book``     where the notebook is
 ===========  =====================================================================================
 
@@ -26,13 +26,9 @@ the whole at once.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
-from html.parser import HTMLParser
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from kernel_agent.cli import Story
-from kernel_agent.notebook import displayable
 from kernel_agent.records import (
     Acting,
     Action,
@@ -51,29 +47,27 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    Story,
     Undone,
     Usage,
     question_text,
     source_text,
 )
-from kernel_agent.safe import FORMATS, encodable, harmless, one_line, plain, shorten
+from kernel_agent.safe import encodable, one_line, plain
+from kernel_agent_extension.content import (
+    MAX_CODE,
+    MAX_TEXT,
+    Note,
+    Shown,
+    colour_code,
+    harmless_text,
+)
 
-Note: TypeAlias = dict[str, Any]
-
-MAX_TEXT = 20_000  # characters of one step's output that the page is sent; the notebook has more
 MAX_DRAFT = 20_000  # characters of a reply in the making
-MAX_CODE = 50_000
-MAX_CELLS = 3_000  # of a table; a person reads fewer
-MAX_OUTPUTS = 100  # of one step
-MAX_PICTURES = 20  # of one step
-MORE = "… more output follows; the notebook has it …\n"
-
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_CUT_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:]{0,40})?$")
 
 
 class Scene:
-    """What a panel has been told of one run.
+    """The notes that a panel has been sent of one run.
 
     Parameters
     ----------
@@ -92,8 +86,9 @@ class Scene:
         self._asked_at: float | None = None
         self._questions: dict[int, Note] = {}
         self._draft: list[Note] = []
+        asked = harmless_text(task, 4000)
         self._said: list[Note] = [
-            {"op": "run", "task": _text(task, 4000), "level": one_line(level, 40), "begun": False}
+            {"op": "run", "task": asked, "level": one_line(level, 40), "begun": False}
         ]
         self._story = Story()
         self._run_id: str | None = None
@@ -101,7 +96,7 @@ class Scene:
         self._steps = 0
         self._usage = Usage()
         self._budget: dict[str, Any] = {}
-        self._shown = _Shown(0)
+        self._shown = Shown(0)
         self._stopped = False
         self.warnings = 0
 
@@ -122,10 +117,10 @@ class Scene:
             "id": number,
             "step": question.number,
             "kind": question.kind,
-            "reason": _text(question.reason[:1].upper() + question.reason[1:], 2000),
+            "reason": harmless_text(question.reason[:1].upper() + question.reason[1:], 2000),
             "rest": _rest(question),
             "cut": is_cell and len(source_text(asked)) > MAX_CODE,
-            **_coloured(asked),
+            **colour_code(asked),
         }
         self._questions[number] = note
         return [note, *self._spent()]
@@ -145,7 +140,7 @@ class Scene:
 
     def note(self, text: str) -> list[Note]:
         """Return a note of the front end's own."""
-        return self._keep([{"op": "note", "text": _text(text, 2000)}])
+        return self._keep([{"op": "note", "text": harmless_text(text, 2000)}])
 
     def book(self, path: str) -> list[Note]:
         """Return the note that says where the notebook is."""
@@ -168,7 +163,7 @@ class Scene:
             case ReplyText(text=text) if text:
                 yield from self._drafted(event)
             case Acting():
-                self._shown = _Shown(event.number)
+                self._shown = Shown(event.number)
                 yield _act(event.number, event.action)
             case Output():
                 yield from self._output(event)
@@ -178,7 +173,7 @@ class Scene:
                 yield from self._stop(event)
             case Notice() | Condensation() | FormatChange() | Undone():
                 for block in self._story.blocks(event):
-                    yield {"op": "note", "text": _text(block.text, 2000)}
+                    yield {"op": "note", "text": harmless_text(block.text, 2000)}
 
     def _is_delegated(self, event: Event) -> bool:
         if isinstance(event, RunStart):
@@ -205,7 +200,7 @@ class Scene:
         yield {
             "op": "run",
             "begun": True,
-            "task": _text(start.task, 4000),
+            "task": harmless_text(start.task, 4000),
             "model": one_line(start.model, 80),
             "level": one_line(str(start.sandbox.get("level", "none")), 40),
             "statement": one_line(str(start.sandbox.get("statement", "")), 400),
@@ -225,12 +220,12 @@ class Scene:
 
     def _output(self, event: Output) -> Iterator[Note]:
         if event.number != self._shown.number:
-            self._shown = _Shown(event.number)
+            self._shown = Shown(event.number)
         yield from self._shown.notes(event.output)
 
     def _step(self, step: Step) -> Iterator[Note]:
         if self._shown.number != step.number:  # nobody announced it: a run that is shown afterwards
-            self._shown = _Shown(step.number)
+            self._shown = Shown(step.number)
             yield _act(step.number, step.action, step.observation.text)
         outputs = step.result.outputs if step.result else ()
         if not self._shown.any:
@@ -250,7 +245,7 @@ class Scene:
             "tokens": step.usage.total_tokens,
         }
         if step.decision is not None and not step.decision.allowed:
-            note["denied"] = _text(step.decision.reason, 500) or "denied"
+            note["denied"] = harmless_text(step.decision.reason, 500) or "denied"
         yield note
         yield from self._spent()
 
@@ -261,8 +256,9 @@ class Scene:
         yield {
             "op": "end",
             "status": str(stop.status),
+            "words": stop.status.label,
             "ok": stop.status is ExitStatus.ANSWERED,
-            "answer": _text(stop.answer.text, MAX_TEXT) if stop.answer else None,
+            "answer": harmless_text(stop.answer.text, MAX_TEXT) if stop.answer else None,
             "why": "\n".join(block.text for block in blocks if block.kind == "warning"),
             "partial": "\n".join(block.text for block in blocks if block.kind == "partial"),
         }
@@ -320,58 +316,6 @@ class Scene:
         return True
 
 
-class _Shown:
-    """What has been shown of one step's outputs, within bounds."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.any = False
-        self._room = MAX_TEXT
-        self._outputs = self._pictures = 0
-        self._held: dict[str, str] = {}
-        self._full = False
-
-    def notes(self, output: OutputDict) -> Iterator[Note]:
-        """Return what an output adds; each is harmless text, a picture of ours or rows of texts."""
-        self.any = True
-        if self._full:
-            return
-        for shown in self._harmless(output):
-            self._outputs += 1
-            self._pictures += shown["kind"] == "picture"
-            self._room -= _length(shown)
-            if self._room < 0 or self._outputs > MAX_OUTPUTS or self._pictures > MAX_PICTURES:
-                self._full = True
-                yield {"op": "out", "step": self.number, "kind": "more", "text": MORE.strip()}
-                return
-            yield {"op": "out", "step": self.number, **shown}
-
-    def _harmless(self, output: OutputDict) -> Iterator[Note]:
-        kind = output.get("output_type")
-        if kind == "stream":
-            name = "stderr" if output.get("name") == "stderr" else "stdout"
-            text = self._without_escapes(name, output.get("text"))
-            if text:
-                yield {"kind": "stream", "name": name, "text": text[: max(self._room, 0)]}
-                if len(text) > self._room:
-                    self._room = -1
-        elif kind == "error":
-            yield _error(output)
-        elif kind in ("display_data", "execute_result"):
-            yield from _display(output)
-
-    def _without_escapes(self, name: str, value: Any) -> str:
-        """Return a piece of a stream as text; an escape sequence may be cut between pieces."""
-        text = self._held.pop(name, "") + (value if isinstance(value, str) else "")
-        if cut := _CUT_ESCAPE.search(text):
-            self._held[name], text = text[cut.start() :], text[: cut.start()]
-        return _COLOUR.sub("", harmless(text)).replace("\b", "")
-
-
-def _length(shown: Note) -> int:
-    return len(shown.get("text", ""))
-
-
 def _rest(question: Question) -> str:
     what = "cell" if question.kind == "cell" else f"call of {one_line(question.name, 80)}"
     return f"The same for every further {what} in this run"
@@ -387,100 +331,21 @@ def _settled(text: str) -> str:
     return "\n".join([*(plain(line) for line in lines), last])
 
 
-def _error(output: OutputDict) -> Note:
-    traceback = output.get("traceback")
-    lines = [line for line in traceback if isinstance(line, str)] if traceback else []
-    name, value = str(output.get("ename") or "Error"), str(output.get("evalue") or "")
-    return {
-        "kind": "error",
-        "title": one_line(f"{name}: {value}" if value else name, 300),
-        "text": shorten(plain("\n".join(lines[:200])), 6000),
-    }
-
-
-def _display(output: OutputDict) -> Iterator[Note]:
-    data = displayable(output)["data"]
-    for media_type in FORMATS:
-        if media_type in data:
-            about = data.get("text/plain", "")
-            alt = "" if about.startswith("<Figure") else one_line(about, 120)
-            yield {"kind": "picture", "type": media_type, "data": data[media_type], "alt": alt}
-            return
-    if "text/html" in data:
-        table = rows(data["text/html"])
-        if table is not None:
-            yield {"kind": "table", **table}
-            return
-    text = plain(data.get("text/plain", "")).strip("\n")
-    if text:
-        yield {"kind": "text", "text": shorten(text, MAX_TEXT // 2)}
-
-
-# --- code and calls ----------------------------------------------------------------------------
-
-
 def _act(number: int, action: Action | None, unreadable: str = "") -> Note:
     note: Note = {"op": "act", "step": number, "thought": ""}
     if action is None:
-        return {**note, "thought": _text(unreadable, 2000)}
-    note["thought"] = _text(action.thought, 8000)
+        return {**note, "thought": harmless_text(unreadable, 2000)}
+    note["thought"] = harmless_text(action.thought, 8000)
     if isinstance(action, Code):
-        return {**note, **_coloured(action.source)}
+        return {**note, **colour_code(action.source)}
     if isinstance(action, Calls):
         calls = (f"{c.name}({_arguments(c.arguments)})" for c in action.calls)
-        return {**note, **_coloured("\n".join(calls))}
+        return {**note, **colour_code("\n".join(calls))}
     return note
 
 
 def _arguments(arguments: Any) -> str:
     return ", ".join(f"{name}={value!r:.2000}" for name, value in dict(arguments).items())
-
-
-def _coloured(code: str) -> Note:
-    """Return code and its colours: a letter and a length for each run of characters.
-
-    ``k6t1f5`` colours six characters as a keyword, one as text, five as a function. Lengths are
-    those of JavaScript's strings (UTF-16).
-    """
-    code = shorten(source_text(code), MAX_CODE).strip("\n")  # nothing that would run is hidden
-    return {"code": code, "hues": "".join(_hues(code))} if code else {"code": code}
-
-
-def _hues(code: str) -> Iterator[str]:
-    from pygments.lexers.python import PythonLexer
-
-    if len(code) > MAX_TEXT:
-        return
-    last, length = "", 0
-    for token, text in PythonLexer(stripnl=False, ensurenl=False).get_tokens(code):
-        hue = "t" if text.isspace() and last in ("", "t") else _hue(token)
-        hue = last if text.isspace() and last else hue
-        if hue != last and length:
-            yield f"{last}{length}"
-            length = 0
-        last = hue
-        length += len(text) + sum(char > "\uffff" for char in text)
-    if length:
-        yield f"{last}{length}"
-
-
-def _hue(token: Any) -> str:
-    from pygments.token import Comment, Keyword, Name, Number, Operator, String
-
-    for kind, hue in (
-        (Comment, "c"),
-        (String, "s"),
-        (Number, "n"),
-        (Keyword, "k"),
-        (Operator.Word, "k"),
-        (Name.Builtin, "f"),
-        (Name.Function, "f"),
-        (Name.Class, "f"),
-        (Name.Decorator, "f"),
-    ):
-        if token in kind:
-            return hue
-    return "t"
 
 
 def _said(kind: str, decision: Decision) -> str:
@@ -492,87 +357,3 @@ def _said(kind: str, decision: Decision) -> str:
     return f"You edited and approved the {what}." if decision.edited is not None else (
         f"You approved the {what}."
     )  # fmt: skip
-
-
-def _text(text: str, max_chars: int) -> str:
-    return shorten(plain(text), max_chars).strip("\n")
-
-
-# --- tables --------------------------------------------------------------------------------------
-
-
-def rows(html: str) -> Note | None:
-    """Return a table of ours as rows of texts; None when there is no table in it.
-
-    Parameters
-    ----------
-    html
-        What :func:`kernel_agent.notebook.outputs.displayable` gives: well-formed, a few tags.
-
-    Returns
-    -------
-    dict or None
-        ``head`` and ``body``, lists of rows. A cell is its text; a heading is a list of its text,
-        the columns and the rows that it covers. ``below`` is the text under the table.
-    """
-    reader = _Rows()
-    reader.feed(html)
-    if not reader.head and not reader.body:
-        return None
-    body = list(_within(reader.body, MAX_CELLS))
-    below = " ".join(" ".join(reader.below).split())
-    if len(body) < len(reader.body):
-        below = f"{len(body)} of {len(reader.body)} rows; the notebook has all. {below}".strip()
-    return {"head": reader.head[:20], "body": body, "below": below}
-
-
-def _within(lines: Iterable[list[Any]], room: int) -> Iterator[list[Any]]:
-    for line in lines:
-        room -= len(line)
-        if room < 0:
-            return
-        yield line
-
-
-class _Rows(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head: list[list[Any]] = []
-        self.body: list[list[Any]] = []
-        self.below: list[str] = []
-        self._in_head = False
-        self._row: list[Any] | None = None
-        self._cell: tuple[str, list[str], int, int] | None = None
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "thead":
-            self._in_head = True
-        elif tag == "tr":
-            self._row = []
-            (self.head if self._in_head else self.body).append(self._row)
-        elif tag in ("td", "th"):
-            given = dict(attrs)
-            self._cell = (tag, [], _span(given.get("colspan")), _span(given.get("rowspan")))
-        elif tag == "br":
-            self.handle_data("\n")
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "thead":
-            self._in_head = False
-        elif tag in ("td", "th") and self._cell is not None:
-            kind, pieces, columns, lines = self._cell
-            text = "".join(pieces).strip()
-            if self._row is not None:
-                plain_cell = kind == "td" and columns == lines == 1
-                self._row.append(text if plain_cell else [text, columns, lines, kind == "th"])
-            self._cell = None
-
-    def handle_data(self, data: str) -> None:
-        if self._cell is not None:
-            self._cell[1].append(data)
-        elif data.strip():
-            self.below.append(data)
-
-
-def _span(value: str | None) -> int:
-    return min(int(value), 1000) if value and value.isascii() and value.isdigit() else 1

@@ -8,12 +8,6 @@ const TWICE_MS = 300; // between two presses of one double click
 const KEEP_OPEN = 2; // finished steps that stay unfolded
 const LEVELS_WITHOUT = new Set(["none"]);
 const PICTURE = /^[A-Za-z0-9+/=]+$/;
-const ENDINGS = {
-  answered: "Answered", step_limit: "Step limit", time_limit: "Time limit",
-  token_limit: "Token limit", cost_limit: "Cost limit", loop_detected: "Going in circles",
-  interrupted: "Stopped", denied: "Denied", kernel_lost: "Kernel lost",
-  model_error: "Model failed", cell_failed: "A cell failed",
-};
 
 // --- elements ------------------------------------------------------------------------------------
 
@@ -572,7 +566,7 @@ class PanelView {
     this.ended = true;
     if (this.drafting) { this.drafting.dropDraft(); this.drafting.element.remove(); this.drafting = null; }
     if (this.spent) this.spent.runs = false;
-    this.setStatus(note.ok ? "ok" : note.status === "interrupted" ? "stopped" : "failed", ENDINGS[note.status] || note.status);
+    this.setStatus(note.ok ? "ok" : note.status === "interrupted" ? "stopped" : "failed", note.words);
     this.questions.clear();
     this.showQuestion();
     if (note.answer !== null) {
@@ -583,7 +577,7 @@ class PanelView {
     shown(this.end, this.end.childElementCount > 0);
     shown(this.stop, false);
     this.showKeys();
-    this.say(note.answer !== null ? `Answer: ${note.answer.slice(0, 400)}` : `The run ended: ${ENDINGS[note.status] || note.status}.`);
+    this.say(note.answer !== null ? `Answer: ${note.answer.slice(0, 400)}` : `The run ended: ${note.words}.`);
   }
 
   offerBook(path) {

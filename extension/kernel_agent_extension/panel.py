@@ -30,7 +30,8 @@ from typing import Any, Protocol, Self
 
 from kernel_agent.records import Decision, Event, Question, RunStop, Step
 from kernel_agent.safe import one_line, plain
-from kernel_agent_extension.messages import Note, Scene
+from kernel_agent_extension.content import Note
+from kernel_agent_extension.messages import Scene
 
 INTERVAL_S = 0.05  # between two messages: faster is not seen, and costs
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
@@ -41,7 +42,7 @@ Said = dict[str, Any]
 
 
 class Front(Protocol):
-    """What shows a panel: the page's widget, or plain widgets."""
+    """The widgets that show a panel: the page's, or plain ones."""
 
     model_id: str
     """The widget whose view is displayed."""
@@ -80,21 +81,15 @@ def open_panel(
         Goes back to before the last step, likewise. Without it there is no such button.
     plain_widgets
         Use plain ipywidgets, as is done where anywidget is not installed: for front ends that
-        cannot load a program of ours.
+        cannot load the panel's program.
     """
     panel = Panel(task=task, sandbox=sandbox, notebook=notebook, on_stop=on_stop, on_undo=on_undo)
     panel.open(_plain_front if plain_widgets else _front)
     return panel
 
 
-def warm() -> None:
-    """Load what the first panel needs, so that it appears as fast as the others."""
-    with contextlib.suppress(ImportError):
-        _widget_class()
-
-
 class Panel:
-    """What shows one run; a function of events, and the one who asks a person.
+    """The view of one run: a function of events, which also asks a person.
 
     Made by :func:`open_panel`. Leaving it as a context manager finishes it.
     """

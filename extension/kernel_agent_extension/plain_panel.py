@@ -14,7 +14,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from kernel_agent_extension.messages import Note
+from kernel_agent_extension.content import Note
 
 MAX_LOG = 60_000  # characters; each change sends all of it
 MAX_FIGURES = 8
@@ -22,7 +22,7 @@ _WIDE = "98%"
 
 
 class PlainFront:
-    """What :class:`kernel_agent_extension.panel.Panel` sends, as plain widgets.
+    """Plain widgets for what :class:`kernel_agent_extension.panel.Panel` sends.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class PlainFront:
         self._state["spent"] = " · ".join(parts)
 
     def _show_end(self, note: Note) -> None:
-        self._state["status"] = note["status"]
+        self._state["status"] = note["words"]
         self._stop.disabled = True
         said = note["answer"] or "\n".join(part for part in (note["why"], note["partial"]) if part)
         self._write(f"\n{'Answer' if note['answer'] else 'The run ended'}\n{said}\n")

@@ -1,4 +1,4 @@
-"""What a cell shows of its run: the panel in a notebook that a person looks at, else plain text.
+"""The view of a run below its cell: the panel where a person looks at it, else text or a page.
 
 :func:`open_view` decides, and is the only place that does. Nothing of what a model or a kernel
 wrote is displayed as HTML: in a live notebook it could act as the user. Text is text, and a figure
@@ -9,44 +9,41 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
 
-from kernel_agent.cli import PlainView, is_figure, paths
 from kernel_agent.errors import NotebookError
 from kernel_agent.records import (
+    Approver,
+    Block,
     Condensation,
-    Decision,
     Event,
     FormatChange,
     Notice,
     Output,
     OutputDict,
+    PlainView,
     Question,
     ReplyText,
     RunStart,
     RunStop,
     Step,
     Undone,
+    is_figure,
+    place_blocks,
 )
 from kernel_agent.safe import FORMATS, one_line, plain
 from kernel_agent.session import Run
 
-Approver = Callable[[Question], Awaitable[Decision]]
-
-PANEL = "kernel_agent_extension.panel"
-PAGE = "kernel_agent.notebook.page"
 VARIABLE = "KERNEL_AGENT_PANEL"
 NOTICES = 10  # that are shown above the page of a run
 RECORDS = (RunStart, Step, RunStop, FormatChange, Condensation, Undone)
 
 
 class RunView(Protocol):
-    """What shows one run."""
+    """A view of one run."""
 
     approver: Approver | None
     """Asks the person who looks at it; None where nobody can be asked."""
@@ -72,8 +69,14 @@ def load_panel(shell: Any) -> None:
 
     Called when the magics are loaded, so that the first question need not wait for that.
     """
-    if _shown_as(shell, "auto") == "on" and find_spec(PANEL) is not None:
-        Thread(target=lambda: import_module(PANEL).prepare(), daemon=True).start()
+    if _shown_as(shell, "auto") == "on":
+        Thread(target=_load, daemon=True).start()
+
+
+def _load() -> None:
+    from kernel_agent_extension.panel import prepare
+
+    prepare()
 
 
 def open_view(
@@ -111,11 +114,11 @@ def open_view(
         The level that was asked for.
     """
     chosen = _shown_as(shell, panel)
-    if chosen == "on" and find_spec(PANEL) is not None:
+    if chosen == "on":
         return _PanelView(task=task, stop=stop, undo=undo, notebook=notebook, sandbox=sandbox)
     if background:
         return _LineView(task)
-    if chosen == "page" and find_spec(PAGE) is not None:
+    if chosen == "page":
         return _PageView()
     return TextView(sys.stdout.write)
 
@@ -167,7 +170,11 @@ class TextView(PlainView):
     def finish(self, run: Run | None, why: str = "") -> None:  # noqa: ARG002 - raised in the cell
         """Say where the trace and the notebook are."""
         if run is not None:
-            self.show(paths(run))
+            self.show(_places(run))
+
+
+def _places(run: Run) -> Iterable[Block]:
+    return place_blocks(notebook=run.notebook, trace=run.trace, files=run.files)
 
 
 class _Told:
@@ -188,33 +195,31 @@ class _Told:
         for event in self._events:
             shown(event)
         if run is not None:
-            shown.show(paths(run))
+            shown.show(_places(run))
         text = {"text/plain": "".join([*lines, plain(why)])}
         html = self._html(run)
         return {"text/html": html, **text} if html else text
 
     def _html(self, run: Run | None) -> str:
+        from kernel_agent.notebook import notices_html, summary_html  # which takes a moment
+
         records = [event for event in self._events if isinstance(event, RECORDS)]
-        if not records or find_spec(PAGE) is None:
+        if not records:
             return ""
-        page: Any = import_module(PAGE)
         notebook = None if run is None or run.notebook is None else str(run.notebook)
         try:
-            html: str = page.summary_html(records, notebook=notebook)
+            summary = summary_html(records, notebook=notebook)
         except NotebookError:
             return ""
-        return self._notices() + html
+        notices = self._notices()
+        return notices_html(notices) + summary if notices else summary
 
-    def _notices(self) -> str:
-        """Return what a person should know and no record holds, as HTML to stand above the page."""
-        from kernel_agent.safe import belt, element, inked
-
+    def _notices(self) -> list[str]:
+        """Return what a person should know and no record holds."""
         notices = [event.text for event in self._events if isinstance(event, Notice)]
-        shown = [one_line(text, 500) for text in dict.fromkeys(notices)]
-        if len(shown) > NOTICES:
-            shown = [*shown[:NOTICES], f"{len(shown) - NOTICES} more of these are left out."]
-        lines = "".join(element("p", inked(text, "orange"), "margin:0.4em 0") for text in shown)
-        return belt(element("div", lines)) if lines else ""
+        shown = list(dict.fromkeys(notices))
+        more = [f"{len(shown) - NOTICES} more of these are left out."]
+        return shown if len(shown) <= NOTICES else [*shown[:NOTICES], *more]
 
 
 class _LineView:
@@ -288,8 +293,9 @@ class _PanelView:
         sandbox: str,
     ) -> None:
         self._told = _Told()
-        panel: Any = import_module(PANEL)
-        self._panel = panel.open_panel(
+        from kernel_agent_extension.panel import open_panel  # its libraries take a moment
+
+        self._panel = open_panel(
             task=task, on_stop=stop, on_undo=undo, notebook=notebook, sandbox=sandbox
         )
         self.approver: Approver | None = self._panel.approver

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 from kernel_agent.errors import UsageError
-from kernel_agent.records import CellError, CellResult
+from kernel_agent.records import CellResult, not_run
 
 NAME = "GuardError"
 
@@ -106,14 +106,7 @@ def refusal(source: str, allowed: Sequence[str]) -> str:
 
 def refused(reason: str) -> CellResult:
     """Return the result of a cell that was not run."""
-    error = CellError(ename=NAME, evalue=reason, traceback=(f"{NAME}: {reason}",))
-    output = {
-        "output_type": "error",
-        "ename": NAME,
-        "evalue": reason,
-        "traceback": list(error.traceback),
-    }
-    return CellResult(status="error", outputs=(output,), error=error)
+    return not_run(NAME, reason)
 
 
 class _Looking:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from kernel_agent.errors import BudgetExceeded, KernelError, ModelError
-from kernel_agent.records import ExitStatus, Step
+from kernel_agent.records import ExitStatus, Step, count_text
 from kernel_agent.safe import one_line
 from kernel_agent.tools import shortened
 
@@ -101,9 +101,7 @@ def achieved(steps: Sequence[Step]) -> str:
     if not steps:
         return "No step was completed."
     good = [step for step in steps if step.ok]
-    text = (
-        f"{len(steps)} {'step' if len(steps) == 1 else 'steps'} ran, {len(good)} without an error."
-    )
+    text = f"{count_text(len(steps), 'step')} ran, {len(good)} without an error."
     if good:
         seen = shortened(good[-1].observation.text, PARTIAL_CHARS)
         text += f" Step {good[-1].number} showed last:\n{seen}"

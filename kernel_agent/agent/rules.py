@@ -25,8 +25,8 @@ from kernel_agent.records import (
     Reply,
     Step,
     decided,
+    decision_line,
     denials,
-    told,
 )
 
 SAME_FAILURES = 3  # identical failures of an identical action that make a loop
@@ -69,7 +69,7 @@ class Patience:
         key = _what_was_done(step)
         self._denials[key] += 1
         self._denied_in_a_row += 1
-        last = told([d for d in decided(step) if not d.decision.allowed][-1])
+        last = decision_line([d for d in decided(step) if not d.decision.allowed][-1])
         if self._denials[key] >= SAME_DENIALS:
             raise Denied(f"the same action was denied {SAME_DENIALS} times ({last})")
         if self._denied_in_a_row >= DENIALS_IN_A_ROW:

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from kernel_agent.cli.view import Block, View, code_block, paused
-from kernel_agent.records import Decision, Event, Question, is_cut, question_text
+from kernel_agent.cli.view import View, paused
+from kernel_agent.records import Block, Decision, Event, Question, code_block, is_cut, question_text
 from kernel_agent.safe import one_line
 
 END = "\x04"  # what Ctrl-D stands for

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,18 +25,28 @@ from kernel_agent.cli.trust import settle_settings
 from kernel_agent.cli.view import View, paths, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
-from kernel_agent.records import Delegated, Event, ExitStatus, Json, Notice, as_json, denials
+from kernel_agent.records import (
+    HOW_TO_ALLOW,
+    NOBODY,
+    UNDO,
+    Approver,
+    Delegated,
+    Event,
+    ExitStatus,
+    Json,
+    Notice,
+    as_json,
+    denials,
+)
 from kernel_agent.safe import obeyed_line, one_line, plain
 from kernel_agent.sandbox import level_of
 from kernel_agent.session import Beside, FixedCell, Run, Session
-from kernel_agent.tools import HOW_TO_ALLOW, NOBODY, Approver
 
 WELCOME = (
     "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves.\n"
     "undo takes the last step back, `undo 3: the join was wrong` three of them, and says why."
 )
 PROMPT = "\nQuestion> "
-UNDO = re.compile(r"undo(?:\s+(?P<steps>\d{1,6}))?\s*(?::\s*(?P<reason>.*))?", re.IGNORECASE)
 
 Cells = Sequence[FixedCell]
 
@@ -143,13 +152,11 @@ def _asking(
 def _session(
     title: str, options: Options, view: Callable[[Event], None], approver: Approver | None
 ) -> Session:
-    config = load_config(tell=lambda line: view(Notice(text=line)))
-    for_tools = options.settings.get("approve_tools")
-    if for_tools:  # what the file says of other tools still holds
-        for_tools = {**config.approve_tools, **for_tools}
-    config = config.merged(**{**options.settings, "approve_tools": for_tools})
+    settings = dict(options.settings)
+    for_tools = settings.pop("approve_tools", None)  # what the file says of other tools still holds
     return Session(
-        config=config,
+        config=load_config(tell=lambda line: view(Notice(text=line))).merged(**settings),
+        approve_tools=for_tools,
         data=options.data,
         tools=options.tools,
         mcp=options.mcp,

@@ -1,4 +1,4 @@
-"""``kernel-agent eval`` at the terminal: options in, lines as the runs end, a report at the end.
+"""The command ``eval``: options in, lines as the runs end, a report at the end.
 
 Ctrl-C and SIGTERM stop it; what was finished is kept, and the same command goes on from there.
 """

@@ -2,7 +2,7 @@
 
 The thought as it is written and the output as it arrives pass by in a region that is redrawn above
 the progress line; what is complete is printed once and stays. What is shown, and that it is
-harmless, is decided in :mod:`kernel_agent.cli.view`.
+harmless, is decided in :class:`kernel_agent.records.Story`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from kernel_agent.cli.outlet import Outlet
-from kernel_agent.cli.view import (
-    LABELS,
-    Block,
-    Kind,
-    PlainView,
-    Story,
-    View,
-    is_figure,
-    lines,
-    progress,
-)
+from kernel_agent.cli.view import View, progress
 from kernel_agent.records import (
+    STORY_LABELS,
+    Block,
     Event,
+    Kind,
     Output,
     OutputDict,
+    PlainView,
     ReplyText,
     RunStart,
     RunStop,
     Step,
+    Story,
     Usage,
+    is_figure,
+    plain_lines,
 )
 from kernel_agent.safe import plain
 
@@ -214,8 +211,8 @@ def _drawn(block: Block) -> RenderableType:
         code = Syntax(
             block.text, "python", theme="ansi_dark", background_color="default", word_wrap=True
         )
-        return Group(Text(LABELS[block.kind], style=_LABEL), Padding(code, (0, 0, 0, 4)))
-    text = Text(lines(block).removesuffix("\n"), style=_STYLES.get(block.kind, ""))
-    if block.kind in LABELS:
-        text.stylize(_LABEL, 0, len(LABELS[block.kind]))
+        return Group(Text(STORY_LABELS[block.kind], style=_LABEL), Padding(code, (0, 0, 0, 4)))
+    text = Text(plain_lines(block).removesuffix("\n"), style=_STYLES.get(block.kind, ""))
+    if block.kind in STORY_LABELS:
+        text.stylize(_LABEL, 0, len(STORY_LABELS[block.kind]))
     return text

@@ -1,4 +1,4 @@
-"""What can be configured, and where from: one table of settings, and what reads files by it."""
+"""One table of settings, and the files and variables that they are read from."""
 
 from kernel_agent import face
 

@@ -1,4 +1,4 @@
-"""What can be configured, where from, and who may: file < folder's file < environment < arguments.
+"""Read settings, each source over the one before: file < folder's file < environment < arguments.
 
 Files are TOML. ``~/.config/kernel-agent/config.toml`` is the user's own and may set everything.
 ``kernel-agent.toml`` in the working directory goes over it, setting by setting, but may come from

@@ -1,4 +1,4 @@
-"""What of the settings may be shown: addresses without passwords, fields without keys."""
+"""Show settings without their secrets: addresses without passwords, fields without keys."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ PREFIX = "KERNEL_AGENT_"
 VARIABLES: Mapping[str, str] = {
     "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` goes before it",
     "KERNEL_AGENT_CONFIG": "a settings file, in the place of all others",
-    "KERNEL_AGENT_PROGRAMS": "directories of programs that make a sandbox, and are believed",
+    "KERNEL_AGENT_PROGRAMS": "folders of programs that make a [sandbox](sandbox.md), with colons",
     "KERNEL_AGENT_SQL_URL": "the database of `--tools sql`",
     "KERNEL_AGENT_PANEL": "`off`: no panel in notebooks",
     "KERNEL_AGENT_DEBUG": "`1`: an error shows where it arose",
@@ -37,7 +37,7 @@ VARIABLES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """What a settings file in the working directory may do with a setting.
+    """Limit what a settings file in the working directory may do with a setting.
 
     ``allows`` is asked for the value that holds without the file, and the one that it names.
     """
@@ -58,7 +58,7 @@ OFF = Rule("`false`", lambda _now, value: value is False)
 
 @dataclass(frozen=True)
 class Option:
-    """How a setting is written on the command line.
+    """An option of the command line for a setting.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Magic:
-    """How a setting is written in a line of ``%agent``: what follows it, its help, an example."""
+    """An option of ``%agent`` for a setting: the value's name, its help, an example."""
 
     value: str
     about: str
@@ -119,7 +119,7 @@ class Setting:
     choices
         The words that it can be.
     option, magic
-        How the command line and ``%agent`` write it; None where they do not have it.
+        Its options on the command line and in ``%agent``; None where there is none.
     trait
         The help of ``%config AgentMagics.NAME``; empty where there is none.
     """

@@ -251,7 +251,6 @@ async def _run_episode(
 
     Returns for each "" or how its observation differs; None when there is none to compare.
     """
-    from kernel_agent.models import ScriptedModel
     from kernel_agent.session import Session
 
     compared: list[str | None] = []
@@ -260,7 +259,11 @@ async def _run_episode(
         return compared
     with temporary_folder("replay-") as folder:
         async with Session(
-            model=ScriptedModel([]), config=config, sandbox=sandbox, out=folder / "session"
+            model="offline",
+            format="fenced",
+            config=config,
+            sandbox=sandbox,
+            out=folder / "session",
         ) as session:
             for source, recorded, several in pairs:
                 result = await session.execute(source)

@@ -23,7 +23,6 @@ from kernel_agent.evaluation.checks import Verdict, judge, not_judged, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.formats import ParallelCalls
 from kernel_agent.records import (
-    Budget,
     CellResult,
     ExitStatus,
     Message,
@@ -94,7 +93,6 @@ async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
         config=config,
         tools=[*tools, *(offered_tools(bench, spec.arm) if bench else ())],
         data=task.data,
-        budget=_budget(config),
         out=folder,
     ) as session:
         cells = cells_of(task)
@@ -126,10 +124,8 @@ async def _by_reference(
     cells: Cells, run: Run, config: Config, data: Sequence[str], folder: Path
 ) -> Verdict:
     """Compare the answer with the one that reference code gives in a kernel of its own."""
-    from kernel_agent.models import ScriptedModel
-
     async with Session(
-        model=ScriptedModel([]), config=config, data=data, budget=_budget(config), out=folder
+        model="offline", format="fenced", config=config, data=data, out=folder
     ) as session:
         results = [await session.execute(code) for code in (cells.setup, cells.reference)]
     failed = next((result for result in results if not result.ok), None)
@@ -197,15 +193,6 @@ def _model_name(model: str, spec: RunSpec) -> str:
     for sign, name in names.items():
         model = model.replace(sign, name)
     return model
-
-
-def _budget(config: Config) -> Budget:
-    return Budget(
-        max_steps=config.max_steps,
-        max_seconds=config.max_seconds,
-        max_tokens=config.max_tokens,
-        max_cost=config.max_cost,
-    )
 
 
 # --- the result ----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from kernel_agent.evaluation.statistics import (
     wilson,
 )
 from kernel_agent.evaluation.store import read_plan, read_results
+from kernel_agent.records import count_text
 from kernel_agent.safe import one_line
 
 LEVEL = 0.05  # below this a difference is called shown
@@ -258,14 +259,14 @@ def _arm_in_words(row: ArmRow, planned: int, left_out: str | None) -> Iterable[s
         yield f"**{row.arm}** has no result yet."
     if row.not_judged:
         yield (
-            f"{_count(row.not_judged, 'answer')} of **{row.arm}** could not be judged: right and "
-            "wrong are counted without."
+            f"{count_text(row.not_judged, 'answer')} of **{row.arm}** could not be judged: right "
+            "and wrong are counted without."
         )
     down = row.statuses.get("model_error", 0)
     if down:
         yield (
-            f"In {_count(down, 'run')} of **{row.arm}** the model gave no usable reply: counted as "
-            "failures. Run them again with `--repeat model_error`."
+            f"In {count_text(down, 'run')} of **{row.arm}** the model gave no usable reply: "
+            "counted as failures. Run them again with `--repeat model_error`."
         )
 
 
@@ -318,11 +319,7 @@ def _alike(pair: Pair) -> str:
 
 
 def _tasks(count: int) -> str:
-    return _count(count, "task")
-
-
-def _count(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return count_text(count, "task")
 
 
 def _points(share: Interval) -> str:

@@ -1,4 +1,4 @@
-"""How an action is written down by a model: the formats by name, and ``parse``.
+"""Action formats, by which a model writes what it wants done; and ``parse``.
 
 ``fenced``, ``envelope``, ``tool_call`` and ``json_calls`` are the formats; ``auto`` chooses among
 them; ``prompts`` holds what each asks for; ``reading`` what they share to read a reply.

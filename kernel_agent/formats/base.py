@@ -1,4 +1,4 @@
-"""What an action format is.
+"""The interface of an action format.
 
 A format is the way in which a model writes down what it wants done, and nothing else: it knows
 no kernel, no endpoint and no clock. The loop asks it for the system prompt and the request
@@ -46,7 +46,7 @@ class Format(Protocol):
         Raises
         ------
         FormatError
-            The model's fault. Its ``feedback`` is what the model is told.
+            The model's fault. Its ``feedback`` is the text for the model.
         """
         ...
 

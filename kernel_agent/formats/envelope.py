@@ -29,12 +29,12 @@ from kernel_agent.formats.reading.objects import (
     MAX_OBJECTS,
     find_objects,
     lenient,
-    malformed,
+    malformed_error,
     strict,
-    unescaped,
+    unescape,
 )
 from kernel_agent.formats.reading.scanner import RANK_MARKED, find_blocks
-from kernel_agent.formats.reading.source import checked, compile_error, is_blank, unwrap
+from kernel_agent.formats.reading.source import check, compile_error, is_blank, unwrap
 from kernel_agent.records import (
     Action,
     Code,
@@ -106,9 +106,9 @@ class Envelope:
         if empty:
             told = f'The field "code" is empty, so nothing was run. {_MISSING.format(shape=shape)}'
             raise FormatError("the code is empty", feedback=told, kind="missing")
-        return self._fenced_instead(reply)
+        return self._read_block_instead(reply)
 
-    def _fenced_instead(self, reply: Reply) -> Action:
+    def _read_block_instead(self, reply: Reply) -> Action:
         """Read a reply without any object that has code: a block marked as Python, or no action."""
         block = find_blocks(readable(reply.content)).chosen
         if block is None or block.rank < RANK_MARKED:
@@ -134,7 +134,7 @@ def as_code(fields: dict[str, str]) -> Code:
         ``missing``, ``syntax`` or ``malformed``. The model's fault.
     """
     source = _without_double_escapes(unwrap(fields["code"]))
-    return Code(source=checked(source), thought=readable(fields["thought"]).strip())
+    return Code(source=check(source), thought=readable(fields["thought"]).strip())
 
 
 # --- reading one object --------------------------------------------------------------------
@@ -164,14 +164,14 @@ def read_code(text: str, *, shape: str) -> dict[str, str]:
     if value is None:
         value = lenient(text)
     if not isinstance(value, dict):
-        raise malformed("not a JSON object", shape=shape)
+        raise malformed_error("not a JSON object", shape=shape)
     lowered = {str(key).strip().lower(): field for key, field in value.items()}
     if "code" not in lowered:
         return {}
     refuse_other_language(lowered, shape=shape)
     code = _as_text(lowered["code"], shape)
     if code and not exact and not _stands_in(code, text):
-        raise malformed("its strings are ambiguous", shape=shape)
+        raise malformed_error("its strings are ambiguous", shape=shape)
     thought = lowered.get("thought")
     return {"code": code.strip("\n"), "thought": thought if isinstance(thought, str) else ""}
 
@@ -196,7 +196,7 @@ def _as_text(code: Json, shape: str) -> str:
     if isinstance(code, list) and all(isinstance(line, str) for line in code):
         return "\n".join(code)
     if not isinstance(code, str):
-        raise malformed('"code" is not a string', shape=shape)
+        raise malformed_error('"code" is not a string', shape=shape)
     return code
 
 
@@ -205,7 +205,7 @@ _AFTER_VALUE = re.compile(r"\s*+(?://[^\n]*+\s*+)?(?:,\s*+)?(?:[\"']?\w++[\"']?\
 
 def _stands_in(code: str, text: str) -> bool:
     """Whether the code is a whole string of the object, as it was written."""
-    plain = unescaped(text)
+    plain = unescape(text)
     for quote in ('"', "'"):
         at = plain.find(f"{quote}{code}{quote}")
         after = at + len(code) + 2 * len(quote)

@@ -28,7 +28,7 @@ from kernel_agent.errors import FormatError
 from kernel_agent.formats.prompts import LOOK, system_prompt, write_step
 from kernel_agent.formats.reading.objects import strict
 from kernel_agent.formats.reading.scanner import Block, Blocks, find_blocks
-from kernel_agent.formats.reading.source import checked, compile_error, is_evidently_code
+from kernel_agent.formats.reading.source import check, compile_error, is_evidently_code
 from kernel_agent.records import Action, Code, Message, Reply, RequestOptions, Step, ToolSchema
 
 _MISSING = (
@@ -80,7 +80,7 @@ class Fenced:
             return _bare(found, self._shape)
         if block.open and not _stopped_by_itself(reply, block):
             block = _complete_instead(found, block, self._shape)
-        return Code(source=checked(block.source), thought=found.prose(block.start))
+        return Code(source=check(block.source), thought=found.prose(block.start))
 
     def write(self, step: Step) -> tuple[Message, ...]:
         """Return how a finished step stands in the history."""
@@ -118,10 +118,10 @@ def refuse_truncated(reply: Reply, *, shape: str) -> None:
         ``truncated``. The model's fault: it wrote too much.
     """
     if reply.finish_reason == "length":
-        raise _cut_off("reply cut off", shape)
+        raise _cut_off_error("reply cut off", shape)
 
 
-def _cut_off(why: str, shape: str, code: str = "") -> FormatError:
+def _cut_off_error(why: str, shape: str, code: str = "") -> FormatError:
     told = f"{_TRUNCATED}{shape}".rstrip()
     return FormatError(why, feedback=told, kind="truncated", code=code)
 
@@ -132,11 +132,11 @@ def _complete_instead(found: Blocks, cut: Block, shape: str) -> Block:
     Raises
     ------
     FormatError
-        ``truncated``: there is none, or it would end the run. The model's fault.
+        ``truncated``: no such block, or it would end the run. The model's fault.
     """
     block = found.complete
     if block is None or "final_answer" in block.source:
-        raise _cut_off("a block never closes", shape, cut.source)
+        raise _cut_off_error("a block never closes", shape, cut.source)
     return block
 
 
@@ -148,7 +148,7 @@ _MAX_TURNS = 8
 
 
 def _bare(found: Blocks, shape: str) -> Code:
-    """Read a reply without delimiters, which is code as a whole or no action at all."""
+    """Read a reply without delimiters: code as a whole, or no action."""
     for end in (*found.turns[:_MAX_TURNS], found.end):
         visible = found.outside_thoughts(end)
         if is_evidently_code(visible):

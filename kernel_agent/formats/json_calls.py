@@ -70,7 +70,7 @@ class ParallelCalls:
     writes_code = False
 
     def __init__(self, look: str = LOOK) -> None:
-        """Take what formats of cells need, and need it not."""
+        """Accept the arguments of formats of cells, and ignore them."""
 
     def system_prompt(self, *, tools: str = "") -> str:  # noqa: ARG002 - the request describes them
         """Return the fixed first message; the tools are described by their schemas instead."""

@@ -1,4 +1,4 @@
-"""One native function call with the code as its argument.
+"""Native tool calls: one function call with the code as its argument.
 
 The endpoint is offered one function, ``python(code)``, and the history stands in its own form:
 the assistant's call, then a tool message with the call's id. Read is what models write instead:
@@ -30,16 +30,16 @@ from kernel_agent.formats.fenced import refuse_truncated
 from kernel_agent.formats.prompts import LOOK, system_prompt, write_step
 from kernel_agent.formats.reading.calls import (
     call_messages,
-    described,
+    described_calls,
     find_calls,
     in_python_calls,
-    opened,
     read_arguments,
     thought_of,
+    unwrap_arguments,
     written,
 )
 from kernel_agent.formats.reading.objects import object_end
-from kernel_agent.formats.reading.source import checked
+from kernel_agent.formats.reading.source import check
 from kernel_agent.records import (
     FINAL_ANSWER,
     Action,
@@ -116,12 +116,12 @@ class NativeTool:
         """
         refuse_truncated(reply, shape=self._shape)
         found = find_calls(reply, shape=self._shape)
-        source = _joined(found, self._shape)
+        source = _join(found, self._shape)
         if source:
             return Code(source=source, thought=thought_of(reply))
-        return self._written_instead(reply)
+        return self._read_text_instead(reply)
 
-    def _written_instead(self, reply: Reply) -> Action:
+    def _read_text_instead(self, reply: Reply) -> Action:
         """Read a reply without any call that has code: an envelope, a block, or no action."""
         try:
             action = Envelope(self._look).parse(reply)
@@ -132,7 +132,7 @@ class NativeTool:
             raise FormatError(str(error), feedback=told, kind="missing") from None
         if not isinstance(action, Code):
             return action
-        source = _joined(in_python_calls(action.source), self._shape)
+        source = _join(in_python_calls(action.source), self._shape)
         return replace(action, source=source) if source else action
 
     def write(self, step: Step) -> tuple[Message, ...]:
@@ -149,30 +149,30 @@ class NativeTool:
         return f"{thought.strip()}\n\n<tool_call>\n{call}\n</tool_call>".lstrip()
 
 
-def _joined(calls: Sequence[ToolCall], shape: str) -> str:
+def _join(calls: Sequence[ToolCall], shape: str) -> str:
     """Return the cell that the calls of one reply ask for; empty when they ask for none.
 
     Raises
     ------
     FormatError
-        The code cannot be told for certain, or does not compile. The model's fault.
+        The code cannot be recognised for certain, or does not compile. The model's fault.
     """
     once = [next(same) for _, same in groupby(calls, key=lambda c: (c.name, c.arguments))]
     sources = [source for call in once if (source := _cell(call, shape))]
     if any(source.startswith("%%") for source in sources[1:]):
         raise FormatError("a cell magic in a later call", feedback=_MAGIC, kind="syntax")
-    return checked("\n\n".join(sources)) if sources else ""
+    return check("\n\n".join(sources)) if sources else ""
 
 
 def _cell(call: ToolCall, shape: str) -> str:
-    """Return the source that one call asks for; empty when there is none.
+    """Return the source that one call asks for; empty without any.
 
     Raises
     ------
     FormatError
-        The code cannot be told for certain, or does not compile. The model's fault.
+        The code cannot be recognised for certain, or does not compile. The model's fault.
     """
-    plain = opened(call.arguments)
+    plain = unwrap_arguments(call.arguments)
     is_object = plain.startswith("{")
     if is_object:
         plain = plain[: object_end(plain, 0, shape=shape)]
@@ -183,7 +183,7 @@ def _cell(call: ToolCall, shape: str) -> str:
         return _as_python(call.name, read_arguments(plain, shape=shape))
     if is_object:
         fields = read_arguments(plain, shape=shape)
-        if inner := next(described(fields), None):
+        if inner := next(described_calls(fields), None):
             return _cell(inner, shape)
         plain = _only_text(fields, shape)
     return as_code({"code": plain, "thought": ""}).source if plain.strip() else ""

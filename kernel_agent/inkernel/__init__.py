@@ -1,4 +1,4 @@
-"""The only code of ours that runs inside the kernel process.
+"""The only code of this package that runs inside the kernel process.
 
 Everything here uses the standard library, IPython and ipykernel alone, so that any interpreter
 that has ipykernel can be driven. ``launch.py`` is run as a script; it loads this folder under the
@@ -12,5 +12,7 @@ from .answers import no_answer as no_answer
 from .room import Room as Room
 from .room import TooMuch as TooMuch
 from .values import DEPTH_MAX as DEPTH_MAX
+from .values import FORMS as FORMS
+from .values import Form as Form
 from .values import decode as decode
 from .values import encode as encode

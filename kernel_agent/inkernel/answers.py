@@ -1,4 +1,4 @@
-"""What is no answer, whoever asks: the kernel, the interpreter level, an exported notebook.
+"""Reject values that are no answer, in kernel, interpreter level and exported notebook alike.
 
 The exporter copies the function's source, so it stands alone: it imports inside, and only from
 the standard library.

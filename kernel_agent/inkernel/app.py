@@ -16,7 +16,7 @@ import zmq
 from ipykernel.kernelapp import IPKernelApp
 
 from . import transfer  # noqa: F401 - the host's cells find it among the loaded modules
-from .delegate import make_delegate, make_sender
+from .delegate import make_delegate
 from .display import DisplayCap, FinalAnswer, install
 from .opcount import Counting
 from .outputs import Memory
@@ -125,8 +125,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     for spec in settings.get("tools", []):
         make = make_delegate if spec["name"] == "delegate" else make_function
         names[spec["name"]] = make(spec, channel)
-    final_answer.send = make_sender(channel)
-    shell.kernel_agent_answer = final_answer.send_whole
+    shell.kernel_agent_answer = final_answer  # for transfer.py
     shell.push(names, interactive=False)
     cells = Cells(kernel, shell, memory, cap, final_answer, channel=channel)
     shell.events.register("pre_run_cell", cells.begin)
@@ -140,7 +139,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
 
 
 class Cells:
-    """What happens around each cell; registered with IPython's events."""
+    """Hooks around each cell, registered with IPython's events."""
 
     def __init__(
         self,
@@ -191,7 +190,7 @@ class Cells:
         self._shell.user_ns.setdefault("outputs", self._memory)  # after `del outputs`
 
     def end(self, result: Any) -> None:
-        """Publish what is still on its way before the cell's end is announced."""
+        """Publish pending output before the cell's end is announced."""
         import sys
 
         if result.error_before_exec or result.error_in_exec:
@@ -204,7 +203,7 @@ class Cells:
     def report(
         self, parent: dict[str, Any], metadata: dict[str, Any], _content: object
     ) -> dict[str, Any]:
-        """Say in the metadata of the cell's reply which variables it has changed.
+        """Report changed variables in the metadata of the cell's reply.
 
         ipykernel calls this hook before it sends the reply, so the report is no message of its
         own. It reads memory and calls no code of the cell's.

@@ -1,6 +1,6 @@
-"""Make a stock ipykernel that runs already an agent's kernel: for kernels that others start.
+"""Turn a running stock ipykernel into an agent's kernel: for kernels that others start.
 
-Its process cannot be configured any more, so two things are less than in a kernel of ours: what C
+Its process cannot be configured any more, so two things are less than in our own kernel: what C
 code and child processes print may come with the next cell, and the cap on output holds for what
 Python prints.
 """

@@ -13,7 +13,6 @@ from typing import Any
 from .rpc import HostChannel, make_function, value_of
 from .values import decode, encode
 
-ANSWER = "take_answer"
 MAX_FORM = 30_000_000  # characters of one value; a request may have a little more
 
 
@@ -62,12 +61,6 @@ def make_delegate(spec: dict[str, Any], channel: HostChannel) -> Callable[..., A
     return delegate
 
 
-def make_sender(channel: HostChannel) -> Callable[[Any], None]:
-    """Return what sends an answer to the host when the host asks for all of it."""
-    send = make_function({"name": ANSWER}, channel)
-    return lambda value: send(_form(value))
-
-
 def _orders(tasks: Any, data: Any) -> list[tuple[Any, Any]]:
     if isinstance(tasks, str):
         items = data if isinstance(data, list | tuple) else [data]
@@ -83,17 +76,26 @@ def _orders(tasks: Any, data: Any) -> list[tuple[Any, Any]]:
 def _call(task: Any, data: Any, options: dict[str, Any]) -> dict[str, Any]:
     given = {name: value for name, value in options.items() if value is not None}
     if data is not None:
-        given["data"] = _named(data)
+        given["data"] = _as_variables(data)
     return {"name": "delegate", "args": [task], "kwargs": given}
 
 
-def _named(data: Any) -> dict[str, Any]:
+def _as_variables(data: Any) -> dict[str, Any]:
     """Return variables: those of a dict whose keys are names, else the one variable ``data``."""
     names = isinstance(data, dict) and all(isinstance(k, str) and k.isidentifier() for k in data)
-    return {name: _form(value) for name, value in (data if names else {"data": data}).items()}
+    return {name: form_of(value) for name, value in (data if names else {"data": data}).items()}
 
 
-def _form(value: Any) -> Any:
+def form_of(value: Any) -> Any:
+    """Return a value as it is handed from one kernel to another.
+
+    Raises
+    ------
+    TypeError
+        It has no such form.
+    ValueError
+        It is too large.
+    """
     form = encode(value)
     if (size := len(json.dumps(form))) > MAX_FORM:
         raise ValueError(

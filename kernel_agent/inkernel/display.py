@@ -1,7 +1,7 @@
-"""What values look like when they leave the kernel.
+"""Representations of values when they leave the kernel.
 
 Tables and arrays carry, beside the representations that Jupyter shows, a small description of
-themselves (shape, types, a preview) under a MIME type of ours: it is what the model is shown.
+themselves (shape, types, a preview) under a private MIME type: it is what the model is shown.
 ``final_answer(value)`` is a display like any other, marked as the answer.
 """
 
@@ -95,7 +95,7 @@ def table_texts(table: Any) -> dict[str, Any]:
 def _in_view(
     count: int, most: int | None, fewest: int | None, ours: int
 ) -> tuple[list[int], int | None]:
-    """Return the places that are shown, and where the others are left out."""
+    """Return the positions that are shown, and where others are left out."""
     most = ours if not most else min(most, ours)
     if count <= most:
         return list(range(count)), None
@@ -167,7 +167,7 @@ class DisplayCap:
         write = shell.displayhook.write_format_data
         # ipykernel's own hook for this came after 7.1.
         shell.displayhook.write_format_data = lambda data, metadata=None: write(
-            self.bounded(data), metadata
+            self.bound(data), metadata
         )
 
     def begin(self) -> None:
@@ -177,10 +177,10 @@ class DisplayCap:
     def _on_message(self, message: dict[str, Any]) -> dict[str, Any]:
         content = message.get("content", {})
         if isinstance(content.get("data"), dict):
-            content["data"] = self.bounded(content["data"])
+            content["data"] = self.bound(content["data"])
         return message
 
-    def bounded(self, data: dict[str, Any]) -> dict[str, Any]:
+    def bound(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the representations that are small enough, or a note in their place."""
         kept: dict[str, Any] = {}
         for mime, value in data.items():
@@ -204,8 +204,8 @@ class FinalAnswer:
         self._shell = shell
         self._given = False
         self._source = ""
-        self._value: Any = None
-        self.send: Callable[[Any], None] = lambda _value: None
+        self.value: Any = None
+        """The latest answer."""
         self.__name__ = "final_answer"
         self.__doc__ = "End the run with this value as the answer: text, number, table or figure."
 
@@ -220,7 +220,7 @@ class FinalAnswer:
         Raises
         ------
         TypeError
-            It is none. The cell fails, and the run goes on.
+            It is not an answer. The cell fails, and the run goes on.
         """
         if self._given:
             sys.stderr.write("final_answer was called already; only the first call counts\n")
@@ -228,7 +228,7 @@ class FinalAnswer:
         if reason := no_answer(value, self._source):
             raise TypeError(reason)
         self._given = True
-        self._value = value
+        self.value = value
         assert self._shell.display_formatter is not None
         data, metadata = self._shell.display_formatter.format(value)
         if isinstance(value, str):
@@ -236,10 +236,6 @@ class FinalAnswer:
         data[ANSWER_MIME] = {"kind": type(value).__name__, "value": as_json(value)}
         metadata["kernel_agent"] = {"role": "answer"}
         self._shell.display_pub.publish(data, metadata)
-
-    def send_whole(self) -> None:
-        """Send the answer with its type and all of its rows; run by the host, in a cell."""
-        self.send(self._value)
 
     def __repr__(self) -> str:
         return "final_answer(value): ends the run with this value as the answer"

@@ -19,7 +19,7 @@ NAME = "_kernel_agent_inside"
 
 
 def load_inside() -> ModuleType:
-    """Load this folder as a package of its own name, without leaving it on ``sys.path``."""
+    """Load this folder as a package under its own name, without leaving it on ``sys.path``."""
     here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
     spec = importlib.util.spec_from_file_location(

@@ -19,6 +19,7 @@ import linecache
 import os
 import sys
 import threading
+import time
 import traceback
 import types
 import zlib
@@ -36,10 +37,11 @@ from .opcount import Counting
 from .outputs import Memory
 from .rpc import PREFIX, HostChannel, calls_of, cut_frames, make_function, refuse_input
 from .stream import HEAD, Cut
-from .transfer import Taken
+from .transfer import Answered, Taken
 from .variables import Variables
 
 CLONE_FS = 0x200  # linux/sched.h
+NAP_S = 0.05  # the longest sleep in one piece, between which a cell can be interrupted
 AROUND = 2  # lines of source around the one that raised
 
 Emit = Callable[[str, dict[str, Any]], None]
@@ -73,7 +75,7 @@ class Shell:
 
     def publish(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
         """Put out a display."""
-        content = {"data": self.cap.bounded(data), "metadata": metadata or {}}
+        content = {"data": self.cap.bound(data), "metadata": metadata or {}}
         self.emit("display_data", content)
 
     def display(self, *values: Any) -> None:
@@ -122,15 +124,21 @@ class Cells:
 
     def run(self, source: str, number: int, emit: Emit) -> BaseException | None:
         """Run a cell in this thread; return what it raised."""
-        self._shell.emit = emit
+        streams = {name: Stream(name, emit, self._memory) for name in ("stdout", "stderr")}
+
+        def put_out(kind: str, content: dict[str, Any]) -> None:
+            for stream in streams.values():
+                stream.flush()
+            emit(kind, content)
+
+        self._shell.emit = put_out
         self._memory.begin(number, source)
         self._shell.cap.begin()
         self._final_answer.begin(source)
         self.namespace["final_answer"] = self._final_answer
         self.namespace.setdefault("outputs", self._memory)
-        streams = {name: Stream(name, emit, self._memory) for name in ("stdout", "stderr")}
         with routed(streams["stdout"], streams["stderr"]), self._within():
-            raised = self._raised_by(source, number, emit)
+            raised = self._raised_by(source, number)
         if raised is not None:
             error = self._described(raised)
             self._memory.append("\n".join(error["traceback"]) + "\n")
@@ -146,9 +154,11 @@ class Cells:
 
     def taken(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables as the wire has them."""
-        bundle = Taken(names, self.namespace)._repr_mimebundle_()
-        found: dict[str, Any] = json.loads(json.dumps(bundle))
-        return found
+        return _through_json(Taken(names, self.namespace)._repr_mimebundle_())
+
+    def answered(self) -> dict[str, Any]:
+        """Return the latest answer as the wire has it."""
+        return _through_json(Answered(self._final_answer.value)._repr_mimebundle_())
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the cell when it comes back to Python; from any thread."""
@@ -161,7 +171,7 @@ class Cells:
 
     # --- the code ------------------------------------------------------------------------------
 
-    def _raised_by(self, source: str, number: int, emit: Emit) -> BaseException | None:
+    def _raised_by(self, source: str, number: int) -> BaseException | None:
         try:
             try:
                 with self._lock:
@@ -169,8 +179,8 @@ class Cells:
                 value = self._evaluate(source, number)
                 if value is not None and not source.rstrip().endswith(";"):
                     data, metadata = self._shell.display_formatter.format(value)
-                    shown = {"data": self._shell.cap.bounded(data), "metadata": metadata}
-                    emit("execute_result", shown)
+                    shown = {"data": self._shell.cap.bound(data), "metadata": metadata}
+                    self._shell.emit("execute_result", shown)
             finally:
                 with self._lock:
                     self._thread = None
@@ -273,21 +283,26 @@ class Cells:
         return "\n".join([head, *shown])
 
 
+def _through_json(bundle: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(bundle))
+    return found
+
+
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
     """Raise an exception in a thread, or take back one that it has not noticed yet."""
     what = None if kind is None else ctypes.py_object(kind)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
 
 
-# --- what is printed ---------------------------------------------------------------------------
+# --- what is put out, by threads ---------------------------------------------------------------
 
 
 class Stream(io.TextIOBase):
-    """One stream of one cell, cut as a kernel cuts it."""
+    """One stream of one cell, cut as a kernel cuts it; put out line by line."""
 
     def __init__(self, name: str, emit: Emit, memory: Memory) -> None:
         self._name, self._emit, self._memory = name, emit, memory
-        self._cut = Cut()
+        self._cut, self._line = Cut(), ""
 
     def write(self, text: str, /) -> int:
         """Put out the text, or hold it back when the cell has printed enough."""
@@ -298,17 +313,22 @@ class Stream(io.TextIOBase):
         if len(text) > room:
             self._cut.hold(text[room:])
         self._cut.sent += min(len(text), room)
-        self._send(text[:room])
+        self._line += text[:room]
+        if "\n" in text:
+            self.flush()
         return len(text)
 
-    def end(self, step: int) -> None:
-        """Say what was held back, with its end."""
-        if self._cut.held_back:
-            self._send(self._cut.ending(step, whole=self._memory.is_whole(step)))
-
-    def _send(self, text: str) -> None:
+    def flush(self) -> None:
+        """Put out what waits for the end of its line."""
+        text, self._line = self._line, ""
         if text:
             self._emit("stream", {"name": self._name, "text": text})
+
+    def end(self, step: int) -> None:
+        """Put out the rest, and say what was held back, with its end."""
+        if self._cut.held_back:
+            self._line += self._cut.ending(step, whole=self._memory.is_whole(step))
+        self.flush()
 
 
 class _Routed:
@@ -322,7 +342,17 @@ class _Routed:
         return getattr(self.of_threads.get(threading.get_ident(), self.usual), name)
 
 
+_sleep = time.sleep
 _routing = threading.Lock()
+_cell_threads: set[int] = set()
+
+
+def _sleep_lightly(seconds: float) -> None:
+    """Stand in for ``time.sleep`` while cells run: theirs can be interrupted."""
+    end = time.monotonic() + seconds
+    while threading.get_ident() in _cell_threads and (left := end - time.monotonic()) > NAP_S:
+        _sleep(min(left, NAP_S))
+    _sleep(max(end - time.monotonic(), 0) if seconds >= 0 else seconds)
 
 
 @contextmanager
@@ -330,6 +360,8 @@ def routed(out: Stream, err: Stream) -> Iterator[None]:
     """Send what this thread prints to these streams; other threads print where they did."""
     thread = threading.get_ident()
     with _routing:
+        _cell_threads.add(thread)
+        time.sleep = _sleep_lightly  # type: ignore[assignment]  # numbers are what it takes
         for name, stream in (("stdout", out), ("stderr", err)):
             if type(getattr(sys, name)) is not _Routed:
                 setattr(sys, name, _Routed(getattr(sys, name)))
@@ -339,6 +371,9 @@ def routed(out: Stream, err: Stream) -> Iterator[None]:
         yield
     finally:
         with _routing:
+            _cell_threads.discard(thread)
+            if not _cell_threads:
+                time.sleep = _sleep
             for name, one in zip(("stdout", "stderr"), ours, strict=True):
                 one.of_threads.pop(thread, None)
                 if not one.of_threads and getattr(sys, name) is one:

@@ -42,7 +42,7 @@ class Counting(ast.NodeTransformer):
         """Start counting for a new cell."""
         setattr(builtins, TICK, counter(self._max))
 
-    def _counted(self, node: Any) -> ast.AST:
+    def _count(self, node: Any) -> ast.AST:
         self.generic_visit(node)
         at = 0
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
@@ -51,8 +51,8 @@ class Counting(ast.NodeTransformer):
         node.body.insert(at, ast.copy_location(tick, node.body[0]))
         return node  # type: ignore[no-any-return]  # it came as Any
 
-    visit_For = visit_AsyncFor = visit_While = _counted  # noqa: N815 - ast's names
-    visit_FunctionDef = visit_AsyncFunctionDef = _counted  # noqa: N815
+    visit_For = visit_AsyncFor = visit_While = _count  # noqa: N815 - ast's names
+    visit_FunctionDef = visit_AsyncFunctionDef = _count  # noqa: N815
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         """Count the calls of a lambda: ``tick() and value``, where ``tick()`` is true."""

@@ -1,7 +1,7 @@
-"""How much may be made of what came: counted before it is decoded. Pure, standard library only.
+"""Bounds on decoding: sizes are counted before anything is unfolded. Pure, standard library only.
 
 A few bytes can stand for many: a column of a million nulls, a picture in one colour, the decimal
-``1E+6000000``. Whoever decodes for somebody who is not trusted passes a :class:`Room`, and
+``1E+6000000``. A decoder of untrusted data passes a :class:`Room`, and
 :mod:`.values` charges each form, by what its own header says, before a library unfolds it.
 
 Bounds that hold for everybody stand here, too: a form beyond them helps no one.
@@ -22,7 +22,7 @@ _HASH = (1 << 61) - 1  # ints that differ by a multiple of it have one hash (sys
 
 
 class TooMuch(ValueError):
-    """What came stands for more than there is room for; ``wanted`` is what it would be in all."""
+    """The data stands for more than there is room for; ``wanted`` is its full size."""
 
     def __init__(self, wanted: int, limit: int) -> None:
         super().__init__(

@@ -12,7 +12,7 @@ Arguments and values are in the forms of :mod:`kernel_agent.inkernel.values`. No
 polling, and it works without a network.
 
 Any thread may call, and many requests may be under way: eight threads with slow tools wait for the
-slowest, not for the sum. Sockets belong to one thread, so one thread of ours, the carrier, sends
+slowest, not for the sum. Sockets belong to one thread, so one thread, the carrier, sends
 and receives for all; it looks at the stdin socket only while somebody waits.
 """
 
@@ -184,7 +184,7 @@ class HostChannel:
             self._waiting[number] = reply
         try:
             session.send(socket, message, ident=ident)
-        except Exception as error:  # whatever it is, the caller has to be told
+        except Exception as error:  # whatever it is, the caller has to hear of it
             with self._lock:
                 self._waiting.pop(number, None)
             _fail(reply, f"the request could not be sent: {error}")

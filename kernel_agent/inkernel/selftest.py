@@ -1,4 +1,4 @@
-"""What holds inside, measured from inside before any cell: the sandbox's self-test.
+"""The sandbox's self-test, run inside before any cell.
 
 The host writes what it planted and what the level claims; the report goes back as a file. A claim
 that does not hold ends the kernel before it has run anything.
@@ -53,7 +53,7 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
         },
         "no_new_privs": status.get("NoNewPrivs", ""),
         "seccomp": status.get("Seccomp", ""),
-        "processes": {"host": _sees(*asked["host"]), "seen": _seen()},
+        "processes": {"host": _sees(*asked["host"]), "seen": _count_visible()},
         "writes": [path for path in asked["unwritable"] if _creates(path)]
         + [path for path in asked["settings"] if _opens(path, os.O_WRONLY) == "opened"],
         "inputs": [path for path in asked["protected"] if _changes(path)]
@@ -63,7 +63,7 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def judge(facts: dict[str, Any]) -> dict[str, bool]:
-    """Say for each claim whether the facts bear it out."""
+    """Return for each claim whether the facts bear it out."""
     return {
         "files": facts["files"]["canary"] != "opened" and not facts["files"]["foreign"],
         "namespaces": not facts["namespaces"],
@@ -211,7 +211,7 @@ def _sees(pid: int, start: str) -> bool:
     return text.rpartition(")")[2].split()[19] == start
 
 
-def _seen() -> int:
+def _count_visible() -> int:
     try:
         return sum(entry.name.isdigit() for entry in Path("/proc").iterdir())
     except OSError:

@@ -1,4 +1,4 @@
-"""What an agent of another program has in the kernel: its tools and its variables.
+"""Tools and variables of a smolagents agent in the kernel.
 
 Set up by the first cell of an adapter (:mod:`kernel_agent.adapters`). Which tools such an agent has
 may change from run to run, and those of a session do not: so the host has one function that calls

@@ -31,7 +31,7 @@ TAIL = 100_000  # characters of its end that are sent when the cell is over
 
 
 class Cut:
-    """What one stream of one cell has sent, and the last part of what it has not."""
+    """State of a cell's stream: what it has sent, and the tail of what it has not."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -191,7 +191,7 @@ class CappedStream(ForkedStream):
         return fd
 
     def _watch_pipe_fd(self) -> None:
-        """Publish what arrives on the descriptor; ipykernel runs this in a thread of its own."""
+        """Publish what arrives on the descriptor; ipykernel runs this in a thread."""
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
         while self._should_watch:

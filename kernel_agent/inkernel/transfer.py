@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import values
+from .delegate import form_of
 
 TAKEN_MIME = "application/vnd.kernel-agent.taken+json"
 MAX_CHARS = 200_000_000  # of all values of one taking; the host refuses messages above 256 MB
@@ -47,6 +48,22 @@ class Taken:
         return {TAKEN_MIME: found}
 
 
+class Answered:
+    """The latest answer, with its type and all of its rows, as it is handed to another kernel."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        try:
+            return {TAKEN_MIME: {"value": form_of(self._value)}}
+        except TypeError as error:
+            return {TAKEN_MIME: {"formless": str(error)[:300]}}
+        except (ValueError, RecursionError, OverflowError, MemoryError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            return {TAKEN_MIME: {"error": reason[:300]}}
+
+
 def _size(value: Any) -> int:
     """Return about how long a value is in JSON, without writing it."""
     if isinstance(value, str):
@@ -64,6 +81,14 @@ def taken(names: Sequence[str]) -> Taken:
 
     shell: Any = get_ipython()
     return Taken(names, shell.user_ns)
+
+
+def answered() -> Answered:
+    """Return the latest answer; called by the host's user expression."""
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    return Answered(shell.kernel_agent_answer.value)
 
 
 def receive(name: str, piece: str) -> None:

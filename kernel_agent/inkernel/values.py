@@ -37,36 +37,50 @@ import re
 import struct
 import uuid
 from collections import deque
-from collections.abc import KeysView, Mapping, ValuesView
+from collections.abc import Callable, KeysView, Mapping, ValuesView
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 from .room import Room, TooMuch, check_keys, check_numbers, read_decimal, short
+from .tables import read_table, write_table
 
 DEPTH_MAX = 50
 PIXELS_MAX = 50_000_000
-CELLS_MAX = 50_000_000  # rows times columns of a table
-COLUMNS_MAX = 20_000
-BATCHES_MAX = 100_000  # of a table, times its columns; ours have one
 CHUNKS_MAX = 20_000  # of a picture
 ENOUGH = 1 << 40  # bytes: for values from somebody who is trusted
 PIECE = 1 << 20  # characters of base64 that are read at a time
-OBJECTS = 50_000  # values of a table that become objects of Python's at a time
-COLUMN_BYTES = 2_000  # what a column costs beside its values, in pandas and Arrow
-BATCH_BYTES = 400  # what a column of a batch costs in Arrow
 _DTYPE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?|[SU]\d{1,7}|[mM]8(?:\[\d{0,4}[A-Za-z]{1,2}\])?)")
-_TEXT_FORMS: dict[str, tuple[type, Any, Any]] = {
-    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
-    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
-    "time": (dt.time, dt.time.isoformat, dt.time.fromisoformat),
-    "timedelta": (
-        dt.timedelta,
-        lambda value: repr(value.total_seconds()),
-        lambda text: dt.timedelta(seconds=float(text)),
-    ),
-    "decimal": (Decimal, str, read_decimal),
-}
-_SEQUENCES: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+class Form(NamedTuple):
+    """How values of one kind cross, and how a cell sets a variable to one.
+
+    Parameters
+    ----------
+    decode
+        Rebuilds a value from its object: with what room there is, at what depth.
+    kind
+        The type whose values are written so; None where a library's are.
+    encode
+        Returns what stands beside the name.
+    source
+        Python source of the value: ``{text}`` and ``{items}`` are what the object has, ``{file}``
+        is a file with its data, ``{dtype}`` and ``{shape}`` an array's.
+    imports
+        What the source needs.
+    data
+        Where the object has its data, in base64.
+    suffix
+        Of the file.
+    """
+
+    decode: Callable[[dict[str, Any], Room, int], Any]
+    kind: type | None = None
+    encode: Callable[[Any, int], dict[str, Any]] = lambda _value, _depth: {}
+    source: str = ""
+    imports: tuple[str, ...] = ()
+    data: str = ""
+    suffix: str = ""
 
 
 def encode(value: Any, depth: int = 0) -> Any:
@@ -97,16 +111,11 @@ def _encode_dict(value: dict[Any, Any], depth: int) -> dict[str, Any]:
 
 def _encode_typed(value: Any, depth: int) -> Any:
     kind = type(value)
-    if kind is float:
-        return value if math.isfinite(value) else {"$": "float", "text": repr(value)}
-    if kind in (bytes, bytearray):
-        return {"$": "bytes", "base64": _base64(bytes(value))}
-    for name, sequence in _SEQUENCES.items():
-        if kind is sequence:
-            return {"$": name, "items": [encode(item, depth) for item in value]}
-    for name, (form, write, _read) in _TEXT_FORMS.items():
-        if kind is form:
-            return {"$": name, "text": write(value)}
+    if kind is float and math.isfinite(value):
+        return value
+    if kind in _NAMES:
+        name = _NAMES[kind]
+        return {"$": name, **FORMS[name].encode(value, depth)}
     return _encode_library(value, depth)
 
 
@@ -137,29 +146,14 @@ def decode(value: Any, room: Room | None = None, depth: int = 0) -> Any:
         check_numbers(list(value))
         return {key: decode(item, room, depth + 1) for key, item in value.items()}
     name = value["$"]
-    if not isinstance(name, str) or name not in _KINDS:
+    if not isinstance(name, str) or name not in FORMS:
         raise ValueError(f"not a value of kind {name[:40]!r}" if isinstance(name, str) else _NONE)
     try:
-        return _decode_typed(name, value, room or Room(ENOUGH), depth + 1)
+        return FORMS[name].decode(value, room or Room(ENOUGH), depth + 1)
     except TooMuch:
         raise
     except Exception as error:  # what a forged form can make a library raise has no end
         raise ValueError(f"not a value of kind {name!r}: {str(error)[:300]}") from None
-
-
-def _decode_typed(name: str, value: dict[str, Any], room: Room, depth: int) -> Any:
-    if name in _SEQUENCES:
-        items = [decode(item, room, depth) for item in list(value["items"])]
-        if name != "tuple":
-            check_keys(items)
-        return _SEQUENCES[name](items)
-    if name in _TEXT_FORMS:
-        return _TEXT_FORMS[name][2](short(value["text"]))
-    if name == "dict":
-        pairs = [(decode(k, room, depth), decode(v, room, depth)) for k, v in value["items"]]
-        check_keys([key for key, _ in pairs])
-        return dict(pairs)
-    return _FORMS[name](value, room)
 
 
 def _read_base64(text: Any, room: Room) -> bytes:
@@ -190,9 +184,9 @@ def _encode_library(value: Any, depth: int) -> Any:
 def _encode_pandas(value: Any, depth: int) -> Any:
     kind = type(value).__name__
     if kind == "DataFrame":
-        return {"$": "table", "arrow": _base64(_arrow(value))}
+        return {"$": "table", "arrow": _base64(write_table(value))}
     if kind == "Series":
-        return {"$": "series", "arrow": _base64(_arrow(value.to_frame(value.name or "value")))}
+        return {"$": "series", "arrow": _base64(write_table(value.to_frame(value.name or "value")))}
     if kind in ("NaTType", "NAType"):
         return None
     if kind in ("Timestamp", "Timedelta"):
@@ -259,174 +253,9 @@ def _array(value: dict[str, Any], room: Room) -> Any:
     return np.frombuffer(data, dtype).reshape(shape).copy()
 
 
-def _arrow(table: Any) -> bytes:
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise TypeError(
-            "a table can be sent where pyarrow is installed: pip install pyarrow"
-        ) from None
-    try:
-        arrow = pa.Table.from_pandas(table)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else "mixed types"
-        raise TypeError(f"the table has a column that Arrow cannot hold: {reason}") from None
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, arrow.schema) as writer:
-        writer.write_table(arrow)
-    return sink.getvalue()
-
-
 def _table(value: dict[str, Any], room: Room) -> Any:
     room.library()
-    import pyarrow as pa
-
-    data = _read_base64(value["arrow"], room)
-    try:
-        batches = _count_batches(data, room)
-        with pa.ipc.open_stream(data) as stream:
-            if len(stream.schema) > COLUMNS_MAX or len(stream.schema) * batches > BATCHES_MAX:
-                raise ValueError(f"a table of {len(stream.schema):,} columns in {batches:,} parts")
-            for field in stream.schema:
-                _check_flat(field.type, top=True)
-            room.take(len(stream.schema) * (COLUMN_BYTES + batches * BATCH_BYTES))
-            table = stream.read_all()
-        if table.num_rows * max(table.num_columns, 1) > CELLS_MAX:
-            raise ValueError(f"a table of more than {CELLS_MAX:,} cells")
-        for column in table.columns:
-            room.take(sum(_unfolded(chunk) for chunk in column.chunks))
-        table.validate(full=True)
-        return _in_pandas(table)
-    except pa.ArrowException as error:
-        raise ValueError(str(error)) from None
-
-
-def _count_batches(data: bytes, room: Room) -> int:
-    """Return how many messages an Arrow stream has; each is looked at, and nothing of it read."""
-    import pyarrow as pa
-
-    count = 0
-    for message in pa.ipc.MessageReader.open_stream(data):
-        room.take(BATCH_BYTES)
-        count += 1
-        if _compressed(message.metadata.to_pybytes()):
-            raise ValueError("a table that is compressed")
-    return count
-
-
-def _unfolded(chunk: Any) -> int:  # noqa: PLR0911 - a table
-    """Return about how many bytes a column takes in pandas, the two copies of its objects included.
-
-    From types and lengths alone, which a stream states and :meth:`validate` checks afterwards. The
-    sizes of objects are CPython's (``sys.getsizeof``), plus the pointers to them.
-    """
-    from pyarrow import types
-
-    kind, rows = chunk.type, len(chunk)
-    if types.is_null(kind):
-        return 16 * rows
-    if types.is_dictionary(kind):
-        return 16 * rows + _unfolded(chunk.dictionary)
-    if types.is_struct(kind):
-        return 248 * rows + sum(_unfolded(chunk.field(n)) for n in range(kind.num_fields))
-    if types.is_list(kind) or types.is_large_list(kind):
-        return 192 * rows + _unfolded(chunk.values)
-    if types.is_decimal(kind):
-        return 128 * rows
-    if types.is_date(kind) or types.is_time(kind):
-        return 64 * rows
-    if types.is_primitive(kind):
-        return 16 * rows
-    return 80 * rows + 4 * _text_bytes(chunk)  # a character may take four bytes in Python's texts
-
-
-def _text_bytes(chunk: Any) -> int:
-    return sum(buffer.size for buffer in chunk.buffers() if buffer is not None)
-
-
-def _in_pandas(table: Any) -> Any:
-    """Return a table in pandas; columns of objects are made of a few rows at a time."""
-    import pandas as pd
-
-    objects = sum(_is_of_objects(field.type) for field in table.schema)
-    if table.num_rows * objects <= OBJECTS:
-        return table.to_pandas()
-    rows = max(OBJECTS // objects, 1)
-    made = pd.concat([table.slice(at, rows).to_pandas() for at in range(0, table.num_rows, rows)])
-    if not _has_index(table):  # a range is stated once, for all of the rows
-        index = table.select([]).to_pandas().index
-        made.index = index if len(index) == len(made) else pd.RangeIndex(len(made))
-    return made
-
-
-def _is_of_objects(kind: Any) -> bool:
-    """Whether pandas makes an object of each value in a column of this type."""
-    import pandas as pd
-    from pyarrow import types
-
-    if types.is_string(kind) or types.is_large_string(kind):
-        return int(pd.__version__.partition(".")[0]) < 3  # since then they stay as Arrow has them
-    plain = types.is_primitive(kind) and not (types.is_date(kind) or types.is_time(kind))
-    return not (plain or types.is_dictionary(kind) or types.is_null(kind))
-
-
-def _has_index(table: Any) -> bool:
-    stated = (table.schema.pandas_metadata or {}).get("index_columns", ())
-    return any(isinstance(column, str) for column in stated)
-
-
-def _check_flat(kind: Any, *, top: bool = False) -> None:
-    """Refuse the types whose few bytes can stand for many values.
-
-    A list's length is bounded by its offsets as long as what it holds takes room itself; a
-    dictionary within a list is written out once a mention.
-    """
-    from pyarrow import types
-
-    if (top and types.is_dictionary(kind)) or types.is_list(kind) or types.is_large_list(kind):
-        _check_flat(kind.value_type)
-    elif types.is_struct(kind) and kind.num_fields:
-        for n in range(kind.num_fields):
-            _check_flat(kind.field(n).type)
-    elif not (
-        types.is_primitive(kind)
-        or types.is_decimal(kind)
-        or types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or (top and types.is_null(kind))
-    ):
-        raise ValueError(f"a column of type {str(kind)[:60]}")
-
-
-def _compressed(metadata: bytes) -> bool:
-    """Whether the body of an Arrow message is compressed, read from its flatbuffer.
-
-    https://arrow.apache.org/docs/format/Columnar.html; field 3 of a RecordBatch is its
-    compression, field 1 of a DictionaryBatch a RecordBatch. pyarrow has no way to ask.
-    """
-    message = _u32(metadata, 0)
-    kind_at, header_at = _field(metadata, message, 1), _field(metadata, message, 2)
-    if not kind_at or not header_at:
-        return False
-    kind, batch = metadata[kind_at], header_at + _u32(metadata, header_at)
-    if kind == 2:  # a DictionaryBatch
-        inner = _field(metadata, batch, 1)
-        batch = inner + _u32(metadata, inner)
-    return kind in (2, 3) and bool(_field(metadata, batch, 3))
-
-
-def _field(data: bytes, table: int, number: int) -> int:
-    """Return where a field of a flatbuffer's table is; 0 for one that is not there."""
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    size, at = struct.unpack_from("<H", data, vtable)[0], 4 + 2 * number
-    offset = struct.unpack_from("<H", data, vtable + at)[0] if at < size else 0
-    return table + offset if offset else 0
-
-
-def _u32(data: bytes, at: int) -> int:
-    return int(struct.unpack_from("<I", data, at)[0])
+    return read_table(_read_base64(value["arrow"], room), room)
 
 
 def _series(value: dict[str, Any], room: Room) -> Any:
@@ -469,13 +298,110 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-_FORMS = {
-    "float": lambda value, _room: float(short(value["text"])),
-    "bytes": lambda value, room: _read_base64(value["base64"], room),
-    "array": _array,
-    "table": _table,
-    "series": _series,
-    "image": _image,
-}
-_KINDS = {"dict", *_SEQUENCES, *_TEXT_FORMS, *_FORMS}
+# --- the table -----------------------------------------------------------------------------
+
+
+def _as_text(
+    kind: type, write: Callable[[Any], str], read: Callable[[str], Any], source: str, *imports: str
+) -> Form:
+    return Form(
+        kind=kind,
+        encode=lambda value, _depth: {"text": write(value)},
+        decode=lambda value, _room, _depth: read(short(value["text"])),
+        source=source,
+        imports=imports,
+    )
+
+
+def _as_items(kind: type) -> Form:
+    def read(value: dict[str, Any], room: Room, depth: int) -> Any:
+        items = [decode(item, room, depth) for item in list(value["items"])]
+        if kind is not tuple:
+            check_keys(items)
+        return kind(items)
+
+    return Form(
+        kind=kind,
+        encode=lambda value, depth: {"items": [encode(item, depth) for item in value]},
+        decode=read,
+        source=f"{kind.__name__}([{{items}}])",
+    )
+
+
+def _read_dict(value: dict[str, Any], room: Room, depth: int) -> dict[Any, Any]:
+    pairs = [(decode(k, room, depth), decode(v, room, depth)) for k, v in value["items"]]
+    check_keys([key for key, _ in pairs])
+    return dict(pairs)
+
+
+_TABLE = "pa.ipc.open_stream(pa.OSFile({file})).read_all().to_pandas()"
+_TABLE_IMPORTS = ("import pandas as pd", "import pyarrow as pa")
+FORMS: dict[str, Form] = {
+    "float": _as_text(float, repr, float, "float({text})"),
+    "datetime": _as_text(
+        dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat,
+        "datetime.datetime.fromisoformat({text})", "import datetime",
+    ),
+    "date": _as_text(
+        dt.date, dt.date.isoformat, dt.date.fromisoformat,
+        "datetime.date.fromisoformat({text})", "import datetime",
+    ),
+    "time": _as_text(
+        dt.time, dt.time.isoformat, dt.time.fromisoformat,
+        "datetime.time.fromisoformat({text})", "import datetime",
+    ),
+    "timedelta": _as_text(
+        dt.timedelta,
+        lambda value: repr(value.total_seconds()),
+        lambda text: dt.timedelta(seconds=float(text)),
+        "datetime.timedelta(seconds=float({text}))", "import datetime",
+    ),
+    "decimal": _as_text(
+        Decimal, str, read_decimal, "Decimal({text})", "from decimal import Decimal"
+    ),
+    "tuple": _as_items(tuple),
+    "set": _as_items(set),
+    "frozenset": _as_items(frozenset),
+    "dict": Form(decode=_read_dict, source="{{{items}}}"),
+    "bytes": Form(
+        kind=bytes,
+        encode=lambda value, _depth: {"base64": _base64(bytes(value))},
+        decode=lambda value, room, _depth: _read_base64(value["base64"], room),
+        source="Path({file}).read_bytes()",
+        imports=("from pathlib import Path",),
+        data="base64",
+        suffix="bin",
+    ),
+    "array": Form(
+        decode=lambda value, room, _depth: _array(value, room),
+        source='np.fromfile({file}, "{dtype}").reshape({shape})',
+        imports=("import numpy as np",),
+        data="base64",
+        suffix="bin",
+    ),
+    "table": Form(
+        decode=lambda value, room, _depth: _table(value, room),
+        source=_TABLE,
+        imports=_TABLE_IMPORTS,
+        data="arrow",
+        suffix="arrow",
+    ),
+    "series": Form(
+        decode=lambda value, room, _depth: _series(value, room),
+        source=f"{_TABLE}.iloc[:, 0]",
+        imports=_TABLE_IMPORTS,
+        data="arrow",
+        suffix="arrow",
+    ),
+    "image": Form(
+        decode=lambda value, room, _depth: _image(value, room),
+        source="Image.open({file})",
+        imports=("from PIL import Image",),
+        data="png",
+        suffix="png",
+    ),
+}  # fmt: skip
+"""The kinds by name: the wire reads them here, and what writes cells and traces does, too."""
+
+_NAMES = {form.kind: name for name, form in FORMS.items() if form.kind} | {bytearray: "bytes"}
 _NONE = "not a value of kind: it names none"

@@ -1,4 +1,4 @@
-"""Which variables a cell has added, changed or removed, found out without running anybody's code.
+"""Find the variables that a cell added, changed or removed, without running anybody's code.
 
 No ``__repr__``, ``__eq__``, ``__len__`` or property of a value is called: types are asked through
 ``type`` itself, contents are read through the C functions of built-in types and the buffers of
@@ -45,7 +45,7 @@ _IN_PLACE = frozenset({
 
 
 class Seen(NamedTuple):
-    """What is remembered of a variable between two looks."""
+    """Fingerprint of a variable between two looks."""
 
     kind: str
     shape: str
@@ -137,7 +137,7 @@ def _differ(before: Seen, now: Seen, touched: set[int]) -> bool:
 
 
 class _Allowance:
-    """What one look may still read."""
+    """Reading allowance of one look."""
 
     def __init__(self) -> None:
         self.bytes = DEEP_BYTES
@@ -297,7 +297,7 @@ class _Reader:
         return (_NAME(cls), found or id(values))
 
     def _arrow(self, values: Any) -> Any:
-        """Walk an arrow array, chunked or not; a table is immutable and told by what it is."""
+        """Walk an arrow array, chunked or not; a table is immutable and identified by itself."""
         chunks = getattr(values, "chunks", None)
         if chunks is None:
             return ("object", id(values))

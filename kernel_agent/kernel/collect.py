@@ -10,7 +10,15 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kernel_agent.records import CAPTURED, SHOWN, UPDATES, Answer, OutputDict, marked
+from kernel_agent.records import (
+    CAPTURED,
+    SHOWN,
+    UPDATES,
+    Answer,
+    OutputDict,
+    error_output,
+    marked,
+)
 from kernel_agent.safe import size_text
 
 ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
@@ -250,12 +258,9 @@ def _text_of(content: dict[str, Any]) -> str:
 
 def _error(content: dict[str, Any]) -> OutputDict:
     traceback = content.get("traceback")
-    return {
-        "output_type": "error",
-        "ename": str(content.get("ename", "Error")),
-        "evalue": str(content.get("evalue", "")),
-        "traceback": [str(line) for line in traceback] if isinstance(traceback, list) else [],
-    }
+    lines = map(str, traceback) if isinstance(traceback, list) else ()
+    ename, evalue = str(content.get("ename", "Error")), str(content.get("evalue", ""))
+    return error_output(ename, evalue, lines)
 
 
 def _size(output: OutputDict) -> int:

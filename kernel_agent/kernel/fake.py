@@ -14,8 +14,9 @@ What a model sees is as in a real kernel: what is printed, the value of the last
 ``final_answer``, ``outputs[k]``, host tools over the same wire, variables and what changed of them.
 What is not there: magics and ``!``, figures that show themselves, what child processes and threads
 print, packages of the kernel's own (it has the test's). A cell is interrupted when it comes back to
-Python; one that does not (``time.sleep(60)``) costs the kernel, as a real one that will not be
-interrupted. ``raise KernelDied("…")`` in a cell plays the loss of a kernel.
+Python (``time.sleep`` does, for as long as cells run); one that does not costs the kernel, as a
+real one that does not let itself be interrupted. ``raise KernelDied("…")`` in a cell plays the loss
+of a kernel.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.errors import KernelDied
 from kernel_agent.kernel.collect import Collector
 from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest
-from kernel_agent.kernel.transfer import read_values
-from kernel_agent.records import CellError, CellResult, CellStatus, OutputDict, read_changes
+from kernel_agent.kernel.transfer import read_answer, read_values
+from kernel_agent.records import CellError, CellResult, CellStatus, Json, OutputDict, read_changes
 
 if TYPE_CHECKING:
     from kernel_agent.inkernel.local import Cells
@@ -125,9 +126,7 @@ class FakeKernel(Kernel):
         on_request: OnRequest | None = None,
     ) -> CellResult:
         """Run one cell; see :meth:`Kernel.execute`."""
-        cells = self._cells
-        if cells is None:
-            raise KernelDied("the kernel is gone: it was lost or closed")
+        cells = self._there()
         number = step if step is not None else self.steps + 1
         self.steps = max(self.steps, number)
         self._ending, self._over = "", asyncio.Event()
@@ -172,9 +171,16 @@ class FakeKernel(Kernel):
 
     async def get(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables; see :meth:`Kernel.get`."""
+        return await read_values(names, await asyncio.to_thread(self._there().taken, names))
+
+    async def get_answer(self) -> Json:
+        """Return the latest answer; see :meth:`Kernel.get_answer`."""
+        return read_answer(await asyncio.to_thread(self._there().answered))
+
+    def _there(self) -> Cells:
         if self._cells is None:
             raise KernelDied("the kernel is gone: it was lost or closed")
-        return await read_values(names, await asyncio.to_thread(self._cells.taken, names))
+        return self._cells
 
 
 class _Cell:

@@ -225,6 +225,10 @@ class InterpreterSession(Kernel):
         """Return variables, each as the answer of a cell; see :meth:`Kernel.get`."""
         return {name: await self._get(name) for name in names}
 
+    async def get_answer(self) -> Json:
+        """Say that there is none: what this kernel has is plain, and came with the answer."""
+        raise InputError("the interpreter's answers are plain values")
+
     async def _get(self, name: str) -> Any:
         result = await self.execute(f"final_answer({name})", step=0, timeout_s=GET_SECONDS)
         if not result.ok or result.answer is None:

@@ -26,8 +26,8 @@ from jupyter_client.manager import AsyncKernelManager
 from kernel_agent.errors import KernelDied, KernelError, KernelStartError, SandboxError
 from kernel_agent.kernel.client import Cell, KernelClient, over
 from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest, Proxy
-from kernel_agent.kernel.transfer import getting, read_values
-from kernel_agent.records import CellError, CellResult, CellStatus
+from kernel_agent.kernel.transfer import GETTING_ANSWER, getting, read_answer, read_values
+from kernel_agent.records import CellError, CellResult, CellStatus, Json
 from kernel_agent.safe import SOCKETS, clear, one_line, private_directory
 
 LAUNCHER = Path(__file__).resolve().parent.parent / "inkernel" / "launch.py"
@@ -429,10 +429,18 @@ class KernelSession(Kernel):
 
     async def get(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables; see :meth:`Kernel.get`."""
-        reply = await self._run_ours("", expressions={"taken": getting(names)})
+        return await read_values(names, await self._evaluate(getting(names)))
+
+    async def get_answer(self) -> Json:
+        """Return the latest answer; see :meth:`Kernel.get_answer`."""
+        return read_answer(await self._evaluate(GETTING_ANSWER))
+
+    async def _evaluate(self, expression: str) -> Any:
+        """Return the display data of an expression: anything, or None."""
+        reply = await self._run_ours("", expressions={"taken": expression})
         expressions = reply.get("user_expressions")
         found = expressions.get("taken") if isinstance(expressions, dict) else None
-        return await read_values(names, found.get("data") if isinstance(found, dict) else None)
+        return found.get("data") if isinstance(found, dict) else None
 
     async def _run_ours(
         self, source: str, *, expressions: Mapping[str, str] | None = None

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.records import CellResult, OutputDict
+from kernel_agent.records import CellResult, Json, OutputDict
 from kernel_agent.sandbox import Level, remote_environment
 
 OnOutput = Callable[[OutputDict], None]
@@ -104,6 +104,18 @@ class Kernel(Protocol):
             There is no such variable, or its value has no form in which it could cross.
         KernelError
             The kernel did not answer as it should; KernelDied when it is gone.
+        """
+
+    @abstractmethod
+    async def get_answer(self) -> Json:
+        """Return the latest answer in the wire's forms: nothing is read, another kernel will.
+
+        Raises
+        ------
+        InputError
+            It has no such form.
+        KernelError
+            The kernel did not give it: it is too large, or the kernel has ended.
         """
 
     @abstractmethod

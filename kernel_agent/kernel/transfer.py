@@ -7,13 +7,16 @@ The kernel's side is :mod:`kernel_agent.inkernel.transfer`; how a value is writt
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernel_agent.errors import InputError, KernelError
 from kernel_agent.inkernel import decode
+from kernel_agent.records import Json
 from kernel_agent.safe import one_line, room_for
 
+MAX_ANSWER = 32_000_000  # characters; the kernel's own bound is in inkernel/delegate.py
 PIECE = 1_000_000  # characters of a value in one message
 TAKEN_MIME = "application/vnd.kernel-agent.taken+json"  # as in inkernel/transfer.py
 
@@ -61,6 +64,33 @@ async def read_values(names: Sequence[str], bundle: Any) -> dict[str, Any]:
     if not isinstance(found, Mapping) or not set(names) <= found.keys():
         raise KernelError("the kernel did not give the variables")
     return {name: await asyncio.to_thread(_read, name, found[name]) for name in names}
+
+
+GETTING_ANSWER = f"{_TAKING}.answered()"
+"""The expression whose display data has the latest answer."""
+
+
+def read_answer(bundle: Any) -> Json:
+    """Return the latest answer of a kernel in the wire's forms, for another kernel to read.
+
+    Raises
+    ------
+    InputError
+        It has no such form.
+    KernelError
+        The kernel did not give it, or it is too large.
+    """
+    found = bundle.get(TAKEN_MIME) if isinstance(bundle, Mapping) else None
+    if not isinstance(found, Mapping) or not found.keys() & {"value", "formless", "error"}:
+        raise KernelError("the kernel did not give its answer")
+    if "formless" in found:
+        raise InputError(one_line(str(found["formless"]), 300))
+    if "error" in found:
+        raise KernelError(one_line(str(found["error"]), 300))
+    value: Json = found["value"]
+    if len(json.dumps(value)) > MAX_ANSWER:
+        raise KernelError("the kernel gave more than an answer may have")
+    return value
 
 
 def _read(name: str, found: Any) -> Any:

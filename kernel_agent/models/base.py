@@ -1,4 +1,4 @@
-"""A model: one method, ``complete``, from messages to a reply, and a few facts about it.
+"""The model seam: one method, ``complete``, from messages to a reply, and facts about the model.
 
 The real one speaks to an OpenAI-compatible endpoint; the scripted one plays back a file and is the
 fake that ships; the offline analyst follows rules. The loop cannot tell them apart.

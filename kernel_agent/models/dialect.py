@@ -1,4 +1,4 @@
-"""How one server wants to be asked, as far as it has turned out.
+"""One server's dialect, learned from its complaints.
 
 Servers differ in what they know of a request. What one does not know is left out from then on, and
 messages are written as it turns out to want them; each is said once. A schema can be asked for in
@@ -70,7 +70,7 @@ _TOLD: dict[Need, str] = {
 
 
 class Ways:
-    """What is known of a server's ways; it grows with each of its complaints.
+    """Request fields and notations that a server accepts; each complaint adds to them.
 
     Parameters
     ----------
@@ -109,18 +109,18 @@ class Ways:
             asked |= {"stream": True, "stream_options": {"include_usage": True}}
         return {name: value for name, value in asked.items() if name not in self._left_out}
 
-    def left_out(self, name: str) -> bool:
+    def omits(self, name: str) -> bool:
         """Whether a field is not sent to this server any more."""
         return name in self._left_out
 
-    def worked(self, options: RequestOptions) -> None:
-        """Take in that a request with these options was answered."""
+    def note_success(self, options: RequestOptions) -> None:
+        """Note that a request with these options was answered."""
         self._took_object |= "json_object" in self.notations and options.response_format is not None
 
     def give_way(
         self, error: EndpointError, options: RequestOptions, *, streamed: bool
     ) -> str | None:
-        """Do as the server wants where that is possible, and say so; None where it is not."""
+        """Adapt to a server's complaint and return a note for the user; None where it cannot."""
         if error.status not in MAY_MEAN_UNKNOWN or error.kind is not ModelError:
             return None
         for need, wanted in _WANTED.items():
@@ -136,7 +136,7 @@ class Ways:
     def _leave_out(
         self, error: EndpointError, options: RequestOptions, *, streamed: bool
     ) -> str | None:
-        """Do without what the server complains about; None when that is not optional."""
+        """Drop the field that the server complains about; None when it is not optional."""
         head = self.head(options, stream=streamed)
         named = (name for name, told in _OPTIONAL.items() if told.search(error.details))
         option = next((name for name in named if name in head), None)

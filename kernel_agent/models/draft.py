@@ -17,7 +17,7 @@ from kernel_agent.models.errors import (
     EndpointError,
     from_error_object,
     one_line,
-    withheld,
+    withheld_error,
 )
 from kernel_agent.records import Json, Reply, ReplyText, ToolCall
 
@@ -93,7 +93,7 @@ class Draft:
         if isinstance(chunk, list) and len(chunk) == 1:
             chunk = chunk[0]  # Gemini's errors
         if not isinstance(chunk, dict):
-            raise unreadable(json.dumps(chunk)[:MAX_BODY_CHARS])
+            raise unreadable_error(json.dumps(chunk)[:MAX_BODY_CHARS])
         if error := _error_in(chunk):
             raise from_error_object(error)
         choices = chunk.get("choices")
@@ -125,9 +125,9 @@ class Draft:
         if choice.get("error") or finish_reason == "error":
             raise from_error_object(choice.get("error"))
         if finish_reason in vendors.BROKEN_OFF:
-            raise cut(finish_reason)
+            raise cut_error(finish_reason)
         if vendors.WITHHELD.search(finish_reason):
-            raise withheld(finish_reason)
+            raise withheld_error(finish_reason)
         message = choice.get("delta") or choice.get("message")
         if "delta" not in choice and (self._content or self._calls):
             message = None  # MiniMax ends a stream with the whole message once more
@@ -232,7 +232,7 @@ def _text(fields: Mapping[str, Json], *names: str) -> str:
 
 
 def _error_in(chunk: Mapping[str, Json]) -> Json:
-    """Return the error that a chunk is, wherever it stands; None when it is none."""
+    """Return the error in a chunk, wherever it stands; None without one."""
     if error := chunk.get("error"):
         return error
     base = chunk.get("base_resp")  # MiniMax, beside empty choices
@@ -251,7 +251,7 @@ def _is_object(pieces: Sequence[str]) -> bool:
         return False
 
 
-def cut(reason: str = "") -> EndpointError:
+def cut_error(reason: str = "") -> EndpointError:
     """Return the error of a reply that broke off."""
     return EndpointError(
         "broke off in the middle of its reply" + (f" ({reason})" if reason else ""),
@@ -260,7 +260,7 @@ def cut(reason: str = "") -> EndpointError:
     )
 
 
-def unreadable(text: str, media_type: str = "") -> EndpointError:
+def unreadable_error(text: str, media_type: str = "") -> EndpointError:
     """Return the error of a body that is not a chat reply."""
     kind = f"{media_type.partition(';')[0]}: " if media_type else ""
     return EndpointError(

@@ -1,7 +1,7 @@
-"""An endpoint: where it is, how it is reached, and how it is spoken of.
+"""HTTP connection to an OpenAI-compatible endpoint.
 
 It posts ready bytes through the official ``openai`` client, which knows addresses, keys, proxies
-and TLS, and hands the raw response out: reading it is :mod:`.replies`' part, trying again is
+and TLS, and hands the raw response out: reading it is :mod:`.stream`'s part, trying again is
 :mod:`.openai`'s. It never retries and never parses.
 
 The client is imported when it is first needed, in a thread: the import costs about a second.
@@ -32,7 +32,7 @@ DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 
 class Endpoint:
-    """One OpenAI-compatible endpoint and the connections to it.
+    """An OpenAI-compatible endpoint and its connections.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ class Endpoint:
             await client.close()
 
     def read_error(self, error: Exception, *, model: str) -> EndpointError | None:
-        """Return what an exception of :meth:`post` means; None when it is a bug of ours."""
+        """Return what an exception of :meth:`post` means; None when it is a bug here."""
         return errors.from_exception(
             error,
             model=model,

@@ -1,4 +1,4 @@
-"""What can go wrong at an endpoint, and whether trying again makes sense.
+"""Endpoint errors, and whether a retry makes sense.
 
 Servers, the client library and the operating system each report trouble in their own way; here
 all of it becomes one kind, :class:`EndpointError`, which says in plain words what the endpoint
@@ -51,7 +51,7 @@ Trouble = Literal["", "silent", "unfinished", "refused", "timed out"]
 
 
 class EndpointError(Exception):
-    """One try that gave no usable reply.
+    """A request that gave no usable reply.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def from_status(
     """
     text, code = complaint(body)
     if is_context_length(status, code, text):
-        return _too_long(text, status=status, details=body)
+        return _too_long_error(text, status=status, details=body)
     wait_s = retry_after_s(headers, now=now)
     if wait_s is None and status in {429, 503}:
         wait_s = named_wait_s(body, now=now)
@@ -173,7 +173,7 @@ def from_error_object(error: Json) -> EndpointError:
     text, code = complaint(body) if error else ("", "")
     status = _status_of(error, code, text)
     if is_context_length(status, code, text):
-        return _too_long(text, status=status, details=body)
+        return _too_long_error(text, status=status, details=body)
     if status is not None:
         return from_status(status, {}, body, model="", now=time.time())
     quota = bool(vendors.NO_QUOTA.search(body[:MAX_BODY_CHARS]))
@@ -206,7 +206,7 @@ def _status_of(error: Json, code: str, text: str) -> int | None:
     return next((s for s, named in _STATUS_OF if any(map(named.search, names))), None)
 
 
-def withheld(reason: str) -> EndpointError:
+def withheld_error(reason: str) -> EndpointError:
     """Return the error of a reply that the endpoint itself ended, for what stands in it."""
     what, advice = _WITHHELD
     return EndpointError(f"wrote a reply but {what} ({reason})", advice=advice, retry=True)
@@ -316,7 +316,7 @@ def _seconds_until(date: str, *, now: float) -> float:
         return math.nan
 
 
-def _too_long(text: str, *, status: int | None, details: str) -> EndpointError:
+def _too_long_error(text: str, *, status: int | None, details: str) -> EndpointError:
     return EndpointError(
         f"says that the conversation is longer than the model accepts ({text})",
         advice="ask for less output, or use a model with a longer context",

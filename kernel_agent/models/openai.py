@@ -1,17 +1,17 @@
 """A model behind any endpoint that speaks the OpenAI chat-completions protocol.
 
-One call is: make the request's bytes (:mod:`.wire`), post them (:mod:`.endpoint`), read the reply
-as it comes (:mod:`.replies`), count what it cost (:mod:`.usage`); and when that fails
-(:mod:`.failures`), try again where that makes sense. The client library's own ways to do this are
+One call is: make the request's bytes (:mod:`.request`), post them (:mod:`.endpoint`), read the
+reply as it comes (:mod:`.stream`), count what it cost (:mod:`.usage`); and when that fails
+(:mod:`.errors`), try again where that makes sense. The client library's own ways to do this are
 not used, for reasons that were measured or met:
 
 * its typed ``create()`` walks the whole history against type hints, 0.2 ms CPU a message a call;
 * its typed chunks cost ten times what reading the bytes does;
-* its retries are silent and cannot repair a stream that breaks off in the middle. Ours are told
-  to the user one by one, and cancelling ends them at once.
+* its retries are silent and cannot repair a stream that breaks off in the middle. Ours are
+  reported to the user one by one, and cancelling ends them at once.
 
-How the server wants to be asked turns out with its complaints (:mod:`.ways`); how often it is asked
-again is :mod:`.tries`' part.
+How the server wants to be asked is learned from its complaints (:mod:`.dialect`); how often it is
+asked again is :mod:`.retries`' part.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kernel_agent.models.endpoint import Endpoint
 from kernel_agent.models.errors import EndpointError, context_limit
 from kernel_agent.models.request import MessageCache, request_body
 from kernel_agent.models.retries import Transport, Tries
-from kernel_agent.models.stream import ReplyReader, unfinished
+from kernel_agent.models.stream import ReplyReader, unfinished_error
 from kernel_agent.models.usage import Prices, usage_of, window_met
 from kernel_agent.records import Event, Json, Message, Notice, Reply, RequestOptions
 
@@ -51,7 +51,7 @@ NEVER_SAYS = 3
 
 @dataclass(kw_only=True)
 class _Seen:
-    """What an endpoint has done so far: answered, said why a reply ends, ended one without."""
+    """An endpoint's record: has it answered, given finish reasons, left any out."""
 
     answered: bool = False
     finishes: bool = False
@@ -165,7 +165,7 @@ class OpenAIModel(ModelDefaults):
                     continue
                 again = tries.after(error, streamed=streamed, answered=self._seen.answered)
                 if again is None:
-                    raise self._last(error, tries, options, streamed=streamed) from None
+                    raise self._final_error(error, tries, options, streamed=streamed) from None
                 if again.notice:
                     on_event(Notice(text=self.endpoint.tell(again.notice)))
                 streamed = self._streams and not tries.plainly
@@ -195,7 +195,7 @@ class OpenAIModel(ModelDefaults):
 
     @property
     def _streams(self) -> bool:
-        return self._transport.stream and not self._ways.left_out("stream")
+        return self._transport.stream and not self._ways.omits("stream")
 
     async def _ask(
         self,
@@ -227,12 +227,12 @@ class OpenAIModel(ModelDefaults):
         said = reader.finish()
         usage = usage_of(reader.draft.usage, messages, said, self._prices)
         window = None if _LENGTHS & head.keys() else window_met(said, usage)
-        reply = self._judged(said, streamed=reader.is_stream)
-        self._ways.worked(options)
+        reply = self._judge(said, streamed=reader.is_stream)
+        self._ways.note_success(options)
         return replace(reply, usage=usage, window_tokens=window)
 
-    def _judged(self, reply: Reply, *, streamed: bool) -> Reply:
-        """Return a reply of which it is known whether it is whole, as far as that can be known.
+    def _judge(self, reply: Reply, *, streamed: bool) -> Reply:
+        """Return a whole reply, or one marked as cut off, as far as that can be known.
 
         Raises
         ------
@@ -246,7 +246,7 @@ class OpenAIModel(ModelDefaults):
         if closes(reply) and not (streamed and self._seen.finishes):
             return reply
         if streamed and (self._seen.finishes or self._seen.unsaid < NEVER_SAYS):
-            raise unfinished()
+            raise unfinished_error()
         return replace(reply, finish_reason="length")
 
     # --- when it failed ------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class OpenAIModel(ModelDefaults):
         *,
         streamed: bool,
     ) -> str | None:
-        """Do as the server wants where that is possible, and say so; None where it is not."""
+        """Adapt to a server's complaint and return a note for the user; None where it cannot."""
         given_way = self._ways.give_way(error, options, streamed=streamed)
         if given_way is not None:
             return given_way
@@ -270,7 +270,7 @@ class OpenAIModel(ModelDefaults):
             return "does not accept pictures: left out"
         return None
 
-    def _last(
+    def _final_error(
         self, error: EndpointError, tries: Tries, options: RequestOptions, *, streamed: bool
     ) -> ModelError:
         advice = error.advice
@@ -278,7 +278,7 @@ class OpenAIModel(ModelDefaults):
             advice = "use --format fenced, which needs no native calls"
         elif error.trouble == "timed out" and not streamed and not tries.plainly:
             advice = "raise request_timeout_s, or let replies come piece by piece (stream)"
-        told = self.endpoint.tell(tries.told() if error.retry else error.what)
+        told = self.endpoint.tell(tries.summary() if error.retry else error.what)
         message = f"{told}: {advice}"
         if error.kind is ContextLengthError:
             limit_tokens, used_tokens = context_limit(error.details)

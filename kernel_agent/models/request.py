@@ -90,8 +90,8 @@ def request_body(
         What this endpoint turned out to want of messages.
     """
     if "two roles" in needs:
-        messages = in_turns(messages)
-    parts = b",".join(_encoded(messages, cache, images=images, needs=needs))
+        messages = merge_turns(messages)
+    parts = b",".join(_encode_all(messages, cache, images=images, needs=needs))
     return to_bytes(dict(head))[:-1] + b',"messages":[' + parts + b"]}"
 
 
@@ -111,7 +111,7 @@ def request_options(options: RequestOptions) -> dict[str, Json]:
     return fields
 
 
-def in_turns(messages: Sequence[Message]) -> list[Message]:
+def merge_turns(messages: Sequence[Message]) -> list[Message]:
     """Return the same conversation without a system message and without a user's turn twice."""
     turns: list[Message] = []
     for message in messages:
@@ -173,7 +173,7 @@ def to_bytes(value: Json) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _encoded(
+def _encode_all(
     messages: Sequence[Message], cache: MessageCache, *, images: bool, needs: frozenset[Need]
 ) -> Iterator[bytes]:
     # A tool message holds text only, and nothing may stand between the answers to one turn's

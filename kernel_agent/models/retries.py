@@ -1,4 +1,4 @@
-"""How often a request is made again, how long is waited before, and what is said of it.
+"""Retries: how often, after what pause, and with which notice to the user.
 
 ::
 
@@ -48,7 +48,7 @@ MAX_TOLD = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Transport:
-    """How requests are sent: time limits, retries, streaming.
+    """Time limits, retries and streaming of requests.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Transport:
 
 @dataclass(frozen=True, kw_only=True)
 class Again:
-    """Another try: after how long, and what the user is told."""
+    """A retry: the pause before it and the notice to the user."""
 
     pause_s: float
     notice: str = ""
@@ -140,13 +140,13 @@ class Tries:
             notice=f"{error.what}: trying again in {pause_s:.2g} s ({counted})",
         )
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return what the endpoint did, each kind of it once, with how often.
 
         >>> tries = Tries(Transport(max_retries=0))
         >>> for what in ("broke off", "said no", "said no"):
         ...     _ = tries.after(EndpointError(what, advice=""), streamed=True, answered=False)
-        >>> tries.told()
+        >>> tries.summary()
         'broke off, then said no, 2 times'
         """
         return ", then ".join(

@@ -1,4 +1,4 @@
-r"""A model that plays back replies: from a file, or as given. It is the fake that ships.
+r"""A model that plays back replies, from a file or as given: the fake that ships.
 
 The file is JSON lines, one reply a line::
 
@@ -37,7 +37,7 @@ MAX_DELAY_S = 86_400
 
 @dataclass(frozen=True, kw_only=True)
 class _Line:
-    """One reply of the script: the reply, the usage as it was written, and the wait before it."""
+    """A line of the script: the reply, its usage as written, and the delay before it."""
 
     reply: Reply
     usage: Json = None
@@ -125,7 +125,7 @@ class ScriptedModel(ModelDefaults):
         ModelError
             The script has no reply left.
         InputError
-            The caller's fault: what was given as a reply is none.
+            The caller's fault: something given as a reply is not one.
         """
         if self._keep_requests:
             self.requests.append(tuple(messages))
@@ -140,7 +140,7 @@ class ScriptedModel(ModelDefaults):
         return replace(line.reply, usage=usage)
 
     async def close(self) -> None:
-        """Do nothing: there is nothing open."""
+        """No-op: there is nothing open."""
 
     def _next_line(self, messages: Sequence[Message]) -> _Line:
         asked = next((m.content for m in messages if m.role == "user"), "")

@@ -27,7 +27,7 @@ DATA_LINE_BYTES = 64
 
 
 class ServerEvent(NamedTuple):
-    """One event; ``name`` is empty unless the server named it."""
+    """A server-sent event; ``name`` is empty unless the server named it."""
 
     name: str
     data: str

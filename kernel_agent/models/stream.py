@@ -1,4 +1,4 @@
-"""From the bytes that an endpoint sends to a reply.
+"""Read an endpoint's bytes into a reply.
 
 A server may answer with one JSON object or with a stream of events, whatever it was asked for;
 the first bytes tell which. An object and a stream's chunks hold the same fields, so both are read
@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Callable
 
-from kernel_agent.models.draft import Draft, cut, unreadable
+from kernel_agent.models.draft import Draft, cut_error, unreadable_error
 from kernel_agent.models.errors import (
     EndpointError,
     from_error_object,
@@ -111,30 +111,30 @@ class ReplyReader:
         Raises
         ------
         EndpointError
-            The endpoint's fault: the reply was cut in the middle, or it is none.
+            The endpoint's fault: the reply was cut in the middle, or is not a reply.
         """
         if self._body is not None:
             self._take_body(b"".join(self._body))
         elif self._events is not None and not self.whole:
             self._take_events(self._events.end())
         if self._events is None and self._body is None and self._start:
-            raise unreadable(self._start.decode("utf-8", "replace"), self.media_type)
+            raise unreadable_error(self._start.decode("utf-8", "replace"), self.media_type)
         if not self.draft.has_choice:
-            raise _silent() if self._body is None else _without_choices(b"".join(self._body))
+            raise _silent_error() if self._body is None else _no_choices_error(b"".join(self._body))
         if not self.whole and self._body is None:
-            raise cut()
+            raise cut_error()
         if self.draft.finish_reason is None and self.draft.empty:
-            raise unfinished()
+            raise unfinished_error()
         return self.draft.reply()
 
     def _choose(self, start: bytes) -> None:
-        """Tell an object from a stream; with too few bytes to tell, the next ones decide."""
+        """Choose between object and stream; with too few bytes, wait for the next."""
         if start.startswith((b"{", b"[")):
             self._body = []
         elif start.startswith(_FIELDS):
             self._events = EventReader()
         elif not any(field.startswith(start) for field in _FIELDS):
-            raise unreadable(start.decode("utf-8", "replace"), self.media_type)
+            raise unreadable_error(start.decode("utf-8", "replace"), self.media_type)
 
     def _take_events(self, events: list[ServerEvent]) -> None:
         for event in events:
@@ -154,13 +154,13 @@ class ReplyReader:
     def _take_body(self, body: bytes) -> None:
         text = body.decode("utf-8-sig", "replace")
         try:
-            chunk = decoded(text)
+            chunk = decode_json(text)
         except (ValueError, RecursionError):
-            raise cut() if "json" in self.media_type else unreadable(text) from None
+            raise cut_error() if "json" in self.media_type else unreadable_error(text) from None
         self.draft.take(chunk)
 
 
-def decoded(text: str) -> Json:
+def decode_json(text: str) -> Json:
     """Decode what an endpoint sent.
 
     Raises
@@ -191,9 +191,9 @@ def _marks(text: str, start: int, end: int) -> int:
 
 def _parse(text: str) -> Json:
     try:
-        return decoded(text)
+        return decode_json(text)
     except (ValueError, RecursionError):
-        raise cut() from None
+        raise cut_error() from None
 
 
 def _documents(data: str) -> list[str]:
@@ -201,7 +201,7 @@ def _documents(data: str) -> list[str]:
     if "\n" not in data:
         return [data]
     try:
-        decoded(data)
+        decode_json(data)
     except (ValueError, RecursionError):
         return [line for line in data.split("\n") if line.strip() not in {"", "[DONE]"}]
     return [data]
@@ -210,13 +210,13 @@ def _documents(data: str) -> list[str]:
 def _error_of(data: str) -> Json:
     """Return the error that such an event holds: an object, one within it, or plain text."""
     try:
-        error = decoded(data)
+        error = decode_json(data)
     except (ValueError, RecursionError):
         return data
     return (error.get("error") or error) if isinstance(error, dict) else error
 
 
-def _silent() -> EndpointError:
+def _silent_error() -> EndpointError:
     return EndpointError(
         "ended its reply before anything came",
         advice="try again later, or look at the server's log",
@@ -225,7 +225,7 @@ def _silent() -> EndpointError:
     )
 
 
-def _without_choices(body: bytes) -> EndpointError:
+def _no_choices_error(body: bytes) -> EndpointError:
     said = one_line(body.decode("utf-8", "replace"))
     return EndpointError(
         "sent a reply without choices" + (f" ({said})" if said else ""),
@@ -233,7 +233,7 @@ def _without_choices(body: bytes) -> EndpointError:
     )
 
 
-def unfinished() -> EndpointError:
+def unfinished_error() -> EndpointError:
     """Return the error of a reply that was ended without the word that it is whole.
 
     Raised by the caller, too, where it knows that this endpoint says it otherwise.

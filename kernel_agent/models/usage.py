@@ -1,4 +1,4 @@
-"""What a model call cost: tokens as the endpoint reported them, money from configured prices.
+"""Cost of a model call: tokens as the endpoint reported them, money from configured prices.
 
 Nothing here guesses money. Tokens are estimated only when an endpoint reports none, and the
 :class:`~kernel_agent.records.Usage` then says so. Pure: data in, data out.
@@ -22,7 +22,7 @@ PIXELS_PER_TOKEN = 750
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """What a model costs, as the user configured it, in US dollars per million tokens.
+    """Prices that the user configured, in US dollars per million tokens.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How vendors and servers word what the protocol leaves open: one row a vendor.
+"""Vendors' wordings for errors and finish reasons: one row a vendor.
 
 Data only, read by :mod:`.errors` (trouble) and :mod:`.draft` (how a reply ends). Each wording is a
 row in the tests. The last row holds what several say alike; it is tried after the vendors' own.
@@ -14,7 +14,7 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Vendor:
-    """One vendor's words.
+    """Wordings of one vendor, server or gateway.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What comes out of a run: the exported notebook, and its verification."""
+"""The products of a run: the exported notebook, its comparison, the page."""
 
 from kernel_agent import face
 

@@ -13,5 +13,7 @@ from .exporter import write_page as write_page
 from .outputs import best_text as best_text
 from .outputs import displayable as displayable
 from .page import page_html as page_html
+from .page import summary_html as summary_html
+from .pieces import notices_html as notices_html
 from .tracebacks import cut_native as cut_native
 from .tracebacks import cut_traceback as cut_traceback

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
 from kernel_agent.notebook.markdown import verbatim
-from kernel_agent.records import TASK_CHARS, Delegated, gave, spent
+from kernel_agent.records import TASK_CHARS, Delegated, agent_cost, agent_outcome
 from kernel_agent.safe import encodable, one_line, plain
 
 
@@ -27,7 +27,7 @@ def _items(agents: Iterable[Delegated], *, folder: str, depth: int) -> Iterator[
         link = f"[{agent.name}]({quote(encodable(at))}run.ipynb)"
         indent = "  " * depth
         yield f"{indent}- {link}: {verbatim(one_line(plain(agent.task), TASK_CHARS))}  "
-        ended, _, rest = spent(agent).partition(" · ")
-        result = verbatim(plain(gave(agent)).removeprefix(" · "))
+        ended, _, rest = agent_cost(agent).partition(" · ")
+        result = verbatim(agent_outcome(agent))
         yield f"{indent}  **{ended}** · {rest}{f' · {result}' if result else ''}"
         yield from _items(agent.agents, folder=at, depth=depth + 1)

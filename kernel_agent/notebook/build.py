@@ -16,13 +16,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import NotebookError
-from kernel_agent.formats import written
 from kernel_agent.notebook.agents import agents_markdown
-from kernel_agent.notebook.markdown import code_block, markdown, quoted, verbatim
+from kernel_agent.notebook.folded import (
+    decisions_note,
+    failure_text,
+    not_run_again,
+    undo_reason,
+    undone_note,
+)
+from kernel_agent.notebook.markdown import code_block, markdown, quote_text, verbatim
 from kernel_agent.notebook.outputs import full_text, notebook_outputs
 from kernel_agent.notebook.setup_cell import (
     call_cell,
@@ -31,33 +36,26 @@ from kernel_agent.notebook.setup_cell import (
     tools_source,
 )
 from kernel_agent.records import (
+    UNFINISHED,
     Answer,
     Calls,
     CellResult,
     Code,
     DataFile,
-    ExitStatus,
-    Final,
-    Given,
     HostCall,
     Record,
-    Retry,
+    RunRecords,
     RunStart,
-    RunStop,
     Step,
     Undone,
     Usage,
     agents_of,
-    decided,
-    reason_text,
+    apply_updates,
+    minute_text,
+    runs_of,
     source_of,
-    source_text,
     steps_text,
-    told,
-    undone_given,
-    undone_steps,
-    untrusted_line,
-    updated,
+    with_error,
 )
 from kernel_agent.safe import encodable, one_line, plain, shorten
 
@@ -67,36 +65,10 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 MAX_THOUGHT = 20_000  # characters
 MAX_ANSWER = 100_000
-MAX_DECISIONS = 20  # of a step, one line each
-MAX_FOLDED = 4_000  # characters of the output of a step that is not run again
 
 GUARDED = "GuardError"  # the name of the error of both guards (sandbox.guard, inside.counting)
 
 Cell = dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """The records of one run; ``stop`` is None when the process was killed.
-
-    ``undone`` says by step number what took a step back. With the last step went the ending.
-    """
-
-    number: int
-    start: RunStart
-    steps: tuple[Step, ...]
-    stop: RunStop | None
-    undone: Mapping[int, Undone]
-    given: tuple[Given, ...]
-
-    @property
-    def withdrawn(self) -> Undone | None:
-        """What took the run's ending back, if it was."""
-        return self.undone.get(self.steps[-1].number) if self.steps else None
-
-    def runs_again(self, step: Step) -> bool:
-        """Whether the step becomes code cells."""
-        return step.number not in self.undone and _runs_again(step)
 
 
 @dataclass
@@ -146,14 +118,14 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
     """
     import nbformat
 
-    runs = _runs(updated(records))
+    runs = runs_of(apply_updates(records))
     if not runs:
         raise NotebookError("the trace holds no run, so there is nothing to export")
     cells = _Cells()
     for run in runs:
         cells.markdown(f"run-{run.number}-task", _task(run), **_ours(run, "task"))
         if run is runs[0]:
-            _add_environment(cells, _runs(records))  # what `outputs[k]` gives is as it was
+            _add_environment(cells, runs_of(records))  # what `outputs[k]` gives is as it was
         if run.given:
             _add_given(cells, run)
         for step in run.steps:
@@ -173,33 +145,15 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
     return notebook
 
 
-def _runs(records: Sequence[Record]) -> list[_Run]:
-    starts = [record for record in records if isinstance(record, RunStart)]
-    known = {start.run_id for start in starts}
-    stops = {record.run_id: record for record in records if isinstance(record, RunStop)}
-    own = [start for start in starts if start.parent_id not in known]
-    gone = undone_steps(records)
-    ungiven = undone_given(records)
-    return [
-        _Run(
-            number=number,
-            start=start,
-            steps=tuple(r for r in records if isinstance(r, Step) and r.run_id == start.run_id),
-            stop=stops.get(start.run_id),
-            undone={n: by for (run_id, n), by in gone.items() if run_id == start.run_id},
-            given=() if start.run_id in ungiven else start.given,
-        )
-        for number, start in enumerate(own, start=1)
-    ]
+def _runs_again(run: RunRecords, step: Step) -> bool:
+    """Whether the step becomes code cells.
 
-
-def _runs_again(step: Step) -> bool:
-    """Whether the step can become code cells.
-
-    What a guard refused or ended, or a person denied, would now be done, or never end.
+    What a person took back or denied, and what a guard refused or ended, would now be done, or
+    never end.
     """
     result = step.result
-    if step.decision is not None and not step.decision.allowed:
+    denied = step.decision is not None and not step.decision.allowed
+    if step.number in run.undone or denied:
         return False
     if result is None or result.status not in ("ok", "error"):
         return False
@@ -210,26 +164,18 @@ def _runs_again(step: Step) -> bool:
 # --- the parts of the notebook, in its order -----------------------------------------------
 
 
-def _task(run: _Run) -> str:
+def _task(run: RunRecords) -> str:
     start = run.start
     task = plain(start.task)
     title = verbatim(one_line(task, 80)) or "Run"
     facts = [
         f"- **Model:** {verbatim(one_line(start.model))}",
-        f"- **Date:** {verbatim(one_line(_minute(start.time)))}",
+        f"- **Date:** {verbatim(minute_text(start.time))}",
         f"- **Status:** {_status(run)}",
         *(f"- **Data:** {_data(file)}" for file in start.data),
     ]
-    whole = [] if title == verbatim(task) else [quoted(task)]
+    whole = [] if title == verbatim(task) else [quote_text(task)]
     return "\n\n".join([f"# {title}", *whole, "\n".join(facts), _how(start.model)])
-
-
-def _minute(time: str) -> str:
-    """Return an ISO time as a person reads it; as it is when it is no such time."""
-    try:
-        return f"{datetime.fromisoformat(time).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    except ValueError:
-        return time
 
 
 def _data(file: DataFile) -> str:
@@ -253,9 +199,9 @@ def _how(model: str) -> str:
     )
 
 
-def _add_environment(cells: _Cells, runs: Sequence[_Run]) -> None:
+def _add_environment(cells: _Cells, runs: Sequence[RunRecords]) -> None:
     steps = [step for run in runs for step in run.steps]
-    again = [step for run in runs for step in run.steps if run.runs_again(step)]
+    again = [step for run in runs for step in run.steps if _runs_again(run, step)]
     sources = [step.code for step in again]
     sources += [given.source for run in runs for given in run.given]
     texts = {step.number: full_text(step.result.outputs) for step in steps if step.result}
@@ -284,7 +230,7 @@ def _refused(result: CellResult) -> bool:
     return result.error is not None and " is no answer: " in result.error.evalue
 
 
-def _add_given(cells: _Cells, run: _Run) -> None:
+def _add_given(cells: _Cells, run: RunRecords) -> None:
     """Add the cell that sets the variables which the user had put into the kernel."""
     given = run.given
     names = ", ".join(verbatim(one_line(g.name, 60)) for g in given)
@@ -298,19 +244,19 @@ def _times(calls: Sequence[HostCall]) -> str:
     return "once" if len(calls) == 1 else f"{len(calls)} times"
 
 
-def _named(runs: Sequence[_Run], sources: Sequence[str]) -> list[str]:
+def _named(runs: Sequence[RunRecords], sources: Sequence[str]) -> list[str]:
     """Return the tools that the code names."""
     tools = dict.fromkeys(tool for run in runs for tool in run.start.tools)
     return [t for t in tools if any(re.search(rf"\b{re.escape(t)}\b", s) for s in sources)]
 
 
-def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
+def _add_step(cells: _Cells, run: RunRecords, step: Step) -> None:
     name = f"run-{run.number}-step-{step.number:02d}"
     thought = markdown(shorten(plain(step.thought), MAX_THOUGHT))
-    said = [f"### Step {step.number}", thought, _decisions(step)]
-    if not run.runs_again(step):
+    said = [f"### Step {step.number}", thought, decisions_note(step)]
+    if not _runs_again(run, step):
         undone = run.undone.get(step.number)
-        said.append(_undone(step, undone) if undone else _not_run_again(step))
+        said.append(undone_note(step, undone) if undone else not_run_again(step))
         role = "step" if step.ok and not undone else "folded"
         cells.markdown(name, "\n\n".join(filter(None, said)), **_ours(run, role, step))
         _add_agents(cells, run, step)
@@ -318,7 +264,7 @@ def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
     assert step.result is not None
     tags: dict[str, Any] = {}
     if not step.result.ok:
-        said.append(f"*{_failure(step)}*")
+        said.append(f"*{failure_text(step)}*")
         tags = _FAILED
     cells.markdown(
         f"{name}-thought", "\n\n".join(filter(None, said)), **_ours(run, "thought", step)
@@ -329,14 +275,14 @@ def _add_step(cells: _Cells, run: _Run, step: Step) -> None:
     cells.code(
         f"{name}-code",
         step.code,
-        outputs=_with_error(step),
+        outputs=with_error(step.result.outputs, step.result.error),
         tags=tags,
         **_ours(run, "code", step),
     )
     _add_agents(cells, run, step)
 
 
-def _add_agents(cells: _Cells, run: _Run, step: Step) -> None:
+def _add_agents(cells: _Cells, run: RunRecords, step: Step) -> None:
     """Add the tree of the runs that a step delegated."""
     agents = agents_of([step])
     if agents:
@@ -351,7 +297,7 @@ _FAILED: dict[str, Any] = {
 }
 
 
-def _add_calls(cells: _Cells, run: _Run, step: Step) -> None:
+def _add_calls(cells: _Cells, run: RunRecords, step: Step) -> None:
     """Add a cell for each call: it calls the replay of the tool and shows what that gives."""
     assert step.result is not None
     for n, call in enumerate(step.result.calls, start=1):
@@ -370,114 +316,14 @@ def _add_calls(cells: _Cells, run: _Run, step: Step) -> None:
     _add_agents(cells, run, step)
 
 
-def _decisions(step: Step) -> str:
-    """Return a folded note on what was asked, allowed or denied, and on untrusted results."""
-    each = list(decided(step))
-    lines = [told(one) for one in each[:MAX_DECISIONS]]
-    if len(each) > MAX_DECISIONS:
-        lines.append(f"{len(each) - MAX_DECISIONS} more decisions are in the trace.")
-    lines = [
-        f"- {verbatim(one_line(line, 600))}" for line in [*lines, untrusted_line(step)] if line
-    ]
-    if not lines:
-        return ""
-    denied = any(not one.decision.allowed for one in each)
-    title = "Denied" if denied else "Approval" if each else "Untrusted data"
-    parts = [f"<details>\n<summary>{title}</summary>", "\n".join(lines)]
-    original = step.decision.original if step.decision else None
-    if original is not None:
-        shown = shorten(source_text(original), MAX_FOLDED)
-        parts += ["The model had written:", code_block(shown, "python")]
-    return "\n\n".join([*parts, "</details>"])
-
-
-def _failure(step: Step) -> str:
-    error = step.result.error if step.result else None
-    reason = f"{error.ename}: {error.evalue}" if error else "an error"
-    return f"Step {step.number} failed with {verbatim(one_line(reason, 160))} (folded)."
-
-
-def _with_error(step: Step) -> list[dict[str, Any]]:
-    """Return the outputs; an error that came with the reply only is one of them, too."""
-    assert step.result is not None
-    outputs = list(step.result.outputs)
-    error = step.result.error
-    if error and not any(output.get("output_type") == "error" for output in outputs):
-        outputs.append(
-            {
-                "output_type": "error",
-                "ename": error.ename,
-                "evalue": error.evalue,
-                "traceback": list(error.traceback),
-            }
-        )
-    return outputs
-
-
-def _not_run_again(step: Step) -> str:
-    """Return a step that is not a cell: folded, with what it was and what it had shown."""
-    if isinstance(step.action, Code):
-        status = step.result.status if step.result else "dead"
-        ended = {
-            "timeout": "took longer than a cell may take and was interrupted",
-            "interrupted": "was interrupted by the user",
-            "dead": "ended with the kernel, and all variables were lost",
-            "error": "was refused or ended by the guard",
-        }.get(status, "has no place among the cells")
-        if step.decision is not None and not step.decision.allowed:
-            ended = "was denied and never ran"
-        summary = f"Step {step.number} {ended}: its code is not run again"
-        output = full_text(step.result.outputs) if step.result else ""
-        return _folded(summary, step.code, output)
-    if isinstance(step.action, Calls):
-        ended = step.result.status if step.result else "dead"
-        summary = f"Step {step.number} was given up ({ended}): its calls are not made again"
-        made = [written(call) for call in step.action.calls]
-        return _folded(summary, "\n".join(made), step.observation.text)
-    if isinstance(step.action, Final):
-        return ""
-    if step.action is None:
-        replies = "\n\n".join(_reply(retry) for retry in step.retries)
-        why = f"Step {step.number} had no readable action: nothing was run"
-        return _folded(why, shorten(plain(replies), MAX_FOLDED), "", language="")
-    shown = plain(step.observation.text).strip()
-    return code_block(shorten(shown, MAX_FOLDED)) if shown else ""
-
-
-def _reply(retry: Retry) -> str:
-    return f"{retry.content.strip()} […cut off]" if retry.cut_off else retry.content
-
-
-def _undone(step: Step, undone: Undone) -> str:
-    """Return a step that the person took back: folded, with what it was and what it had shown."""
-    why = _reason(undone)
-    summary = f"Step {step.number} was undone by the user: its code is not run again"
-    if isinstance(step.action, Calls):
-        code = "\n".join(written(call) for call in step.action.calls)
-    else:
-        code = step.code
-    folded = _folded(summary, code, step.observation.text)
-    return f"*Undone by the user:* {why}.\n\n{folded}" if why else folded
-
-
-def _folded(summary: str, code: str, output: str, *, language: str = "python") -> str:
-    parts = [f"<details>\n<summary>{summary}</summary>"]
-    if code.strip():
-        parts.append(code_block(plain(code), language))
-    if output.strip():
-        shown = shorten(plain(output).strip("\n"), MAX_FOLDED)
-        parts += ["It had put out:", code_block(shown)]
-    return "\n\n".join([*parts, "</details>"])
-
-
-def _status(run: _Run) -> str:
+def _status(run: RunRecords) -> str:
     if run.stop is None:
-        return "unfinished: the trace ends in mid-run"
-    ended = str(run.stop.status).replace("_", " ")
+        return f"{UNFINISHED.lower()}: the trace ends in mid-run"
+    ended = run.stop.status.words
     return f"{ended}, then undone" if run.withdrawn else ended
 
 
-def _answer(run: _Run) -> str:
+def _answer(run: RunRecords) -> str:
     stop, withdrawn = run.stop, run.withdrawn
     if stop is not None and stop.answer is not None:
         if withdrawn is None:
@@ -498,13 +344,9 @@ def _withdrawn(answer: Answer, undone: Undone) -> str:
         them = "were undone by the user, and the answer with them"
     text = shorten(plain(answer.text).strip("\n"), MAX_ANSWER)
     summary = "<details>\n<summary>The answer had been</summary>"
-    why = _reason(undone)
+    why = undo_reason(undone)
     said = f"{steps_text(undone)} {them}{f': {why}' if why else ''}."
     return "\n\n".join(["## Answer withdrawn", said, summary, code_block(text), "</details>"])
-
-
-def _reason(undone: Undone) -> str:
-    return verbatim(plain(reason_text(undone)).removeprefix(": "))
 
 
 def _answer_text(answer: Answer) -> str:
@@ -518,12 +360,12 @@ def _answer_text(answer: Answer) -> str:
 # --- metadata ------------------------------------------------------------------------------
 
 
-def _ours(run: _Run, role: str, step: Step | None = None) -> dict[str, Any]:
+def _ours(run: RunRecords, role: str, step: Step | None = None) -> dict[str, Any]:
     ours: dict[str, Any] = {"run": run.number, "role": role}
     return {**ours, "step": step.number} if step else ours
 
 
-def _metadata(runs: Sequence[_Run]) -> dict[str, Any]:
+def _metadata(runs: Sequence[RunRecords]) -> dict[str, Any]:
     first = runs[0].start
     version = first.versions.get("python", "3")
     return {
@@ -551,7 +393,7 @@ def _metadata(runs: Sequence[_Run]) -> dict[str, Any]:
     }
 
 
-def _run_metadata(run: _Run) -> dict[str, Any]:
+def _run_metadata(run: RunRecords) -> dict[str, Any]:
     start, stop = run.start, run.stop
     return {
         "run_id": start.run_id,
@@ -563,9 +405,7 @@ def _run_metadata(run: _Run) -> dict[str, Any]:
         "steps": len(run.steps),
         "seconds": stop.seconds if stop else None,
         "usage": _usage(stop.usage) if stop else None,
-        "answered": stop is not None
-        and stop.status is ExitStatus.ANSWERED
-        and run.withdrawn is None,
+        "answered": run.is_answered,
         **({"undone": sorted(run.undone)} if run.undone else {}),
     }
 
@@ -580,7 +420,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _inputs(runs: Sequence[_Run]) -> Iterator[dict[str, Any]]:
+def _inputs(runs: Sequence[RunRecords]) -> Iterator[dict[str, Any]]:
     """Yield each input once; where it came from on the author's machine is left out."""
     files = {file.path: file for run in runs for file in _files(run.start)}
     for path, file in files.items():

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.notebook.clock import Period, without_clock
 from kernel_agent.notebook.outputs import OURS, as_text, is_page, notebook_outputs
-from kernel_agent.records import OutputDict
+from kernel_agent.records import OutputDict, count_text
 from kernel_agent.safe import LEFT_OUT, html_text, one_line, plain
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ MEAN_TOLERANCE, CLEAR_DIFFERENCE, CLEAR_SHARE = 1.0, 32, 0.01
 
 
 class Verdict(StrEnum):
-    """What became of a cell when it ran again; from best to worst."""
+    """The verdict on a cell that ran again; from best to worst."""
 
     SKIPPED = "skipped"
     SAME = "same"
@@ -167,7 +167,8 @@ def _compare_displays(
     """Compare displays one by one; one more or less is a difference."""
     told = [_compare_output(a, b, passing) for a, b in zip(old, new, strict=False)]
     if len(old) != len(new):
-        detail = f"{_outputs(len(old))} in the notebook, {_outputs(len(new))} now"
+        before, now = (count_text(len(outputs), "output") for outputs in (old, new))
+        detail = f"{before} in the notebook, {now} now"
         more = (old if len(old) > len(new) else new)[min(len(old), len(new)) :]
         detail += f" ({', '.join(map(_name, more[:5]))})"
         told.append(Comparison(verdict=Verdict.DIFFERENT, detail=detail))
@@ -296,10 +297,6 @@ def _name(output: OutputDict) -> str:
     if output.get("output_type") == "error":
         return f"error {one_line(_error(output), 120)}"
     return " or ".join(sorted(_data(output))[:3]) or "a display"
-
-
-def _outputs(count: int) -> str:
-    return f"{count} output{'' if count == 1 else 's'}"
 
 
 def _error(output: OutputDict) -> str:

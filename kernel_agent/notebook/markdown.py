@@ -69,7 +69,7 @@ def verbatim(text: str) -> str:
     return "\\\n".join(line or "&nbsp;" for line in lines) if any(lines) else ""
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return any text as a Markdown quotation that renders as exactly this text."""
     return "\n".join(f"> {line}" for line in verbatim(text).split("\n"))
 

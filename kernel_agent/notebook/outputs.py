@@ -1,4 +1,4 @@
-"""What a kernel may display to a browser: the one place that decides it. Pure.
+"""Outputs of a kernel made fit for a browser: the one place that decides it. Pure.
 
 In a running notebook every output is trusted: a script in it can call the server that the notebook
 came from and run code in any kernel. Outputs come from a hostile kernel, so of what it displays
@@ -23,8 +23,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kernel_agent.notebook.markdown import table_html
-from kernel_agent.notebook.tables import rendered
-from kernel_agent.records import OutputDict
+from kernel_agent.notebook.tables import render_table
+from kernel_agent.records import OutputDict, error_output
 from kernel_agent.safe import (
     FORMATS,
     Unreadable,
@@ -117,12 +117,8 @@ def _error(output: OutputDict) -> OutputDict:
         half = MAX_TRACEBACK // 2
         left_out = f"({len(lines) - 2 * half:,} parts of the traceback left out)"
         lines = [*lines[:half], left_out, *lines[-half:]]
-    return {
-        "output_type": "error",
-        "ename": harmless(_string(output.get("ename")) or "Error"),
-        "evalue": _short(harmless(_string(output.get("evalue")))),
-        "traceback": lines,
-    }
+    ename = harmless(_string(output.get("ename")) or "Error")
+    return error_output(ename, _short(harmless(_string(output.get("evalue")))), lines)
 
 
 def displayable(output: OutputDict) -> dict[str, Any]:
@@ -202,15 +198,15 @@ def _json_text(value: Any) -> str:
 
 
 def _table(data: Mapping[str, Any]) -> str | None:
-    html = rendered(_mapping(data.get(VALUE_MIME)).get("table"))
+    html = render_table(_mapping(data.get(VALUE_MIME)).get("table"))
     if html is None and "text/html" in data:
         source = as_text(data["text/html"])
         html = table_html(encodable(source)) if len(source) <= MAX_TEXT else None
-    return None if html is None or len(html) > MAX_HTML else sanitised(html)
+    return None if html is None or len(html) > MAX_HTML else sanitise(html)
 
 
-def sanitised(html: str) -> str:
-    """Return HTML of ours with nothing in it that a table does not need, by an HTML5 parser."""
+def sanitise(html: str) -> str:
+    """Return our HTML with nothing in it that a table does not need, by an HTML5 parser."""
     import nh3
 
     return nh3.clean(

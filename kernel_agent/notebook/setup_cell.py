@@ -21,7 +21,7 @@ from typing import Any
 
 from kernel_agent.inkernel import no_answer
 from kernel_agent.notebook import preamble
-from kernel_agent.records import HostCall, Json
+from kernel_agent.records import HostCall, Json, error_output
 
 MAX_OUTPUT_TEXT = 200_000  # characters of one recorded text that the notebook carries
 
@@ -153,8 +153,7 @@ def _error_output(error: str) -> dict[str, Any]:
     else:
         raised = preamble.ToolError(message if kind == "ToolError" else error)
     ename = type(raised).__name__
-    told = f"{ename}: {raised}"
-    return {"output_type": "error", "ename": ename, "evalue": str(raised), "traceback": [told]}
+    return error_output(ename, str(raised), [f"{ename}: {raised}"])
 
 
 def _script_block(sources: Sequence[str], versions: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ GAP = "..."
 Levels = list[list[str]]
 
 
-def rendered(described: Any) -> str | None:
+def render_table(described: Any) -> str | None:
     """Return the HTML of a table as the kernel described it; None when it is none.
 
     Parameters

@@ -4,7 +4,7 @@ Pure. IPython hands over a list of strings (its "Context" mode): a rule, a heade
 frame with five source lines and an arrow, the message, and the same again for each exception of
 a chain. Syntax errors and exceptions raised while a traceback is made look different, and
 exception groups come as Python's own text on stderr. A kernel can also send anything else: what
-is not recognised is kept as it is, and bounded by whoever shows it.
+is not recognised is kept as it is, and bounded where it is shown.
 """
 
 from __future__ import annotations

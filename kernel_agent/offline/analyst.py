@@ -1,4 +1,4 @@
-"""The analyst itself: the story of a run, told as cells.
+"""The analyst: turn a task into a sequence of cells.
 
 :func:`work` is the whole story: load, look, understand, solve. It is a generator that yields
 cells and is sent observations. As a model is asked anew at every turn with the messages so far,
@@ -90,7 +90,7 @@ class OfflineAnalyst:
         return Reply(content=content, finish_reason="stop", usage=Usage(calls=1))
 
     async def close(self) -> None:
-        """Do nothing: there is nothing to release."""
+        """No-op: there is nothing to release."""
 
 
 def next_cell(conversation: Conversation) -> Cell:
@@ -117,7 +117,7 @@ def next_cell(conversation: Conversation) -> Cell:
 
 
 def work(conversation: Conversation) -> Generator[Cell, str, None]:
-    """Tell the run as cells: load what is not loaded yet, look, understand, solve."""
+    """Yield the run's cells: load what is not loaded yet, look, understand, solve."""
     if not conversation.files:
         raise ModelError(
             "The offline analyst answers questions about tables and was given none: add one with"

@@ -21,7 +21,7 @@ _CHAIN = re.compile(r"\.[A-Za-z_]\w*(?=[(\[.])")
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One action: what the analyst says, and the code it runs."""
+    """An action: the analyst's thought and the code it runs."""
 
     thought: str
     code: str
@@ -87,7 +87,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _opened(margin: str, text: str, width: int) -> list[str]:
-    """Put what stands in the longest bracket on lines of its own."""
+    """Put the contents of the longest bracket on separate lines."""
     spans = list(_brackets(_veiled(text)))
     if not spans:
         return []

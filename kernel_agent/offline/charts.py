@@ -1,4 +1,4 @@
-"""One labelled matplotlib chart for each shape of result, as code."""
+"""Labelled matplotlib charts, one for each shape of result, as code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the analyst is told: the messages of a run, read back into question, files and results."""
+"""Read a run's messages back into question, files and results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
 
 
 def failure(observation: str) -> tuple[str, str] | None:
-    """Return the error type and message that a cell ended with, or None when there is none."""
+    """Return the error type and message that a cell ended with, or None without one."""
     found = list(_FAILURE.finditer(observation))
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Which rows a question is about: values, comparisons and times, read from its mentions."""
+"""Row filters of a question: values, comparisons and times, read from its mentions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a question groups by, and what it calculates with."""
+"""Groups and measures of a question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe is given and gives back, and the phrases that several recipes share."""
+"""Input and output of recipes, and the phrases that several recipes share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_NAMED = 24  # groups that a sentence names; of more it names the first and 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a recipe is given.
+    """Input of a recipe.
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ def telling_columns(job: Job) -> list[Column]:
 
 
 def told_stat(stat: str, column: Column) -> str:
-    """Return “average body mass”; a column whose name says so already is not told twice."""
+    """Return “average body mass”; a column whose name says so already is not repeated."""
     word = STAT_WORDS[stat]
     return column.label if column.label.startswith(word) else f"{word} {column.label}"
 

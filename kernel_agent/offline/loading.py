@@ -44,7 +44,7 @@ _RESERVED = set(
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How a file is read: the pandas reader and its options.
+    """The pandas reader for a file, and its options.
 
     ``mixed`` says whether cells may hold lists, or numbers beside text.
     """

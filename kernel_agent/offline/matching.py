@@ -1,4 +1,4 @@
-"""Which columns and values words can mean: literally, in another form, in part, or misspelt."""
+"""Match words to columns and values: literally, in another form, in part, or misspelt."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def columns_named(low: tuple[str, ...], table: Table) -> tuple[int, tuple[Column
 
 
 def _rank(content: tuple[str, ...], low: tuple[str, ...], column: Column) -> int:
-    """Say how well words fit a column: 6 literally ... 2 by synonyms, 1 in part, 0 not at all."""
+    """Rate how well words fit a column: 6 literally ... 2 by synonyms, 1 in part, 0 not at all."""
     full, singulars = split_name(column.name), tuple(map(singular, content))
     meant, own = {canonical(w) for w in content}, {canonical(w) for w in column.words}
     once = len(meant) == len(content)
@@ -230,7 +230,7 @@ def _leading_word(said: list[str], value: str, column: Column) -> bool:
 
 
 def spelling(word: str, table: Table) -> str | None:
-    """Return the one known word that differs by a single slip; None when there is none or two."""
+    """Return the one known word that differs by a single slip; None for no match or two."""
     if len(word) < 5 or not word.isalpha():
         return None
     known = {w for c in table.columns for w in c.words}

@@ -147,7 +147,7 @@ def _kind(dtype: str) -> str:
 
 
 def _disguise(shown: Sequence[str]) -> str:
-    """Say what the shown values of a text column look like: ``number``, ``date`` or neither."""
+    """Classify the shown values of a text column: ``number``, ``date`` or neither."""
     texts = [t.strip() for t in shown if t.strip().lower() not in _NOTHING]
     if not texts:
         return ""
@@ -166,7 +166,7 @@ def _span(text: str) -> tuple[Value, ...] | None:
 
 
 def _values(text: str) -> tuple[Value, ...] | None:
-    """Read a printed list; None when it is none."""
+    """Read a printed list; None when it is not one."""
     value = _literal(text)
     return value if isinstance(value, tuple) else None
 

@@ -1,4 +1,4 @@
-"""What is asked, in full: the record that recipes work from."""
+"""The parsed question: the record that recipes work from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_agent.offline.words import ADDITIVE, TELLING
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """What rows are grouped by: a column, or a part of a date.
+    """A grouping key: a column, or a part of a date.
 
     ``part`` is empty, ``year``, ``quarter``, ``period`` (month of a year), ``month`` (January to
     December, years together), ``week``, ``day`` or ``weekday``.
@@ -28,7 +28,7 @@ class Group:
 
     @property
     def most(self) -> int:
-        """How many groups there are at most."""
+        """Upper bound on the number of groups."""
         low, high = self.column.low or "0", self.column.high or "0"
         if not self.part:
             return self.column.distinct
@@ -53,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked, in full.
+    """A parsed question.
 
     Attributes
     ----------

@@ -20,7 +20,7 @@ class NotUnderstood(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """One condition on rows.
+    """A condition on rows.
 
     Attributes
     ----------

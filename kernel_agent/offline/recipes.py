@@ -1,8 +1,8 @@
-"""What a good analyst would type for each kind of question.
+"""Recipes: cells that answer each kind of question.
 
 A recipe is a function from a question and the table to cells: one that computes, prints and
 draws, and one that hands over the answer, a sentence in which the kernel fills in the figures.
-Where rows are selected first, a cell of its own does that and prints how many are left, and
+Where rows are selected first, a separate cell does that and prints how many are left, and
 :func:`solve` looks at that number before it goes on.
 """
 
@@ -28,7 +28,7 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
     Raises
     ------
     ModelError
-        A cell failed, or what came back leaves the question open (told in one line).
+        A cell failed, or what came back leaves the question open (said in one line).
     """
     source, kept = table.variable, table.rows
     note = f"I read {' and '.join(question.readings)}. " if question.readings else ""

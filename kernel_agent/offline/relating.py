@@ -111,7 +111,7 @@ def correlates(job: Job) -> Work:
 
 
 def _positive(measure: Column) -> bool:
-    """Whether all its values are above zero, so that a change can be told in per cent."""
+    """Whether all its values are above zero, so that a change can be given in per cent."""
     return measure.numeric and float(measure.low or 0) > 0
 
 

@@ -157,7 +157,7 @@ class Column:
 
     @property
     def _core(self) -> int:
-        """How many of the name's words come before its unit."""
+        """Number of the name's words before its unit."""
         words = split_name(self.name)
         if len(words) < 2 or self.kind not in ("number", "whole") or words[-1] not in _UNITS:
             return len(words) - 1 if _minutes(words) else len(words)
@@ -305,7 +305,7 @@ class Table:
 
     @property
     def row_noun(self) -> str:
-        """What one row is, from the file's name (``penguins.csv`` -> ``penguin``), or ``row``."""
+        """Noun for one row, from the file's name (``penguins.csv`` -> ``penguin``), or ``row``."""
         stem = split_name(PurePosixPath(self.path).name.split(".")[0])
         plural = next((w for w in reversed(stem) if w.endswith("s") and len(w) > 3), "")
         return (

@@ -85,7 +85,7 @@ class Superlatives(Grouping):
         return self._period(self.mentions[place].meaning, trend=False)
 
     def _counted(self, at: int, entity: int | None, when: Group | None) -> str | None:
-        """Say what “the most …” counts: ``rows``, a column's name, or None for a measure."""
+        """Return what “the most …” counts: ``rows``, a column's name, or None for a measure."""
         if self.has("count") and not any(self.is_numeric(p) for p in self.places("col")):
             self.use_all("count")
         elif not (self._rows_follow(at) and (entity is not None or when)) and (

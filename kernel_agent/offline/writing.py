@@ -1,4 +1,4 @@
-"""How values, names and charts are written in the cells: small pieces of code as text."""
+"""Write values, names and charts as small pieces of code."""
 
 from __future__ import annotations
 

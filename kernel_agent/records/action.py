@@ -1,4 +1,4 @@
-"""What a model asks for: code to run, calls to make, or an answer."""
+"""An action that a model asks for: code to run, calls to make, or an answer."""
 
 from __future__ import annotations
 

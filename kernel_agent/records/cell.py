@@ -1,8 +1,8 @@
-"""What came of a cell: its outputs, its error, its calls of the host, its answer."""
+"""The result of a cell: its outputs, its error, its calls of the host, its answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -20,6 +20,23 @@ class CellError:
     ename: str
     evalue: str
     traceback: tuple[str, ...] = ()
+
+
+def error_output(ename: str, evalue: str, traceback: Iterable[str]) -> OutputDict:
+    """Return an error as the output of a cell."""
+    return {
+        "output_type": "error",
+        "ename": ename,
+        "evalue": evalue,
+        "traceback": list(traceback),
+    }
+
+
+def with_error(outputs: Sequence[OutputDict], error: CellError | None) -> list[OutputDict]:
+    """Return outputs with an error that came with the reply alone as the last of them."""
+    if error is None or any(output.get("output_type") == "error" for output in outputs):
+        return list(outputs)
+    return [*outputs, error_output(error.ename, error.evalue, error.traceback)]
 
 
 MAX_INFLUENCES = 200
@@ -102,7 +119,7 @@ class HostCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What ``final_answer(value)`` was given.
+    """The value that ``final_answer(value)`` was given.
 
     ``value`` is the JSON form where there is one (scalars, text, lists, dicts, small tables as
     a list of rows); ``text`` is always there and is what a person reads.
@@ -124,7 +141,7 @@ class Variable:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """Which variables are different after a cell, as the kernel measured it.
+    """The variables that a cell changed, as the kernel measured it.
 
     ``more`` counts changes beyond those that are listed. ``fresh`` means that a new kernel began:
     nothing of what was known before is there any more.
@@ -139,7 +156,7 @@ class Changes:
 
 @dataclass(frozen=True, kw_only=True)
 class CellResult:
-    """What one cell did.
+    """The result of one cell.
 
     ``status`` is ``ok``, ``error`` (it raised), ``timeout`` (it was interrupted for taking too
     long), ``interrupted`` (somebody asked) or ``dead`` (the kernel ended). ``seconds`` excludes
@@ -168,7 +185,7 @@ class CellResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What the model is shown of a cell: text, pictures, and whether something was left out.
+    """The model's view of a cell: text, pictures, and whether something was left out.
 
     ``held`` says in one line what it held, kind by kind; it is what stays when the observation is
     masked.
@@ -180,3 +197,9 @@ class Observation:
     shortened: bool = False
     held: str = ""
     parts: tuple[str, ...] = ()
+
+
+def not_run(name: str, reason: str) -> CellResult:
+    """Return the result of a cell that was refused: an error of this name, and nothing else."""
+    error = CellError(ename=name, evalue=reason, traceback=(f"{name}: {reason}",))
+    return CellResult(status="error", outputs=tuple(with_error((), error)), error=error)

@@ -1,4 +1,4 @@
-"""What is said between a model and the program: messages, requests, replies, and what they cost."""
+"""A conversation with a model: messages, requests, replies, and what they cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ToolSchema: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What model calls cost: tokens as the endpoint reported them, money from configured prices.
+    """The cost of model calls: tokens as the endpoint reported them, money from configured prices.
 
     ``cost_usd`` is None while no price is configured: it is never guessed. ``estimated`` is true
     when the endpoint reported no token counts and they were derived from text length.
@@ -80,7 +80,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """What a format needs from the endpoint beside the messages; empty for plain text."""
+    """A format's needs of the endpoint beside the messages; empty for plain text."""
 
     response_format: Mapping[str, Any] | None = None
     tools: tuple[Mapping[str, Any], ...] = ()

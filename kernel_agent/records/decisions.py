@@ -1,4 +1,4 @@
-"""What was decided of cells and calls, as a person reads it and as programs do. Pure.
+"""Decisions on cells and calls, in a person's words and in a program's. Pure.
 
 A decision is worth a line unless it is the ordinary one: a cell that runs because cells run, a call
 of a tool that changes nothing.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from kernel_agent.records.cell import CellError, CellResult, Decision, HostCall
+from kernel_agent.records.cell import CellResult, Decision, HostCall, not_run
 from kernel_agent.records.conversation import Json
 from kernel_agent.records.event import Question
 from kernel_agent.records.trace import Step
@@ -20,6 +20,11 @@ from kernel_agent.safe import encodable, one_line
 
 CELLS_RUN = "cells are not asked about"
 NO_EFFECTS = "the tool changes nothing outside"
+NOBODY = "nobody can be asked here"
+HOW_TO_ALLOW = (
+    "What needs a person's approval is denied, because nobody can be asked here. Run it at a "
+    "terminal, allow single tools (--approve-tool NAME=allow), or ask nobody (--approve never)."
+)
 DENIED = "PermissionError"  # the name of the error of a denied cell and of a denied call
 MAX_SHOWN = 4_000  # characters of all of them: the question itself stays on the screen
 MAX_ARGUMENTS = 40  # arguments in a question
@@ -27,6 +32,9 @@ MAX_NAME = 80
 MAX_LINES = 30  # of a cell; of a longer one the question says how long it is
 MAX_LINE = 200
 PILED = 2  # marks over one letter; more are shown by their numbers
+
+Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
+"""What asks a person: a question goes in, a decision comes out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +88,13 @@ def as_json(steps: Sequence[Step]) -> list[dict[str, Json]]:
     ]
 
 
-def told(each: Decided) -> str:
+def decision_line(each: Decided) -> str:
     """Return a decision as one line.
 
     Examples
     --------
     >>> no = Decision(allowed=False, by="person", reason="not to them")
-    >>> told(Decided(step=1, what="send_mail", decision=no))
+    >>> decision_line(Decided(step=1, what="send_mail", decision=no))
     'send_mail was denied by a person: not to them'
     """
     decision = each.decision
@@ -123,22 +131,14 @@ def denial(what: str, decision: Decision) -> str:
 
 def denied_cell(decision: Decision) -> CellResult:
     """Return the result of a cell that was not run."""
-    reason = denial("this cell", decision)
-    error = CellError(ename=DENIED, evalue=reason, traceback=(f"{DENIED}: {reason}",))
-    output = {
-        "output_type": "error",
-        "ename": DENIED,
-        "evalue": reason,
-        "traceback": list(error.traceback),
-    }
-    return CellResult(status="error", outputs=(output,), error=error)
+    return not_run(DENIED, denial("this cell", decision))
 
 
 # --- what a person is shown before deciding ----------------------------------------------------
 
 
 def source_text(source: str) -> str:
-    r"""Return source so that nothing of what would run is hidden from whoever reads it.
+    r"""Return source so that nothing of what would run is hidden from the reader.
 
     A carriage return ends a line for Python, but lets a terminal write over it; characters that
     cannot be seen, or that turn text around, are shown by their numbers.

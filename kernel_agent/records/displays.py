@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kernel_agent.records.cell import OutputDict
+from kernel_agent.records.reading import standing_steps
 from kernel_agent.records.trace import Record, Step
-from kernel_agent.records.undo import standing_steps
 
 SHOWN, UPDATES, CAPTURED = "display_id", "updates", "captured"
 MAX_SAME = 100  # displays of one id that are changed
@@ -91,7 +91,7 @@ class Displays:
             self.changed[number] = outputs
 
 
-def updated(records: Sequence[Record]) -> list[Record]:
+def apply_updates(records: Sequence[Record]) -> list[Record]:
     """Return the records of a session with displays as its later steps have changed them.
 
     Parameters
@@ -119,6 +119,12 @@ def _with_outputs(step: Step, outputs: list[OutputDict]) -> Step:
     return dataclasses.replace(
         step, result=dataclasses.replace(step.result, outputs=tuple(outputs))
     )
+
+
+def is_figure(output: OutputDict) -> bool:
+    """Return whether an output has a picture in it."""
+    data = output.get("data")
+    return isinstance(data, Mapping) and ("image/png" in data or "image/jpeg" in data)
 
 
 def _named(output: OutputDict, sign: str) -> str | None:

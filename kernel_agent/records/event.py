@@ -1,4 +1,4 @@
-"""What a live view is told while a step is being made."""
+"""The events that a live view is told while a step is being made."""
 
 from __future__ import annotations
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import TraceError
 from kernel_agent.records.codec import from_json
-from kernel_agent.records.trace import Condensation, FormatChange, Record, RunStop, Undone, to_json
+from kernel_agent.records.trace import Condensation, FormatChange, Record, Undone, to_json
 from kernel_agent.safe import FILE_MODE, Folder, json_items, one_line, open_file
 
 SCHEMA_VERSION = 3
@@ -208,30 +207,3 @@ def _record_of(line: bytes) -> Record:
     if not isinstance(record, Record):
         raise ValueError(f"{data['$']} is not a record of its own")  # noqa: TRY004 - damage, not a type
     return record
-
-
-def follow(path: str | Path, *, poll_s: float = 0.2) -> Iterator[Record]:
-    """Yield records as they are written, and end with the ``RunStop`` that ends the file.
-
-    For looking at a run from another process. Never ends for a run that was killed.
-    """
-    file_at = locate(path)
-    try:
-        opened = open_file(file_at)
-    except OSError as error:
-        raise TraceError(f"cannot read the trace {file_at}: {error.strerror}") from None
-    with opened as file:
-        rest = b""
-        while True:
-            piece = file.readline()
-            if not piece:
-                time.sleep(poll_s)
-                continue
-            rest += piece
-            if not rest.endswith(b"\n"):
-                continue
-            record = _record_of(rest)
-            rest = b""
-            yield record
-            if isinstance(record, RunStop):
-                return

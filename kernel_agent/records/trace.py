@@ -136,7 +136,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Visit:
-    """What code asked of one host on the network, through the proxy that opens named ones.
+    """Requests of code to one host on the network, through the proxy that opens named ones.
 
     ``sent`` and ``received`` are bytes of content, as the kernel sees it; ``reason`` says why it
     was refused.

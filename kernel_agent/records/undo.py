@@ -1,64 +1,25 @@
-"""What an undo leaves of the records: which steps are taken back, and what is still told. Pure.
+"""An undo in words, and what it leaves of a conversation. Pure.
 
 The trace is only appended to, so a step that was undone stays in it, and a record
-(:class:`~kernel_agent.records.Undone`) says that it does not hold any more. Whatever is made of the
-records asks here: the conversation (:mod:`kernel_agent.agent.context`), the notebook, the view.
+(:class:`~kernel_agent.records.Undone`) says that it does not hold any more. Which steps those are,
+:mod:`kernel_agent.records.reading` says.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 
+from kernel_agent.records.reading import count_text
 from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, Step, Undone
 from kernel_agent.safe import one_line
 
+UNDO = re.compile(r"undo(?:\s+(?P<steps>\d{1,6}))?\s*(?::\s*(?P<reason>.*))?", re.IGNORECASE)
+"""A person's words for taking steps back: ``undo``, ``undo 3``, ``undo 3: the join was wrong``."""
+
 MAX_REASON = 500  # characters
 MAX_TOLD = 3  # differences that the model is told
-
-
-def undone_steps(records: Sequence[Record]) -> dict[tuple[str, int], Undone]:
-    """Return what took each undone step back, by the step's run and number.
-
-    Parameters
-    ----------
-    records
-        A trace, in order. Delegated runs have kernels and numbers of their own: their steps are
-        never undone themselves.
-    """
-    found: dict[tuple[str, int], Undone] = {}
-    steps: list[Step] = []
-    own = _own_runs(records)
-    for record in records:
-        if isinstance(record, Step) and record.run_id in own:
-            steps.append(record)
-        elif isinstance(record, Undone):
-            while steps and steps[-1].number >= record.first:
-                step = steps.pop()
-                found[step.run_id, step.number] = record
-    return found
-
-
-def undone_given(records: Sequence[Record]) -> set[str]:
-    """Return the runs before which variables were put that an undo has taken out again."""
-    gone: set[str] = set()
-    before: dict[str, int] = {}  # each run's last step before it
-    own, last = _own_runs(records), 0
-    for record in records:
-        if isinstance(record, Step) and record.run_id in own:
-            last = max(last, record.number)
-        elif isinstance(record, RunStart) and record.run_id in own and record.given:
-            before[record.run_id] = last
-        elif isinstance(record, Undone):
-            gone |= {run_id for run_id, number in before.items() if number >= record.first}
-    return gone
-
-
-def standing_steps(records: Sequence[Record]) -> list[Step]:
-    """Return the steps of a session's own runs that hold, in order."""
-    own, gone = _own_runs(records), undone_steps(records)
-    steps = (r for r in records if isinstance(r, Step) and r.run_id in own)
-    return [step for step in steps if (step.run_id, step.number) not in gone]
 
 
 def still_told(records: Sequence[Record], undone: Undone) -> list[Record]:
@@ -128,7 +89,7 @@ def person_text(undone: Undone) -> str:
     if undone.withdrawn:
         lines.append("The answer that was given there does not hold any more.")
     if undone.cells:
-        cells = "1 cell" if undone.cells == 1 else f"{undone.cells} cells"
+        cells = count_text(undone.cells, "cell")
         lines.append(f"{cells} of your own, run since then, went with it.")
     if undone.given:
         names = one_line(", ".join(undone.given), 300)
@@ -143,8 +104,3 @@ def person_text(undone: Undone) -> str:
 
 def _were(undone: Undone) -> str:
     return "was" if undone.first == undone.last else "were"
-
-
-def _own_runs(records: Sequence[Record]) -> Mapping[str, RunStart]:
-    starts = {r.run_id: r for r in records if isinstance(r, RunStart)}
-    return {run_id: s for run_id, s in starts.items() if s.parent_id not in starts}

@@ -1,4 +1,4 @@
-"""What strangers wrote, made fit to use: text, pictures, files in folders that cells can change."""
+"""Make hostile data fit to use: text, pictures, files in folders that cells can change."""
 
 from kernel_agent import face
 

@@ -1,4 +1,4 @@
-"""What comes from a kernel or a server is counted before it is decoded: one gate for all of it.
+"""Count what comes from a kernel or a server before decoding it: one gate for all of it.
 
 For any request of n characters the host uses at most :data:`BASE` + :data:`EACH` n bytes, and its
 event loop turns while they are made:
@@ -81,7 +81,7 @@ def room_for(value: Any) -> Room:
     Raises
     ------
     TooMuch
-        There is none: it is nearly all lists and objects.
+        No room: it is nearly all lists and objects.
     """
     chars = nodes = 0
     left = [value]
@@ -108,7 +108,7 @@ def read_json(text: str) -> Any:
     Raises
     ------
     ValueError
-        It is none; RecursionError when it has no bottom.
+        It is not JSON; RecursionError when it has no bottom.
     """
     if len(text) <= WHOLE:
         return json.loads(text)
@@ -201,7 +201,7 @@ def _inside(text: str, at: int, most: int) -> int:
 
 
 class Charge:
-    """What one request has taken of a pot; given back when the last who holds it lets go.
+    """A request's share of a pot; returned when the last holder lets go.
 
     A tool that was given up works on in its thread with what it was given: it holds the charge,
     too. Used on the event loop only.
@@ -229,7 +229,7 @@ HELD: ContextVar[Charge | None] = ContextVar("held", default=None)
 
 
 class Pot:
-    """What the requests of one kernel that are under way have become, together.
+    """Memory that a kernel's requests under way use together.
 
     They share :data:`BASE`, and each brings :data:`EACH` for its own characters. What does not fit
     waits until others are answered, in the order of arrival; that is never for each other, because

@@ -1,4 +1,4 @@
-"""Pictures from a kernel, encoded anew: nothing but pixels goes on. Pure.
+"""Re-encode pictures from a kernel: nothing but pixels goes on. Pure.
 
 The bytes come from a hostile kernel and will be decoded by a browser, an editor or a model's
 endpoint. So only PNG and JPEG are opened, the size that the header states is checked before a pixel
@@ -80,7 +80,7 @@ def reencoded(media_type: str, data: Any, *, max_side: int | None = None) -> tup
     try:
         raw = base64.b64decode("".join(data.split()), validate=True)
         (width, height), picture = _pixels(raw, kind, max_side)
-        return _shown(picture, media_type), width, height
+        return _encode(picture, media_type), width, height
     except Unreadable:
         raise
     except (binascii.Error, *_BROKEN):
@@ -110,7 +110,7 @@ def _pixels(raw: bytes, kind: str, max_side: int | None) -> tuple[tuple[int, int
     return size, picture
 
 
-def _shown(picture: Image, media_type: str) -> Shown:
+def _encode(picture: Image, media_type: str) -> Shown:
     buffer = io.BytesIO()
     picture.info = {}
     picture.save(buffer, format=FORMATS[media_type], quality=JPEG_QUALITY)

@@ -1,8 +1,8 @@
 """Whose a private directory is: the record in it, and whether its host has ended.
 
-Standard library only: the warden (:mod:`kernel_agent.sandbox.launcher.reaper`) uses it by its path.
+Standard library only: the reaper (:mod:`kernel_agent.sandbox.launcher.reaper`) uses it by its path.
 
-A process is told by its number, when it started, and where that number means something: the
+A process is identified by its number, when it started, and where that number means something: the
 machine, its start, and the process namespace. A directory that several containers or machines
 share is left alone by those in which its host cannot be seen.
 """
@@ -26,7 +26,7 @@ YOUNG_S = 60.0  # its record may still be on the way
 
 
 def born(pid: int) -> str:
-    """Return when a process started, in the kernel's ticks; empty when there is none."""
+    """Return when a process started, in the kernel's ticks; empty for no process."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -60,7 +60,7 @@ def read(folder: int) -> Any:
     Raises
     ------
     OSError, ValueError
-        There is none, or it is none.
+        There is no record, or it cannot be read.
     """
     import json
 
@@ -74,8 +74,8 @@ def read(folder: int) -> Any:
 def is_left(path: str) -> bool:
     """Whether this is a private directory of this user's whose host has ended.
 
-    Ours are told by owner, mode (jupyter_client adds the sticky bit) and record; one whose host
-    was killed before it wrote that by its name, once it is old, and only if it is empty.
+    Ours are recognised by owner, mode (jupyter_client adds the sticky bit) and record; one whose
+    host was killed before it wrote that by its name, once it is old, and only if it is empty.
     """
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -87,7 +87,7 @@ def is_left(path: str) -> bool:
             return False
         try:
             told = read(folder)
-            return _ended(told["host"], told["where"])
+            return _has_ended(told["host"], told["where"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             old = time.time() - about.st_mtime > YOUNG_S
             return old and _never_begun(os.path.basename(path), folder)
@@ -95,7 +95,7 @@ def is_left(path: str) -> bool:
         os.close(folder)
 
 
-def _ended(host: list[Any], where: list[Any]) -> bool:
+def _has_ended(host: list[Any], where: list[Any]) -> bool:
     machine, start, namespace = here()
     if where[0] != machine or not start:
         return False

@@ -1,6 +1,6 @@
 """Text of others as HTML that is read and never obeyed. Pure.
 
-The pieces of which :mod:`kernel_agent.notebook.page` is made. Three things hold for all of them:
+What the templates of :mod:`kernel_agent.notebook.page` stand on. Three things hold for all of them:
 
 * Text is escaped, and loses the characters that reorder or hide text
   (:func:`kernel_agent.safe.text.plain`). No Markdown is interpreted and no address becomes a link.
@@ -10,7 +10,7 @@ The pieces of which :mod:`kernel_agent.notebook.page` is made. Three things hold
   ``@jupyterlab/apputils``). Colours read on white and on black, because nobody knows the theme of
   the reader (each has a contrast of 4 to both); borders and grounds are translucent greys.
 
-:func:`belt` is the last one: an HTML5 parser that lets pass what these pieces are made of.
+:func:`belt` is the last one: an HTML5 parser that lets pass what the templates are made of.
 """
 
 from __future__ import annotations
@@ -32,10 +32,6 @@ INK = {
     "grey": "#7d7d7d",
 }
 """Colours of text: each reads on a white and on a black ground."""
-
-LINE = "1px solid rgba(128, 128, 128, 0.35)"
-GROUND = "rgba(128, 128, 128, 0.1)"
-MONO = "monospace"
 
 MAX_HIGHLIGHTED = 20_000  # characters of one cell; the lexer takes some microseconds for each
 _MATHS = re.compile(r"[$\\]")
@@ -63,7 +59,7 @@ _STYLES = {
 
 
 def belt(source: str) -> str:
-    """Return HTML of ours with nothing in it that our pieces do not use, by an HTML5 parser."""
+    """Return HTML with nothing in it that the templates do not use, by an HTML5 parser."""
     import nh3
 
     return nh3.clean(
@@ -76,70 +72,30 @@ def belt(source: str) -> str:
     )
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Return any text as the content of an element, its line breaks not yet among it."""
     shown = html.escape(plain(text), quote=False)
     return _MATHS.sub(lambda mark: f"<span>{mark[0]}</span>", shown)
 
 
-def prose(text: str, *, max_chars: int, style: str = "") -> str:
-    """Return text as paragraphs: an empty line ends one, a line break stays."""
+def paragraphs(text: str, *, max_chars: int) -> list[list[str]]:
+    """Return text as paragraphs of lines: an empty line ends one, a line break stays."""
     text = shorten(plain(text).strip("\n"), max_chars)
-    paragraphs = [p for p in re.split(r"\n\s*\n", text) if p.strip()]
-    look = f"white-space:pre-wrap;overflow-wrap:break-word;{style}"
-    return "".join(
-        element("p", "<br>".join(escaped(line) for line in paragraph.strip("\n").split("\n")),
-                f"margin:{'0.6em' if number else '0'} 0 0 0;{look}")
-        for number, paragraph in enumerate(paragraphs)
-    )  # fmt: skip
+    whole = [p for p in re.split(r"\n\s*\n", text) if p.strip()]
+    return [paragraph.strip("\n").split("\n") for paragraph in whole]
 
 
-def block(text: str, *, max_chars: int, style: str = "", where: str = "") -> str:
+def as_printed(text: str, *, max_chars: int, where: str = "") -> str:
     """Return text as it was printed, both ends of it when it is long."""
-    shown = shorten(plain(text).strip("\n"), max_chars, where=where)
-    return _pre(escaped(shown), style) if shown.strip() else ""
+    return shorten(plain(text).strip("\n"), max_chars, where=where)
 
 
-def code(source: str, *, max_chars: int) -> str:
-    """Return a cell's source, its words coloured."""
+def highlight(source: str, *, max_chars: int) -> list[tuple[str, str]]:
+    """Return a cell's source in pieces, each with the name of its colour or an empty one."""
     shown = shorten(plain(source).strip("\n"), max_chars)
     if not shown.strip():
-        return ""
-    pieces = _highlighted(shown) if len(shown) <= MAX_HIGHLIGHTED else [("", shown)]
-    inner = "".join(
-        f'<span style="color:{ink}">{escaped(text)}</span>' if ink else escaped(text)
-        for ink, text in pieces
-    )
-    # JupyterLab paints code in a colour of its own.
-    words = element("code", inner, "background-color:transparent;padding:0")
-    return _pre(words, f"background-color:{GROUND};border-radius:4px")
-
-
-def element(tag: str, inner: str, style: str = "") -> str:
-    """Return an element around HTML that is ours or escaped already."""
-    style = style.strip(";")
-    return f'<{tag} style="{style}">{inner}</{tag}>' if style else f"<{tag}>{inner}</{tag}>"
-
-
-def inked(text: str, ink: str, *, bold: bool = False) -> str:
-    """Return text in one of our colours."""
-    return element("strong" if bold else "span", escaped(text), f"color:{INK[ink]}")
-
-
-def folded(summary: str, inner: str, *, style: str = "", opened: bool = False) -> str:
-    """Return what opens when its first line is clicked."""
-    opening = f'<details{" open" if opened else ""} style="{style or "margin:0.3em 0"}">'
-    title = element("summary", summary, "cursor:pointer;overflow-wrap:break-word")
-    return f"{opening}{title}{inner}</details>"
-
-
-def _pre(inner: str, style: str) -> str:
-    look = (
-        f"margin:0.4em 0;padding:0.5em 0.7em;font-family:{MONO};font-size:0.88em;line-height:1.45;"
-        "white-space:pre-wrap;overflow-wrap:break-word;max-height:30em;overflow:auto"
-    )
-    # The parser of HTML drops a newline that follows the tag; the text has none in front.
-    return element("pre", inner, f"{look};{style}")
+        return []
+    return list(_highlighted(shown)) if len(shown) <= MAX_HIGHLIGHTED else [("", shown)]
 
 
 def _highlighted(source: str) -> Iterator[tuple[str, str]]:
@@ -162,7 +118,7 @@ def _highlighted(source: str) -> Iterator[tuple[str, str]]:
     )
     lexer = PythonLexer(stripnl=False, ensurenl=False)
     coloured = (
-        (next((INK[ink] for kind, ink in inks if token in kind), ""), text)
+        (next((ink for kind, ink in inks if token in kind), ""), text)
         for token, text in lexer.get_tokens(source)
     )
     for ink, run in groupby(coloured, key=lambda piece: piece[0]):

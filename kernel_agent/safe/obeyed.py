@@ -2,7 +2,7 @@
 
 Code in a cell may write in its run's folder, and with Jupyter's kernel in the folder of a project.
 What it leaves there under such a name acts later and outside the sandbox: with the rights of
-whoever starts a program there. So what has such a name when a kernel is granted a folder is only
+anyone who starts a program there. So what has such a name when a kernel is granted a folder is only
 readable inside, where the level can see to that, and what a run has made is named to the user.
 """
 
@@ -63,8 +63,8 @@ _SHADOWS = sys.stdlib_module_names - {"test", "this"}
 MAX_LOOKED_AT = 20_000  # entries of folders in the folder; it is done while a run ends
 
 
-def obeyed_by(name: str) -> str:
-    """Return who obeys a name in the folder it is started in; empty when it is none of these.
+def who_obeys(name: str) -> str:
+    """Return which program obeys a file of this name; empty when none does.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def obeyed_by(name: str) -> str:
     return list(OBEYED)[int((found.lastgroup or "by0")[2:])] if found else ""
 
 
-def _shadowed_by(name: str) -> str:
+def _shadowed_module(name: str) -> str:
     stem = name.partition(".")[0]
     return "Python" if name.endswith((".py", ".so")) and stem in _SHADOWS else ""
 
@@ -90,7 +90,7 @@ def at_top(folder: Path) -> tuple[Path, ...]:
             return tuple(
                 folder / entry.name
                 for entry in scan
-                if obeyed_by(entry.name)
+                if who_obeys(entry.name)
                 and (entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False))
             )
     except OSError:  # it is not there, or not readable
@@ -125,7 +125,7 @@ def _beneath(folder: Path) -> dict[str, tuple[int, int]]:
 
     def wanted(path: str) -> bool:
         name = path.rpartition("/")[2]
-        if not obeyed_by(name) and not _shadowed_by(name):
+        if not who_obeys(name) and not _shadowed_module(name):
             return True
         with suppress(OSError):
             status = opened.status(path)
@@ -159,4 +159,4 @@ def obeyed_line(names: Sequence[str]) -> str:
 
 def _by(path: str) -> str:
     name = path.rpartition("/")[2]
-    return obeyed_by(name) or _shadowed_by(name) or "some program"
+    return who_obeys(name) or _shadowed_module(name) or "some program"

@@ -10,8 +10,8 @@ them names that are no text, and a process that was forgotten can go on doing so
 * names that wait are kept up to a number, what is beyond is found by looking again, and all of it
   ends after some seconds.
 
-What cannot be removed is left, and the caller told; nothing is raised. Used by the program and, by
-its path, by the warden (:mod:`kernel_agent.sandbox.launcher.reaper`).
+What cannot be removed is left and reported to the caller; nothing is raised. Used by the program
+and, by its path, by the reaper (:mod:`kernel_agent.sandbox.launcher.reaper`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def open_folder(name: str, at: int | None = None) -> int:
     Raises
     ------
     OSError
-        It is none, it is gone, or it is somebody else's.
+        It is not a folder, is gone, or is somebody else's.
     """
     try:
         folder = os.open(name, _FOLDER, dir_fd=at)
@@ -76,7 +76,7 @@ def open_folder(name: str, at: int | None = None) -> int:
     if os.fstat(folder).st_mode & _OPEN_TO_OWNER != _OPEN_TO_OWNER:
         try:
             os.fchmod(folder, _OPEN_TO_OWNER)
-        except OSError:  # whoever may do everything needs no mode
+        except OSError:  # root needs no mode
             pass
     return folder
 
@@ -91,7 +91,7 @@ def let_in(name: str, at: int | None) -> None:
 
 
 class _Tree:
-    """What is left of a tree while it is removed; ``top`` is its open folder."""
+    """A tree that is being removed; ``top`` is its open folder."""
 
     def __init__(self, top: int, until: float, last: str) -> None:
         self._top = top
@@ -135,7 +135,7 @@ class _Tree:
                         self._take(folder, inner)
             finally:
                 os.close(folder)
-            self._removed(name, self._top)
+            self._try_remove(name, self._top)
 
     def _take(self, folder: int, name: str) -> None:
         """Remove an entry; a folder with something in it waits for its turn in the top."""
@@ -144,12 +144,12 @@ class _Tree:
         except FileNotFoundError:
             return
         except OSError:
-            if not self._removed(name, folder):
+            if not self._try_remove(name, folder):
                 self._move_up(name, folder)
         else:
             self._gone += 1
 
-    def _removed(self, name: str, folder: int) -> bool:
+    def _try_remove(self, name: str, folder: int) -> bool:
         try:
             os.rmdir(name, dir_fd=folder)
         except OSError as error:

@@ -1,7 +1,7 @@
 """Files in a folder that hostile code can change: opened beneath it, without a link on the way.
 
 A kernel may do anything in its folder, also while the host looks: put a link to a secret where a
-file was, a pipe that blocks whoever opens it, a file of a terabyte that takes no space, a million
+file was, a pipe that blocks its reader, a file of a terabyte that takes no space, a million
 files, names that are escape sequences. So the host opens the folder once and everything in it
 through that descriptor:
 
@@ -167,7 +167,7 @@ class Folder:
         """
         with self.open(name) as reader, target.open("xb") as writer:
             try:
-                size = _poured(reader, writer, max_bytes)
+                size = _pour(reader, writer, max_bytes)
             except BaseException:
                 target.unlink(missing_ok=True)
                 raise
@@ -265,7 +265,7 @@ class Folder:
         """Put other content into a regular file, which stays the same file.
 
         A sandbox that hides a file hides that very file: what is moved into its place is seen.
-        Whoever reads it meanwhile may see half of it.
+        A reader may see half of it meanwhile.
 
         Raises
         ------
@@ -351,7 +351,7 @@ class Folder:
         except OSError as error:
             number = error.errno or errno.EIO
             if number == errno.ENOTDIR and flags & os.O_DIRECTORY:
-                # With both flags a link is told as "not a directory".
+                # With both flags a link is reported as "not a directory".
                 number = self._link_or(errno.ENOTDIR, parts)
             raise _error(number, name) from None
 
@@ -402,7 +402,7 @@ def _parts(name: str) -> list[str]:
     return parts
 
 
-def _poured(reader: BufferedReader, writer: BufferedWriter, max_bytes: int) -> int:
+def _pour(reader: BufferedReader, writer: BufferedWriter, max_bytes: int) -> int:
     size = 0
     while chunk := reader.read(CHUNK_BYTES):
         size += len(chunk)
@@ -424,7 +424,7 @@ def _error(number: int, name: str) -> OSError:
 
 
 class _How(ctypes.Structure):
-    """``struct open_how``."""
+    """The C structure ``struct open_how``."""
 
     _fields_ = (
         ("flags", ctypes.c_uint64),
@@ -435,7 +435,7 @@ class _How(ctypes.Structure):
 
 @cache
 def has_openat2() -> bool:
-    """Return whether the system call works here: a filter may refuse it, an old Linux lacks it."""
+    """Whether the system call works here: a filter may refuse it, an old Linux lacks it."""
     if not sys.platform.startswith("linux") or platform.machine() == "alpha":
         return False
     try:

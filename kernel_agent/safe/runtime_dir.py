@@ -1,9 +1,9 @@
-"""What is the user's alone: folders of runs, a kernel's private directory, folders for a while.
+"""Folders for the user alone: of runs, of kernels (the runtime directory), temporary ones.
 
 A kernel's directory holds its sockets, connection file, log and temporary files. There is one for
-each kernel, made by whoever starts it: the session, or the provisioner when another application
+each kernel, made by its starter: the session, or the provisioner when another application
 starts it. Its record (:mod:`.marks`) tells whose it is, so that it can be removed when that process
-was killed. What hostile code has filled is removed by :mod:`.removing` only.
+was killed. What hostile code has filled is removed by :mod:`.removal` only.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ def private_directory() -> Path:
 def clear(folder: Path) -> None:
     """Remove a folder in which cells could write; never raises.
 
-    What cannot be removed now is said, and left where the warden of a later host finds it.
+    What cannot be removed now is logged, and left where the reaper of a later host finds it.
     """
     if remove(folder, last=RECORD):
         return
-    where = _handed_over(folder)
+    where = _hand_over(folder)
     logging.getLogger("kernel_agent").warning(
         "not all of %s could be removed: see %s", folder, where
     )
 
 
-def _handed_over(folder: Path) -> Path:
+def _hand_over(folder: Path) -> Path:
     if folder.name.startswith(PREFIX):  # it is found as it is
         return folder
     with suppress(OSError):

@@ -210,12 +210,12 @@ def _overwritten(line: str) -> str:
     """
     shown = ""
     for part in reversed(line.split("\r")):
-        written = _backspaced(part) if "\b" in part else part
+        written = _apply_backspaces(part) if "\b" in part else part
         shown += written[len(shown) :]
     return shown
 
 
-def _backspaced(part: str) -> str:
+def _apply_backspaces(part: str) -> str:
     kept: list[str] = []
     for char in part:
         if char != "\b":

@@ -1,4 +1,4 @@
-"""What the user answered about settings files that lie in folders, kept outside those folders.
+"""The user's answers about settings files in folders, kept outside those folders.
 
 A file in the working directory may come from anybody: from a project that was cloned, or from code
 that a cell ran there. What it sets beyond the harmless (:mod:`kernel_agent.config`) holds only

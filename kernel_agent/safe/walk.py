@@ -38,7 +38,7 @@ def entries(
     at = os.dup(top)
     way: list[_Above] = []
     try:
-        waiting = yield from _listed(at)
+        waiting = yield from _list(at)
         while True:
             while waiting:
                 name = waiting.pop()
@@ -52,7 +52,7 @@ def entries(
                 way.append(_Above(at, name, waiting))
                 os.close(at)
                 at = inner
-                waiting = yield from _listed(at)
+                waiting = yield from _list(at)
             if not way:
                 return
             above = _up(at, way, top)
@@ -102,7 +102,7 @@ def _again(way: list[_Above], top: int) -> int:
     return at
 
 
-def _listed(folder: int) -> Generator[tuple[int, os.DirEntry[str]], None, list[str]]:
+def _list(folder: int) -> Generator[tuple[int, os.DirEntry[str]], None, list[str]]:
     """Yield a folder's entries; return the names of the folders among them."""
     inner = []
     try:

@@ -1,4 +1,4 @@
-"""What a kernel may touch: the provisioner is the seam that the sandbox levels fill."""
+"""Confine a kernel to what it may touch: levels behind a Jupyter kernel provisioner."""
 
 from kernel_agent import face
 

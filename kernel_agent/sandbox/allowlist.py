@@ -1,4 +1,4 @@
-"""Which hosts a sandboxed kernel may reach through the proxy: named ones, and nothing else.
+"""Allowlist of hosts that a sandboxed kernel may reach through the proxy.
 
 A host is named as ``example.org`` (ports 80 and 443), ``example.org:8080``, or an address literal
 (``127.0.0.1:9000``, ``[::1]:9000``). There are no wildcards: every name is written out. Pure: names
@@ -19,7 +19,7 @@ NAME_MAX = 253  # characters of a domain name (RFC 1035, 2.3.4)
 
 @dataclass(frozen=True)
 class AllowedHost:
-    """One name that was opened; ``ports`` are those that may be reached there."""
+    """An allowed host; ``ports`` are those that may be reached there."""
 
     name: str
     ports: tuple[int, ...] = WEB_PORTS
@@ -61,7 +61,7 @@ def parse_hosts(texts: Iterable[str]) -> tuple[AllowedHost, ...]:
 
 
 def split_host(text: str) -> tuple[str, int | None]:
-    """Split ``NAME[:PORT]`` and bring the name to its one spelling; an empty name if it is none.
+    """Split ``NAME[:PORT]`` and normalize the name; empty if it is not one.
 
     The one spelling: lower case, no final dot, IDNA, and for an address its canonical form. What
     browsers and libraries accept as other spellings of an address (``127.1``, ``0x7f000001``) is no
@@ -79,14 +79,14 @@ def split_host(text: str) -> tuple[str, int | None]:
         host, colon, behind = text.partition(":")
         port = behind if colon else None
     if port is None:
-        return spelled(host), None
+        return normalize(host), None
     number = int(port) if port.isascii() and port.isdecimal() and len(port) < 6 else 0
     if not 0 < number < 65536:
         return "", None
-    return spelled(host), number
+    return normalize(host), number
 
 
-def spelled(host: str) -> str:
+def normalize(host: str) -> str:
     """Return a host name or address in its one spelling, or ``""`` when it is neither."""
     address = _address(host)
     if address is not None:
@@ -104,13 +104,13 @@ def spelled(host: str) -> str:
     return name if fits and not is_number_in_disguise else ""
 
 
-def permitted(host: str, port: int, allowed: Iterable[AllowedHost]) -> AllowedHost | None:
+def find_allowed(host: str, port: int, allowed: Iterable[AllowedHost]) -> AllowedHost | None:
     """Return the named host that opens ``host:port`` (in its one spelling), or None."""
     return next((named for named in allowed if named.name == host and port in named.ports), None)
 
 
 def may_connect(named: AllowedHost, address: str) -> bool:
-    """Say whether an address that a name resolved to may be connected to.
+    """Whether an address that a name resolved to may be connected to.
 
     A public name that resolves to a private address is how a resolver is turned against the host's
     own network (DNS rebinding): only an address or ``localhost`` that a person named is exempt.
@@ -144,7 +144,7 @@ _ISATAP = (0x00005EFE, 0x02005EFE)  # bits 64 to 95 before an address of IPv4 (R
 
 
 def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Say whether an address is one of the public internet, and hides none that is not."""
+    """Whether an address is one of the public internet, and hides none that is not."""
     for network, place in _CARRIERS:
         if address in network:
             return _is_public(ipaddress.IPv4Address((int(address) >> place) & 0xFFFFFFFF))

@@ -1,7 +1,7 @@
 """Level ``bubblewrap``: a private file tree and namespaces by bwrap, Landlock and seccomp inside.
 
 bwrap is started with an empty environment, because the first process inside keeps the environment
-of whoever started it, for all to read. As root it gets no user namespace: the launcher inside
+of the user who started it, for all to read. As root it gets no user namespace: the launcher inside
 becomes an unprivileged user that no other process has, before anything else runs. A bwrap that
 root starts is otherwise no boundary (``/proc/sys`` stays writable).
 """
@@ -92,7 +92,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     uid = confine.stand_in()
     bwrap = programs.find("bwrap")
     assert bwrap is not None, "probed before"
-    way_out, descriptors = confine.forwarded(grant)
+    way_out, descriptors = confine.forward_proxy(grant)
     inner = [
         *(["user", str(uid), str(uid)] if uid is not None else []),
         "folder", str(grant.workspace),  # not by bwrap: as root it may not enter what is lent
@@ -127,9 +127,9 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         ),
     ]
     cgroup = confine.control_group(grant)
-    steps = confine.joined(cgroup)
+    steps = confine.join_group(cgroup)
     if uid is not None:
-        steps += ["unshare", str(0x20000), "private", *confine.lent(grant, uid)]
+        steps += ["unshare", str(0x20000), "private", *confine.lend(grant, uid)]
     if steps:
         steps = ["die-with", str(os.getpid()), *steps]
         arguments = confine.through(confine.host_python(), steps, arguments)
@@ -142,7 +142,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
 
 
 def mounts(grant: Grant, environment: Mapping[str, str]) -> Mounts:
-    """Return what the mount table inside holds: what bwrap is told to put there, and no more."""
+    """Return what the mount table inside holds: what bwrap puts there, and no more."""
     writable, readable, sizes = [f"/dev/{name}" for name in (*_NODES, "pts")], ["/"], {}
     words, size, closed = iter(_tree(grant, environment)), 0, set()
     for option in words:
@@ -187,7 +187,7 @@ def _system() -> Iterator[str]:
 
 
 def _tree(grant: Grant, environment: Mapping[str, str]) -> Iterator[str]:
-    """Everything that there is inside."""
+    """Yield bwrap's options for the file tree inside."""
     yield from _system()
     made = {Path("/tmp"), Path("/dev"), Path("/dev/shm")}
     bound = {Path("/usr")}

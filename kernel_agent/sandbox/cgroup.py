@@ -2,7 +2,7 @@
 
 Limits of one process (rlimits) say little about a kernel with children; a control group counts
 them all. Version 1 offers a hierarchy for memory and one for processes; version 2 one for both, in
-which only a group without processes of its own may have limited children, so a place is looked for
+which only a group without processes may have limited children, so a place is looked for
 among the groups above this process. Linux: Documentation/admin-guide/cgroup-v1, cgroup-v2.
 """
 
@@ -26,8 +26,8 @@ class Cgroup:
     paths: tuple[str, ...]
 
     @classmethod
-    def planned(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup:
-        """Say where :meth:`make` will make it, so that it can be removed whatever happens."""
+    def plan(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup:
+        """Return the group that :meth:`make` will make, for its removal whatever happens."""
         return cls(tuple(str(parent / name) for parent, _ in _places(limits, root)))
 
     @classmethod

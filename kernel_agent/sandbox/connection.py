@@ -1,4 +1,4 @@
-"""One connection of the proxy: a hostile client's request, read by h11 and written anew.
+"""A connection of the proxy: a hostile client's request, read by h11 and written anew.
 
 What both sides send is bounded in size and in time; see :mod:`kernel_agent.sandbox.proxy` for what
 is permitted.
@@ -53,7 +53,7 @@ class Client:
         return event
 
     async def accept_tunnel(self) -> None:
-        """Say that the tunnel stands; from now on the bytes are the two ends' own."""
+        """Accept the tunnel; from now on the bytes belong to the two ends."""
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
 
     async def first_bytes(self) -> bytes:
@@ -107,7 +107,7 @@ class Client:
         name = host if port == 80 else f"{host}:{port}"
         headers: list[tuple[bytes, bytes]] = [
             (b"Host", name.encode()),
-            *_passed_on(request),
+            *_forward_headers(request),
             (b"Connection", b"close"),
         ]
         head = h11.Request(method=request.method, target=path, headers=headers)
@@ -127,7 +127,7 @@ class Client:
                 if isinstance(event, h11.Response):
                     event = h11.Response(
                         status_code=event.status_code,
-                        headers=[*_passed_on(event), (b"Connection", b"close")],
+                        headers=[*_forward_headers(event), (b"Connection", b"close")],
                         reason=event.reason,
                     )
                 if isinstance(event, h11.Data):
@@ -183,7 +183,7 @@ def _record_length(data: bytes) -> int:
     return min(5 + int.from_bytes(data[3:5], "big"), HELLO_MAX)
 
 
-def _passed_on(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]:
+def _forward_headers(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]:
     """Return the headers without those of one connection (RFC 9110, 7.6.1) and the host's name."""
     here = {
         b"host", b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization",

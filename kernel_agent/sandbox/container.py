@@ -7,7 +7,7 @@ limits; inside, the launcher adds Landlock and the system call filter of the oth
 command runs. As root, the kernel's user is one that no other process has; an ordinary user needs
 podman's own set-uid helpers and a range of ids in ``/etc/subuid``.
 
-docker is not used: whoever may reach its daemon has the rights of root on the host.
+docker is not used: anyone who may reach its daemon has the rights of root on the host.
 
 podman's own state lies in the kernel's private directory, so that neither the containers of a user
 nor podman's settings are touched, and nothing is left when the directory is removed.
@@ -30,7 +30,7 @@ from kernel_agent.sandbox import steps as confine
 from kernel_agent.sandbox.environment import MACHINE, at_home_in
 from kernel_agent.sandbox.launcher import reaper
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
-from kernel_agent.sandbox.oci import CLEAN, ended, own_processes
+from kernel_agent.sandbox.oci import CLEAN, own_processes, run_to_end
 from kernel_agent.sandbox.rootfs import Bind, Tree, tree
 from kernel_agent.sandbox.seccomp import Filter
 
@@ -95,7 +95,7 @@ def probe() -> Probe:
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Make the root folder and say how podman is started with it.
+    """Make the root folder; return how podman is started with it.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     state = folder / "podman"
     state.mkdir(mode=0o700)
     own = own_processes()
-    lent = _lent(grant, uid) if uid is not None else []
+    lent = _lend(grant, uid) if uid is not None else []
     home = at_home_in("/tmp", environment, grant.python)
     arguments = podman_command(
         engine,
@@ -237,11 +237,11 @@ def _inside(grant: Grant, environment: Mapping[str, str], command: Sequence[str]
         *confine.system_calls(Filter()),
     ]  # fmt: skip
     given = [f"{name}={value}" for name, value in environment.items()]
-    # podman adds variables of its own, which the first process would show.
+    # podman adds variables, which the first process would show.
     return ["/usr/bin/env", "-i", *given, *confine.through(grant.python, steps, command)]
 
 
-def _lent(grant: Grant, uid: int) -> list[str]:
+def _lend(grant: Grant, uid: int) -> list[str]:
     """Let the kernel's user write in its folders, and read the files that it starts with."""
     for path in grant.files:
         if path.is_file():
@@ -298,6 +298,6 @@ def _try(engine: Engine) -> str:
             command=["/usr/bin/true"],
         )
         state = str(folder / "podman")
-        failed = ended(command, PROBE_TIMEOUT_S, {"HOME": state, "XDG_RUNTIME_DIR": state})
+        failed = run_to_end(command, PROBE_TIMEOUT_S, {"HOME": state, "XDG_RUNTIME_DIR": state})
     reaper.undo([list(action) for action in _groups(name if os.geteuid() == 0 else None)])
     return failed

@@ -1,4 +1,4 @@
-"""What a kernel uses of the disk, seen from outside.
+"""Measure a kernel's disk use from outside.
 
 Counted are the blocks of what has a name in its folders (each file once, however many names it
 has), and of what has none: files that were removed or never named, which descriptors or mappings
@@ -38,7 +38,7 @@ _REMOVED = " (deleted)"
 
 @dataclass(frozen=True, kw_only=True)
 class Used:
-    """What one look found; ``unseen`` says that there is something that cannot be looked into."""
+    """Result of one measurement; ``unseen`` means that something cannot be looked into."""
 
     megabytes: float
     files: int
@@ -71,7 +71,7 @@ class Disk:
 
     def look(self) -> Used:
         """Count what is used now."""
-        named, files = self._named()
+        named, files = self._measure_named()
         held = _Held(self._folders)
         if self._process is not None:
             for pid, tasks in processes(self._process):
@@ -102,7 +102,7 @@ class Disk:
 
     # --- what has a name -----------------------------------------------------------------------
 
-    def _named(self) -> tuple[int, int]:
+    def _measure_named(self) -> tuple[int, int]:
         """Return bytes and the number of entries, links not followed."""
         first, self._closed = self._closed is None, self._closed or {}
         used, files = 0, 0
@@ -124,17 +124,17 @@ class Disk:
 
     def _entries(self, *, first: bool) -> Iterator[tuple[int, os.DirEntry[str]]]:
         def opened(name: str, at: int) -> int:
-            return self._opened(name, at, first=first)
+            return self._open_folder(name, at, first=first)
 
         for folder in self._folders:
             with contextlib.suppress(OSError):
-                top = self._opened(folder, None, first=False)
+                top = self._open_folder(folder, None, first=False)
                 try:
                     yield from walk.entries(top, opened)
                 finally:
                     os.close(top)
 
-    def _opened(self, name: str, at: int | None, *, first: bool) -> int:
+    def _open_folder(self, name: str, at: int | None, *, first: bool) -> int:
         """Open a folder; one that a cell has closed is opened to its owner first.
 
         One that was closed when the kernel started, and whose mode nobody changed since, stays so.
@@ -160,7 +160,7 @@ class Disk:
 
 
 class _Held:
-    """What the processes of one kernel hold of files that have no name."""
+    """Nameless files that a kernel's processes hold."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._inside = tuple(f"{folder}/" for folder in folders)
@@ -169,12 +169,12 @@ class _Held:
 
     @property
     def bytes(self) -> int:
-        """What they use together."""
+        """Bytes that they use together."""
         return sum(self._sizes.values())
 
     @property
     def files(self) -> int:
-        """How many there are."""
+        """Number of files."""
         return len(self._sizes)
 
     def look(self, pid: int, tasks: Sequence[str]) -> None:
@@ -222,9 +222,9 @@ class _Held:
             for line in text.splitlines() if _REMOVED in text else ():
                 fields = line.split(maxsplit=5)
                 if len(fields) == 6 and self._names_theirs(fields[5]):
-                    self._mapped(pid, fields)
+                    self._count_mapped(pid, fields)
 
-    def _mapped(self, pid: int, fields: Sequence[str]) -> None:
+    def _count_mapped(self, pid: int, fields: Sequence[str]) -> None:
         inode = int(fields[4])
         if fields[5].endswith(_REMOVED) and inode not in self._sizes:
             try:

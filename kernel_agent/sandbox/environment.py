@@ -1,4 +1,4 @@
-"""What a kernel gets of the host: a few variables, the interpreter with its packages, the system.
+"""A kernel's share of the host: a few variables, the interpreter with packages, the system.
 
 Nothing here is a secret and nothing is personal: a variable or a path that is not named here does
 not exist for a kernel.
@@ -51,7 +51,7 @@ PROXY_PORT = 3128
 """Of the loopback interface inside, where named hosts are allowed; the usual port of a proxy."""
 
 
-def proxied() -> dict[str, str]:
+def proxy_variables() -> dict[str, str]:
     """Return the variables by which programs know the proxy (curl's names, in both cases)."""
     url = f"http://127.0.0.1:{PROXY_PORT}"
     names = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
@@ -112,10 +112,10 @@ def interpreter_paths(python: Path) -> tuple[Path, ...]:
         user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""
         found = [sys.prefix, sys.base_prefix, sys.exec_prefix, *site.getsitepackages(), user]
     else:
-        found = _asked(python)
+        found = _ask(python)
     real = Path(os.path.realpath(python))
     directories = [Path(name) for name in found if name and Path(name).is_dir()]
-    return outermost([*directories, *map(_resolved, directories), python.parent, real.parent])
+    return outermost([*directories, *map(_resolve, directories), python.parent, real.parent])
 
 
 _ASK = (
@@ -125,7 +125,7 @@ _ASK = (
 )
 
 
-def _asked(python: Path) -> list[str]:
+def _ask(python: Path) -> list[str]:
     try:
         told = subprocess.run(  # noqa: S603 - the interpreter that was asked for
             [python, "-c", _ASK],
@@ -140,7 +140,7 @@ def _asked(python: Path) -> list[str]:
     return told.stdout.split("\0")
 
 
-def _resolved(path: Path) -> Path:
+def _resolve(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 

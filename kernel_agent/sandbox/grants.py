@@ -1,4 +1,4 @@
-"""What a kernel is granted: as a session says it, or as an application's kernel needs it."""
+"""Build a kernel's grant, from a session's settings or for another application's kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NEVER = (
 _NEVER_BELOW = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 
 
-def granted(told: Mapping[str, Any], command: Sequence[str], directory: Path) -> Grant:
+def read_grant(told: Mapping[str, Any], command: Sequence[str], directory: Path) -> Grant:
     """Return the grant of a session.
 
     Parameters
@@ -51,7 +51,7 @@ def granted(told: Mapping[str, Any], command: Sequence[str], directory: Path) ->
         workspace=writable_folder(Path(told["workspace"])),
         sockets=directory / SOCKETS,
         scratch=directory / "tmp",
-        files=_needed(command, directory),
+        files=_needed_files(command, directory),
         protected=paths("protected"),
         hidden=paths("hidden"),
         readable=tuple(Path(os.path.realpath(path)) for path in paths("readable")),
@@ -74,7 +74,7 @@ def derive(cwd: Path, command: Sequence[str], directory: Path) -> Grant:
         protected=at_top(workspace),
         sockets=directory / SOCKETS,
         scratch=directory / "tmp",
-        files=_needed(command, directory),
+        files=_needed_files(command, directory),
         limits=limits({}),
         own=False,
     )
@@ -115,7 +115,7 @@ def writable_folder(folder: Path) -> Path:
     settings = _settings(home)
     kept = [*map(Path, _NEVER), home, *settings]
     below = [*map(Path, _NEVER_BELOW), *settings]
-    # What lies in a private directory is believed by whoever clears up after a killed host.
+    # What lies in a private directory is believed by the reaper of a killed host.
     ours = real.name.startswith(PREFIX) and real.parent in _temporary()
     if (
         ours
@@ -132,7 +132,7 @@ def writable_folder(folder: Path) -> Path:
 
 
 def _settings(home: Path) -> list[Path]:
-    """Where the user's own settings lie, and the answers about those of others."""
+    """Return where the user's settings lie, and the answers about those of others."""
     record = record_file()
     answers = [Path(os.path.realpath(record.parent))] if record else []
     return [home / ".config" / "kernel-agent", *answers]
@@ -146,8 +146,8 @@ def _interpreter(command: Sequence[str]) -> Path:
     return Path(command[0]) if command and Path(command[0]).is_absolute() else Path(sys.executable)
 
 
-def _needed(command: Sequence[str], directory: Path) -> tuple[Path, ...]:
-    """What the kernel reads of the private directory, and the files that its command names."""
+def _needed_files(command: Sequence[str], directory: Path) -> tuple[Path, ...]:
+    """Return what the kernel reads of the private directory, and the files its command names."""
     ours = [directory / name for name in ("k.json", "agent.json", "selftest.json")]
     named = [Path(word) for word in command[1:] if word.startswith("/")]
     return (*ours, *(path for path in named if path.is_file() and path not in ours))

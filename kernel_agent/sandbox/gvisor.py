@@ -9,7 +9,7 @@ How cells are held depends on what works here, found by trying: ``systrap`` (new
 ``ptrace`` (older ones, slow), ``kvm`` last, because where virtualisation is not real it hangs
 rather than fails.
 
-All of it runs in a process namespace of its own where this process may make one, so that nothing
+All of it runs in a new process namespace where this process may make one, so that nothing
 outlives the first process in it, however that ends. What an ordinary user without such a namespace
 starts is ended by a process that adopts what is left over.
 """
@@ -33,7 +33,7 @@ from kernel_agent.sandbox import steps as confine
 from kernel_agent.sandbox.cgroup import Cgroup
 from kernel_agent.sandbox.environment import at_home_in
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
-from kernel_agent.sandbox.oci import CLEAN, ended, own_processes
+from kernel_agent.sandbox.oci import CLEAN, own_processes, run_to_end
 from kernel_agent.sandbox.rootfs import Tree, tree
 
 LEVEL = Level(
@@ -89,7 +89,7 @@ def probe() -> Probe:
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Write the bundle and say how runsc is started with it.
+    """Write the bundle; return how runsc is started with it.
 
     Raises
     ------
@@ -121,8 +121,8 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     (bundle / "config.json").write_text(json.dumps(written))
     (bundle / "state").mkdir(mode=0o700)
     own = own_processes()
-    given = _given(grant, uid) if uid is not None else []
-    steps = [*own.begin, *confine.joined(cgroup), *given, *own.rest]
+    given = _give(grant, uid) if uid is not None else []
+    steps = [*own.begin, *confine.join_group(cgroup), *given, *own.rest]
     return Launch(
         command=confine.through(
             confine.host_python(),
@@ -249,11 +249,11 @@ def counts_memory(cgroup: Cgroup | None) -> bool:
     )
 
 
-def _given(grant: Grant, uid: int) -> list[str]:
-    """Give the folders to the user inside: the process that opens files does so as root.
+def _give(grant: Grant, uid: int) -> list[str]:
+    """Give the folders to the user inside: gVisor's process that opens files does so as root.
 
     An id-mapped mount (as other levels have) would be no help here, because that process has no
-    identity of its own in it.
+    identity in it.
     """
     for path in grant.files:
         if path.is_file():
@@ -302,4 +302,4 @@ def _try(runsc: str, platform: str) -> str:
         )  # fmt: skip
         (bundle / "config.json").write_text(json.dumps(spec))
         command = runsc_command(runsc, _flags(runsc), bundle, platform, "run", "probe")
-        return ended(command, PROBE_TIMEOUT_S)
+        return run_to_end(command, PROBE_TIMEOUT_S)

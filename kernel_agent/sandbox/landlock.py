@@ -75,7 +75,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     cgroup = confine.control_group(grant)
     others = confine.own_tasks() if uid is None else 0
     steps = [
-        *confine.joined(cgroup),
+        *confine.join_group(cgroup),
         "adopt", str(os.getpid()),
         *(_reachable(grant, uid) if own_tree and uid is not None else []),
         "fork",
@@ -95,12 +95,12 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
 
 
 def _reachable(grant: Grant, uid: int) -> list[str]:
-    """As root: a mount namespace in which the other user reaches what is granted."""
+    """As root, enter a mount namespace in which the other user reaches what is granted."""
     return [
         "unshare",
         str(0x20000),
         "private",
-        *confine.lent(grant, uid),
-        *confine.uncovered(grant),
+        *confine.lend(grant, uid),
+        *confine.uncover(grant),
         *confine.unchanging(grant.workspace, grant.sockets, grant.scratch),
     ]

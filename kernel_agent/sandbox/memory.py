@@ -1,4 +1,4 @@
-"""What a kernel holds of the machine's memory, seen from outside.
+"""Measure a kernel's memory from outside.
 
 Counted is what is its own: pages of its processes, shared memory (each page once), files in memory
 without a name (``memfd_create``), and the file systems in memory that only it has, empty files
@@ -23,14 +23,14 @@ def memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
     ``places`` are where it may have a file system in memory.
     """
     found = _resident(process)
-    shared = max(sum(pages for _, pages in found.values()), _unnamed(found))
+    shared = max(sum(pages for _, pages in found.values()), _unnamed_kb(found))
     return (sum(own for own, _ in found.values()) + shared + _file_systems(found, places)) / 1024
 
 
 def exact_memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
     """Return the same, with shared pages counted once; takes longer."""
     found = _resident(process)
-    shared = max(sum(map(_portion, found)), _unnamed(found))
+    shared = max(sum(map(_portion, found)), _unnamed_kb(found))
     return (sum(own for own, _ in found.values()) + shared + _file_systems(found, places)) / 1024
 
 
@@ -45,7 +45,7 @@ def watches(process: int, enough: int) -> int:
     """Return how many descriptors a process and all below it watch by epoll.
 
     Linux counts them for the user, in all programs together (epoll(7), ``max_user_watches``), and
-    whoever gets none more cannot run an event loop. They are counted one by one only where the
+    a process that gets no more cannot run an event loop. They are counted one by one only where the
     products of a process's epolls and descriptors, which are more, come to ``enough``.
     """
     found: dict[int, list[str]] = {}
@@ -57,7 +57,7 @@ def watches(process: int, enough: int) -> int:
             most += len(found[pid]) * len(descriptors)
     if most < enough:
         return most
-    return sum(_watched(pid, name) for pid, names in found.items() for name in names)
+    return sum(_count_watched(pid, name) for pid, names in found.items() for name in names)
 
 
 def _is_epoll(pid: int, descriptor: str) -> bool:
@@ -66,7 +66,7 @@ def _is_epoll(pid: int, descriptor: str) -> bool:
     return False
 
 
-def _watched(pid: int, epoll: str) -> int:
+def _count_watched(pid: int, epoll: str) -> int:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/fdinfo/{epoll}").read_bytes().count(b"tfd:")
     return 0
@@ -113,7 +113,7 @@ def _portion(pid: int) -> int:
     return 0
 
 
-def _unnamed(pids: dict[int, tuple[int, int]]) -> int:
+def _unnamed_kb(pids: dict[int, tuple[int, int]]) -> int:
     """Return the kilobytes of files in memory that only descriptors lead to."""
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:

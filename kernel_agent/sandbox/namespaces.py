@@ -129,21 +129,21 @@ def _new_namespaces() -> list[str]:
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Confine the command in namespaces of its own."""
+    """Confine the command in new namespaces."""
     uid = confine.stand_in() if confine.may(confine.CAP_SYS_ADMIN) else None
     cgroup = confine.control_group(grant)
     processes = _own_proc()
-    way_out, descriptors = confine.forwarded(grant)
+    way_out, descriptors = confine.forward_proxy(grant)
     hidden = (*grant.hidden, *(map(Path, MACHINE) if processes else ()))
     steps = [
         "die-with", str(os.getpid()),
-        *confine.joined(cgroup),
+        *confine.join_group(cgroup),
         *_new_namespaces(),
         "private",
         "fork",
         *(["proc"] if processes else []),
-        *(confine.lent(grant, uid) if uid is not None else []),
-        *(confine.uncovered(grant) if uid is not None else []),
+        *(confine.lend(grant, uid) if uid is not None else []),
+        *(confine.uncover(grant) if uid is not None else []),
         "tmpfs", str(grant.scratch), str(grant.limits.disk_mb << 20), "1777",
         "tmpfs", "/dev/shm", str(SHARED_MEMORY_MB << 20), "1777",
         "terminals",

@@ -1,6 +1,6 @@
 """No sandbox: the kernel has the rights of the user who started it.
 
-What holds even so: a clean environment (no keys of the host), a process group of its own, limits
+What holds even so: a clean environment (no keys of the host), a separate process group, limits
 on what one process may use, and an end together with the host.
 """
 
@@ -26,7 +26,7 @@ LEVEL = Level(
 
 
 def probe() -> Probe:
-    """Say that this works wherever Python does."""
+    """Report that this works wherever Python does."""
     return Probe(works=True, reason="protects nothing")
 
 

@@ -31,12 +31,12 @@ class Own:
     ended_by: int
 
     def undo(self, directory: Path) -> tuple[tuple[str, ...], ...]:
-        """Return what ends those of a kernel's processes that are left after all."""
+        """Return the actions that end a kernel's leftover processes."""
         return () if self.ended_by == signal.SIGKILL else (("end-naming", str(directory)),)
 
 
 def own_processes() -> Own:
-    """Return how what is started here ends as a whole."""
+    """Return the steps by which a runtime's processes end together."""
     if confine.may(confine.CAP_SYS_ADMIN):
         return Own(
             begin=("die-with", str(os.getpid())),
@@ -46,7 +46,7 @@ def own_processes() -> Own:
     return Own(begin=("adopt", str(os.getpid())), rest=("fork",), ended_by=signal.SIGTERM)
 
 
-def ended(
+def run_to_end(
     command: Sequence[str], timeout_s: float, variables: Mapping[str, str] | None = None
 ) -> str:
     """Run a runtime's command to its end; return why it failed, empty when it did not.
@@ -55,7 +55,7 @@ def ended(
     """
     own = own_processes()
     steps = [*own.begin, *own.rest]
-    process = subprocess.Popen(  # noqa: S603 - a command of ours
+    process = subprocess.Popen(  # noqa: S603 - a fixed command
         confine.through(confine.host_python(), steps, command),
         env={**CLEAN, **(variables or {})}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""Where the programs that make a sandbox come from: places that nobody but root can change.
+"""Find the programs that make a sandbox, only in places that nobody but root can change.
 
 A sandbox is as good as the program that makes it, and ``PATH`` may name a folder that a run or
 another program writes to. So bwrap, podman, runsc, QEMU and their helpers are taken from ``PATH``
@@ -25,7 +25,7 @@ def find(name: str) -> str | None:
 
 
 def missing(name: str, package: str = "") -> str:
-    """Say why there is none: it is not installed, or lies where others could have put it."""
+    """Return why a program was not found: not installed, or where others could have put it."""
     for path, why in _candidates(name):
         if why:
             return f"{path} is not used: {why}; {VARIABLE} names directories that are believed"

@@ -1,4 +1,4 @@
-"""How a kernel process is started: jupyter_client's seam, filled by the sandbox levels.
+"""Kernel provisioner: jupyter_client's seam for starting kernels, filled by the levels.
 
 Registered as ``kernel-agent`` under the entry point group ``jupyter_client.kernel_provisioners``,
 so that any Jupyter application can use it. Our own sessions say in the kernelspec's metadata what
@@ -6,7 +6,7 @@ the kernel is granted. An application does not: its kernel gets the directory th
 and as no network leads into a sandbox, ``ipc`` sockets instead of TCP ports.
 
 What belongs to a kernel on the host (sockets, connection file, log, temporary files) lies in one
-private directory. It is removed when the kernel has ended; when the host is killed, by the warden.
+private directory. It is removed when the kernel has ended; when the host is killed, by the reaper.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from kernel_agent.safe import (
 )
 from kernel_agent.sandbox.cgroup import move
 from kernel_agent.sandbox.chooser import choose, hibernating, mechanism
-from kernel_agent.sandbox.environment import clean_environment, proxied
-from kernel_agent.sandbox.grants import derive, granted
+from kernel_agent.sandbox.environment import clean_environment, proxy_variables
+from kernel_agent.sandbox.grants import derive, read_grant
 from kernel_agent.sandbox.launcher import reaper
 from kernel_agent.sandbox.levels import Launch, Level
-from kernel_agent.sandbox.reaper_client import standby
+from kernel_agent.sandbox.reaper_client import reaper_client
 from kernel_agent.sandbox.selftest import Plant, read_report
-from kernel_agent.sandbox.steps import planned
+from kernel_agent.sandbox.steps import plan_group
 from kernel_agent.sandbox.watchdog import Watchdog
 
 PATIENCE_S = 1.0  # from the request to end to the kill
@@ -60,7 +60,7 @@ class KernelAgentProvisioner(LocalProvisioner):
     """Starts kernels in a sandbox; jupyter_client calls it through ``KernelManager``."""
 
     level = Unicode("auto", help="The sandbox level, or auto.").tag(config=True)
-    grant = Dict(help="What the kernel is granted; see grants.granted.").tag(config=True)
+    grant = Dict(help="What the kernel is granted; see grants.read_grant.").tag(config=True)
 
     resume = Unicode("", help="The folder of a hibernated kernel, to go on with.").tag(config=True)
 
@@ -107,7 +107,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         environment = {**clean_environment(outside), **named}
         command = self._with_sockets(list(launch["cmd"]), directory)
         grant = (
-            granted(self.grant, command, directory)
+            read_grant(self.grant, command, directory)
             if self.grant
             else derive(cwd, command, directory)
         )
@@ -116,12 +116,12 @@ class KernelAgentProvisioner(LocalProvisioner):
                 raise SandboxError(
                     f"the sandbox level {self.chosen.name} cannot open single hosts (--allow-host)"
                 )
-            environment |= proxied()
+            environment |= proxy_variables()
         if not self.grant:
             self._obeyed = Watch(grant.workspace)
-        self._groups = planned(grant)
+        self._groups = plan_group(grant)
         record(directory, [["empty", path] for path in self._groups])
-        standby.watch(directory)
+        reaper_client.watch(directory)
         if self.chosen.claims and not self.resume:
             told = getattr(mechanism(self.chosen.name), "mounts", None)
             mounts = told(grant, environment) if told else None
@@ -163,7 +163,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         record(self._directory, [list(action) for action in (end, *self._launch.undo)])
         assert self._watchdog is not None
         kill = partial(self.process.send_signal, self._launch.ended_by)
-        self._watchdog.start(self.pid, self._exceeded, kill)
+        self._watchdog.start(self.pid, self._end_for, kill)
         return self.connection_info
 
     async def send_signal(self, signum: int) -> None:
@@ -214,7 +214,7 @@ class KernelAgentProvisioner(LocalProvisioner):
             self.connection_info = self._original
         await super().cleanup(restart=restart)
         if not restart and self._directory is not None:
-            standby.forget(self._directory)
+            reaper_client.forget(self._directory)
             await _in_thread(partial(clear, self._directory))
             self._directory = None
 
@@ -263,7 +263,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         told = {**note, "key": key.decode() if isinstance(key, bytes) else key}
         await hibernating(self.chosen.name).hibernate(self._directory / SOCKETS, folder, told)
 
-    async def _exceeded(self, reason: str) -> None:
+    async def _end_for(self, reason: str) -> None:
         if self.on_limit is None:
             self.log.warning("the kernel is ended: %s", reason)
         else:
@@ -337,7 +337,7 @@ T = TypeVar("T")
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Do what blocks in a new thread, and look for its end instead of being told.
+    """Run a blocking function in a new thread, and poll for its end.
 
     A process that forks, as for a pool of notebooks, leaves its event loop to the child. There the
     threads of that loop are gone, and what wakes it up may wake up the parent.

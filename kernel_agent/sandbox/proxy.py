@@ -1,4 +1,4 @@
-"""The one door out of a sandbox: an HTTP proxy in the host, on a unix socket, for named hosts only.
+"""HTTP proxy in the host, on a unix socket: the one way out of a sandbox, for allowed hosts only.
 
 The kernel has an empty network. When hosts were named (``--allow-host``), a forwarder inside hands
 every connection to this proxy, which speaks HTTP/1.1 (RFC 9110, 9112): ``CONNECT`` for TLS, and
@@ -35,9 +35,9 @@ from kernel_agent.safe import one_line
 from kernel_agent.sandbox.allowlist import (
     WEB_PORTS,
     AllowedHost,
+    find_allowed,
     may_connect,
-    permitted,
-    spelled,
+    normalize,
     split_host,
 )
 from kernel_agent.sandbox.connection import CHUNK, IDLE_S, Client, Refused, Streams, server_name
@@ -97,7 +97,7 @@ class Proxy:
     allowed
         The hosts that were named.
     on_visit
-        Told about each destination the first time that it is asked for; in the loop that started
+        Called with each destination the first time that it is asked for; in the loop that started
         the proxy, before what comes from there reaches the kernel.
     resolve
         Turns a name into addresses; the host's resolver by default.
@@ -123,7 +123,7 @@ class Proxy:
 
     @property
     def visits(self) -> tuple[Visit, ...]:
-        """What was asked for so far, most requests first."""
+        """Destinations asked for so far, most requests first."""
         with self._counting:
             return tuple(sorted(self._visits.values(), key=lambda visit: -visit.requests))
 
@@ -213,8 +213,8 @@ class Proxy:
             if inner is None and port in WEB_PORTS:
                 self._count(host, port, allowed=False, reason="no TLS in a tunnel")
                 return
-            if inner is not None and spelled(inner) != host:
-                self._count(spelled(inner) or one_line(inner, 80), port or 0, allowed=False,
+            if inner is not None and normalize(inner) != host:
+                self._count(normalize(inner) or one_line(inner, 80), port or 0, allowed=False,
                             reason=f"hidden behind {host}")  # fmt: skip
                 return
             self._count(host, port or 0, allowed=True)
@@ -245,7 +245,7 @@ class Proxy:
     # --- decisions -------------------------------------------------------------------------
 
     def _permit(self, host: str, port: int) -> AllowedHost:
-        named = permitted(host, port, self.allowed)
+        named = find_allowed(host, port, self.allowed)
         if named is None:
             shown = f"{host}:{port}" if host else "this address"
             names = ", ".join(map(str, self.allowed))
@@ -265,7 +265,7 @@ class Proxy:
             It is not among the named hosts, has no address, or only a private one.
         """
         try:
-            named = self._permit(spelled(host), port)
+            named = self._permit(normalize(host), port)
             async with asyncio.timeout(HEAD_S):
                 usable = await self._usable(named, port)
         except Refused as refusal:
@@ -278,7 +278,7 @@ class Proxy:
 
     def received(self, host: str, port: int, size: int) -> None:
         """Count bytes that came from a host that was admitted."""
-        self._add(spelled(host), port, received=size)
+        self._add(normalize(host), port, received=size)
 
     async def _usable(self, named: AllowedHost, port: int) -> list[str]:
         addresses = await self._resolve(named.name, port)
@@ -330,7 +330,7 @@ class Proxy:
             )
 
     def _tell(self, visit: Visit) -> None:
-        """Tell of a visit in the loop that started the proxy, or at once to who asks there."""
+        """Report a visit in the loop that started the proxy, or at once when called there."""
         if self._home is None or self._apart is None or not self._apart.is_here():
             self._on_visit(visit)
             return

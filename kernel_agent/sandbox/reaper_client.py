@@ -1,4 +1,4 @@
-"""The warden of this process: started with the first kernel, told of each."""
+"""Client of this process's reaper, which is started with the first kernel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kernel_agent.sandbox.launcher import reaper
 PATIENCE_S = 1.0
 
 
-class Standby:
-    """The end of the pipe that the warden reads."""
+class ReaperClient:
+    """Starts the reaper and writes kernels' directories to its pipe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,18 +25,18 @@ class Standby:
         self._host = 0
 
     def watch(self, directory: Path) -> None:
-        """Have the private directory of a kernel looked after."""
+        """Put a kernel's private directory under the reaper's watch."""
         self._tell(b"+", directory)
 
     def forget(self, directory: Path) -> None:
-        """Say that nothing is left to do there."""
+        """Withdraw a directory that is cleaned up already."""
         self._tell(b"-", directory)
 
     def _tell(self, sign: bytes, directory: Path) -> None:
         line = sign + os.fsencode(directory) + b"\0"
         with self._lock:
             for _ in range(2):  # it may have been killed: then there is a new one
-                pipe = self._started().stdin
+                pipe = self._ensure_started().stdin
                 assert pipe is not None
                 try:
                     os.write(pipe.fileno(), line)
@@ -45,8 +45,8 @@ class Standby:
                 else:
                     return
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        # A fork of this process needs one of its own.
+    def _ensure_started(self) -> subprocess.Popen[bytes]:
+        # A fork of this process needs another reaper.
         if self._process is None or self._host != os.getpid():
             folders = {os.path.realpath(tempfile.gettempdir()), "/tmp"}
             self._host = os.getpid()
@@ -64,11 +64,11 @@ class Standby:
 
 
 def _dismiss(process: subprocess.Popen[bytes], host: int) -> None:
-    """Let the warden end together with this process, which has nothing to undo any more."""
+    """End the reaper together with this process: nothing is left to undo."""
     if os.getpid() == host and process.stdin is not None:
         process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE_S)
 
 
-standby = Standby()
+reaper_client = ReaperClient()

@@ -35,7 +35,7 @@ _SECRET = ("PWD", "PASSWORD", "TOKEN", "SECRET", "KEY")
 
 
 def remote_environment(host: Mapping[str, str]) -> dict[str, str]:
-    """Return what the provisioner and the kernel are told of this machine's environment.
+    """Return the part of this machine's environment for the provisioner and the kernel.
 
     Settings of gateway_provisioners are passed on, passwords and keys among them are not: it
     reads those itself.

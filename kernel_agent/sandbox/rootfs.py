@@ -1,4 +1,4 @@
-"""The file tree of a kernel whose root is a folder of its own: for the levels that run a container.
+"""File tree of a kernel with a separate root folder, for the levels that run a container.
 
 The folder holds mount points and links only; what lies in them is bound from the host. So the
 interpreter, its packages and the system's programs are the host's own, read-only and without an

@@ -13,7 +13,7 @@ What it refuses, and how it answers:
   instances a user) and ``io_setup`` (65,536 events a machine): ``ENOSYS``, on which programs look
   now and then instead;
 * leases on files and watches of folders by ``fcntl``, and its commands that are newer than this
-  table: whoever opens a file under a lease waits 45 s, and a lease takes no right to write;
+  table: anyone who opens a file under a lease waits 45 s, and a lease takes no right to write;
 * ``socket`` of any family but unix: ``EOPNOTSUPP``. Not ``EPERM``: libzmq aborts on that when it
   asks for a loopback socket that it can do without (measured).
 
@@ -70,7 +70,7 @@ _OWNER = (8, 10, 15)  # F_SETOWN, F_SETSIG, F_SETOWN_EX
 _SET_IDS = 0o6000  # S_ISUID, S_ISGID
 _MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE
 
-# name: (x86-64, generic table used by aarch64 and riscv64); None where there is none
+# name: (x86-64, generic table used by aarch64 and riscv64); None where it has no number
 _REFUSED: dict[str, tuple[int | None, int | None]] = {
     # other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
@@ -137,7 +137,7 @@ _OPENS: dict[str, tuple[int | None, int | None, int, int]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """What a level adds to the common filter.
+    """A level's additions to the common filter.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
 
 
 def _priorities(number: Mapping[str, int], column: int) -> Iterator[list[_Line]]:
-    """One's own only: nobody else is to wait for a processor or a disk."""
+    """Allow a process to change its own priorities only, at no one else's cost."""
     for numbers in _OF_ANOTHER.values():
         yield _when(numbers[column], _of_oneself(_ARGUMENT_0))
     # The usual class is what libzmq asks for by the id of its own thread, and aborts without.
@@ -272,7 +272,7 @@ def _unless(values: Sequence[int]) -> list[_Line]:
 
 
 def _set_ids(column: int) -> Iterator[list[_Line]]:
-    """Modes without the bits that let a file be run as its owner."""
+    """Allow file modes without the bits that run a file as its owner."""
     for *numbers, mode in _MODES.values():
         if (number := numbers[column]) is not None:
             yield _when(number, _plain(mode))
@@ -316,5 +316,5 @@ def _sockets(rules: Filter, *, internet: bool) -> list[_Line]:
 
 
 def _when(number: int, then: list[_Line]) -> list[_Line]:
-    """Do this for one call; ``then`` always returns, so the accumulator is untouched after it."""
+    """Apply ``then`` to one call; it always returns, so the accumulator is untouched after it."""
     return [(_IF_EQUAL, 0, len(then), number), *then]

@@ -1,4 +1,4 @@
-"""The self-test's two ends on the host: what is planted before, and what is read afterwards.
+"""The self-test's two ends on the host: plant the traps, read the report.
 
 The test itself runs inside (:mod:`kernel_agent.inkernel.selftest`), before any cell, and writes its
 report into the directory of the sockets. It is read before any cell, too.

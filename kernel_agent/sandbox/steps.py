@@ -41,7 +41,7 @@ def through(python: Path, steps: Iterable[str], command: Sequence[str]) -> list[
 def within(steps: Iterable[str], command: Sequence[str]) -> list[str]:
     """Return the command line that takes the steps in the process of a Python script itself.
 
-    Saves the start of an interpreter. Only for a script of ours: what runs before the steps is
+    Saves the start of an interpreter. Only for our launch script: what runs before the steps is
     the interpreter with its start-up files, nothing else.
     """
     at = command.index(str(SCRIPT))
@@ -125,9 +125,9 @@ def control_group(grant: Grant) -> Cgroup | None:
     return Cgroup.make(group_name(grant), grant.limits)
 
 
-def planned(grant: Grant) -> tuple[str, ...]:
+def plan_group(grant: Grant) -> tuple[str, ...]:
     """Return where that group will be, or would."""
-    return Cgroup.planned(group_name(grant), grant.limits).paths
+    return Cgroup.plan(group_name(grant), grant.limits).paths
 
 
 def group_name(grant: Grant) -> str:
@@ -135,7 +135,7 @@ def group_name(grant: Grant) -> str:
     return f"kernel-agent-{grant.sockets.parent.name}"
 
 
-def joined(cgroup: Cgroup | None) -> list[str]:
+def join_group(cgroup: Cgroup | None) -> list[str]:
     """Move into the control group, if there is one."""
     return [word for path in (cgroup.paths if cgroup else ()) for word in ("join", path)]
 
@@ -154,7 +154,7 @@ def landlock_version() -> int:
 # --- the way out ---------------------------------------------------------------------------------
 
 
-def forwarded(grant: Grant) -> tuple[list[str], tuple[int, ...]]:
+def forward_proxy(grant: Grant) -> tuple[list[str], tuple[int, ...]]:
     """Let connections to ``PROXY_PORT`` in an empty network reach the host's proxy.
 
     Returns the steps, and the descriptor of the proxy's socket to pass to the process: so that the
@@ -211,14 +211,14 @@ def shared_tree(grant: Grant, *, processes: bool) -> list[str]:
     ]
 
 
-def uncovered(grant: Grant) -> list[str]:
+def uncover(grant: Grant) -> list[str]:
     """Make reachable for another user what lies below directories that only root may enter.
 
-    In a mount namespace of its own, each such directory is replaced by one that holds nothing but
+    In a new mount namespace, each such directory is replaced by one that holds nothing but
     what is granted.
     """
     granted = (grant.workspace, grant.sockets, grant.scratch, *readable_paths(grant))
-    tops = {top for path in granted if (top := _closed_above(path)) is not None}
+    tops = {top for path in granted if (top := _find_closed(path)) is not None}
     outer = [top for top in tops if not any(top != t and top.is_relative_to(t) for t in tops)]
     steps = [
         word
@@ -230,11 +230,11 @@ def uncovered(grant: Grant) -> list[str]:
 
 
 def unchanging(*changeable: Path) -> list[str]:
-    """Make everything read-only but these trees, in a mount namespace of one's own."""
+    """Make everything read-only but these trees, in a private mount namespace."""
     return [*(word for path in changeable for word in ("changeable", str(path))), "still"]
 
 
-def _closed_above(path: Path) -> Path | None:
+def _find_closed(path: Path) -> Path | None:
     """Return the first directory above a path that others may not enter."""
     for parent in reversed(path.parents):
         if not parent.stat().st_mode & stat.S_IXOTH:
@@ -242,7 +242,7 @@ def _closed_above(path: Path) -> Path | None:
     return None
 
 
-def lent(grant: Grant, uid: int) -> list[str]:
+def lend(grant: Grant, uid: int) -> list[str]:
     """Let the kernel's user write where it may, without changing who owns it on the disk."""
     private = grant.sockets.parent
     return [
@@ -255,7 +255,7 @@ def lent(grant: Grant, uid: int) -> list[str]:
 
 
 def undo(grant: Grant, uid: int | None, cgroup: Cgroup | None) -> tuple[tuple[str, ...], ...]:
-    """Return what is to be done when the kernel has ended (:mod:`.launcher.warden`)."""
+    """Return the reaper's actions for when the kernel has ended (:mod:`.launcher.reaper`)."""
     actions = [("empty", path) for path in (cgroup.paths if cgroup else ())]
     if uid is None or not grant.own:
         return tuple(actions)

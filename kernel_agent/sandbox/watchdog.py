@@ -1,4 +1,4 @@
-"""Looks at what a kernel uses, from outside, and says when it is too much.
+"""Watch a kernel's use of memory and disk from outside, and report an excess.
 
 A limit on the size of one file says nothing about a thousand of them, and outputs must survive, so
 they cannot lie in a file system of limited size. A limit on the memory of one process says nothing

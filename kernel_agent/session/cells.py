@@ -47,6 +47,7 @@ from kernel_agent.records import (
     Step,
     Undone,
     Visit,
+    count_text,
     merge,
 )
 from kernel_agent.safe import at_top, make_private
@@ -507,7 +508,7 @@ class Executor:
         first, last = gone[0].number, gone[-1].number
         resumed, cells = self._history.before(first)
         if cells:
-            told = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
+            told = count_text(len(cells), "cell")
             tell(Notice(text=f"Playing {told} again in a new kernel; no tool is called."))
         aside = Aside(self._folder, self._history, first=first, last=last, again=cells)
         await asyncio.to_thread(aside.take)

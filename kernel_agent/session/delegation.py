@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 from kernel_agent.errors import (
     BudgetExceeded,
+    InputError,
     KernelAgentError,
     KernelError,
     ModelError,
@@ -59,16 +60,15 @@ from kernel_agent.records import (
     RunStop,
     Step,
     Usage,
+    agent_line,
     agents_of,
-    gave,
-    spent,
 )
 from kernel_agent.safe import Folder, clear, make_private, one_line, plain
 from kernel_agent.session.folder import DATA_NAME, slug
 from kernel_agent.session.parameters import Opening, opening_of
 from kernel_agent.session.run import Run
 from kernel_agent.session.telemetry import Telemetry
-from kernel_agent.tools import Broker, Tool, note
+from kernel_agent.tools import Tool, note
 
 if TYPE_CHECKING:
     from kernel_agent.config import Config
@@ -83,7 +83,6 @@ KINDS = {"arrow": "Arrow", "json": "JSON", "bin": "binary", "png": "PNG"}
 MAX_TASK = 100_000  # characters of a task or a prompt
 PROMPTS_AT_ONCE = 8
 STOP_GRACE_S = 6.0  # an interrupted cell may take three seconds, and its kernel as long
-TAKE_ANSWER = "get_ipython().kernel_agent_answer()"  # see inkernel/app.py
 GIVEN = "What this run was given:"  # over the cell that reads it
 ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
 REASON_CHARS = 400
@@ -585,7 +584,7 @@ async def _worked(session: Session, task: str, budget: Budget) -> tuple[Run, Jso
     return run, answer
 
 
-async def whole_answer(run: Run, kernel: Kernel, *, timeout_s: float) -> Json:
+async def whole_answer(run: Run, kernel: Kernel) -> Json:
     """Return the answer of a run that has just ended, as its kernel has it; see the session's.
 
     Parameters
@@ -594,8 +593,6 @@ async def whole_answer(run: Run, kernel: Kernel, *, timeout_s: float) -> Json:
         The last run of its session.
     kernel
         That of the session.
-    timeout_s
-        Seconds that the kernel has for it.
 
     Raises
     ------
@@ -604,21 +601,13 @@ async def whole_answer(run: Run, kernel: Kernel, *, timeout_s: float) -> Json:
     """
     if not run.steps or not isinstance(run.steps[-1].action, Code):
         return run.answer  # it was given by a call: plain JSON
-    taken: list[Json] = []
-
-    def take_answer(value: Any) -> None:
-        """Take the answer."""
-        taken.append(value)
-
-    receive = Broker([Tool(take_answer)]).answer
-    result = await kernel.execute(TAKE_ANSWER, timeout_s=timeout_s, on_request=receive)
-    if taken:
-        return taken[0]
-    error = result.error
-    if error is not None and error.ename == "TypeError":  # it has no form there
+    try:
+        return await kernel.get_answer()
+    except InputError:  # it has no form there
         return run.answer
-    why = one_line(f"{error.ename}: {error.evalue}" if error else result.status, 300)
-    raise KernelError(f"its answer could not be taken from its kernel ({why})")
+    except KernelError as error:
+        why = one_line(str(error), 300)
+        raise KernelError(f"its answer could not be taken from its kernel ({why})") from None
 
 
 def _place(folder: Path, opening: Opening | None) -> None:
@@ -695,7 +684,7 @@ class _Hearing:
             usage=stop.usage,
             agents=self._agents,
         )
-        self._say(f"{spent(self.delegated)}{gave(self.delegated)}")
+        self._say(agent_line(self.delegated))
 
     def _say(self, text: str, run_id: str = "") -> None:
         self._tell(Notice(text=f"Agent {self._name}: {text}", run_id=run_id or self.run_id))

@@ -11,10 +11,11 @@ import base64
 import json
 import keyword
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernel_agent.inkernel import FORMS, Form
 from kernel_agent.records import FINAL_ANSWER, Json
 
 MAX_LITERAL = 500  # characters of plain JSON that stand in the cell; more is a file
@@ -102,13 +103,32 @@ class _Writing:
 
     def _typed(self, name: str, value: dict[str, Any], depth: int) -> str:
         kind = value["$"]
-        write = _TYPED.get(kind) if isinstance(kind, str) else None
-        if write is None:
+        form = FORMS.get(kind) if isinstance(kind, str) else None
+        if form is None:
             raise ValueError(f"{str(kind)[:40]!r} is no kind of value")
         try:
-            return write(self, name, value, depth)
+            parts = self._parts(name, value, form, depth)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not a value of kind {kind!r}: {error}") from None
+        if "literal" in parts:
+            return parts["literal"]
+        self.imports |= set(form.imports)
+        return form.source.format(**parts)
+
+    def _parts(self, name: str, value: dict[str, Any], form: Form, depth: int) -> dict[str, str]:
+        """Return what the source of a kind has in its gaps; or the literal of a few bytes."""
+        if form.data:
+            content = _bytes(value[form.data])
+            if form.kind is bytes and len(content) <= MAX_LITERAL:
+                return {"literal": repr(content)}
+            about = _array_type(value) if "dtype" in value else {}
+            return {"file": self._file(name, form.suffix, content), **about}
+        if "items" not in form.source:
+            return {"text": repr(_text(value))}
+        if value["$"] == "dict":
+            pairs = ((self.expression(name, x, depth) for x in pair) for pair in value["items"])
+            return {"items": ", ".join(f"{key}: {item}" for key, item in pairs)}
+        return {"items": self._items(name, value["items"], depth)}
 
     def _path(self, name: str, suffix: str, content: bytes) -> str:
         self.imports.add("from pathlib import Path")
@@ -120,81 +140,12 @@ class _Writing:
         self.files[file] = content
         return f'"data/{file}"'
 
-    def as_table(self, name: str, value: dict[str, Any], _depth: int) -> str:
-        self.imports |= {"import pandas as pd", "import pyarrow as pa"}
-        file = self._file(name, "arrow", _bytes(value["arrow"]))
-        return f"pa.ipc.open_stream(pa.OSFile({file})).read_all().to_pandas()"
 
-    def as_series(self, name: str, value: dict[str, Any], depth: int) -> str:
-        return f"{self.as_table(name, value, depth)}.iloc[:, 0]"
-
-    def as_array(self, name: str, value: dict[str, Any], _depth: int) -> str:
-        self.imports.add("import numpy as np")
-        dtype, shape = value["dtype"], tuple(value["shape"])
-        if not _DTYPE.fullmatch(dtype) or not all(type(size) is int for size in shape):
-            raise ValueError("the array has no plain type and shape")
-        file = self._file(name, "bin", _bytes(value["base64"]))
-        return f'np.fromfile({file}, "{dtype}").reshape({shape})'
-
-    def as_image(self, name: str, value: dict[str, Any], _depth: int) -> str:
-        self.imports.add("from PIL import Image")
-        return f"Image.open({self._file(name, 'png', _bytes(value['png']))})"
-
-    def as_bytes(self, name: str, value: dict[str, Any], _depth: int) -> str:
-        content = _bytes(value["base64"])
-        short = len(content) <= MAX_LITERAL
-        return repr(content) if short else f"{self._path(name, 'bin', content)}.read_bytes()"
-
-    def as_float(self, _name: str, value: dict[str, Any], _depth: int) -> str:
-        return f"float({_text(value)!r})"
-
-    def as_tuple(self, name: str, value: dict[str, Any], depth: int) -> str:
-        return f"tuple([{self._items(name, value['items'], depth)}])"
-
-    def as_set(self, name: str, value: dict[str, Any], depth: int) -> str:
-        return f"set([{self._items(name, value['items'], depth)}])"
-
-    def as_frozenset(self, name: str, value: dict[str, Any], depth: int) -> str:
-        return f"frozenset([{self._items(name, value['items'], depth)}])"
-
-    def as_dict(self, name: str, value: dict[str, Any], depth: int) -> str:
-        pairs = (
-            f"{self.expression(name, k, depth)}: {self.expression(name, v, depth)}"
-            for k, v in value["items"]
-        )
-        return f"{{{', '.join(pairs)}}}"
-
-    def as_date(self, _name: str, value: dict[str, Any], _depth: int) -> str:
-        self.imports.add("import datetime")
-        return f"datetime.{value['$']}.fromisoformat({_text(value)!r})"
-
-    def as_timedelta(self, _name: str, value: dict[str, Any], _depth: int) -> str:
-        self.imports.add("import datetime")
-        return f"datetime.timedelta(seconds=float({_text(value)!r}))"
-
-    def as_decimal(self, _name: str, value: dict[str, Any], _depth: int) -> str:
-        self.imports.add("from decimal import Decimal")
-        return f"Decimal({_text(value)!r})"
-
-
-_Write = Callable[[_Writing, str, dict[str, Any], int], str]
-_TYPED: dict[str, _Write] = {
-    "table": _Writing.as_table,
-    "series": _Writing.as_series,
-    "array": _Writing.as_array,
-    "image": _Writing.as_image,
-    "bytes": _Writing.as_bytes,
-    "float": _Writing.as_float,
-    "tuple": _Writing.as_tuple,
-    "set": _Writing.as_set,
-    "frozenset": _Writing.as_frozenset,
-    "dict": _Writing.as_dict,
-    "date": _Writing.as_date,
-    "datetime": _Writing.as_date,
-    "time": _Writing.as_date,
-    "timedelta": _Writing.as_timedelta,
-    "decimal": _Writing.as_decimal,
-}
+def _array_type(value: dict[str, Any]) -> dict[str, str]:
+    dtype, shape = value["dtype"], tuple(value["shape"])
+    if not _DTYPE.fullmatch(dtype) or not all(type(size) is int for size in shape):
+        raise ValueError("the array has no plain type and shape")
+    return {"dtype": dtype, "shape": str(shape)}
 
 
 def _is_plain(value: Json) -> bool:

@@ -28,6 +28,7 @@ from kernel_agent.formats import AUTO, get_format
 from kernel_agent.models import Lent, as_model
 from kernel_agent.records import (
     FILE_NAME,
+    Approver,
     Budget,
     CellResult,
     DataFile,
@@ -66,7 +67,7 @@ from kernel_agent.session.pipeline import FixedCell
 from kernel_agent.session.run import Run
 from kernel_agent.session.runs import Runner
 from kernel_agent.session.telemetry import Telemetry, telemetry_for
-from kernel_agent.tools import Approval, Approver, Policy, Servers, Tool, as_tools, named_servers
+from kernel_agent.tools import Approval, Policy, Servers, Tool, as_tools, named_servers
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -732,7 +733,7 @@ class Session(Synchronous):
             The kernel did not give it: it is too large, or the kernel has ended.
         """
         assert self._kernel is not None
-        return await whole_answer(run, self._kernel, timeout_s=self.config.cell_seconds)
+        return await whole_answer(run, self._kernel)
 
     # --- the synchronous face --------------------------------------------------------------
 

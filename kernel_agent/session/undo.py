@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING
 
 from kernel_agent.errors import KernelError, UndoError, UsageError
 from kernel_agent.notebook import Verdict, compare
-from kernel_agent.records import CellResult, Changes, Record, Step, merge, standing_steps
+from kernel_agent.records import (
+    CellResult,
+    Changes,
+    Record,
+    Step,
+    count_text,
+    merge,
+    standing_steps,
+)
 from kernel_agent.safe import one_line
 
 if TYPE_CHECKING:
@@ -241,7 +249,7 @@ def steps_to_undo(records: Sequence[Record], count: int) -> list[Step]:
     if not steps:
         raise UsageError("there is no step to undo")
     if count > len(steps):
-        has = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
+        has = count_text(len(steps), "step")
         raise UsageError(f"{count} steps cannot be undone: the session has {has}")
     return steps[-count:]
 

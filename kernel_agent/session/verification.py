@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_agent.errors import KernelDied, NotebookError
 from kernel_agent.notebook import Comparison, Period, Verdict, compare, worst, write_notebook
-from kernel_agent.records import CellResult, Displays, OutputDict
+from kernel_agent.records import CellResult, Displays, OutputDict, with_error
 from kernel_agent.safe import Entry, Folder, encodable, one_line, temporary_folder
 
 if TYPE_CHECKING:
@@ -408,16 +408,7 @@ async def _run_cell(cell: Any, kernel: Kernel, number: int, again: _Again) -> Co
     outputs = again.displays.take(number, result.outputs)
     if result.status != "error":
         return _ended(result, again.timeout_s) or again.compare(cell, outputs)
-    if result.error and not any(o.get("output_type") == "error" for o in outputs):
-        outputs.append(
-            {
-                "output_type": "error",
-                "ename": result.error.ename,
-                "evalue": result.error.evalue,
-                "traceback": list(result.error.traceback),
-            }
-        )
-    comparison = again.compare(cell, outputs)
+    comparison = again.compare(cell, with_error(outputs, result.error))
     if any(o.get("output_type") == "error" for o in cell.outputs):
         return comparison
     told = f"{result.error.ename}: {result.error.evalue}" if result.error else "an error"

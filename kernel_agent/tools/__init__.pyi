@@ -14,10 +14,7 @@ from .definition import stubs as stubs
 from .definition import tool as tool
 from .mcp.connected import Servers as Servers
 from .mcp.servers import named_servers as named_servers
-from .policy import HOW_TO_ALLOW as HOW_TO_ALLOW
-from .policy import NOBODY as NOBODY
 from .policy import Approval as Approval
-from .policy import Approver as Approver
 from .policy import Policy as Policy
 from .policy import approval_prompt as approval_prompt
 from .secrets import secrets_of as secrets_of

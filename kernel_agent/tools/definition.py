@@ -111,7 +111,7 @@ class Tool:
         args, kwargs = self._checked(*args, **kwargs)
         if not self._takes_iterators:
             return args, kwargs
-        return tuple(map(_settled, args)), {name: _settled(v) for name, v in kwargs.items()}
+        return tuple(map(_settle, args)), {name: _settle(v) for name, v in kwargs.items()}
 
     @cached_property
     def _takes_iterators(self) -> bool:
@@ -188,7 +188,7 @@ class Tool:
 
     @property
     def schema(self) -> ToolSchema:
-        """The tool as an endpoint is told of it, for formats whose actions are calls."""
+        """The tool's description for an endpoint, for formats whose actions are calls."""
         doc = plain(self.doc)[:MAX_DOC]
         return {"name": self.name, "description": doc, "parameters": self._parameters()}
 
@@ -234,12 +234,12 @@ class Tool:
     @property
     def stub(self) -> str:
         """The tool as the model is shown it: signature and first paragraph of the description."""
-        return f'def {self.name}{self._shown}:\n    """{_shown_text(self.doc)}"""'
+        return f'def {self.name}{self._shown}:\n    """{_summary_line(self.doc)}"""'
 
     @property
     def line(self) -> str:
         """The tool in one line, for when there are many."""
-        sentence = _shown_text(self.doc).split(". ")[0].removesuffix(".")
+        sentence = _summary_line(self.doc).split(". ")[0].removesuffix(".")
         return f"- {self.name}: {one_line(sentence, 120)}"
 
     @property
@@ -276,19 +276,19 @@ def _annotation(annotation: Any) -> str:
 
 def _source(text: str) -> str:
     """Return source text that cannot end a stub: one line, no fence, no triple quote."""
-    return _unquoted(one_line(text, MAX_SOURCE))
+    return _strip_quotes(one_line(text, MAX_SOURCE))
 
 
-def _shown_text(doc: str) -> str:
+def _summary_line(doc: str) -> str:
     """Return the first paragraph of a description, unable to be anything but a description.
 
     Descriptions may come from others (a tool server): they must not end the docstring, open a
     heading or a block of code of their own, or be longer than all the rest.
     """
-    return _unquoted(one_line(doc.strip().split("\n\n")[0], MAX_LINE)).rstrip("\\")
+    return _strip_quotes(one_line(doc.strip().split("\n\n")[0], MAX_LINE)).rstrip("\\")
 
 
-def _unquoted(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     return re.sub(r'"{3,}|`{3,}', "...", text).removesuffix('"')
 
 
@@ -407,15 +407,15 @@ def _load_file(path: Path) -> ModuleType:
     return loaded
 
 
-def _settled(value: Any) -> Any:
+def _settle(value: Any) -> Any:
     """Return an argument whose iterators can be copied: what is shown first is still there then.
 
     Their items are checked here, and not only when the function comes to them.
     """
     if isinstance(value, Iterator):
-        return iter([_settled(item) for item in value])
+        return iter([_settle(item) for item in value])
     if isinstance(value, dict):
-        return {key: _settled(item) for key, item in value.items()}
+        return {key: _settle(item) for key, item in value.items()}
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
-        return type(value)(_settled(item) for item in value)
+        return type(value)(_settle(item) for item in value)
     return value

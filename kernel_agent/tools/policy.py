@@ -24,7 +24,7 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -34,8 +34,11 @@ from typing import Any, Literal, TypeAlias
 from kernel_agent.errors import UsageError
 from kernel_agent.records import (
     CELLS_RUN,
+    HOW_TO_ALLOW,
     MAX_INFLUENCES,
     NO_EFFECTS,
+    NOBODY,
+    Approver,
     Budget,
     CellResult,
     Decision,
@@ -51,23 +54,15 @@ from kernel_agent.records import (
 from kernel_agent.safe import one_line
 from kernel_agent.tools.definition import Tool
 from kernel_agent.tools.preview import readable
-from kernel_agent.tools.taint import defused, marked, names_of, pieces, texts_of
+from kernel_agent.tools.taint import defuse, mark, names_of, pieces, texts_of
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
-Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
 
 MODES = ("never", "risky", "always")
 VERDICTS = ("allow", "ask", "deny")
-NOBODY = "nobody can be asked here"
 EVIDENCE = 200  # untrusted results whose pieces are kept, the latest ones
 MAX_REASON = 500  # characters of a person's reason
 MAX_DENIED = 20  # questions of one cell that a person denies before no more of it are asked
-
-HOW_TO_ALLOW = (
-    "What needs a person's approval is denied, because nobody can be asked here. Run it at a "
-    "terminal, allow single tools (--approve-tool NAME=allow), or ask nobody (--approve never)."
-)
-
 
 # --- the rule ----------------------------------------------------------------------------------
 
@@ -203,7 +198,7 @@ class Approval:
     approver
         Asks a person; None where there is nobody.
     word
-        The session's word for untrusted data (:func:`kernel_agent.tools.taint.marked`).
+        The session's word for untrusted data (:func:`kernel_agent.tools.taint.mark`).
     clock
         Seconds, monotonic. Tests pass their own.
     """
@@ -468,12 +463,12 @@ class Approval:
         where = names_of([(s.number, s.name) for s in self._sources])
         why = f"it may hold what came from {where}"
         if observation.parts:
-            parts = tuple(marked(part, word=self.word, why=why) for part in observation.parts)
+            parts = tuple(mark(part, word=self.word, why=why) for part in observation.parts)
             text = "\n\n".join(parts) + observation.text[len("\n\n".join(observation.parts)) :]
         else:
-            parts, text = (), marked(observation.text, word=self.word, why=why)
+            parts, text = (), mark(observation.text, word=self.word, why=why)
         text = "\n".join([text, *(f"({one_line(line, 600)})" for line in list(denied)[:3])])
-        held = f"untrusted: {defused(observation.held, self.word)}" if observation.held else ""
+        held = f"untrusted: {defuse(observation.held, self.word)}" if observation.held else ""
         return dataclasses.replace(observation, text=text, parts=parts, held=held)
 
     def _influences(self, arguments: Mapping[str, Any], *, look: bool) -> _Influences:

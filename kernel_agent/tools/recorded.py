@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kernel_agent.inkernel import DEPTH_MAX, encode
+from kernel_agent.inkernel import DEPTH_MAX, FORMS, encode
 from kernel_agent.records import Json
 from kernel_agent.safe import plain, shorten
 
@@ -106,12 +106,16 @@ def _other(value: Any, room: _Room) -> Json:
         form = encode(value)
     except Exception:  # it has no form: the call failed for it, and the trace says what it was
         return _left_out(value, _size(value))
-    data = form if isinstance(form, dict) else {}
-    if any(name in data for name in ("arrow", "png")) or data.get("$") == "array":
-        form = {"$": data["$"], "preview": _preview(value), **data}
+    if isinstance(form, dict) and "$" in form and _is_seen(form["$"]):
+        form = {"$": form["$"], "preview": _preview(value), **form}
     if len(json.dumps(form)) > DATA_CHARS or not room.take(form):
         return _left_out(value, _size(value))
     return form
+
+
+def _is_seen(kind: str) -> bool:
+    """Whether values of a kind are data with a look of its own: a table, an array, a picture."""
+    return bool(FORMS[kind].data) and FORMS[kind].kind is None
 
 
 def _is_large(value: Any) -> bool:

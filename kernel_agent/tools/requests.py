@@ -1,4 +1,4 @@
-"""What a kernel's request says, from its text to checked arguments; how a result is written.
+"""Requests of a kernel, from text to checked arguments, and the encoding of results.
 
 Nothing here waits and nothing is called. The broker does it at once where it is quick, and in a
 thread otherwise (:mod:`kernel_agent.safe.gate`): so all of it takes data and gives data, and counts
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass
 class Made:
-    """One call, as far as it has come."""
+    """A call in progress."""
 
     name: str
     arguments: Json = None
@@ -117,10 +117,10 @@ def prepare(
         There is no room for them.
     """
     room.take(NODE_BYTES * request.nodes)
-    return [_prepared(call, tools, room, kept_chars, secrets) for call in request.calls]
+    return [_prepare(call, tools, room, kept_chars, secrets) for call in request.calls]
 
 
-def _prepared(
+def _prepare(
     call: Any, tools: Mapping[str, Tool], room: Room, kept_chars: int, secrets: Sequence[str]
 ) -> Made:
     described = call if isinstance(call, dict) else {}

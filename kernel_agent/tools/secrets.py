@@ -34,8 +34,8 @@ def secrets_of(config: Config, environment: Mapping[str, str]) -> tuple[str, ...
         if hides(name) or value in from_variables:
             named += [value, value.rpartition(" ")[2]]  # of "Bearer KEY" the key, too
     named += [environment.get(name, "") for name in _variables((config.mcp, config.sql))]
-    named += [environment.get(name, "") for name in _given_to(config.mcp)]
-    named += _named_like_one(config.mcp)
+    named += [environment.get(name, "") for name in _passed_variables(config.mcp)]
+    named += _looks_secret(config.mcp)
     for url in (config.base_url or "", *map(str, config.sql.values())):
         named += _passwords(environment.get(url[1:], "") if url.startswith("$") else url)
     return tuple(sorted({v for v in named if len(v) >= SHORTEST}, key=len, reverse=True))
@@ -52,28 +52,28 @@ def _variables(value: Any) -> Iterator[str]:
         yield from _VARIABLE.findall(value)
 
 
-def _given_to(servers: Mapping[str, Any]) -> Iterator[str]:
+def _passed_variables(servers: Mapping[str, Any]) -> Iterator[str]:
     """Yield the names of the variables that servers are given as they are (a list of names)."""
     for server in servers.values():
         given = server.get("env", ()) if isinstance(server, Mapping) else ()
         yield from map(str, given if isinstance(given, (list, tuple)) else ())
 
 
-def _named_like_one(value: Any) -> Iterator[str]:
+def _looks_secret(value: Any) -> Iterator[str]:
     """Yield the texts in a setting whose names say that they are secrets."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             if isinstance(item, str) and hides(str(name)) and not _VARIABLE.search(item):
                 yield from (item, item.rpartition(" ")[2])
             else:
-                yield from _named_like_one(item)
+                yield from _looks_secret(item)
 
 
 def _passwords(url: str) -> tuple[str, ...]:
     """Return the password in an address, as it stands there and as it is meant."""
     try:
         password = urlsplit(url).password or ""
-    except ValueError:  # not an address; whoever connects to it says so
+    except ValueError:  # not an address; connecting to it says so
         return ()
     return (password, unquote(password))
 

@@ -1,7 +1,7 @@
-"""Plain functions in threads of their own, which nobody has to wait for.
+"""Plain functions in daemon threads that nobody has to wait for.
 
 asyncio's threads are a few, are waited for when the loop ends, and one that never returns takes a
-place for good. A tool may be slow or never return: it gets a daemon thread, and whoever called it
+place for good. A tool may be slow or never return: it gets a daemon thread, and its caller
 can give up at any moment.
 """
 
@@ -64,7 +64,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 
 
 async def in_own_loop(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Await a coroutine in a thread and an event loop of its own; cancelling cancels it there.
+    """Await a coroutine in a new thread with a new event loop; cancelling cancels it there.
 
     For conversations with strangers: whatever they make it compute, this loop goes on turning.
 

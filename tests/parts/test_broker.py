@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from support.examples import examples
 
 from kernel_agent.inkernel.values import decode, encode
 from kernel_agent.records.action import Call
@@ -316,7 +317,7 @@ hostile = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(hostile, min_size=1, max_size=8))
 async def test_whatever_a_kernel_sends_gets_one_answer_and_the_next_call_works(
     prompts: list[str],

@@ -23,7 +23,7 @@ from PIL import Image, ImageCms, PngImagePlugin
 from support.hostile import ACT, exported_page, hostile_outputs, shown, table
 
 from kernel_agent.notebook.outputs import displayable, notebook_outputs
-from kernel_agent.notebook.tables import MAX_CELLS, rendered
+from kernel_agent.notebook.tables import MAX_CELLS, render_table
 
 TAGS = {"html", "head", "body", "div", "table", "thead", "tbody", "tfoot", "tr", "th", "td", "p",
         "br"}  # fmt: skip
@@ -99,7 +99,7 @@ def test_what_is_left_out_says_what_it_can_as_text(data: dict[str, Any], text: s
     )
 )
 def test_no_description_of_a_table_breaks_the_host(described: Any) -> None:
-    html = rendered(described)
+    html = render_table(described)
     assert html is None or live(html) == []
 
 
@@ -113,8 +113,8 @@ def test_no_description_of_a_table_breaks_the_host(described: Any) -> None:
     ],
 )  # fmt: skip
 def test_data_that_does_not_fit_together_is_no_table(change: dict[str, Any]) -> None:
-    assert rendered(table("x")) is not None
-    assert rendered({**table("x"), **change}) is None
+    assert render_table(table("x")) is not None
+    assert render_table({**table("x"), **change}) is None
 
 
 def test_a_table_from_data_reads_as_pandas_wrote_it() -> None:

@@ -18,7 +18,8 @@ import typer.main
 from kernel_agent_extension.options import OPTIONS
 
 from kernel_agent.cli.app import app
-from kernel_agent.config import Config, load_config
+from kernel_agent.config import SETTINGS, load_config
+from kernel_agent.config.table import VARIABLES
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.trace import Record
 
@@ -54,7 +55,8 @@ def anchors(page: Path) -> set[str]:
 def rows(page: Path) -> dict[str, list[str]]:
     """Return the rows of tables that begin with names in backticks, by their first cell."""
     found = re.findall(r"^\| (`.+?`) \|(.*)\|$", page.read_text(), re.MULTILINE)
-    return {first: [cell.strip() for cell in rest.split(" | ")] for first, rest in found}
+    between = re.compile(r"(?<=\s)\|(?=\s)")
+    return {first: [cell.strip() for cell in between.split(rest)] for first, rest in found}
 
 
 def commands(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:
@@ -114,17 +116,41 @@ def test_a_configuration_that_is_shown_is_read(page: Path, tmp_path: Path) -> No
         load_config({"KERNEL_AGENT_CONFIG": str(tmp_path / "shown.toml")})
 
 
-def test_the_page_of_settings_has_each_with_its_default() -> None:
-    told = {
-        name: default
-        for first, cells in rows(ROOT / "docs/settings.md").items()
-        for name, default in zip(first.split(", "), cells[0].split(", "), strict=False)
-    }
-    for field in dataclasses.fields(Config):
-        value = getattr(Config(), field.name)
+PAGE = ROOT / "docs/settings.md"
+OTHER_OPTIONS = {"mcp": "`--mcp NAME`", "sql": "`--tools sql=NAME`"}  # they name a configured one
+
+
+def test_the_page_of_settings_says_what_the_table_says() -> None:
+    """Of each setting its default, its option, and what a file in the working directory may do."""
+    told = {}
+    table = {first: cells for first, cells in rows(PAGE).items() if len(cells) == 4}
+    for first, (defaults, options, folder, _) in table.items():
+        names = first.split(", ")
+        cells = zip(names, defaults.split(", "), _spread(options, names), strict=True)
+        told |= {name.strip("`"): (d.strip("`"), o, folder) for name, d, o in cells}
+    for name, row in SETTINGS.items():
+        value = row.default
         text = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
-        nothing = value in (None, (), {})
-        assert told[f"`{field.name}`"].strip("`") == ("none" if nothing else text), field.name
+        default = "none" if value in (None, (), {}) else text
+        option = OTHER_OPTIONS.get(name, f"`{row.flag}`" if row.option else "")
+        assert told[name] == (default, option, row.folder.word)
+    assert set(told) == set(SETTINGS)
+
+
+def _spread(cell: str, names: list[str]) -> list[str]:
+    """Return what a cell says of each of several settings; empty where it says nothing."""
+    return cell.split(", ") if cell else [""] * len(names)
+
+
+def test_every_variable_that_is_read_is_on_the_page_of_settings() -> None:
+    told = {first.strip("`"): cells for first, cells in rows(PAGE).items()}
+    assert {name: told.get(name) for name in VARIABLES} == {n: [v] for n, v in VARIABLES.items()}
+    sources = (
+        path for room in ("kernel_agent", "extension") for path in (ROOT / room).rglob("*.py")
+    )
+    found = re.compile(r"KERNEL_AGENT_[A-Z_]*[A-Z]")
+    named = {name for path in sources for name in found.findall(path.read_text())}
+    assert named <= {*VARIABLES, *(row.variable for row in SETTINGS.values())}
 
 
 def test_the_page_of_the_trace_has_each_record_with_its_fields_and_each_ending() -> None:

@@ -19,7 +19,7 @@ from support.golden import DATA, records, start, step
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.exporter import export, notebook_of, write_notebook
-from kernel_agent.notebook.markdown import code_block, markdown, quoted, table_html, verbatim
+from kernel_agent.notebook.markdown import code_block, markdown, quote_text, table_html, verbatim
 from kernel_agent.notebook.preamble import ToolError, replayed
 from kernel_agent.notebook.setup_cell import environment_source, tools_source
 from kernel_agent.records.action import Code
@@ -307,7 +307,7 @@ unhurried = settings(
 @given(text=hostile)
 def test_untrusted_markdown_is_never_live(text: str) -> None:
     text = encodable(text)
-    for source in (markdown(text), verbatim(text), quoted(text), code_block(text)):
+    for source in (markdown(text), verbatim(text), quote_text(text), code_block(text)):
         assert live(source) == []
 
 

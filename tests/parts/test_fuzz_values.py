@@ -162,7 +162,7 @@ async def send(count: int, seed: int) -> Watched:
     import pandas as pd
 
     from kernel_agent.errors import InputError
-    from kernel_agent.session.variables import _read
+    from kernel_agent.kernel.transfer import _read
     from kernel_agent.tools.broker import Broker
     from kernel_agent.tools.definition import tool
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from support.examples import examples
 
 from kernel_agent.inkernel.room import Room, TooMuch
 from kernel_agent.inkernel.values import decode, encode
@@ -141,7 +142,7 @@ halves = st.text(alphabet='\U0001f600\ud83d\ude00"\\a\n', max_size=40).map(json.
 broken = st.text(alphabet='[]{},:"\\ntrue1.e-+ud8\n a', max_size=30)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(texts | halves | broken)
 def test_json_in_short_steps_says_what_it_says_in_one(text: str) -> None:
     """Also where it is cut between the two halves of a character, and where it is none."""
@@ -157,7 +158,7 @@ def test_json_in_short_steps_says_what_it_says_in_one(text: str) -> None:
             assert repr(read_json(text)) == expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(texts | broken)
 def test_items_are_counted_alike_in_one_window_and_in_many(text: str) -> None:
     from kernel_agent.safe import text as counting

@@ -13,6 +13,7 @@ from support.golden import records as golden
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.outputs import displayable
 from kernel_agent.notebook.page import page_html, summary_html
+from kernel_agent.notebook.pieces import code
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import (
     Answer,
@@ -33,7 +34,7 @@ from kernel_agent.records.trace import (
     Undone,
     Visit,
 )
-from kernel_agent.safe.markup import INK, belt, code
+from kernel_agent.safe.markup import INK, belt
 
 
 def start(run_id="r", **fields):

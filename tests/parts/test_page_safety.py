@@ -8,6 +8,7 @@ from typing import Any
 import html5lib
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.hostile import TEXTS, hostile_records, hostile_run, summary_pages
 
 from kernel_agent.notebook.page import summary_html
@@ -32,7 +33,7 @@ def skeleton(source: str) -> list[Any]:
 PRINTED = st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp"))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.text(PRINTED, max_size=40) | st.sampled_from([t for t in TEXTS if len(t) < 90]))
 def test_the_structure_does_not_depend_on_what_is_written(text: str) -> None:
     text = " ".join(plain(text).split())
@@ -41,7 +42,7 @@ def test_the_structure_does_not_depend_on_what_is_written(text: str) -> None:
     assert f"x{text}x" in "".join(elements(source)[0].itertext())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.text() | st.sampled_from(TEXTS))
 def test_any_text_anywhere_is_only_text(text: str) -> None:
     for element in elements(summary_html(hostile_run(text, kind="int"))):

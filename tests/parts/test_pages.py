@@ -18,15 +18,15 @@ from kernel_agent.tools.builtin.pages import (
     LINKS_MAX,
     MEMBERS_MAX,
     Packed,
-    decoded,
-    described,
+    decode_text,
+    describe_page,
     links_of,
-    unpacked,
+    unpack,
 )
 
 
 def page(body, content_type="text/html", encoding="", max_bytes=10_000_000):
-    return described(
+    return describe_page(
         url="http://h/d/p", status=200, content_type=content_type, encoding=encoding, body=body,
         max_bytes=max_bytes,
     )  # fmt: skip
@@ -44,45 +44,45 @@ def raw(data):
 def test_what_is_packed_once_is_unpacked(data, encoding):
     name = encoding.strip().lower().removeprefix("x-")
     body = {"gzip": gzip.compress, "deflate": zlib.compress}.get(name, bytes)(data)
-    assert unpacked(body, encoding, max_bytes=3000) == data
+    assert unpack(body, encoding, max_bytes=3000) == data
 
 
 def test_deflate_is_read_without_its_head_as_many_servers_send_it():
-    assert unpacked(raw(b"x" * 500_000), "deflate", max_bytes=500_000) == b"x" * 500_000
+    assert unpack(raw(b"x" * 500_000), "deflate", max_bytes=500_000) == b"x" * 500_000
 
 
 def test_members_of_gzip_are_one_file_and_garbage_behind_them_is_none():
     body = gzip.compress(b"a" * 300_000) + gzip.compress(b"") + gzip.compress(b"b")
-    assert unpacked(body, "gzip", max_bytes=400_000) == b"a" * 300_000 + b"b"
-    assert unpacked(body + b"\0\0junk", "gzip", max_bytes=400_000)[-1:] == b"b"
+    assert unpack(body, "gzip", max_bytes=400_000) == b"a" * 300_000 + b"b"
+    assert unpack(body + b"\0\0junk", "gzip", max_bytes=400_000)[-1:] == b"b"
 
 
 @pytest.mark.parametrize("encoding", ["gzip, gzip", "gzip,deflate", "br", "zstd", "compress", "x"])
 def test_other_encodings_and_several_are_refused(encoding):
     with pytest.raises(Packed, match="gzip or deflate are read, and one of them"):
-        unpacked(b"", encoding, max_bytes=10)
+        unpack(b"", encoding, max_bytes=10)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_what_is_damaged_or_breaks_off_is_said(encoding):
     body = (gzip if encoding == "gzip" else zlib).compress(bytes(range(256)) * 100)
     with pytest.raises(Packed, match="breaks off in the middle"):
-        unpacked(body[:-20], encoding, max_bytes=100_000)
+        unpack(body[:-20], encoding, max_bytes=100_000)
     with pytest.raises(Packed, match=f"not {encoding}, as it says"):
-        unpacked(b"\xff" * 50, encoding, max_bytes=100_000)
+        unpack(b"\xff" * 50, encoding, max_bytes=100_000)
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress, raw])
 def test_no_more_is_unpacked_than_may_be_held(pack):
     encoding = "gzip" if pack is gzip.compress else "deflate"
     with pytest.raises(Packed, match="larger than 10,000 bytes"):
-        unpacked(pack(bytes(30_000_000)), encoding, max_bytes=10_000)
-    assert len(unpacked(pack(bytes(10_000)), encoding, max_bytes=10_000)) == 10_000
+        unpack(pack(bytes(30_000_000)), encoding, max_bytes=10_000)
+    assert len(unpack(pack(bytes(10_000)), encoding, max_bytes=10_000)) == 10_000
 
 
 def test_files_beyond_count_in_one_are_refused():
     with pytest.raises(Packed, match="members"):
-        unpacked(gzip.compress(b"") * (MEMBERS_MAX + 1), "gzip", max_bytes=10)
+        unpack(gzip.compress(b"") * (MEMBERS_MAX + 1), "gzip", max_bytes=10)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_files_beyond_count_in_one_are_refused():
                 "zip", "undefined", "utf-7", "utf-32", "cp037", "a" * 10_000, "\0", "é", ""],
 )  # fmt: skip
 def test_a_charset_that_is_none_of_the_web_is_not_used(charset):
-    assert decoded(b"xn--a-ecp.ru \\u0041", charset) == ("xn--a-ecp.ru \\u0041", True)
+    assert decode_text(b"xn--a-ecp.ru \\u0041", charset) == ("xn--a-ecp.ru \\u0041", True)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_charsets_of_the_web_are_read(charset, text):
 @given(st.text(alphabet="aé日😀\n", max_size=400), st.sampled_from(["utf-8", "gb18030", "utf-16"]))
 def test_text_is_the_same_decoded_in_pieces(text, charset):
     body = (text * 40).encode(charset)
-    assert decoded(body, charset) == (text * 40, True)
+    assert decode_text(body, charset) == (text * 40, True)
 
 
 def test_html_is_read_up_to_its_first_million_characters_and_that_is_said():

@@ -127,36 +127,6 @@ def test_a_file_beside_that_is_too_large_to_copy_is_one_line(tmp_path):
     assert not (tmp_path / "o").exists()
 
 
-async def test_a_cell_that_may_fail_does_not_end_it(tmp_path):
-    file = write(
-        tmp_path / "n.ipynb",
-        new_code_cell("1 / 0", metadata={"tags": ["raises-exception"]}),
-        new_code_cell("final_answer(7)"),
-    )
-    async with Session(model="offline", out=tmp_path / "o") as session:
-        run = await session.play(read_cells(file), "n")
-    assert run.status is ExitStatus.ANSWERED
-    assert run.answer == 7
-
-
-async def test_a_cell_that_is_to_be_skipped_is_not_run(tmp_path):
-    file = write(
-        tmp_path / "n.ipynb",
-        new_code_cell("1 / 0", metadata={"tags": ["skip-execution"]}),
-        new_code_cell("7"),
-    )
-    assert [cell.code.source for cell in read_cells(file)] == ["7"]
-
-
-async def test_there_may_be_more_cells_than_a_model_may_take_steps(tmp_path):
-    cells = [FixedCell(code=Code(source=str(n))) for n in range(4)]
-    async with Session(model="offline", budget=Budget(max_steps=2), out=tmp_path / "o") as session:
-        run = await session.play(cells, "four")
-        few = await session.play(cells, "three", budget=Budget(max_steps=3))
-    assert (run.status, len(run.steps)) == (ExitStatus.ANSWERED, 4)
-    assert (few.status, len(few.steps)) == (ExitStatus.STEP_LIMIT, 3)
-
-
 async def test_the_time_limit_and_a_dead_kernel_are_ordinary_endings(tmp_path):
     slow = write(
         tmp_path / "slow.ipynb", *[new_code_cell("import time; time.sleep(60)") for _ in range(3)]

@@ -89,7 +89,7 @@ def main(level: str, count: int, seed: int) -> int:
         os.environ["TMPDIR"] = str(temporary)
         hosts = set()
         for number in range(count):
-            # The last one ends by itself: its warden also finds what nobody was told of.
+            # The last one ends by itself: its reaper also finds what nobody was told of.
             by_itself = number % 3 == 2 or number == count - 1
             seconds = None if by_itself else chance.uniform(0.05, 4.0)
             hosts.add(str(one(folders / str(number), level, marker, seconds=seconds)))

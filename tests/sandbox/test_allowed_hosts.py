@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kernel_agent import Session
-from kernel_agent.cli.view import PlainView
 from kernel_agent.errors import SandboxError
 from kernel_agent.kernel.process import KernelSession
 from kernel_agent.models.scripted import ScriptedModel
 from kernel_agent.records.event import Notice
 from kernel_agent.records.store import read_trace
+from kernel_agent.records.story import PlainView
 from kernel_agent.records.trace import RunStop
 from kernel_agent.sandbox.allowlist import parse_hosts
 from kernel_agent.sandbox.chooser import probe

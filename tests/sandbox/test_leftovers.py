@@ -1,4 +1,4 @@
-"""What is left when host and warden were killed goes with the next one, and nothing else does."""
+"""What is left when host and reaper were killed goes with the next one, and nothing else does."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from kernel_agent.sandbox.launcher import reaper
 HOST = """
 import asyncio, pathlib, sys
 from kernel_agent.kernel.process import KernelSession
-from kernel_agent.sandbox.reaper_client import standby
+from kernel_agent.sandbox.reaper_client import reaper_client
 
 async def main():
     folder, level = sys.argv[1:]
     async with KernelSession(cwd=pathlib.Path(folder), sandbox=level) as kernel:
-        print(standby._process.pid, kernel._directory, flush=True)
+        print(reaper_client._process.pid, kernel._directory, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
 asyncio.run(main())
@@ -55,11 +55,11 @@ class Host:
         )  # fmt: skip
         assert self.process.stdout is not None
         pid, directory = self.process.stdout.readline().split()
-        self.warden, self.directory = int(pid), Path(directory)
+        self.reaper, self.directory = int(pid), Path(directory)
 
     def kill(self) -> None:
-        """End its warden first, then itself: nobody cleans up."""
-        os.kill(self.warden, signal.SIGKILL)
+        """End its reaper first, then itself: nobody cleans up."""
+        os.kill(self.reaper, signal.SIGKILL)
         self.process.kill()
         self.process.communicate()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.config import SETTINGS, Config, load_config
 from kernel_agent.errors import ConfigError, UntrustedSettings
@@ -278,7 +279,7 @@ def same(one: Any, other: Any) -> bool:
     return one == other or (one != one and other != other)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     folders=tables(), own_table=tables(), environment=tables(), options=tables(),
     answered=st.sampled_from([None, False]),

@@ -16,11 +16,11 @@ from kernel_agent.records.decisions import (
     as_json,
     cell_length,
     decided,
+    decision_line,
     denials,
     is_cut,
     question_text,
     source_text,
-    told,
 )
 from kernel_agent.records.event import Question
 from kernel_agent.records.trace import Step, to_json
@@ -46,7 +46,7 @@ def test_the_ordinary_is_not_told_and_a_denial_always_is():
     assert list(decided(step())) == []
     made = step(ORDINARY, call(NO, influenced_by=(1, 4), contains=(4,)))
     assert denials(made) == ("pay",)
-    assert [told(each) for each in decided(made)] == [
+    assert [decision_line(each) for each in decided(made)] == [
         "pay (call 7) was denied by a person after 3 s: not to them"
     ]
     row = as_json([made])[0]
@@ -57,7 +57,10 @@ def test_the_ordinary_is_not_told_and_a_denial_always_is():
 def test_a_changed_cell_is_told_and_survives_the_trace():
     """With what the model had written and what ran instead."""
     made = step(EDITED)
-    assert told(next(decided(made))) == "The cell was allowed by a person, who changed it first"
+    assert (
+        decision_line(next(decided(made)))
+        == "The cell was allowed by a person, who changed it first"
+    )
     assert from_json(to_json(made)) == made
 
 
@@ -114,7 +117,7 @@ def test_long_arguments_are_cut_and_can_be_seen_whole():
 def test_a_name_of_the_kernels_choice_stays_on_its_line():
     """The name of a call that was never a tool is the kernel's."""
     each = Decided(step=1, what="a\nb\x1b[31m", decision=NO, call=call(NO))
-    assert told(each).startswith("a b (call 7)")
+    assert decision_line(each).startswith("a b (call 7)")
 
 
 def test_a_long_cell_is_said_to_be_long():

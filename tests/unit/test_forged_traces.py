@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from attacks.forging import GOLDEN, deep, forged, rich
 from attacks.host.traces import surprises
+from support.examples import examples
 
 from kernel_agent.errors import TraceError
 from kernel_agent.records import store
 from kernel_agent.records.codec import from_json
 from kernel_agent.records.store import read_trace
 
-COUNT = int(os.environ.get("KERNEL_AGENT_FORGED_TRACES", "200"))
+COUNT = int(os.environ.get("KERNEL_AGENT_FORGED_TRACES", "0")) or examples(200)
 BASES = (GOLDEN.read_bytes().splitlines(keepends=True), rich())
 
 

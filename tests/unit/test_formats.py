@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.errors import FormatError, UsageError
 from kernel_agent.formats import format_names, get_format, parse
@@ -246,7 +247,7 @@ CODE = st.lists(
 
 
 @pytest.mark.parametrize("name", WRITES_CODE)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(code=CODE, thought=st.sampled_from(["", "Look.", "Two\n\nparts: a, b."]))
 def test_what_a_format_composes_it_reads_back_without_loss(name, code, thought):
     """Delimiters inside of the code cut nothing."""
@@ -271,7 +272,7 @@ MIXED = st.lists(st.sampled_from(PIECES) | st.text(max_size=4), max_size=20).map
 
 
 @pytest.mark.parametrize("name", BUILT)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     content=MIXED,
     calls=st.lists(st.tuples(st.sampled_from(["python", "f", "final_answer", "", "\0"]), MIXED)),

@@ -1,13 +1,13 @@
-"""Every parser against replies that were mutated, cut, or flooded."""
+"""Every parser against replies that were mutated or cut."""
 
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import get_format, parse
@@ -76,7 +76,7 @@ def outcome(reply, name):
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     content=mutated(),
     calls=st.lists(
@@ -106,7 +106,7 @@ def without_reasoning_tags(text):
 
 
 @pytest.mark.parametrize("name", WRITES_CODE)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(draft=mutated().filter(without_reasoning_tags))
 def test_whatever_stands_inside_of_reasoning_what_is_after_it_is_read(name, draft):
     """Unclosed fences, half objects and invented turns of a draft change nothing after it."""
@@ -133,40 +133,3 @@ def test_a_native_call_that_is_cut_at_any_place_runs_as_a_whole_or_not_at_all(co
         native = (ToolCall(id="", name="python", arguments=arguments[:end]),)
         reply = Reply(content="", tool_calls=native, finish_reason="tool_calls")
         assert isinstance(outcome(reply, "tool"), FormatError), arguments[:end]
-
-
-FLOODS = (
-    "Some words. ", "x = f(1)\n", "```python\nx = 1\n```\n", "```python\n", "<execute>\n",
-    "<execute>\n(\n</execute>\n", '{"code": "x"} ', '{"code": "', "{", "Output:\n", "</think>",
-    "<function=f><parameter=x>1</parameter></function>", "<function=f><parameter=x>", '"', "\\",
-    "<think>x</think>", "%x\n", "    ", '{"name": "f", "args": {}}', "<tool_call>", "'", "[",
-    "a.b?\n", "```\nx = 1\n```\nOutput:\n",
-)  # fmt: skip
-
-
-def work(text, name):
-    """Return how many calls, Python's and C's, it takes to read a reply."""
-    calls = 0
-
-    def count(_frame, event, _argument):
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        outcome(Reply(content=text), name)
-        native = (ToolCall(id="", name="python", arguments=text),)
-        outcome(Reply(content="", tool_calls=native), name)
-    finally:
-        sys.setprofile(before)
-    return calls
-
-
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("piece", FLOODS, ids=repr)
-def test_the_work_grows_with_the_length_of_a_reply_and_no_faster(name, piece):
-    """Counted in calls, which do not depend on the machine; seconds are in the benchmark."""
-    work(piece * 100, name)  # what is imported once is not counted
-    short, long = (work(piece * (size // len(piece)), name) for size in (50_000, 200_000))
-    assert long <= 5 * short + 1000

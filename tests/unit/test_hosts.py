@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from kernel_agent.errors import UsageError
 from kernel_agent.sandbox.allowlist import (
     AllowedHost,
+    find_allowed,
     may_connect,
     parse_host,
-    permitted,
     split_host,
 )
 
@@ -51,14 +51,14 @@ def test_what_is_no_host_is_refused_with_the_option_in_the_message(text):
 
 def test_only_the_named_host_and_port_is_permitted():
     allowed = [parse_host("example.org"), parse_host("api.example.org:8443")]
-    assert permitted("example.org", 443, allowed)
-    assert permitted("example.org", 80, allowed)
-    assert permitted("api.example.org", 8443, allowed)
+    assert find_allowed("example.org", 443, allowed)
+    assert find_allowed("example.org", 80, allowed)
+    assert find_allowed("api.example.org", 8443, allowed)
     for host, port in [
         ("example.org", 22), ("api.example.org", 443), ("evil-example.org", 443),
         ("example.org.evil", 443), ("sub.example.org", 443), ("", 443), ("93.184.216.34", 443),
     ]:  # fmt: skip
-        assert permitted(host, port, allowed) is None
+        assert find_allowed(host, port, allowed) is None
 
 
 @pytest.mark.parametrize(

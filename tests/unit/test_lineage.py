@@ -7,7 +7,7 @@ from kernel_agent.records.cell import Delegated, HostCall
 from kernel_agent.records.codec import from_json
 from kernel_agent.records.conversation import Usage
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.lineage import agents_of_calls, tree_lines
+from kernel_agent.records.reading import agents_of_calls, tree_lines
 from kernel_agent.records.trace import to_json
 
 CHILD = Delegated(

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("jsonschema", reason="the extra mcp is not installed")
 
-from kernel_agent.tools.mcp.schema import problems, signature_of, tidied
+from kernel_agent.tools.mcp.schema import problems, signature_of, tidy_schema
 
 
 def shown(schema):
-    signature, names = signature_of(tidied(schema, lambda text: text))
+    signature, names = signature_of(tidy_schema(schema, lambda text: text))
     return str(signature), names
 
 
@@ -66,7 +66,7 @@ def test_what_an_object_holds_is_shown_while_it_is_short_and_plain():
 
 def test_arguments_are_checked_by_what_the_schema_says():
     """Also deep in it, and by its references."""
-    schema = tidied(
+    schema = tidy_schema(
         {
             "type": "object",
             "properties": {"a": {"$ref": "#/$defs/A"}},
@@ -83,10 +83,12 @@ def test_arguments_are_checked_by_what_the_schema_says():
 def test_a_schema_that_grows_when_it_is_followed_stays_small():
     """References to references to references: ten to the twelfth, were they followed."""
     laughs = {f"l{n}": {"allOf": [{"$ref": f"#/d/l{n + 1}"}] * 10} for n in range(12)}
-    made = tidied({"type": "object", "d": laughs, "properties": {"x": {"$ref": "#/d/l0"}}}, str)
+    made = tidy_schema(
+        {"type": "object", "d": laughs, "properties": {"x": {"$ref": "#/d/l0"}}}, str
+    )
     assert len(json.dumps(made)) < 100_000
     assert problems(made, {"x": 1}) == ""
-    cyclic = tidied({"type": "object", "properties": {"x": {"$ref": "#"}}}, str)
+    cyclic = tidy_schema({"type": "object", "properties": {"x": {"$ref": "#"}}}, str)
     assert problems(cyclic, {"x": {"x": {"x": {}}}}) == ""
 
 
@@ -105,7 +107,7 @@ JSON = st.recursive(
 @given(JSON, st.dictionaries(st.text(max_size=5), JSON, max_size=3))
 def test_no_schema_breaks_who_reads_it(schema, arguments):
     """Nonsense accepts anything or refuses something; it raises nothing."""
-    made = tidied(schema, lambda text: text)
+    made = tidy_schema(schema, lambda text: text)
     signature, names = signature_of(made)
     assert set(names) <= set(signature.parameters)
     compile(f"def f{str(signature).replace('typing.', '')}: pass", "f", "exec")

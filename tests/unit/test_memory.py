@@ -7,12 +7,13 @@ import threading
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.inkernel.outputs import BUFFER, Memory
 from kernel_agent.inkernel.stream import TAIL, Cut
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(
         st.tuples(st.integers(1, 4), st.one_of(st.text(), st.just("x" * (BUFFER // 2)))),

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.errors import ContextLengthError
 from kernel_agent.models.draft import MAX_CALLS, Draft
@@ -67,7 +68,7 @@ def test_events_are_read_as_the_standard_says(stream, expected):
     assert reader.feed(stream) + reader.end() == [ServerEvent(*pair) for pair in expected]
 
 
-@settings(deadline=None, max_examples=50)  # a loaded machine is not a wrong reader
+@settings(deadline=None, max_examples=examples(50))  # a loaded machine is not a wrong reader
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), max_size=5),
     newline=st.sampled_from([b"\n", b"\r\n", b"\r"]),
@@ -494,7 +495,7 @@ def test_calls_without_end_end_the_reply():
     assert (len(reply.tool_calls), reply.finish_reason) == (MAX_CALLS, "length")
 
 
-@settings(deadline=None, max_examples=50)  # a loaded machine is not a wrong reader
+@settings(deadline=None, max_examples=examples(50))  # a loaded machine is not a wrong reader
 @given(st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(

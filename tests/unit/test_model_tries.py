@@ -45,7 +45,7 @@ def test_a_server_that_has_answered_is_waited_for_a_minute() -> None:
     clock = Clock()
     made = tries(clock)
     assert waited(made, clock, REFUSED) == 60.0
-    assert made.told() == "refused, 33 times"
+    assert made.summary() == "refused, 33 times"
 
 
 def test_breaks_and_refusals_are_told_apart() -> None:
@@ -53,7 +53,7 @@ def test_breaks_and_refusals_are_told_apart() -> None:
     clock = Clock()
     made = tries(clock)
     assert 60.0 < waited(made, clock, CUT, REFUSED) <= 60.5
-    assert made.told() == "broke off, then refused, 33 times"
+    assert made.summary() == "broke off, then refused, 33 times"
 
 
 def test_one_that_never_answered_is_not_waited_for() -> None:

@@ -45,7 +45,7 @@ def test_a_notation_that_has_worked_is_not_given_up_for_another_complaint() -> N
     """Later trouble is about something else."""
     ways = Ways()
     give_way(ways, NO_SCHEMA)
-    ways.worked(ENVELOPE)
+    ways.note_success(ENVELOPE)
     assert give_way(ways, "Extra inputs are not permitted") is None
     assert asked(ways)["response_format"]["type"] == "json_object"
 
@@ -81,7 +81,7 @@ def test_what_is_tried_out_is_not_left_out(options, notations, text) -> None:  #
     assert "does not accept parallel_tool_calls" in (
         give_way(trial, "parallel_tool_calls is unknown", TOOL) or ""
     )
-    assert ways.left_out("parallel_tool_calls")  # learned beside it, for all
+    assert ways.omits("parallel_tool_calls")  # learned beside it, for all
     assert not ways.notations
 
 

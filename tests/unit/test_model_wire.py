@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.errors import UsageError
 from kernel_agent.models.openai import sees_images
@@ -89,7 +90,7 @@ def test_pictures_of_tool_answers_follow_the_last_answer_of_the_turn():
     ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=50)  # a loaded machine is not a wrong encoder
+@settings(deadline=None, max_examples=examples(50))  # a loaded machine is not a wrong encoder
 @given(st.lists(st.text(), max_size=4))
 def test_any_text_arrives_as_it_was(texts):
     """Quotes, control characters and every script survive; surrogates cannot occur here."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.safe.obeyed import Watch, at_top, obeyed_by, obeyed_line
+from kernel_agent.safe.obeyed import Watch, at_top, obeyed_line, who_obeys
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from kernel_agent.safe.obeyed import Watch, at_top, obeyed_by, obeyed_line
     ],
 )
 def test_a_name_is_told_with_who_obeys_it(name: str, by: str) -> None:
-    assert obeyed_by(name) == by
+    assert who_obeys(name) == by
 
 
 def test_what_is_made_or_changed_is_news_once_and_a_time_set_back_hides_nothing(

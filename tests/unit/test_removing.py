@@ -116,7 +116,7 @@ def test_the_last_file_stays_until_nothing_else_does(tmp_path: Path) -> None:
 def test_what_cannot_be_removed_is_told_and_nothing_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It lies in a private directory then, which a later warden removes."""
+    """It lies in a private directory then, which a later reaper removes."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "t"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "t").mkdir()

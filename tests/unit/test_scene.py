@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from kernel_agent_extension.messages import MAX_TEXT, Scene, rows
+from kernel_agent_extension.content import MAX_TEXT, rows
+from kernel_agent_extension.messages import Scene
 
 from kernel_agent.records.action import Call, Calls, Code
 from kernel_agent.records.cell import Answer, CellResult, Decision, Observation

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import resource
-import threading
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.errors import TraceError
 from kernel_agent.records.cell import Observation
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.store import TraceWriter, follow, load, read_trace
+from kernel_agent.records.store import TraceWriter, load, read_trace
 from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, Step
 
 
@@ -38,7 +37,7 @@ def write(path: Path, all_records: list[Record]) -> None:
     writer.close()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 @given(texts=st.lists(st.text(), max_size=3), data=st.data())
 def test_a_trace_cut_anywhere_gives_every_record_before_the_cut(
     tmp_path: Path, texts: list[str], data: st.DataObject
@@ -179,24 +178,6 @@ def test_what_is_no_regular_file_is_neither_written_nor_read(tmp_path: Path, thi
         TraceWriter(path)
     with pytest.raises(TraceError, match="it is"):
         read_trace(path)
-
-
-def test_following_yields_records_as_they_come_and_ends_with_the_run(tmp_path: Path) -> None:
-    path = tmp_path / "trace.jsonl"
-    written = records(["a", "b"])
-    writer = TraceWriter(path)
-    writer.append(written[0])
-
-    def go_on() -> None:
-        for record in written[1:]:
-            time.sleep(0.02)
-            writer.append(record)
-        writer.close()
-
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    assert list(follow(path, poll_s=0.005)) == written
-    thread.join()
 
 
 def test_a_shortened_conversation_is_a_line_of_its_own(tmp_path: Path) -> None:

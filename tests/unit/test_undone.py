@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_agent.agent.context import Context
-from kernel_agent.cli.view import Story
 from kernel_agent.errors import UsageError
 from kernel_agent.formats import get_format
 from kernel_agent.notebook.build import notebook_of
@@ -15,6 +14,8 @@ from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Answer, CellResult, Changes, Observation, Variable
 from kernel_agent.records.codec import from_json
 from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.reading import standing_steps, undone_steps
+from kernel_agent.records.story import Story
 from kernel_agent.records.trace import (
     Condensation,
     Record,
@@ -24,7 +25,7 @@ from kernel_agent.records.trace import (
     Undone,
     to_json,
 )
-from kernel_agent.records.undo import model_text, person_text, standing_steps, undone_steps
+from kernel_agent.records.undo import model_text, person_text
 from kernel_agent.session.undo import steps_to_undo
 
 

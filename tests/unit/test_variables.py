@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from kernel_agent.records.cell import Changes, Variable
 from kernel_agent.records.variables import (
@@ -39,7 +40,7 @@ json_values = st.recursive(
 reports = st.dictionaries(st.sampled_from(["added", "changed", "removed", "more"]), json_values)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(json_values | reports)
 def test_a_report_may_hold_anything(report: object) -> None:
     """It comes from a hostile kernel; what is no change is left out."""

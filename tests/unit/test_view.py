@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_agent.cli.live import LiveView
-from kernel_agent.cli.view import PlainView, progress
+from kernel_agent.cli.view import progress
 from kernel_agent.records.action import Call, Calls, Code
 from kernel_agent.records.cell import Answer, Observation
 from kernel_agent.records.conversation import Usage
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Acting, Notice, Output, ReplyText
+from kernel_agent.records.story import PlainView
 from kernel_agent.records.trace import Condensation, DataFile, RunStart, RunStop, Step
 
 PNG = {"output_type": "display_data", "data": {"image/png": "iVBORw0"}, "metadata": {}}

@@ -1,4 +1,4 @@
-"""What formats write: their prompts, and how a finished step stands in the history.
+"""The formats' prompts, and the form of a finished step in the history.
 
 The code stands once: the assistant message is composed from the action, not copied from the
 reply, so that drafts, reasoning and invented observations never come back to the model.
@@ -57,7 +57,7 @@ def write_step(step: Step, *, compose: Callable[..., str]) -> tuple[Message, ...
     ----------
     step
         A step of the trace. Without an action, its last unreadable reply is shown shortened
-        beside what the model was told about it.
+        beside the feedback that the model got about it.
     compose
         The format's ``compose``.
     """

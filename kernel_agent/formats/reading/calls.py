@@ -29,18 +29,18 @@ from kernel_agent.formats.fenced import readable
 from kernel_agent.formats.reading.delimiters import TAG_SPACE
 from kernel_agent.formats.reading.objects import (
     MAX_OBJECTS,
-    cut_off,
+    cut_off_error,
     find_objects,
     in_python,
     lenient,
-    malformed,
+    malformed_error,
     object_end,
-    repaired,
+    repair,
     stand_in,
     strict,
 )
 from kernel_agent.formats.reading.scanner import find_blocks
-from kernel_agent.formats.reading.source import parsed, unwrap
+from kernel_agent.formats.reading.source import parse_plain, unwrap
 from kernel_agent.records import (
     FINAL_ANSWER,
     Call,
@@ -73,8 +73,8 @@ def find_calls(reply: Reply, *, shape: str) -> tuple[ToolCall, ...]:
     Raises
     ------
     FormatError
-        ``truncated`` or ``malformed``, when a call in the text cannot be told, or there are more
-        than :data:`MAX_CALLS`. The model's fault.
+        ``truncated`` or ``malformed``, when a call in the text cannot be recognised, or there
+        are more than :data:`MAX_CALLS`. The model's fault.
     """
     calls = reply.tool_calls or tuple(islice(_in_text(reply, shape), MAX_CALLS + 1))
     if len(calls) > MAX_CALLS:
@@ -88,7 +88,7 @@ def _in_text(reply: Reply, shape: str) -> Iterator[ToolCall]:
     if calls := in_python_calls(_without_tokens(text)):
         yield from calls
         return
-    tagged = list(islice(_tagged(text, shape), MAX_CALLS + 1))
+    tagged = list(islice(_tagged_calls(text, shape), MAX_CALLS + 1))
     yield from tagged
     if tagged:
         return
@@ -104,7 +104,7 @@ def _in_text(reply: Reply, shape: str) -> Iterator[ToolCall]:
             yield ToolCall(id="", name=name[1], arguments=source)
             continue
         value = strict(source)
-        yield from described(lenient(source) if value is None else value)
+        yield from described_calls(lenient(source) if value is None else value)
 
 
 # Mistral, Kimi, DeepSeek and Harmony write the name before the object with the arguments.
@@ -145,7 +145,7 @@ def in_python_calls(source: str) -> tuple[ToolCall, ...]:
     >>> in_python_calls("[python(code='1 + 1')]")[0].arguments
     '{"code": "1 + 1"}'
     """
-    tree = parsed(source.strip()) if _CALLS_PYTHON.match(source) else None
+    tree = parse_plain(source.strip()) if _CALLS_PYTHON.match(source) else None
     if tree is None or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
         return ()
     value = tree.body[0].value
@@ -170,14 +170,14 @@ def _python_call(node: ast.expr) -> ToolCall | None:
     return ToolCall(id="", name="python", arguments=told) if one else None
 
 
-def described(value: Json) -> Iterator[ToolCall]:
+def described_calls(value: Json) -> Iterator[ToolCall]:
     """Yield the calls that an object describes; none when it is something else."""
     if not isinstance(value, dict):
         return
     for inside in ("tool_calls", "tool_uses", "calls"):
         if isinstance(value.get(inside), list):
             for one in value[inside]:
-                yield from described(one)
+                yield from described_calls(one)
             return
     for inside in ("function", "function_call"):
         if isinstance(value.get(inside), dict):
@@ -209,7 +209,7 @@ _MAX_CLOSERS, _CLOSER_CHARS = 3, 60  # of the call, of its list, and of what hol
 _ARGUMENT_END = re.compile(rf"</{TAG_SPACE}parameter>|</arg_value>")
 
 
-def _tagged(text: str, shape: str) -> Iterator[ToolCall]:
+def _tagged_calls(text: str, shape: str) -> Iterator[ToolCall]:
     """Yield the calls whose arguments are tags, or what stands between the tags of a function.
 
     Raises
@@ -227,13 +227,13 @@ def _tagged(text: str, shape: str) -> Iterator[ToolCall]:
         while argument := _ARGUMENT.search(text, at, stop):
             closer = _ARGUMENT_END.search(text, argument.end(), stop)
             if closer is None:
-                raise cut_off(shape)
+                raise cut_off_error(shape)
             name = argument[1] or argument[2]
             arguments[name] = _argument(name, text[argument.end() : closer.start()])
             at = closer.end()
         body = _without_closers(text[at:stop])
         if arguments and body:
-            raise cut_off(shape)
+            raise cut_off_error(shape)
         yield ToolCall(
             id="", name=opener[1], arguments=json.dumps(arguments) if arguments else body
         )
@@ -253,7 +253,7 @@ def _argument(name: str, text: str) -> Json:
     return text if value is None else value
 
 
-def opened(arguments: str) -> str:
+def unwrap_arguments(arguments: str) -> str:
     """Return a call's arguments without fences and the JSON strings that they were encoded into."""
     for _ in range(_MAX_ENCODINGS):
         plain = unwrap(readable(arguments))
@@ -265,7 +265,7 @@ def opened(arguments: str) -> str:
 
 
 def read_arguments(text: str, *, shape: str) -> Json:
-    """Return a call's arguments: the object that they are, or the text itself when it is none.
+    """Return a call's arguments as an object, or as text when they are not one.
 
     Parameters
     ----------
@@ -281,7 +281,7 @@ def read_arguments(text: str, *, shape: str) -> Json:
         ``truncated`` when the object never closes, ``malformed`` when it cannot be read. The
         model's fault.
     """
-    plain = opened(text)
+    plain = unwrap_arguments(text)
     if not plain.startswith("{"):
         return plain or {}
     source = plain[: object_end(plain, 0, shape=shape)]
@@ -289,7 +289,7 @@ def read_arguments(text: str, *, shape: str) -> Json:
     if value is None:
         value = _in_another_notation(source)
     if not isinstance(value, dict):
-        raise malformed("the arguments are no JSON object", shape=shape)
+        raise malformed_error("the arguments are no JSON object", shape=shape)
     return {str(key): field for key, field in value.items()}
 
 
@@ -298,7 +298,7 @@ def _in_another_notation(source: str) -> Json:
     try:
         return in_python(source)
     except ValueError:
-        value = repaired(source)
+        value = repair(source)
         return value if stand_in(value, source) else None
 
 

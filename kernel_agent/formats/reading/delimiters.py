@@ -113,7 +113,7 @@ Kind = Literal["fence", "midline", "code", "reasoning", "thought", "answer", "tu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """One place with a meaning.
+    """A delimiter and its place.
 
     ``fence`` is a line that is a Markdown fence, ``midline`` a fence that ends a line of text; for
     both ``name`` is the info string and ``fence`` the run itself. The other kinds are tags
@@ -132,7 +132,7 @@ class Mark:
 
     @property
     def language(self) -> Language:
-        """What the info string of a fence says about its content."""
+        """Classify a fence's content by its info string."""
         return language(self.name)
 
     @property
@@ -183,7 +183,7 @@ def code_tag_at_start(text: str) -> re.Match[str] | None:
 def _mark(match: re.Match[str]) -> Mark:
     start, end = match.span()
     if match["fence"]:
-        # "```</think>" closes both: the tag is a mark of its own, not an info string.
+        # "```</think>" closes both: the tag is a separate mark, not an info string.
         info, indent = (match["info"] or "").strip(), len(match["indent"])
         fence = match["fence"]
         return Mark(kind="fence", start=start, end=end, name=info, fence=fence, indent=indent)

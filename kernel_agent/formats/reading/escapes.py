@@ -1,4 +1,4 @@
-"""IPython's own syntax in a cell: magics, commands, help; not what it makes of prose.
+"""IPython's own syntax in a cell: magics, commands, help; prose stays prose.
 
 IPython takes any line that ends in ``?`` for help on its last word, and a ``!`` or ``?`` alone for
 a command. For a reply that may be prose that is too much: ``Is 17 a prime number?`` would run.
@@ -38,7 +38,7 @@ class _HelpEnd(HelpEnd):
         return _if_meant(found, tokens_by_line)
 
 
-def transformed(source: str) -> str:
+def transform(source: str) -> str:
     """Return the plain Python that IPython would run for a cell."""
     manager = TransformerManager()  # type: ignore[no-untyped-call]
     meant = {EscapedCommand: _Command, HelpEnd: _HelpEnd}

@@ -55,7 +55,7 @@ def find_objects(text: str, *, shape: str) -> list[str]:
             at = object_end(text, event.start(), shape=shape)
             objects.append(text[event.start() : at])
             if len(objects) > MAX_MARKS:
-                raise malformed(f"more than {MAX_MARKS} objects", shape=shape)
+                raise malformed_error(f"more than {MAX_MARKS} objects", shape=shape)
         elif event.kind == "reasoning":
             if event.closing:
                 objects.clear()
@@ -167,13 +167,13 @@ def object_end(text: str, start: int, *, shape: str) -> int:
         if depth == 0:
             return at
         if depth > _MAX_DEPTH:
-            raise malformed("nested too deeply", shape=shape)
+            raise malformed_error("nested too deeply", shape=shape)
     if _LOOKS_COMPLETE.search(text[-200:]):
-        raise malformed("the object does not close", shape=shape)
-    raise cut_off(shape)
+        raise malformed_error("the object does not close", shape=shape)
+    raise cut_off_error(shape)
 
 
-def cut_off(shape: str) -> FormatError:
+def cut_off_error(shape: str) -> FormatError:
     """Return the error of an object or a call that never closes."""
     told = (
         "The reply was cut off before the end of its call or JSON object, so nothing was run. "
@@ -198,7 +198,7 @@ def lenient(text: str) -> Json:
     try:
         return in_python(text)
     except ValueError:
-        return repaired(text)
+        return repair(text)
 
 
 def in_python(text: str) -> Json:
@@ -223,7 +223,7 @@ def in_python(text: str) -> Json:
         return None
 
 
-def repaired(text: str) -> Json:
+def repair(text: str) -> Json:
     """Return what json_repair makes of a text, which may be a guess; None for nothing."""
     if len(text) > MAX_CODE_CHARS:
         return None
@@ -239,7 +239,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Return JSON's source with the escapes of its strings resolved, to look for a string in it."""
     return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _ESCAPED.get(m[2], m[2]), text)
 
@@ -249,7 +249,7 @@ def stand_in(value: Json, text: str) -> bool:
 
     Or without quotes, when it is a single word. What does not was guessed.
     """
-    plain, strings = unescaped(text), list(_strings(value))
+    plain, strings = unescape(text), list(_strings(value))
     if len(strings) * len(plain) > MAX_COMPARED:
         return False
     return all(_stands(string, plain) for string in strings)
@@ -274,7 +274,7 @@ def _stands(string: str, plain: str) -> bool:
     return bool(re.search(quoted, plain) or re.search(bare, plain))
 
 
-def malformed(why: str, *, shape: str) -> FormatError:
+def malformed_error(why: str, *, shape: str) -> FormatError:
     """Return the error of an object that cannot be read for certain."""
     told = (
         "The JSON object in the reply cannot be read, so nothing was run. Inside of strings write "

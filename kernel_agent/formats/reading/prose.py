@@ -1,4 +1,4 @@
-"""What is a sentence rather than code, and what of it is only a label.
+"""Tell prose from code, and strip role labels.
 
 Used for what stands around the blocks of a reply: never to change code.
 """

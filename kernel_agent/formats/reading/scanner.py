@@ -1,4 +1,4 @@
-"""Where the blocks of code are in a reply that mixes thought and code.
+"""Find the blocks of code in a reply that mixes thought and code.
 
 One pass over the marks, left to right. Outside of a block marks have meaning; inside of a block
 they are text, so that ``"</code>"``, ```` ``` ```` or ``Output:`` in a string cuts nothing:
@@ -75,7 +75,7 @@ class Block:
 
 @dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """What a reply holds.
+    """The parts of a reply.
 
     ``hidden`` are the spans of reasoning and drafts, ``thoughts`` those of ``<thought>``,
     ``turns`` the places where an invented turn begins, ``end`` the place of the one that ends the
@@ -239,9 +239,9 @@ class _Scanner:
             return self.add(i, end, end + 1)
         if (end := self.first_end(i, self.endings(i, before=first))) is not None:
             return self.add(i, end, end)
-        return self.broken_tag(i, first if closers else None)
+        return self.read_broken_tag(i, first if closers else None)
 
-    def broken_tag(self, i: int, closer: int | None) -> int:
+    def read_broken_tag(self, i: int, closer: int | None) -> int:
         """Read a tag with whose content no end compiles: perhaps it opens no block at all."""
         mark = self.marks[i]
         if closer is not None and (inner := self.index.last("opener", i, before=closer)):
@@ -251,7 +251,7 @@ class _Scanner:
         if closer is not None:
             return self.add(i, closer, closer + 1)
         mentioned = mark.name != PYTHON_CHANNEL and self.is_mention(mark)
-        return i + 1 if mentioned else self.unclosed(i)
+        return i + 1 if mentioned else self.read_unclosed(i)
 
     def fence(self, i: int) -> int:
         mark = self.marks[i]
@@ -267,12 +267,12 @@ class _Scanner:
         if mark.language == "other":
             self.languages.append(mark.name.split()[0])
             return closers[0] + 1 if closers else len(self.marks)
-        return self.untagged_fence(i, closers)
+        return self.read_untagged_fence(i, closers)
 
-    def untagged_fence(self, i: int, closers: list[int]) -> int:
+    def read_untagged_fence(self, i: int, closers: list[int]) -> int:
         """Read a fence that may hold code, output or anything else; its first closer ends it."""
         if not closers:
-            return self.unclosed(i, rank=RANK_MARKED - 1)
+            return self.read_unclosed(i, rank=RANK_MARKED - 1)
         source = self.source(self.marks[i], self.marks[closers[0]].start)
         if self.trials.compiles(source) and is_evidently_code(source):
             return self.add(i, closers[0], closers[0] + 1, rank=RANK_MARKED - 1)
@@ -290,7 +290,7 @@ class _Scanner:
             return i + 1  # a draft that was given up: the reasoning it stands in ends later
         if closers:
             return self.add(i, first, first + 1)
-        return self.unclosed(i)
+        return self.read_unclosed(i)
 
     def endings(self, i: int, *, before: int) -> Iterator[int]:
         """Yield marks that show where the code ended although its own closer is missing."""
@@ -319,7 +319,7 @@ class _Scanner:
             self.blocks.append(Block(source=tidy(rest), start=mark.start, end=mark.end))
         return i + 1
 
-    def unclosed(self, i: int, rank: int = RANK_MARKED) -> int:
+    def read_unclosed(self, i: int, rank: int = RANK_MARKED) -> int:
         """Read the block that runs to the end of the reply; nothing can follow it."""
         mark = self.marks[i]
         body = self.text[mark.end :]

@@ -54,7 +54,7 @@ def tidy(body: str) -> str:
 def unwrap(body: str) -> str:
     """Return the source without a fence inside of a tag, or a tag inside of a fence.
 
-    And without what is no source there: the name of the language on a line of its own, and in an
+    And without what is no source there: the name of the language on a separate line, and in an
     example in the style of doctest the prompts with the output that the model made up.
     """
     for _ in range(_MAX_WRAPPERS):
@@ -67,14 +67,14 @@ def unwrap(body: str) -> str:
             body = body[tag.end() : stop if stop >= 0 else len(body)]
         else:
             break
-    return _typed(_LANGUAGE_LINE.sub("", tidy(body), count=1))
+    return _strip_prompts(_LANGUAGE_LINE.sub("", tidy(body), count=1))
 
 
 _LANGUAGE_LINE = re.compile(r"\Apython3?[^\S\n]*\n", re.IGNORECASE)
 _PROMPT = re.compile(r"(?:>>>|\.\.\.)(?: |$)")
 
 
-def _typed(body: str) -> str:
+def _strip_prompts(body: str) -> str:
     if not body.startswith(">>> "):
         return body
     return "\n".join(line[4:] for line in body.splitlines() if _PROMPT.match(line))
@@ -95,7 +95,7 @@ def compile_error(source: str) -> Exception | None:
     return _ipython_error(source)
 
 
-def checked(source: str) -> str:
+def check(source: str) -> str:
     """Return the source when it is a cell worth sending to a kernel.
 
     Raises
@@ -143,13 +143,13 @@ def is_evidently_code(source: str) -> bool:
     ``Done``, ``yes``, ``3.5``, ``(1, 2)`` and ``Mean: 5`` are all valid Python; an import, an
     assignment, a definition, a loop or a call is what makes text a cell.
     """
-    tree = parsed(source)
+    tree = parse_plain(source)
     return tree is not None and any(_asks_for_something(node) for node in tree.body)
 
 
 def makes_a_call(source: str) -> bool:
     """Whether the source calls or imports something, as an action does and a formula does not."""
-    tree = parsed(source)
+    tree = parse_plain(source)
     acts = ast.Call | ast.Import | ast.ImportFrom
     return tree is not None and any(isinstance(node, acts) for node in ast.walk(tree))
 
@@ -213,16 +213,16 @@ def _plain_error(source: str) -> Exception | None:
 
 
 def _ipython_error(source: str) -> Exception | None:
-    from kernel_agent.formats.reading.escapes import transformed
+    from kernel_agent.formats.reading.escapes import transform
 
     try:
-        plain = transformed(source)
+        plain = transform(source)
     except Exception as error:  # third-party code on hostile text: whatever it raises is the text's
         return error
     return _plain_error(plain)
 
 
-def parsed(source: str) -> ast.Module | None:
+def parse_plain(source: str) -> ast.Module | None:
     """Return the syntax tree of plain Python that compiles; None for anything else."""
     if len(source) > MAX_CODE_CHARS or _plain_error(source) is not None:
         return None

@@ -1,1 +1,1 @@
-"""What is run outside and inside of sandboxes as scripts, with the standard library alone."""
+"""Scripts that run outside and inside of sandboxes, with the standard library alone."""

@@ -84,7 +84,7 @@ def unshare(flags: str) -> None:
 
 
 def map_self(uid: str, gid: str) -> None:
-    """In a new user namespace, be who one was."""
+    """Keep the user's own ids in a new user namespace."""
     write_maps("self", setgroups="deny", uid_map=f"{uid} {uid} 1", gid_map=f"{gid} {gid} 1")
 
 
@@ -126,7 +126,7 @@ def supervise(child: int) -> None:
     """Wait for the child, reap orphans meanwhile, kill those that are left; never return."""
 
     def asked(_number: int, _frame: object) -> None:
-        # Once: it may be asked for by the end of the host and by whoever cleans up after it.
+        # Once: it may be asked for by the end of the host and by the reaper.
         _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
         os.kill(child, _signal.SIGKILL)
 
@@ -161,7 +161,7 @@ def end_children() -> None:
 
 
 def user(uid: str, gid: str) -> None:
-    """Become somebody else for good."""
+    """Become another user for good."""
     unbound()
     os.setgroups([])
     os.setresgid(int(gid), int(gid), int(gid))
@@ -171,7 +171,7 @@ def user(uid: str, gid: str) -> None:
 
 
 def unbound() -> None:
-    """Give up what could be got back by executing a file, as far as one has the right to."""
+    """Drop the capability bounding set, as far as this process may."""
     for capability in range(64):  # past the last one it fails
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
@@ -219,7 +219,7 @@ def proc() -> None:
 
 
 def terminals() -> None:
-    """Have pseudo-terminals of one's own, and none of the host's."""
+    """Mount private pseudo-terminals, apart from the host's."""
     options = "newinstance,ptmxmode=0666,mode=620"
     mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, options)
     mount("/dev/pts/ptmx", "/dev/ptmx", "", MS_BIND)
@@ -242,10 +242,10 @@ def readonly(target: str) -> None:
 
 def remount(target: str, flags: int = 0) -> None:
     """Make a mount read-only; it keeps the flags that it has."""
-    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags | found(target))
+    mount("none", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags | mount_flags(target))
 
 
-def found(target: str) -> int:
+def mount_flags(target: str) -> int:
     """Return a mount's flags: in a user namespace they may not be dropped."""
     flags = os.statvfs(target).f_flag
     same = MS_NOSUID | MS_NODEV | MS_NOEXEC | os.ST_NOATIME | os.ST_NODIRATIME
@@ -256,8 +256,8 @@ def lend(path: str, uid: str, mine: str) -> None:
     """Show a tree to another user as theirs; what they write belongs to its owner on the disk.
 
     An id-mapped mount (mount_setattr(2), Linux 5.12) over the tree, in this mount namespace. Where
-    the file system has none, the directory itself is given away if it is ``mine``; whoever
-    started this takes it back.
+    the file system has none, the directory itself is given away if it is ``mine``; the
+    host takes it back.
     """
     owner = os.stat(path)
     try:
@@ -277,7 +277,7 @@ def clone(path: str, flags: int) -> int:
 
 
 def attach(tree: int, path: str) -> None:
-    """Put such a copy somewhere."""
+    """Attach such a copy at a path."""
     place = os.fsencode(path)
     check(libc.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, place, MOVE_MOUNT_F_EMPTY_PATH))
     os.close(tree)
@@ -494,7 +494,7 @@ def run(command: list[str]) -> None:
 
 
 def fail(what: str, error: OSError) -> None:
-    """Say on the descriptor that becomes the kernel's log what went wrong."""
+    """Report an error on the descriptor that becomes the kernel's log, and exit."""
     where = f": {error.filename}" if error.filename else ""
     os.write(2, f"sandbox: {what}: {error.strerror}{where}\n".encode(errors="replace"))
     os._exit(FAILED)

@@ -1,10 +1,10 @@
-"""Undo what a killed host cannot: ``python -I -S warden.py HOST_PID FOLDER…``.
+"""Undo what a killed host cannot: ``python -I -S reaper.py HOST_PID FOLDER…``.
 
 One such process stands beside each host that has sandboxed kernels. It reads the private
 directories of kernels from its standard input, ``+PATH`` when one starts and ``-PATH`` when its
 host has cleaned up itself. When the host ends, whatever the way, it undoes what is left and ends,
 too. When it starts it looks through ``FOLDER…`` for directories of hosts that ended together with
-their warden.
+their reaper.
 
 What there is to undo stands in ``undo.json`` in the private directory, where no kernel can reach
 it: the host's process and a list of actions, each a word of :data:`ACTIONS` and its arguments
@@ -35,7 +35,7 @@ else:
 
 born = marks.born
 PATIENCE_S = 3.0
-SWEEP_S = 20.0  # for what others have left; the rest is for the next warden
+SWEEP_S = 20.0  # for what others have left; the rest is for the next reaper
 
 
 def end(pid: str, start: str, number: str) -> None:
@@ -89,7 +89,7 @@ def end_naming(directory: str) -> None:
     """Kill the processes that have a private directory in their command line.
 
     A container runtime's own, which leave every group and are nobody's children any more when
-    whoever adopted them was killed.
+    their adopter was killed.
     """
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -161,7 +161,7 @@ ACTIONS: dict[str, Callable[..., None]] = {
 
 
 def undo(actions: list[list[str]]) -> None:
-    """Do a list of actions; one that fails does not keep the others from being done."""
+    """Run a list of actions; a failing one does not keep the others from running."""
     for word, *arguments in actions:
         try:
             ACTIONS[word](*arguments)
@@ -194,7 +194,7 @@ def sweep(folder: str, until: float) -> None:
 
 
 def main(host: int, folders: list[str]) -> None:
-    """Stand by until the host has ended."""
+    """Wait until the host has ended, then clean up after it."""
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     _signal.signal(_signal.SIGHUP, _signal.SIG_IGN)
     poller = select.poll()

@@ -1,9 +1,9 @@
-"""The level ``microvm``: the kernel in a machine of its own, with its own Linux, under QEMU.
+"""Level ``microvm``: the kernel in a virtual machine with a separate Linux, under QEMU.
 
 The kernel's code runs on another Linux that shares nothing with this one but a wire
 (:mod:`.guest.wire`), two disks and a processor, which is the computer's own where KVM works and
-an emulated one elsewhere. Beside it runs :mod:`.host`, which is the kernel's process to whoever
-started it. The image that machines start from is built once (:mod:`.image`).
+an emulated one elsewhere. Beside it runs :mod:`.host`, which is the kernel's process to its
+parent. The image that machines start from is built once (:mod:`.image`).
 
 A machine can be hibernated: :func:`hibernate` writes it to a folder, and a kernel that is prepared
 with ``resume`` goes on from there, with all its variables.
@@ -96,7 +96,7 @@ def probe() -> Probe:
 
 @functools.cache
 def _made_from(python: str) -> dict[str, str]:
-    return image.made_from(interpreter(python))
+    return image.list_sources(interpreter(python))
 
 
 @functools.cache
@@ -119,7 +119,7 @@ def facts() -> dict[str, Any]:
 
 
 def status(found: Probe) -> list[str]:
-    """Return what a person wants to know of the level here, as lines."""
+    """Return lines on the state of the level on this computer."""
     lines = [f"{'works' if found.works else 'does not work'}: {found.reason}"]
     if found.advice:
         lines.append(found.advice)
@@ -139,7 +139,7 @@ def build(say: Callable[[str], None], *, python: str = sys.executable) -> image.
     Parameters
     ----------
     say
-        Told each step as a line.
+        Called with each step, as one line.
     python
         The interpreter that kernels run in.
 
@@ -169,7 +169,7 @@ def prepare(
     *,
     resume: Path | None = None,
 ) -> Launch:
-    """Say how to start ``command`` in a machine.
+    """Return how to start ``command`` in a machine.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def environment_inside(environment: Mapping[str, str], python: Path) -> dict[str
 
 
 def _is_apart(path: Path, grant: Grant) -> bool:
-    """Tell whether a file is there, and not in a folder that goes into the machine anyway."""
+    """Whether a file is there, and not in a folder that goes into the machine anyway."""
     return path.is_file() and not path.is_relative_to(grant.code)
 
 
@@ -317,7 +317,7 @@ async def hibernate(sockets: Path, folder: Path, kernel: Mapping[str, Any]) -> H
     folder
         Where to; it is made, and removed again when this fails.
     kernel
-        What whoever resumes needs to know (the connection's key); the folder is private for it.
+        What is needed to resume (the connection's key); the folder is private for it.
 
     Raises
     ------

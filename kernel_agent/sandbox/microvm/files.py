@@ -1,4 +1,4 @@
-"""Files over the wire, the host's side: sent as they are, taken as from an enemy.
+"""Files over the wire, the host's side: sent as they are, received as from an enemy.
 
 What comes from the machine becomes a regular file or a directory beneath the workspace and
 nothing else: every part of a path is opened without following links, inputs and hidden paths are
@@ -60,7 +60,7 @@ class Inbox:
     def begin(self, path: bytes) -> None:
         """Take a file; its content follows by :meth:`write`, up to :meth:`end`."""
         self.drop()
-        parts = self._checked(path)
+        parts = self._check(path)
         self._count(parts, 0)
         self._folder = self._open_folder(parts[:-1])
         self._parts = parts
@@ -102,13 +102,13 @@ class Inbox:
 
     def make(self, path: bytes) -> None:
         """Make a directory."""
-        parts = self._checked(path)
+        parts = self._check(path)
         self._count(parts, 0)
         os.close(self._open_folder(parts))
 
     def remove(self, path: bytes) -> None:
         """Remove a regular file, or a directory that is empty; anything else stays."""
-        parts = self._checked(path)
+        parts = self._check(path)
         self._forget(parts)
         with contextlib.suppress(OSError, Refused):
             folder = self._open_folder(parts[:-1], make=False)
@@ -126,7 +126,7 @@ class Inbox:
         self.drop()
         os.close(self._root)
 
-    def _checked(self, path: bytes) -> tuple[str, ...]:
+    def _check(self, path: bytes) -> tuple[str, ...]:
         name = os.fsdecode(path)
         parts = tuple(name.split("/"))
         if len(path) > MAX_PATH or len(parts) > MAX_DEPTH or "\0" in name:

@@ -164,7 +164,7 @@ def _copy(path: Path, root: Path, *, to: Path | None = None) -> None:
 
 
 def _copy_commands(python: Interpreter, root: Path) -> None:
-    """The interpreter under all its names, and busybox under those of its commands."""
+    """Copy the interpreter under all its names, and busybox under those of its commands."""
     busybox = programs.find("busybox")
     assert busybox is not None
     _copy(Path(busybox).resolve(), root, to=Path("/usr/bin/busybox"))
@@ -189,7 +189,7 @@ def _copy_commands(python: Interpreter, root: Path) -> None:
 
 
 def _copy_libraries(root: Path) -> None:
-    """What the programs and extension modules load, as the loader itself finds it."""
+    """Copy the libraries that programs and extension modules load, as the loader finds them."""
     files = [
         str(path)
         for at, _, names in os.walk(root)

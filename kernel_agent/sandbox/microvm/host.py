@@ -1,9 +1,9 @@
 """The process beside a machine: it starts QEMU, stands between the two, and ends with either.
 
-To whoever started it, it is the kernel's process: it ends when the kernel does, with the kernel's
-exit code, and killing it ends the machine. It makes the sockets that the connection file names
-and passes what comes over them through the wire; it puts the files into the machine, and takes
-those that the kernel made out of it. It is told to hibernate over a socket beside the kernel's.
+To its parent, it is the kernel's process: it ends when the kernel does, with the kernel's exit
+code, and killing it ends the machine. It makes the sockets that the connection file names and
+passes what comes over them through the wire; it puts the files into the machine, and takes those
+that the kernel made out of it. The request to hibernate comes over a socket beside the kernel's.
 
 Nothing has a name that could be left behind: the disk is an unlinked file, the wire and the
 monitor are pairs of sockets. QEMU ends when this process does, and this process when its host does.
@@ -43,13 +43,13 @@ from kernel_agent.sandbox.microvm.guest.wire import (
 BOOT_S = 300.0  # on an emulated processor of a busy computer
 GUEST_SOCKETS = "/run/kernel"
 REPORT = "report.json"
-CONTROL = "vm"  # the socket that is told to hibernate, in the kernel's directory of sockets
+CONTROL = "vm"  # the socket for requests to hibernate, in the kernel's directory of sockets
 MAX_LOG = 256 * 1024  # characters that a machine may write to the log
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What this process is asked to do; one JSON object in its argument.
+    """Task of this process; one JSON object in its argument.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Start:
 
 
 def main(argument: str) -> None:
-    """Be the kernel's process; called by :mod:`kernel_agent.sandbox.microvm`."""
+    """Run as the kernel's process; started by :mod:`kernel_agent.sandbox.microvm`."""
     start = Start(**json.loads(argument))
     end_with(start.host)
     try:

@@ -64,7 +64,7 @@ exec busybox switch_root /new {python} -I -S -c \
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What an image is, and what it was made from.
+    """Description of an image, and of its sources.
 
     ``made_from`` is compared with what is here today; ``kvm`` says why the machine's processor is
     emulated, or that it is not.
@@ -90,7 +90,7 @@ def folder() -> Path:
 
 
 def load() -> Manifest | None:
-    """Return the manifest of the image, or None when there is none that can be read."""
+    """Return the manifest of the image, or None when it cannot be read."""
     try:
         found = json.loads((folder() / "manifest.json").read_text())
         return Manifest(**found) if found.get("format") == FORMAT else None
@@ -99,7 +99,7 @@ def load() -> Manifest | None:
 
 
 def changes(then: dict[str, str], now: dict[str, str]) -> list[str]:
-    """Return what an image was made from that is different today, in words."""
+    """Return the sources of an image that are different today, in words."""
     return [
         f"{name} was {then.get(name) or 'not there'} and is {now.get(name) or 'not there'}"
         for name in sorted({*then, *now})
@@ -116,7 +116,7 @@ def linux() -> tuple[Path, Path]:
     Raises
     ------
     SandboxError
-        There is none that this user can read.
+        This user can read no such kernel.
     """
     for kernel in sorted(Path("/boot").glob("vmlinuz-*"), key=_age, reverse=True):
         modules = Path("/lib/modules") / kernel.name.removeprefix("vmlinuz-")
@@ -132,8 +132,8 @@ def _age(path: Path) -> tuple[bool, float]:
     return "cloud" in path.name, path.stat().st_mtime
 
 
-def made_from(python: Interpreter) -> dict[str, str]:
-    """Return what decides whether an image still fits."""
+def list_sources(python: Interpreter) -> dict[str, str]:
+    """Return the sources that decide whether an image still fits."""
     kernel, _ = linux()
     packages = "\n".join(f"{name} {version}" for name, version in python.packages.items())
     code = b"".join(path.read_bytes() for path in sorted(GUEST.glob("*.py")))
@@ -147,7 +147,7 @@ def made_from(python: Interpreter) -> dict[str, str]:
 
 
 def _shape() -> bytes:
-    """Return what a machine is made of: a saved state fits the same machine only."""
+    """Return the machine's command line: a saved state fits the same machine only."""
     parts = machine.Parts(kernel=0, initrd=0, root=0, scratch=0, wire=0, monitor=0)
     return repr(machine.arguments(parts, memory_mb=0, accelerator="tcg", console="null")).encode()
 
@@ -171,7 +171,7 @@ def build(
     Parameters
     ----------
     say
-        Told each step, as one line.
+        Called with each step, as one line.
     boot
         Boots the image in a folder with an accelerator and memory, saves the machine's state
         beside it and returns the seconds; raises :class:`SandboxError` when it does not boot.
@@ -207,7 +207,7 @@ def build(
         with (work / "root.img").open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         manifest = Manifest(
-            format=FORMAT, made_from=made_from(found), accelerator=accelerator, kvm=kvm,
+            format=FORMAT, made_from=list_sources(found), accelerator=accelerator, kvm=kvm,
             memory_mb=memory_mb, root_sha256=digest, root_mb=root_mb, state_mb=state_mb,
             packages=found.packages, built=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             build_s=round(time.monotonic() - began, 1),
@@ -261,7 +261,7 @@ def _initrd(modules: Path, python: Interpreter) -> bytes:
     names = []
     for path in order:
         names.append(Path(path).name.split(".ko")[0] + ".ko")
-        entries.append((f"modules/{names[-1]}", 0o100644, _unpacked(modules / path)))
+        entries.append((f"modules/{names[-1]}", 0o100644, _unpack(modules / path)))
     entries.append(("modules/order", 0o100644, "".join(f"{n}\n" for n in names).encode()))
     return gzip.compress(cpio(entries), compresslevel=1)
 
@@ -288,7 +288,7 @@ def module_order(dependencies: str, wanted: Iterable[str]) -> list[str]:
     return order
 
 
-def _unpacked(path: Path) -> bytes:
+def _unpack(path: Path) -> bytes:
     content = path.read_bytes()
     if path.suffix == ".xz":
         return lzma.decompress(content)
@@ -321,7 +321,7 @@ def cpio(entries: Iterable[tuple[str, int, bytes]]) -> bytes:
 
 
 def describe(manifest: Manifest) -> dict[str, Any]:
-    """Return what a person or a record wants to know of an image."""
+    """Return an image's facts for people and records."""
     return {
         "processor": "hardware virtualisation (KVM)"
         if manifest.accelerator == "kvm"

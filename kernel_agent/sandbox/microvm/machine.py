@@ -3,7 +3,7 @@
 The machine has two disks, one port and a source of randomness; no network card, no display, no
 USB, no shared folder. Its monitor speaks over a socket that has no name, to the process that
 started it. Everything that QEMU opens is passed to it as an open descriptor, so it needs no right
-to any file but those of its own package, and it may run as nobody.
+to any file but those of QEMU's package, and it may run as nobody.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MachineError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a machine is made of: descriptors that QEMU inherits.
+    """Parts of a machine: descriptors that QEMU inherits.
 
     ``state`` is where a saved machine is read from; None boots.
     """
@@ -70,7 +70,7 @@ class Parts:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """All of them."""
+        """All descriptors."""
         found = (self.kernel, self.initrd, self.root, self.scratch, self.wire, self.monitor)
         return found if self.state is None else (*found, self.state)
 
@@ -192,7 +192,7 @@ class Monitor:
 
 @functools.cache
 def cage_works() -> bool:
-    """Tell whether QEMU can be put into a cage: tried as the user that it runs as."""
+    """Whether QEMU can be put into a cage: tried as the user that it runs as."""
     own = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     try:
         done = subprocess.run(
@@ -255,7 +255,7 @@ class Machine:
             stdout=None if console == "stdio" else subprocess.DEVNULL,
             stderr=self._words,
             pass_fds=parts.descriptors,
-            preexec_fn=before,  # noqa: PLW1509 - no thread of ours holds a lock in it
+            preexec_fn=before,  # noqa: PLW1509 - no thread here holds a lock in it
             env=FOUND_IN,
             **own,
         )

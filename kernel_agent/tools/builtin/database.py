@@ -7,7 +7,7 @@ Read-only is the database's own doing where it can be:
 * PostgreSQL (with psycopg): a read-only transaction, and a cursor that is declared on the server,
   which takes one SELECT, VALUES or WITH that changes nothing, whatever the text says. Its own
   timeout, and a cancellation from here. The server counts the bytes of the result, and sends none
-  beyond the cap (:func:`_bounded`). A *function* that a superuser may call is not held by that
+  beyond the cap (:func:`_bound_result`). A *function* that a superuser may call is not held by that
   (``pg_read_file``), which is said when the role is one.
 * Any other: only what begins like a query, and a transaction that is rolled back. That is no
   protection where a statement commits by itself: give a role that may only read. One row may be
@@ -66,7 +66,7 @@ class Database:
     query_seconds
         After so long a query is cancelled.
     tell
-        Told once what read-only does not cover.
+        Called once with a notice of what read-only does not cover.
 
     Raises
     ------
@@ -88,11 +88,11 @@ class Database:
             )
             self._file = _sqlite_file(url) if self.kind == "SQLite" else ""
             with self._engine.connect() as connection:
-                warning = _not_held(connection)
+                warning = _unprotected(connection)
         except ArgumentError:
             raise UsageError(f"--tools sql={name}: not a database URL") from None
         except (SQLAlchemyError, ImportError, ValueError, sqlite3.Error) as error:
-            reason = _without(url, _first_line(error))
+            reason = _redact(url, _first_line(error))
             raise UsageError(f"--tools sql={name}: {reason}") from None
         if warning:
             tell(Notice(text=f"Database {name}: {warning}"))
@@ -114,7 +114,7 @@ class Database:
         with self._reading() as connection:
             names = list[str]()
             if self.kind == "PostgreSQL":
-                query, names = _bounded(connection, query, params)
+                query, names = _bound_result(connection, query, params)
             if params:
                 result = connection.execute(text(query), dict(params))
             else:  # nothing in it is a placeholder, neither ":" nor "%"
@@ -124,7 +124,7 @@ class Database:
                 if not result.returns_rows:
                     raise ToolError("that is not a query: it returns no rows", kind="ValueError")
                 names = names or list(result.keys())
-                return _frame(names, _rows(result, len(names)))
+                return _frame(names, _fetch_rows(result, len(names)))
 
     def _from_file(
         self, query: str, params: Mapping[str, Any]
@@ -165,7 +165,7 @@ class Database:
         Raises
         ------
         ToolError
-            There is none of that name.
+            No table has that name.
         """
         import pandas as pd
         from sqlalchemy import inspect
@@ -203,7 +203,7 @@ class Database:
         try:
             with (
                 self._engine.connect() as opened,
-                _limited(opened, self.query_seconds, late),
+                _cancel_when_late(opened, self.query_seconds, late),
             ):
                 connection = opened
                 if self._engine.dialect.name == "postgresql":
@@ -223,7 +223,7 @@ class Database:
                 ) from None
             if getattr(error, "connection_invalidated", False):
                 raise ToolError(f"the connection to {self.name} was lost") from None
-            line = _without(str(self._engine.url.render_as_string(hide_password=False)),
+            line = _redact(str(self._engine.url.render_as_string(hide_password=False)),
                             _first_line(error))  # fmt: skip
             raise ToolError(line, kind="ValueError") from None
 
@@ -272,7 +272,9 @@ def _raw(connection: "Connection") -> Any:
 
 
 @contextmanager
-def _limited(connection: "Connection", seconds: float, late: threading.Event) -> Iterator[None]:
+def _cancel_when_late(
+    connection: "Connection", seconds: float, late: threading.Event
+) -> Iterator[None]:
     """Cancel what runs on a connection when its time is over, in the way of its database."""
     raw = _raw(connection)
 
@@ -293,7 +295,7 @@ def _limited(connection: "Connection", seconds: float, late: threading.Event) ->
         timer.cancel()
 
 
-def _not_held(connection: "Connection") -> str:
+def _unprotected(connection: "Connection") -> str:
     """Return what read-only does not cover for this connection."""
     kind = connection.dialect.name
     if kind == "sqlite":
@@ -325,7 +327,7 @@ _SHORT = frozenset((16, 20, 21, 23, 26, 700, 701, 1082, 1083, 1114, 1184, 1186, 
 _MEASURED = frozenset((17, 25, 1042, 1043))  # bytea, text, char, varchar
 
 
-def _bounded(
+def _bound_result(
     connection: "Connection", query: str, params: Mapping[str, Any] | None
 ) -> tuple[str, list[str]]:
     """Return a query for as much of another's result as may be sent, and the names of its columns.
@@ -357,14 +359,14 @@ def _bounded(
 
 
 def _measure(name: str, kind: object) -> str:
-    """Return what of SQL gives the bytes of a column's value; in float8, which adds fast."""
+    """Return the SQL expression for the bytes of a column's value; in float8, which adds fast."""
     if kind in _SHORT:
         return "8.0::float8"
     value = name if kind in _MEASURED else f"{name}::text"
     return f"coalesce(octet_length({value}), 0)::float8"
 
 
-def _rows(result: Any, width: int) -> list[Any]:
+def _fetch_rows(result: Any, width: int) -> list[Any]:
     """Fetch the rows, within the caps; what follows the first ``width`` columns is their size."""
     rows: list[Any] = []
     size, wanted = 0, 1
@@ -430,14 +432,14 @@ def _column(values: list[Any]) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return what the database said, without SQLAlchemy's additions."""
+    """Return the database's message without SQLAlchemy's additions."""
     text = str(getattr(error, "orig", None) or error)
     if "not authorized" in text or "authorization denied" in text:  # by our authorizer
         return "only a SELECT can be run here: the database is open for reading"
     return one_line(text.strip().partition("\n")[0] or type(error).__name__, 500)
 
 
-def _without(url: str, text: str) -> str:
+def _redact(url: str, text: str) -> str:
     """Return a message without what the URL holds: password, user, host and the URL itself."""
     from sqlalchemy import make_url
 

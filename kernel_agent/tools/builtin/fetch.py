@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import ToolError
 from kernel_agent.safe import one_line
-from kernel_agent.tools.builtin.pages import Packed, described
+from kernel_agent.tools.builtin.pages import Packed, describe_page
 from kernel_agent.tools.definition import Tool
 from kernel_agent.tools.threads import in_own_loop
 
@@ -48,7 +48,7 @@ def fetch_tools(
     admit
         Gives the address at which a host and port may be reached, or raises ``refused``.
     received
-        Told of the bytes that came from a host and port.
+        Called with host, port and number of bytes that came.
     hosts
         The hosts, as the description names them.
     refused
@@ -60,12 +60,12 @@ def fetch_tools(
 
         async def admitted(host: str, port: int) -> str:
             """Ask on the session's own loop; the connection is made on this one."""
-            asked = asyncio.run_coroutine_threadsafe(_admitted(admit, host, port), here)
+            asked = asyncio.run_coroutine_threadsafe(_admit(admit, host, port), here)
             return await asyncio.wrap_future(asked)
 
         try:
             async with asyncio.timeout(TOTAL_S):
-                page, where = await in_own_loop(lambda: _fetched(url, admitted, refused))
+                page, where = await in_own_loop(lambda: _fetch_page(url, admitted, refused))
         except TimeoutError:
             raise ToolError(f"no whole answer within {TOTAL_S:g} s", kind="TimeoutError") from None
         received(*where)
@@ -80,11 +80,11 @@ def fetch_tools(
     return (Tool(fetch, untrusted=True),)
 
 
-async def _admitted(admit: Admit, host: str, port: int) -> str:
+async def _admit(admit: Admit, host: str, port: int) -> str:
     return await admit(host, port)
 
 
-async def _fetched(
+async def _fetch_page(
     url: str, admit: Admit, refused: type[Exception]
 ) -> tuple[dict[str, Any], tuple[str, int, int]]:
     """Return the page, and host, port and bytes of the answer that it was made from."""
@@ -101,7 +101,7 @@ async def _fetched(
         reason = one_line(str(error) or type(error).__name__, 300)
         raise ToolError(f"cannot be fetched: {reason}", kind="ConnectionError") from None
     try:
-        page = described(
+        page = describe_page(
             url=str(address), status=answer.status, content_type=_header(answer, b"content-type"),
             encoding=_header(answer, b"content-encoding"), body=body, max_bytes=BYTES_MAX,
         )  # fmt: skip

@@ -32,11 +32,11 @@ def file_tools(folders: Sequence[str]) -> tuple[Tool, ...]:
     UsageError
         No folder was named, or one cannot be opened, or two have the same name.
     """
-    granted = _granted(folders)
+    granted = _name_folders(folders)
     names = ", ".join(granted)
 
     def search_files(pattern: str = "*", containing: str = "") -> list[dict[str, object]]:
-        return _searched(granted, pattern, containing)
+        return _search(granted, pattern, containing)
 
     def read_file(path: str) -> str | bytes:
         folder, name = _place(granted, path)
@@ -58,7 +58,7 @@ def file_tools(folders: Sequence[str]) -> tuple[Tool, ...]:
     return (Tool(search_files, untrusted=True), Tool(read_file, untrusted=True))
 
 
-def _granted(folders: Sequence[str]) -> dict[str, Path]:
+def _name_folders(folders: Sequence[str]) -> dict[str, Path]:
     granted: dict[str, Path] = {}
     for text in folders:
         path = Path(text).expanduser().absolute() if text else None
@@ -72,17 +72,13 @@ def _granted(folders: Sequence[str]) -> dict[str, Path]:
     return granted
 
 
-def _searched(granted: dict[str, Path], pattern: str, containing: str) -> list[dict[str, object]]:
-    for name, text, most in (
-        ("pattern", pattern, PATTERN_MAX),
-        ("containing", containing, TEXT_MAX),
-    ):
-        if len(text) > most:
-            raise ToolError(f"{name} has at most {most:,} characters", kind="ValueError")
+def _search(granted: dict[str, Path], pattern: str, containing: str) -> list[dict[str, object]]:
+    _check_length("pattern", pattern, PATTERN_MAX)
+    _check_length("containing", containing, TEXT_MAX)
     found: list[dict[str, object]] = []
     left = LOOKED_AT_MAX
     for prefix, path in granted.items():
-        with _opened(path) as folder:
+        with _open_folder(path) as folder:
             for entry in _matching(folder, pattern):
                 lines: list[list[Any]] = []
                 if containing:
@@ -147,7 +143,7 @@ def _place(granted: dict[str, Path], path: str) -> tuple[Path, str]:
 
 def _read(path: Path, name: str) -> str | bytes:
     try:
-        with _opened(path) as folder:
+        with _open_folder(path) as folder:
             data = folder.read(name, max_bytes=FILE_MAX)
     except OSError as error:
         kind = type(error).__name__
@@ -158,7 +154,7 @@ def _read(path: Path, name: str) -> str | bytes:
     return data
 
 
-def _opened(path: Path) -> Folder:
+def _open_folder(path: Path) -> Folder:
     try:
         return Folder(path)
     except OSError as error:

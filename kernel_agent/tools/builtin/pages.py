@@ -1,4 +1,4 @@
-"""What a page is, from the bytes that a stranger's server sent: unpacked, decoded, read. Pure.
+"""Web pages from a stranger's server: unpacked, decoded, reduced to text and links. Pure.
 
 Everything here takes time and memory in proportion to the bytes, however they are made: one
 encoding, unpacked up to a bound and not a byte further; charsets of the web from a list (Python
@@ -59,7 +59,7 @@ class Packed(ValueError):
     """A body that cannot be unpacked here; the message is for the code in the kernel."""
 
 
-def described(
+def describe_page(
     *, url: str, status: int, content_type: str, encoding: str, body: bytes, max_bytes: int
 ) -> dict[str, Any]:
     """Return a page as the code in the kernel gets it.
@@ -80,7 +80,7 @@ def described(
     Packed
         It cannot be unpacked, or becomes more than ``max_bytes``.
     """
-    data = unpacked(body, encoding, max_bytes=max_bytes)
+    data = unpack(body, encoding, max_bytes=max_bytes)
     kind, _, parameters = content_type.partition(";")
     kind = kind.strip().lower()[:100]
     page: dict[str, Any] = {
@@ -88,8 +88,8 @@ def described(
     }  # fmt: skip
     if not _TEXTS.match(kind or "text/"):
         return {**page, "data": data}
-    text, exact = decoded(data, _named(parameters) or _declared(kind, data))
-    if not exact:  # in a charset that nothing names: whoever knows it can read the bytes
+    text, exact = decode_text(data, _header_charset(parameters) or _page_charset(kind, data))
+    if not exact:  # in a charset that nothing names: who knows it can read the bytes
         page["data"] = data
     if kind not in ("text/html", "application/xhtml+xml"):
         return {**page, "text": text}
@@ -103,7 +103,7 @@ def described(
 # --- bytes ---------------------------------------------------------------------------------------
 
 
-def unpacked(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
+def unpack(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
     """Return what a body holds; never more than ``max_bytes`` are made.
 
     Raises
@@ -117,9 +117,9 @@ def unpacked(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
         case []:
             pieces: Iterator[bytes] = iter((body,))
         case ["gzip" | "x-gzip"]:
-            pieces = _gunzipped(body, max_bytes + 1)
+            pieces = _gunzip(body, max_bytes + 1)
         case ["deflate"]:
-            pieces = _inflated(body, max_bytes + 1)
+            pieces = _inflate(body, max_bytes + 1)
         case _:
             raise Packed(f"it is packed as {', '.join(names)[:80]!r}: gzip or deflate are read, "
                          "and one of them")  # fmt: skip
@@ -135,7 +135,7 @@ def unpacked(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
 
 
 class _Stream:
-    """One stream of zlib in a body, from a place on."""
+    """A zlib stream in a body, from an offset on."""
 
     def __init__(self, body: bytes, start: int, width: int) -> None:
         self._body = body
@@ -155,8 +155,8 @@ class _Stream:
             yield piece
 
 
-def _gunzipped(body: bytes, room: int) -> Iterator[bytes]:
-    """Unpack the members of a gzip file; what follows them and is none is nobody's (RFC 1952)."""
+def _gunzip(body: bytes, room: int) -> Iterator[bytes]:
+    """Unpack the members of a gzip file; anything after them is ignored (RFC 1952)."""
     start = 0
     for _ in range(MEMBERS_MAX):
         stream = _Stream(body, start, 16 + zlib.MAX_WBITS)
@@ -169,7 +169,7 @@ def _gunzipped(body: bytes, room: int) -> Iterator[bytes]:
     raise Packed(f"it has more than {MEMBERS_MAX:,} members")
 
 
-def _inflated(body: bytes, room: int) -> Iterator[bytes]:
+def _inflate(body: bytes, room: int) -> Iterator[bytes]:
     """Unpack deflate, which many servers send without zlib's head and sum (RFC 9110, 8.4.1.2)."""
     try:
         zlib.decompressobj().decompress(body[:64], 1)
@@ -182,10 +182,10 @@ def _inflated(body: bytes, room: int) -> Iterator[bytes]:
 # --- text ----------------------------------------------------------------------------------------
 
 
-def decoded(data: bytes, charset: str) -> tuple[str, bool]:
+def decode_text(data: bytes, charset: str) -> tuple[str, bool]:
     """Return text, and whether it is exactly what the bytes say; a byte order mark goes first."""
     charset = next((known for mark, known in _MARKS.items() if data.startswith(mark)), charset)
-    names = list(dict.fromkeys([*filter(None, [_known(charset)]), "utf-8"]))
+    names = list(dict.fromkeys([*filter(None, [_python_charset(charset)]), "utf-8"]))
     for name in names:
         with suppress(UnicodeError):
             return _text(data, name, "strict"), True
@@ -199,7 +199,7 @@ def _text(data: bytes, charset: str, errors: str) -> str:
     return "".join([*texts, decoder.decode(b"", final=True)])
 
 
-def _known(charset: str) -> str | None:
+def _python_charset(charset: str) -> str | None:
     """Return Python's name of a charset of the web, or None."""
     if len(charset) > 40:
         return None
@@ -210,7 +210,7 @@ def _known(charset: str) -> str | None:
     return name if name in CHARSETS else None
 
 
-def _named(parameters: str) -> str:
+def _header_charset(parameters: str) -> str:
     """Return the charset that a Content-Type names, if it does."""
     for parameter in parameters[:1000].split(";"):
         name, _, value = parameter.partition("=")
@@ -219,7 +219,7 @@ def _named(parameters: str) -> str:
     return ""
 
 
-def _declared(kind: str, data: bytes) -> str:
+def _page_charset(kind: str, data: bytes) -> str:
     """Return the charset that a page of HTML or XML names in its first kilobyte, if it does."""
     found = _CHARSET.search(data[:1024]) if kind.endswith(("html", "xml")) else None
     return found[1].decode("ascii") if found else "utf-8"
@@ -228,7 +228,7 @@ def _declared(kind: str, data: bytes) -> str:
 def links_of(source: str, base: str) -> list[str]:
     """Return the links of HTML as absolute http(s) URLs, each once, in order."""
     shown = _NO_LINKS.sub(" ", source)
-    shown = shown[: shown.rfind(">") + 1]  # a tag without an end is none
+    shown = shown[: shown.rfind(">") + 1]  # a tag without an end is not a tag
     found: dict[str, None] = {}
     for _, anchor in zip(range(ANCHORS_MAX), _ANCHOR.finditer(shown), strict=False):
         url = _absolute(_href(anchor[1]), base)
@@ -240,7 +240,7 @@ def links_of(source: str, base: str) -> list[str]:
 
 
 def _href(attributes: str) -> str:
-    """Return the value of the first attribute ``href``; what stands in another's is none."""
+    """Return the value of the first attribute ``href``, none from within another's value."""
     for found in _ATTRIBUTE.finditer(attributes):
         if found[1].lower() == "href":
             return found[found.lastindex or 1] if found.lastindex != 1 else ""
@@ -253,6 +253,6 @@ def _absolute(href: str, base: str) -> str:
         return ""
     try:
         url = urljoin(base, html.unescape(href).strip()).partition("#")[0]
-    except ValueError:  # no address, or a number that is none
+    except ValueError:  # no address, or not a number
         return ""
     return url if url.startswith(("http://", "https://")) and url.isprintable() else ""

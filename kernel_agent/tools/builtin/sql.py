@@ -1,11 +1,11 @@
-"""``sql``, ``sql_tables``, ``sql_schema``: a database, read-only, its rows as a DataFrame.
+"""``sql``, ``sql_tables``, ``sql_schema``: read-only database tools that return DataFrames.
 
 ``--tools sql=NAME`` takes the URL from the configuration (``[sql]``), ``--tools sql`` from
 ``KERNEL_AGENT_SQL_URL`` or the one that is configured, ``--tools sql=FILE`` opens an SQLite file,
 and ``--tools sql=URL`` is for URLs without a password: a command line is no secret. With several
 databases the functions are named after them: ``sql_sales``, ``sql_sales_tables`` …
 
-The URL stays here. How a database is kept from being written to is told in :mod:`.database`.
+The URL stays here. :mod:`.database` explains what keeps a database from being written to.
 """
 
 import os
@@ -43,7 +43,7 @@ def sql_tools(
     configured
         URLs by name; a value ``$NAME`` stands for the variable.
     tell
-        Told what read-only does not cover.
+        Called with a notice of what read-only does not cover.
     query_seconds
         After so long a query is cancelled.
 
@@ -57,7 +57,7 @@ def sql_tools(
             raise UsageError(f"--tools sql needs {package}: pip install 'kernel-agent[sql]'")
     databases = [
         Database(name, url, query_seconds=query_seconds, tell=tell)
-        for name, url in _named(whats, configured).items()
+        for name, url in _find_urls(whats, configured).items()
     ]
     several = len(databases) > 1
     return tuple(
@@ -109,18 +109,18 @@ class _Named:
         return self._name
 
 
-def _named(whats: Sequence[str], configured: Mapping[str, Any]) -> dict[str, str]:
+def _find_urls(whats: Sequence[str], configured: Mapping[str, Any]) -> dict[str, str]:
     """Return the URLs by the names of their databases."""
     found: dict[str, str] = {}
     for what in whats or [""]:
-        name, url = _one(what.strip(), configured)
+        name, url = _find_url(what.strip(), configured)
         if name in found:
             raise UsageError(f"--tools sql: two databases have the name {name}")
         found[name] = url
     return found
 
 
-def _one(what: str, configured: Mapping[str, Any]) -> tuple[str, str]:
+def _find_url(what: str, configured: Mapping[str, Any]) -> tuple[str, str]:
     if not what and os.environ.get(URL_VARIABLE):
         return _name_in(os.environ[URL_VARIABLE]), os.environ[URL_VARIABLE]
     if not what and len(configured) == 1:

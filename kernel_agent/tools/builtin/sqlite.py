@@ -1,4 +1,4 @@
-"""An SQLite file, read by a process of its own: ``sqlite.py`` reads one query and gives its rows.
+"""SQLite queries in a child process: ``sqlite.py`` reads one query and returns its rows.
 
 SQL can make much of little: a function of one value that takes hours and heeds no interruption
 (``instr`` of two long texts), gigabytes within one row, a sort that fills the disk. So the query
@@ -157,7 +157,7 @@ def _conversation(child: Any, sent: bytes) -> tuple[list[str], list[tuple[Any, .
     child.stdin.flush()
     names: list[str] | None = None
     rows: list[tuple[Any, ...]] = []
-    while (part := _received(child.stdout)) is not None:
+    while (part := _receive(child.stdout)) is not None:
         match part:
             case {"failed": message, "kind": kind}:
                 raise Failed(message, kind)
@@ -170,12 +170,12 @@ def _conversation(child: Any, sent: bytes) -> tuple[list[str], list[tuple[Any, .
     return names, rows
 
 
-def _received(stream: BinaryIO) -> Any:
+def _receive(stream: BinaryIO) -> Any:
     head = stream.read(_LENGTH.size)
     data = stream.read(_LENGTH.unpack(head)[0]) if len(head) == _LENGTH.size else b""
     if not data:
         raise EOFError
-    return marshal.loads(data)  # noqa: S302 - from this file, in a process of ours
+    return marshal.loads(data)  # noqa: S302 - from this file, in a child process
 
 
 # --- the child's side ----------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def main() -> None:
     _limit(resource.RLIMIT_DATA, MEMORY)
     _limit(resource.RLIMIT_FSIZE, TEMPORARY)
     _limit(resource.RLIMIT_CORE, 0)
-    asked = _received(sys.stdin.buffer)
+    asked = _receive(sys.stdin.buffer)
     threading.Thread(target=_end_with_the_host, daemon=True).start()
     # One that computes in C heeds nothing else, should the host be gone before it can kill.
     _limit(resource.RLIMIT_CPU, int(asked["seconds"]) + 5)
@@ -270,7 +270,7 @@ def _columns(connection: sqlite3.Connection, query: str, params: dict[str, Any])
 
 
 def _matches(pattern: str, text: Any) -> bool:
-    """What ``x REGEXP y`` means, as SQLAlchemy has it."""
+    """Implement ``x REGEXP y`` as SQLAlchemy does."""
     return text is not None and re.search(pattern, str(text)) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a server says, looked at before the client is given it.
+"""Check a server's messages before the client gets them.
 
 The client checks a message in one step on the event loop, several times, and names all that is
 wrong with it: 150,000 wrong pieces of one answer took it 4 s. So what it would check item by item
@@ -24,7 +24,7 @@ _UNCHECKED = ("structuredContent", "_meta")
 
 
 @asynccontextmanager
-async def looked_at(transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
+async def check_messages(transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
     """Yield a transport's two streams, of which the first gives only what can be checked."""
     async with transport as (incoming, outgoing):
         yield _LookedAt(incoming), outgoing
@@ -85,7 +85,7 @@ async def fit(item: Any) -> Any:
 
 
 def problem(result: dict[str, Any]) -> str:
-    """Say in one line what is wrong with a result, or what it has too much of."""
+    """Return one line on what is wrong with a result, or too large in it."""
     from mcp_types import CallToolResult, ListToolsResult
 
     if _items({k: v for k, v in result.items() if k not in _UNCHECKED}) > CHECKED_MAX:

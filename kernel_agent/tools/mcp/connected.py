@@ -1,4 +1,4 @@
-"""The servers of a session, together: opened side by side, listed once, closed side by side."""
+"""The MCP servers of a session: opened side by side, listed once, closed side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Servers:
     servers
         What the user named.
     tell
-        Told what the user should know.
+        Called with notices for the user.
     """
 
     def __init__(self, servers: Sequence[Server], tell: Callable[[Event], None]) -> None:
@@ -65,7 +65,7 @@ class Servers:
         if self._connections:  # away from the loop: they take a second
             for package in ("jsonschema", "mcp", "httpx2"):
                 await asyncio.to_thread(import_module, package)
-        opening = [asyncio.create_task(self._opened(c)) for c in self._connections]
+        opening = [asyncio.create_task(self._open_one(c)) for c in self._connections]
         try:
             listed = await asyncio.gather(*opening)
         except BaseException:
@@ -77,7 +77,7 @@ class Servers:
         tools: list[ForeignTool] = []
         for connection, found in zip(self._connections, listed, strict=True):
             names = [*taken, *(tool.name for tool in tools)]
-            tools += await self._made(connection, found, names)
+            tools += await self._make_tools(connection, found, names)
         return tuple(tools)
 
     async def close(self) -> None:
@@ -85,11 +85,11 @@ class Servers:
         await asyncio.gather(*(connection.close() for connection in self._connections))
 
     @staticmethod
-    async def _opened(connection: Connection) -> list[Any]:
+    async def _open_one(connection: Connection) -> list[Any]:
         await connection.open()
         return await connection.tools()
 
-    async def _made(
+    async def _make_tools(
         self, connection: Connection, found: Sequence[Any], taken: Collection[str]
     ) -> list[ForeignTool]:
         server = connection.server

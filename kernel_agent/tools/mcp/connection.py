@@ -1,4 +1,4 @@
-"""One server and the client that speaks to it, in a task of its own on the session's loop.
+"""Connection to one MCP server, held by one task on the session's loop.
 
 The client's cancel scopes have to be left in the task that entered them, so one task holds the
 client from its start to its end, and calls come from wherever they are made. Everything is
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.errors import ToolError, UsageError
 from kernel_agent.records import Event, Notice
 from kernel_agent.safe import one_line
-from kernel_agent.tools.mcp.answers import looked_at
+from kernel_agent.tools.mcp.answers import check_messages
 from kernel_agent.tools.mcp.pipes import MESSAGE_MAX, excess, pipes
 from kernel_agent.tools.mcp.servers import Server
 
@@ -39,7 +39,7 @@ class Connection:
     server
         What the user named.
     tell
-        Told when a server had to be started again.
+        Called with a notice when a server had to be started again.
     """
 
     def __init__(self, server: Server, tell: Callable[[Event], None]) -> None:
@@ -136,8 +136,8 @@ class Connection:
             if error.code == _connection_closed() or "Session terminated" in str(error):
                 raise await self._lost() from None
             raise ToolError(self._says(str(error))) from None
-        except (ValueError, RuntimeError) as error:  # an answer that is none, rounds of questions
-            said = one_line(self.server.without_secrets(_said(error)), 500)
+        except (ValueError, RuntimeError) as error:  # not an answer, rounds of questions
+            said = one_line(self.server.without_secrets(_error_text(error)), 500)
             raise ToolError(f"the MCP server {self.server.name!r} failed: {said}") from None
 
     async def close(self) -> None:
@@ -150,7 +150,7 @@ class Connection:
     async def _live(self, opened: asyncio.Future[Client]) -> None:
         """Hold the client until it is over, in one task."""
         try:
-            async with self._made() as client:
+            async with self._make_client() as client:
                 opened.set_result(client)
                 await self._over.wait()
         except asyncio.CancelledError:
@@ -162,12 +162,12 @@ class Connection:
                 self._note_end(self._reason(error))
 
     @contextlib.asynccontextmanager
-    async def _made(self) -> AsyncIterator[Client]:
+    async def _make_client(self) -> AsyncIterator[Client]:
         from mcp import Client
         from mcp.client.stdio import get_default_environment
 
         # What it logs is a server's words; who wants to read them sets a handler.
-        for name in ("mcp", "client"):  # the second is its session's, under no name of its own
+        for name in ("mcp", "client"):  # the second is its session's
             logging.getLogger(name).addHandler(logging.NullHandler())
         async with contextlib.AsyncExitStack() as stack:
             transport: Any
@@ -176,11 +176,11 @@ class Connection:
             else:
                 env = {**get_default_environment(), **self.server.env}
                 transport = pipes(self.server.command, env, self._note_end)
-            client = await stack.enter_async_context(Client(looked_at(transport), cache=None))
+            client = await stack.enter_async_context(Client(check_messages(transport), cache=None))
             # It would check results by the server's own schema, whose regular expressions and
             # references may take for ever, in this very thread. What a result is worth is not
             # known from that.
-            client.session.validate_tool_result = _unchecked  # type: ignore[method-assign,assignment]
+            client.session.validate_tool_result = _accept_any  # type: ignore[method-assign,assignment]
             yield client
 
     def _note_end(self, reason: str) -> None:
@@ -253,7 +253,7 @@ class Connection:
         return f"the MCP server {self.server.name!r} says: {said}"
 
     def _reason(self, error: BaseException | None) -> str:
-        """Say in one line why a client could not be made; never with the URL or the command."""
+        """Return one line on why a client could not be made; never with the URL or the command."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         if isinstance(error, FileNotFoundError):
@@ -262,10 +262,10 @@ class Connection:
             return f"it cannot be started: {error.strerror or type(error).__name__}"
         if type(error).__name__ in _GONE:
             return "nothing answers at its URL"
-        return one_line(self._with_status(_said(error)) or "it ended at once", 300)
+        return one_line(self._with_status(_error_text(error)) or "it ended at once", 300)
 
     def _with_status(self, text: str) -> str:
-        """Say the HTTP status in the place of the client's words for an answer without any."""
+        """Put the HTTP status in place of the client's words for an empty answer."""
         if not self._status or text not in _NO_WORDS:
             return text
         if self._status in (404, 405):
@@ -301,7 +301,7 @@ async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             try:
-                async for part in _bounded(self._inner, events=self._events):
+                async for part in _bound_answer(self._inner, events=self._events):
                     yield part
             except ValueError as error:
                 raise httpx2.ReadError(str(error)) from None
@@ -315,7 +315,7 @@ async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator
         yield streamable_http_client(server.url, http_client=client, max_sse_event_size=MESSAGE_MAX)
 
 
-def _said(error: BaseException | None) -> str:
+def _error_text(error: BaseException | None) -> str:
     """Return an error's text; of a message that is not what it should be, the first thing wrong."""
     wrong = error.errors() if isinstance(error, ValueError) and hasattr(error, "errors") else []
     if wrong:
@@ -325,7 +325,7 @@ def _said(error: BaseException | None) -> str:
     return str(error or "")
 
 
-async def _unchecked(_name: str, _result: Any) -> None:
+async def _accept_any(_name: str, _result: Any) -> None:
     pass
 
 
@@ -341,7 +341,7 @@ def _request_timeout() -> int:
     return REQUEST_TIMEOUT
 
 
-async def _bounded(chunks: AsyncIterable[bytes], *, events: bool) -> AsyncIterator[bytes]:
+async def _bound_answer(chunks: AsyncIterable[bytes], *, events: bool) -> AsyncIterator[bytes]:
     """Yield an HTTP answer, whole or event by event, once it is known to be no more than is read.
 
     The client reads an answer in one step, on the event loop: so its bytes and its items are
@@ -359,14 +359,14 @@ async def _bounded(chunks: AsyncIterable[bytes], *, events: bool) -> AsyncIterat
         held += chunk
         end = max(held.rfind(mark, seen) for mark in _ENDS) if events else -1
         if end >= 0:
-            yield await _checked(bytes(held[: end + 4]))
+            yield await _check_part(bytes(held[: end + 4]))
             del held[: end + 4]
         elif len(held) > MESSAGE_MAX:
             raise ValueError(f"more than {MESSAGE_MAX:,} bytes")
-    yield await _checked(bytes(held))
+    yield await _check_part(bytes(held))
 
 
-async def _checked(part: bytes) -> bytes:
+async def _check_part(part: bytes) -> bytes:
     if too_many := await excess(part):
         raise ValueError(too_many)
     return part

@@ -1,4 +1,4 @@
-"""A tool of a server's, as a tool of ours: its name, its words, its arguments, its results.
+"""A server's tool as a host tool: name, description, arguments, results.
 
 Nothing that a server says reaches the model as if we had said it. A description is one line,
 shortened, without the characters that could end a docstring, a block or a tag, in quotation marks
@@ -21,7 +21,13 @@ from kernel_agent.records import FINAL_ANSWER, ToolSchema
 from kernel_agent.safe import limit_of, one_line
 from kernel_agent.tools.definition import Tool
 from kernel_agent.tools.mcp.answers import PIECES_MAX
-from kernel_agent.tools.mcp.schema import annotation_of, identifier, problems, signature_of, tidied
+from kernel_agent.tools.mcp.schema import (
+    annotation_of,
+    identifier,
+    problems,
+    signature_of,
+    tidy_schema,
+)
 from kernel_agent.tools.threads import in_thread
 
 DESCRIPTION_MAX = 200  # characters of a tool's description that the model is shown
@@ -69,7 +75,7 @@ class ForeignTool(Tool):
         hide: Callable[[str], str] = str,
     ) -> None:
         self._hide = hide
-        self._input = tidied(described.input_schema, lambda text: words(text, WORDS_MAX))
+        self._input = tidy_schema(described.input_schema, lambda text: words(text, WORDS_MAX))
         signature, self._names = signature_of(self._input)
         self._foreign_name = described.name
         self._wraps = _wraps_result(described.output_schema)
@@ -94,7 +100,7 @@ class ForeignTool(Tool):
         """Return what the server says of its results, for the signature; it is not relied upon."""
         if not isinstance(schema, dict):
             return inspect.Signature.empty
-        shape = tidied(schema, lambda _: "")
+        shape = tidy_schema(schema, lambda _: "")
         properties = shape.get("properties", {})
         only = next(iter(properties.values())) if len(properties) == 1 else None
         inner = only if isinstance(only, dict) else {}  # a schema may be true or false
@@ -170,7 +176,7 @@ class ForeignTool(Tool):
 
     @property
     def schema(self) -> ToolSchema:
-        """The tool as an endpoint is told of it: the bounded form of the server's own schema."""
+        """The tool's description for an endpoint: the bounded form of the server's own schema."""
         return {"name": self.name, "description": self.doc, "parameters": self._input}
 
 
@@ -237,7 +243,7 @@ def names_for(server: str, given: Sequence[str], taken: Collection[str]) -> list
 
 
 def _wraps_result(schema: Any) -> bool:
-    """Say whether plain values come in an object ``{"result": …}``, as a library makes them."""
+    """Whether plain values come in an object ``{"result": …}``, as a library makes them."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return isinstance(properties, dict) and list(properties) == ["result"]
 
@@ -270,7 +276,7 @@ def _value_of(result: Any, *, unwrap: bool) -> Any:
 
 
 def _repeats(structured: Any, blocks: Sequence[Any]) -> bool:
-    """Say whether structured content is the other content once more, as text (base64)."""
+    """Whether structured content is the other content once more, as text (base64)."""
     if not isinstance(structured, dict) or list(structured) != ["content"]:
         return False
     dumped = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in blocks]

@@ -40,7 +40,7 @@ async def pipes(
     env
         The whole environment that it is given.
     ended
-        Told once, with the reason, when it stops talking before it was asked to.
+        Called once, with the reason, when the program stops talking before it was asked to.
 
     Raises
     ------
@@ -67,8 +67,8 @@ async def pipes(
             reason = await _messages(process, to_client)
             if not reason:
                 with suppress(TimeoutError):
-                    await _gone(process, PATIENCE_S)
-                reason = _farewell(process.returncode, errors)
+                    await _wait_for_exit(process, PATIENCE_S)
+                reason = _exit_reason(process.returncode, errors)
             ended(reason)
 
     async with anyio.create_task_group() as tasks:
@@ -159,21 +159,21 @@ def _too_many(line: bytes, what: str) -> Any:
 
 
 async def excess(message: bytes) -> str:
-    """Say how far a message goes beyond what is read; empty if it does not."""
+    """Return how far a message exceeds the limits; empty if it does not."""
     try:
         if len(message) <= QUICK_CHARS:
             count(message)
         else:
             await in_thread(count, message)
     except UnicodeDecodeError:
-        return ""  # whoever reads it says so
+        return ""  # reading it says so
     except ValueError as error:
         return str(error).partition(":")[0]
     return ""
 
 
-def _farewell(code: int | None, errors: bytearray) -> str:
-    """Say how a program ended, with the last thing that it complained of."""
+def _exit_reason(code: int | None, errors: bytearray) -> str:
+    """Describe how a program ended, with its last complaint."""
     lines = errors.decode("utf-8", "replace").strip().splitlines()
     # npm and node say more after the error: where a log is, a version.
     wrong = [line for line in lines if _ERROR.match(line)] if code else []
@@ -186,17 +186,17 @@ def _farewell(code: int | None, errors: bytearray) -> str:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a program: its input closes, then it is asked, then it is not asked."""
+    """End a program: close its input, then terminate it, then kill it."""
     assert process.stdin is not None
     process.stdin.close()
     for number in (None, signal.SIGTERM, signal.SIGKILL):
         if number is not None:
             _signal(process, number)
         with suppress(TimeoutError):
-            await _gone(process, PATIENCE_S)
+            await _wait_for_exit(process, PATIENCE_S)
             break
     _signal(process, signal.SIGKILL)  # what it started may be left in its group
-    # A descendant in a group of its own may hold the pipes open: nothing public closes them.
+    # A descendant in another group may hold the pipes open: nothing public closes them.
     process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
@@ -205,8 +205,8 @@ def _signal(process: asyncio.subprocess.Process, number: int) -> None:
         os.killpg(process.pid, number)
 
 
-async def _gone(process: asyncio.subprocess.Process, seconds: float) -> None:
-    """Wait for the exit code; ``process.wait`` would also wait for whoever holds its pipes."""
+async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> None:
+    """Wait for the exit code; ``process.wait`` would also wait for others that hold its pipes."""
     async with asyncio.timeout(seconds):
         while process.returncode is None:  # noqa: ASYNC110 - asyncio tells of it together with pipes
             await asyncio.sleep(0.01)

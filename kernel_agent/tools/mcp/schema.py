@@ -2,8 +2,8 @@
 
 The schema comes from a stranger: it may be cyclic, exponentially large once its references are
 followed, name schemas on other machines, or hold regular expressions that never end. So
-:func:`tidied` keeps the keywords whose cost is bounded (JSON Schema 2020-12, Validation, 6), puts
-local definitions in the place of their references, and stops at a number of nodes: beyond it
+:func:`tidy_schema` keeps the keywords whose cost is bounded (JSON Schema 2020-12, Validation, 6),
+puts local definitions in the place of their references, and stops at a number of nodes: beyond it
 anything is accepted, and the server itself has to say what it thinks of an argument.
 """
 
@@ -35,7 +35,7 @@ _PLAIN = re.compile(r"[\w$@. -]{1,40}", re.ASCII)  # a key that can be shown as 
 _PYTHON = {"string": str, "integer": int, "number": float, "boolean": bool, "null": None}
 
 
-def tidied(schema: Any, words: Callable[[str], str]) -> dict[str, Any]:
+def tidy_schema(schema: Any, words: Callable[[str], str]) -> dict[str, Any]:
     """Return a schema of an object that costs little to validate by, and says the same.
 
     Parameters
@@ -55,7 +55,7 @@ def tidied(schema: Any, words: Callable[[str], str]) -> dict[str, Any]:
         if not isinstance(part, dict) or left < 0 or depth > DEPTH_MAX:
             return {}
         if isinstance(part.get("$ref"), str):
-            return node(_pointed_at(schema, part["$ref"]), depth + 1)
+            return node(_follow(schema, part["$ref"]), depth + 1)
         kept = {key: part[key] for key in part if key in _KEPT and _fits(key, part[key])}
         kept |= {k: node(part[k], depth + 1) for k in _ONE if isinstance(part.get(k), dict | bool)}
         kept |= {
@@ -75,7 +75,7 @@ def tidied(schema: Any, words: Callable[[str], str]) -> dict[str, Any]:
     return {"type": "object", **(made if isinstance(made, dict) and left >= 0 else {})}
 
 
-def _pointed_at(schema: Any, reference: str) -> Any:
+def _follow(schema: Any, reference: str) -> Any:
     """Follow a reference within the schema; anything else points at nothing."""
     if not reference.startswith("#"):
         return {}
@@ -87,7 +87,7 @@ def _pointed_at(schema: Any, reference: str) -> Any:
 
 
 def _fits(key: str, value: Any) -> bool:
-    """Say whether a keyword's value is of its kind: a validator need not survive another."""
+    """Whether a keyword's value is of its kind: a validator need not survive another."""
     if key == "type":
         names = value if isinstance(value, list) else [value]
         known = {*_PYTHON, "array", "object"}

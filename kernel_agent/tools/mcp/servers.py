@@ -1,4 +1,4 @@
-"""Which servers the user named, and how: a command, a URL, or a name in the configuration. Pure.
+"""MCP servers as the user names them: a command, a URL, or a name in the configuration. Pure.
 
 ::
 
@@ -35,7 +35,7 @@ _KEYS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """One server: ``command`` for stdio, or ``url``; what may hold a key has no place in a repr.
+    """A server: ``command`` for stdio, or ``url``; what may hold a key has no place in a repr.
 
     ``env`` and ``headers`` hold values; ``tools`` are the names that are wanted, all when empty.
     """
@@ -51,7 +51,7 @@ class Server:
 
     @property
     def transport(self) -> str:
-        """How it is spoken to, as a trace names it."""
+        """Name of the transport in a trace."""
         return "http" if self.url else "stdio"
 
     def without_secrets(self, text: str) -> str:
@@ -90,25 +90,25 @@ def named_servers(
     servers: list[Server] = []
     for text in given:
         if text.strip() in configured:
-            made = _configured(text.strip(), configured[text.strip()], environment)
+            made = _from_table(text.strip(), configured[text.strip()], environment)
         else:
-            made = _written(text)
+            made = _parse(text)
         names = {server.name for server in servers}
         name, number = made.name, 2
         while name in names:
             name, number = f"{made.name}_{number}", number + 1
-        servers.append(_renamed(made, name))
+        servers.append(_rename(made, name))
     return tuple(servers)
 
 
-def _written(text: str) -> Server:
+def _parse(text: str) -> Server:
     named = _NAMED.fullmatch(text.strip())
     name, text = (named[1], named[2]) if named else ("", text)
-    server = _spoken_to(text, name)
-    return _renamed(server, name) if name else server
+    server = _parse_address(text, name)
+    return _rename(server, name) if name else server
 
 
-def _spoken_to(text: str, name: str) -> Server:
+def _parse_address(text: str, name: str) -> Server:
     """Read a command or a URL."""
     shown = f"--mcp {name}".strip()
     text = text.strip()
@@ -154,7 +154,7 @@ def _plain_name(text: str) -> str:
     return name[:30] or "server"
 
 
-def _configured(name: str, table: Any, environment: Mapping[str, str]) -> Server:
+def _from_table(name: str, table: Any, environment: Mapping[str, str]) -> Server:
     where = f"[mcp.{name}] of the configuration"
     if not isinstance(table, dict):
         raise UsageError(f"{where} must be a table with a command or a url")
@@ -168,20 +168,20 @@ def _configured(name: str, table: Any, environment: Mapping[str, str]) -> Server
     env = table.get("env", {})
     if isinstance(env, list):
         env = {str(variable): f"${variable}" for variable in env}
-    server = _spoken_to(table.get("command") or table["url"], name)
+    server = _parse_address(table.get("command") or table["url"], name)
     return Server(
         name=_plain_name(name),
         command=server.command,
         url=server.url,
-        env=_filled(env, environment, where),
-        headers=_filled(table.get("headers", {}), environment, where),
+        env=_fill_in(env, environment, where),
+        headers=_fill_in(table.get("headers", {}), environment, where),
         tools=tuple(map(str, table.get("tools", ()))),
         start_seconds=float(table.get("start_seconds", START_S)),
         call_seconds=float(table.get("call_seconds", CALL_S)),
     )
 
 
-def _filled(values: Mapping[str, Any], env: Mapping[str, str], where: str) -> dict[str, str]:
+def _fill_in(values: Mapping[str, Any], env: Mapping[str, str], where: str) -> dict[str, str]:
     """Put the variables in the place of their names."""
     filled = {}
     for key, value in values.items():
@@ -193,5 +193,5 @@ def _filled(values: Mapping[str, Any], env: Mapping[str, str], where: str) -> di
     return filled
 
 
-def _renamed(server: Server, name: str) -> Server:
+def _rename(server: Server, name: str) -> Server:
     return replace(server, name=_plain_name(name))

@@ -186,8 +186,8 @@ async def questions_until_yes(folder: Path) -> str:
 async def answer_in_what_was_pasted(folder: Path) -> str:
     """Question at the terminal: text that was pasted has a line "y" in it."""
     from kernel_agent.cli.approve import Prompt
-    from kernel_agent.cli.view import PlainView
     from kernel_agent.records.event import Question
+    from kernel_agent.records.story import PlainView
 
     theirs, ours = pty.openpty()
     seen: list[str] = []

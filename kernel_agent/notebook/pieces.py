@@ -1,0 +1,189 @@
+"""The pieces of a run's page: templates, and text and outputs made fit for them. Pure.
+
+How a page looks stands in ``summary.html`` (one macro a piece) and ``page.html`` beside this
+module. Whatever a template is given is escaped on its way out, unless a piece made it
+(:func:`kernel_agent.safe.markup.escape_text`); what was displayed comes through
+:mod:`kernel_agent.notebook.outputs`.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from kernel_agent.notebook.outputs import as_text, displayable, picture_size
+from kernel_agent.records import CellResult, OutputDict
+from kernel_agent.safe import (
+    FORMATS,
+    INK,
+    Unreadable,
+    as_printed,
+    belt,
+    escape_text,
+    highlight,
+    one_line,
+    paragraphs,
+    plain,
+    reencoded,
+)
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+MAX_OUTPUT = 20_000  # characters of one output that are shown
+SIDES = (1600, 1000, 600, 300)  # pixels to which a picture is scaled down until it fits
+
+
+@dataclass
+class Room:
+    """Characters that are left for a part of the summary."""
+
+    left: int
+
+    def fits(self, source: str) -> bool:
+        """Take room for this HTML if there is enough."""
+        if len(source) > self.left:
+            return False
+        self.left -= len(source)
+        return True
+
+
+@cache
+def templates() -> Environment:
+    """Return what renders: everything that is not markup already is escaped on its way out."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    def shown(value: Any) -> Any:
+        return Markup(escape_text(value)) if type(value) is str else value  # noqa: S704 - escaped
+
+    templates = Environment(
+        autoescape=True,
+        finalize=shown,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        loader=FunctionLoader(_template),
+    )
+    templates.globals["ink"] = INK
+    # In an attribute, or a title, no element can stand.
+    templates.filters |= {"attribute": escape, "bare": _bare}
+    return templates
+
+
+def _bare(text: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(html.escape(plain(text), quote=False))  # noqa: S704 - escaped
+
+
+def _template(name: str) -> str:
+    source = resources.files("kernel_agent.notebook").joinpath(name).read_text(encoding="utf-8")
+    return source if name == "page.html" else "".join(map(str.strip, source.splitlines()))
+
+
+def piece(name: str, /, **data: Any) -> Markup:
+    """Render one piece of the summary: a macro of its template."""
+    pieces: Any = templates().get_template("summary.html").module
+    made: Markup = getattr(pieces, name)(**data)
+    return made
+
+
+def join(parts: Sequence[Markup]) -> Markup:
+    """Return pieces one after another."""
+    return piece("joined", parts=parts)
+
+
+def prose(text: str, *, max_chars: int, style: str = "") -> Markup:
+    """Return text as paragraphs."""
+    return piece("prose", paragraphs=paragraphs(text, max_chars=max_chars), style=style)
+
+
+def block(text: str, *, max_chars: int, where: str = "") -> Markup:
+    """Return text as it was printed."""
+    return piece("block", text=as_printed(text, max_chars=max_chars, where=where))
+
+
+def code(source: str, *, max_chars: int) -> Markup:
+    """Return a cell's source, its words coloured."""
+    return piece("code", pieces=highlight(source, max_chars=max_chars))
+
+
+def note(text: str) -> Markup:
+    """Return a line of small print."""
+    return piece("note", text=one_line(text, 500))
+
+
+# --- outputs -------------------------------------------------------------------------------------
+
+
+def output_pieces(result: CellResult, room: Room) -> Iterator[Markup]:
+    """Yield what a cell put out: text, tables and pictures."""
+    text = ""
+    for output in result.outputs:
+        kind = output.get("output_type")
+        if kind == "stream":
+            text += as_text(output.get("text"))[: 4 * MAX_OUTPUT]
+            continue
+        if text:
+            yield _printed(text, room)
+            text = ""
+        if kind in ("display_data", "execute_result"):
+            yield display_piece(output, room)
+    if text:
+        yield _printed(text, room)
+
+
+def _printed(text: str, room: Room) -> Markup:
+    limit = min(MAX_OUTPUT, max(room.left // 3, 300))
+    return block(text, max_chars=limit, where="the trace has all of it")
+
+
+def display_piece(output: OutputDict, room: Room, *, rich_only: bool = False) -> Markup:
+    """Return a table, a picture or text; of what does not fit, its text."""
+    from markupsafe import Markup
+
+    data = displayable(output)["data"]
+    table = data.get("text/html")
+    if table is not None:
+        cleaned = Markup(table.replace("$", "<span>$</span>"))  # noqa: S704 - by `displayable`
+        framed = piece("table", cleaned=cleaned)
+        if len(framed) <= room.left:
+            return framed
+    for mime in FORMATS:
+        if mime in data and (picture := picture_piece(mime, output, room.left - 500)):
+            return picture
+    pictured = any(mime in data for mime in FORMATS)
+    if rich_only and not pictured and table is None:
+        return join([])
+    above = [note("A picture is left out: it does not fit here.")] if pictured else []
+    return join([*above, _printed(as_text(data.get("text/plain")), room)])
+
+
+def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
+    """Return a display's picture, scaled down until it fits; empty when it never does."""
+    data = as_text(output["data"][mime])
+    width = picture_size(output, mime).get("width")  # one for fine screens has twice the pixels
+    expected, longest = len(data), 0  # characters, pixels
+    for side in SIDES:
+        # What has fewer pixels takes about as many characters fewer: most sides need no trial.
+        if longest and expected * (side / longest) ** 2 > 1.3 * most:
+            continue
+        try:
+            shown, *pixels = reencoded(mime, data, max_side=side)
+        except Unreadable:
+            break
+        if len(shown.data) <= most:
+            source = f"data:{shown.media_type};base64,{shown.data}"
+            return piece("picture", source=source, width=width)
+        expected, longest = len(shown.data), min(side, max(pixels))
+    return join([])
+
+
+def notices_html(notices: Sequence[str]) -> str:
+    """Return what no record holds and a person should know, to stand above a summary."""
+    return belt(piece("notices", texts=[one_line(text, 500) for text in notices]))

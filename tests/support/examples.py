@@ -1,0 +1,11 @@
+"""How many examples a test tries that says so itself."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+
+def examples(many: int) -> int:
+    """Return so many, or a fifth of it with ``--hypothesis-profile quick``."""
+    quick = settings.get_current_profile_name() == "quick"
+    return max(many // 5, 10) if quick else many
