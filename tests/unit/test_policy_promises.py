@@ -359,3 +359,13 @@ async def test_what_is_told_of_denials_beside_marked_data_is_told_once_and_of_th
             f"[end of untrusted {WORD}]"
         )[1]
     )
+
+
+async def test_what_was_denied_in_one_run_may_be_asked_again_in_the_next():
+    """A person may have changed their mind; within the run they are not tired with it."""
+    person = Person(NO, YES)
+    made, events = approval(approver=person)
+    assert not (await made.call(pay, {"to": "x"})).allowed
+    made.begin(Meter(Budget()), events.append)
+    made.enter(2)
+    assert (await made.call(pay, {"to": "x"})).allowed
