@@ -12,7 +12,8 @@ from kernel_agent.records.budget import Budget, Meter
 from kernel_agent.records.cell import CellResult, Decision, HostCall, Observation
 from kernel_agent.records.event import Notice, Question
 from kernel_agent.records.trace import Visit
-from kernel_agent.tools.policy import EVIDENCE, HOW_TO_ALLOW, Approval, Policy, approval_prompt
+from kernel_agent.tools import Approval, Policy, approval_prompt
+from kernel_agent.tools.policy import EVIDENCE, HOW_TO_ALLOW
 
 YES = Decision(allowed=True, by="person")
 NO = Decision(allowed=False, by="person", reason="no")
