@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from html import escape
 from pathlib import Path
 from textwrap import wrap
@@ -38,10 +39,21 @@ def modules(room: str) -> list[Path]:
     return [alone] if alone.is_file() else sorted((HOUSE / room).rglob("*.py"))
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def from_imports(path: Path) -> tuple[ast.ImportFrom, ...]:
+    """Return what a module imports from another, wherever in it."""
+    return tuple(node for node in ast.walk(tree(path)) if isinstance(node, ast.ImportFrom))
+
+
 def imported(path: Path) -> Iterator[str]:
-    """Yield the rooms that a module imports from, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+    """Yield the rooms that a module imports from."""
+    for node in from_imports(path):
+        if node.module and not node.level:
             first, *below = node.module.split(".")
             if first == "kernel_agent":
                 yield from below[:1] or (alias.name for alias in node.names)
@@ -72,7 +84,7 @@ def shortest(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 def purpose(room: str) -> str:
     """Return the first sentence of a room's docstring, as far as a colon or a full stop."""
     first = next(path for path in modules(room) if path.name in {"__init__.py", f"{room}.py"})
-    said = (ast.get_docstring(ast.parse(first.read_text())) or "").split("\n\n")[0]
+    said = (ast.get_docstring(tree(first)) or "").split("\n\n")[0]
     said = re.sub(r":\w+:`~?[\w.]*?(\w+)`", r"\1", said.replace("\n", " ")).replace("``", "")
     return re.split(r"[.:;](?: |$)", said)[0]
 

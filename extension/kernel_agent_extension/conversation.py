@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from kernel_agent.config import SETTINGS
 from kernel_agent.errors import InputError, KernelAgentError, UsageError
@@ -41,17 +41,14 @@ class Talk:
     def __init__(self, request: Request, *, once: bool) -> None:
         self.request = request
         self.once = once
-        self.busy = False
-        """Whether a question is under way."""
+        self._at: Literal["nothing", "preparing", "running", "finishing"] = "nothing"
         self.view: RunView | None = None
         """The view of the question that is under way."""
         self.future: Future[Run] | None = None
         """The work on the latest question."""
         self._tell_to: Callable[[Event], None] = lambda _: None
-        self._running = False  # the run itself, between its preparation and its end
         self._last = 0  # the number of the run's latest step
         self._undo_from = 0  # the first of the steps that a person undid while it went on
-        self._ended = False
         self._started = False
         self.session = Session(
             **{name: value for name, value in request.settings.items() if SETTINGS[name].argument},
@@ -97,7 +94,7 @@ class Talk:
                 await ready
                 self._started = True
             await self._put(variables, tell)
-            self._running = True
+            self._at = "running"
             run = await self.session.run(
                 request.task,
                 budget=_budget(self.session.budget, request),
@@ -105,16 +102,21 @@ class Talk:
                 wanted=request.wanted,
             )
             undone = await self._undo_pressed(run, tell)
-            self._running, self._ended = False, True
+            self._at = "finishing"
             if request.wanted and not undone:
                 await self._take(request.wanted, run, tell, names)
             if request.export is not None:
                 tell(Notice(text=f"Exported: {export(run.trace, request.export)}"))
             return run
         finally:
-            self.busy = self._running = False
+            self._at = "nothing"
             if self.once:
                 await self.session.close()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question is under way."""
+        return self._at != "nothing"
 
     @property
     def given(self) -> dict[str, str]:
@@ -123,14 +125,14 @@ class Talk:
 
     def stop(self) -> None:
         """End the question: the run as interrupted, or what comes before it."""
-        if self._running:
+        if self._at == "running":
             self.session.stop()
-        elif self.future is not None and not self._ended:
+        elif self._at == "preparing" and self.future is not None:
             self.future.cancel()
 
     def press_undo(self) -> None:
         """Stop the run, and go back to before the latest step that was seen to end."""
-        if self._running and self._last:
+        if self._at == "running" and self._last:
             self._undo_from = self._last
             self.session.stop()
 
@@ -152,7 +154,7 @@ class Talk:
 
     def begin(self, view: RunView) -> None:
         """Take a question, unless there is one; called before :meth:`answer` is."""
-        self.busy, self._ended, self.view = True, False, view
+        self._at, self.view = "preparing", view
 
     async def close(self) -> None:
         """End the session, now or when its question is through."""

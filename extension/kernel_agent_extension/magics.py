@@ -30,14 +30,7 @@ from kernel_agent.session import LoopThread, Run, fingerprint
 from kernel_agent_extension.conversation import Talk
 from kernel_agent_extension.handle import Handle
 from kernel_agent_extension.insertion import code_of
-from kernel_agent_extension.options import (
-    HELP,
-    OPTIONS,
-    Request,
-    defaults,
-    read_request,
-    traits,
-)
+from kernel_agent_extension.options import HELP, OPTIONS, Request, defaults, read_request, traits
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
 from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view
 

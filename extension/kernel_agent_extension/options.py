@@ -183,6 +183,8 @@ def _names(found: dict[str, list[str]], option: str) -> tuple[str, ...]:
 
 def _value(option: Option, row: Setting, text: str) -> Any:
     """Return what an option says of its setting."""
+    if row.kind is bool:
+        return True
     if row.choices and text not in row.choices:
         raise MagicUsageError(
             f"--{option.name} is one of {', '.join(row.choices)}, not {text!r}: "

@@ -44,6 +44,7 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    StopSignal,
     denied_cell,
 )
 from kernel_agent.tools import answer_of
@@ -68,6 +69,9 @@ class Agent:
         What the run has spent and may spend.
     on_event
         Told what happens, as it happens.
+    stop
+        Set when somebody asks for the end: the run ends as interrupted, now if the model is
+        thinking, else when the cell has ended.
     checks
         What is checked around it.
     """
@@ -80,6 +84,7 @@ class Agent:
         record: Callable[[Record], None],
         meter: Meter,
         on_event: Callable[[Event], None],
+        stop: StopSignal | None = None,
         checks: Checks | None = None,
     ) -> None:
         self.decider = decider
@@ -88,10 +93,9 @@ class Agent:
         self._record_in_trace = record
         self._meter = meter
         self._on_event = on_event
+        self._stop = stop or StopSignal()
         self._checks = checks or Checks()
         self._turn: Turn | None = None  # the one under way
-        self._deciding: asyncio.Future[Action | None] | None = None
-        self._stopped = False
         self._given = 0  # of the steps: the opening, which is not the agent's own
         self._unfinished = 0  # of the steps: the last one, where the run ended within it
 
@@ -135,15 +139,6 @@ class Agent:
                 raise
         return self._end(start.run_id, status, answer, message)
 
-    def stop(self) -> None:
-        """End the run as interrupted: now if the model is thinking, else when the cell ends.
-
-        Called from the run's own event loop; whoever calls it also interrupts the kernel.
-        """
-        self._stopped = True
-        if self._deciding is not None:
-            self._deciding.cancel()
-
     def hear(self, event: Event) -> None:
         """Take in what the model says while it writes; called from the run's own event loop."""
         if self._turn is not None:
@@ -174,19 +169,18 @@ class Agent:
     def _finish(self, step: Step) -> Answer | None:
         self.steps.append(step)
         self._record(step)
-        return self.decider.judge(step, stopped=self._stopped)
+        return self.decider.judge(step, stopped=self._stop.is_set)
 
     async def _decide(self, turn: Turn) -> Action | None:
         """Ask the decider, until somebody stops the run."""
         self._check_stopped()
-        self._deciding = asyncio.ensure_future(self.decider.decide(turn))
+        deciding = asyncio.ensure_future(self.decider.decide(turn))
         try:
-            action = await self._deciding
+            with self._stop.calling(deciding.cancel):
+                action = await deciding
         except asyncio.CancelledError:
             self._check_stopped()
             raise
-        finally:
-            self._deciding = None
         self._check_stopped()
         return action
 
@@ -238,7 +232,7 @@ class Agent:
         self._on_event(record)
 
     def _check_stopped(self) -> None:
-        if self._stopped:
+        if self._stop.is_set:
             raise Stopped
 
     def _keep_unfinished(self, why: str) -> None:

@@ -45,17 +45,13 @@ class Options:
     models: Annotated[
         tuple[str, ...],
         typer.Option(
-            "--model",
-            metavar="NAME",
-            help="A model's name, or offline. Repeat it for more arms.",
+            "--model", metavar="NAME", help="A model's name, or offline. Repeat it for more arms."
         ),
     ] = ()
     sandboxes: Annotated[
         tuple[str, ...],
         typer.Option(
-            "--sandbox",
-            metavar="LEVEL",
-            help="As of kernel-agent run. Repeat it for more arms.",
+            "--sandbox", metavar="LEVEL", help="As of kernel-agent run. Repeat it for more arms."
         ),
     ] = ()
     endpoint: Annotated[Settings, FromTable(upto="base_url")]
@@ -73,8 +69,7 @@ class Options:
         int, typer.Option(min=1, max=1000, metavar="N", help="Runs (or own workers) at a time.")
     ] = 2
     on: Annotated[
-        str,
-        typer.Option(metavar="ENGINE", help="local, dask[:ADDRESS] or ray[:ADDRESS]."),
+        str, typer.Option(metavar="ENGINE", help="local, dask[:ADDRESS] or ray[:ADDRESS].")
     ] = "local"
     judge: Annotated[
         str | None, typer.Option(metavar="NAME", help="The model that judges rubrics.")
@@ -91,8 +86,7 @@ class Options:
         typer.Option(metavar="STATUS", help="Run again what ended so, as in model_error."),
     ] = ()
     oracle: Annotated[
-        bool,
-        typer.Option("--oracle", help="What each protocol needs at best, from gold calls."),
+        bool, typer.Option("--oracle", help="What each protocol needs at best, from gold calls.")
     ] = False
     replay: Annotated[
         bool,

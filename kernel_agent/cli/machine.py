@@ -41,9 +41,7 @@ def install(
     write_line(install_spec(name, level=level, prefix=place))
 
 
-def remove(
-    name: Annotated[str, typer.Argument(metavar="NAME")] = "python-sandboxed",
-) -> None:
+def remove(name: Annotated[str, typer.Argument(metavar="NAME")] = "python-sandboxed") -> None:
     """Remove a kernel that install has made."""
     from kernel_agent.cli.kernelspec import remove as remove_spec
 

@@ -55,8 +55,7 @@ class Question:
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR",
-            help="Where trace, notebook and pictures go (default: runs/TIME-TASK).",
+            metavar="DIR", help="Where trace, notebook and pictures go (default: runs/TIME-TASK)."
         ),
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False

@@ -128,14 +128,14 @@ class Setting:
     kind: type
     default: Any
     about: str
-    folder: Rule
-    argument: bool
-    shared: bool
-    hidden: bool
-    choices: tuple[str, ...]
-    option: Option | None
-    magic: Magic | None
-    trait: str
+    folder: Rule = YOU
+    argument: bool = False
+    shared: bool = False
+    hidden: bool = False
+    choices: tuple[str, ...] = ()
+    option: Option | None = None
+    magic: Magic | None = None
+    trait: str = ""
 
     @property
     def variable(self) -> str:
@@ -164,29 +164,10 @@ class Setting:
         return bool(value == now or self.folder.allows(now, value))
 
 
-def setting(
-    default: T,
-    about: str,
-    *,
-    folder: Rule = YOU,
-    argument: bool = False,
-    shared: bool = False,
-    hidden: bool = False,
-    choices: tuple[str, ...] = (),
-    option: Option | None = None,
-    magic: Magic | None = None,
-    trait: str = "",
-) -> T:
-    """Return the field of a setting; see :class:`Setting` for what is said of it."""
-    row = {
-        "about": about, "folder": folder, "argument": argument, "shared": shared,
-        "hidden": hidden, "choices": choices, "option": option, "magic": magic, "trait": trait,
-    }  # fmt: skip
-    made: Any = (
-        field(default_factory=dict, metadata=row)
-        if isinstance(default, dict)
-        else field(default=default, metadata=row)
-    )
+def setting(default: T, about: str, **row: Any) -> T:
+    """Return the field of a setting; ``row`` is what :class:`Setting` says of it."""
+    has = {"default_factory": dict} if isinstance(default, dict) else {"default": default}
+    made: Any = field(**has, metadata={"about": about, **row})
     return typing.cast("T", made)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from kernel_agent.evaluation import plots, tables
 from kernel_agent.evaluation.tables import Comparison, compare_folder
+from kernel_agent.records import count_text
 from kernel_agent.safe import encodable, one_line
 
 REPORT_NAME = "report.ipynb"
@@ -132,8 +133,7 @@ _METADATA = {
 
 def _opening(comparison: Comparison) -> str:
     plan = comparison.plan
-    count = len(plan["task_ids"])
-    title = f"# Comparison on {count} task{'' if count == 1 else 's'} of {plan['tasks']}"
+    title = f"# Comparison on {count_text(len(plan['task_ids']), 'task')} of {plan['tasks']}"
     rows = [
         f"- **{row.arm}**: {row.success.value:.0%} of {row.tasks} tasks right "
         f"(95 % interval {row.success.low:.0%} to {row.success.high:.0%})"
@@ -155,7 +155,7 @@ def _how(comparison: Comparison) -> str:
         "",
         (
             f"kernel-agent {plan['kernel_agent']}, Python {plan['python']}, {plan['written']}; "
-            f"{plan['trials']} trial{'' if plan['trials'] == 1 else 's'} of each task and arm. "
+            f"{count_text(plan['trials'], 'trial')} of each task and arm. "
             "Traces and notebooks of all runs are in `runs/`, their results in `results.jsonl`."
         ),
         "",

@@ -5,12 +5,11 @@ it: a Jupyter kernel in its sandbox (:mod:`.process`; :mod:`.remote` has those o
 the interpreter (:mod:`.interpreter`), and one in this process, for tests (:mod:`.fake`). What
 differs between them beyond these methods is a capability of the level
 (:class:`kernel_agent.sandbox.levels.Level`); which kind serves a level is decided in
-:func:`make_kernel` alone.
+:mod:`.choice` alone.
 """
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from typing import Any, Protocol, Self
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.records import CellResult, Json, OutputDict
-from kernel_agent.sandbox import Level, remote_environment
 
 OnOutput = Callable[[OutputDict], None]
 """Is given each output as it comes."""
@@ -202,58 +200,3 @@ class KernelOptions:
     resume: Path | None = None
     inputs: Mapping[str, Path] = field(default_factory=dict)
     kernelspec: str = ""
-
-
-def make_kernel(level: Level, options: KernelOptions) -> Kernel:
-    """Return a kernel of a level, not started yet.
-
-    Raises
-    ------
-    SandboxError
-        The level cannot do what is asked.
-    """
-    return _MAKERS[level.kernel](level, options)
-
-
-def _process(level: Level, options: KernelOptions) -> Kernel:
-    from kernel_agent.kernel.process import KernelSession
-
-    return KernelSession(
-        cwd=options.cwd,
-        sandbox=level.name,
-        protected=options.protected,
-        hidden=options.hidden,
-        readable=options.readable,
-        limits=options.limits,
-        proxy=options.proxy,
-        resume=options.resume,
-        tools=options.tools,
-        max_operations=options.max_operations,
-    )
-
-
-def _remote(level: Level, options: KernelOptions) -> Kernel:
-    from kernel_agent.kernel.remote import RemoteKernel
-
-    if options.proxy is not None:
-        raise SandboxError(
-            f"the sandbox level {level.name} cannot open single hosts (--allow-host)"
-        )
-    return RemoteKernel(
-        kernelspec=options.kernelspec,
-        environment=remote_environment(os.environ),
-        inputs=options.inputs,
-        cwd=options.cwd,
-        tools=options.tools,
-    )
-
-
-def _interpreter(_level: Level, options: KernelOptions) -> Kernel:
-    from kernel_agent.kernel.interpreter import InterpreterSession
-
-    return InterpreterSession(
-        cwd=options.cwd, tools=options.tools, max_operations=options.max_operations
-    )
-
-
-_MAKERS = {"process": _process, "remote": _remote, "interpreter": _interpreter}

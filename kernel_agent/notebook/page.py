@@ -33,6 +33,7 @@ from kernel_agent.notebook.pieces import (
     code,
     display_piece,
     join,
+    length,
     note,
     output_pieces,
     picture_piece,
@@ -380,7 +381,7 @@ def _step(run: RunRecords, step: Step, room: Room, depth: int) -> Markup:
     undone = run.undone.get(step.number)
     why = None if undone is None else reason_text(undone)
     title = piece("step_title", number=step.number, gist=gist, ok=step.ok, undone=why)
-    room.left -= len(title) + 400
+    room.left -= length(title) + 400
     parts = []
     for part in _step_parts(run, step, room, depth):
         if room.fits(part):

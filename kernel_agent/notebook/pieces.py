@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 MAX_OUTPUT = 20_000  # characters of one output that are shown
+QUOTE = "&#34;"
 SIDES = (1600, 1000, 600, 300)  # pixels to which a picture is scaled down until it fits
 
 
@@ -47,10 +48,15 @@ class Room:
 
     def fits(self, source: str) -> bool:
         """Take room for this HTML if there is enough."""
-        if len(source) > self.left:
+        if length(source) > self.left:
             return False
-        self.left -= len(source)
+        self.left -= length(source)
         return True
+
+
+def length(made: str) -> int:
+    """Return the characters that will be written: the parser turns quotation marks back."""
+    return len(made) - made.count(QUOTE) * (len(QUOTE) - 1)
 
 
 @cache
@@ -60,7 +66,9 @@ def templates() -> Environment:
     from markupsafe import Markup, escape
 
     def shown(value: Any) -> Any:
-        return Markup(escape_text(value)) if type(value) is str else value  # noqa: S704 - escaped
+        if type(value) is not str:
+            return value
+        return Markup(escape_text(value).replace('"', QUOTE))  # noqa: S704 - in attributes, too
 
     templates = Environment(
         autoescape=True,
@@ -70,7 +78,7 @@ def templates() -> Environment:
         loader=FunctionLoader(_template),
     )
     templates.globals["ink"] = INK
-    # In an attribute, or a title, no element can stand.
+    # Without the elements around dollars, which can stand in no attribute and no title.
     templates.filters |= {"attribute": escape, "bare": _bare}
     return templates
 

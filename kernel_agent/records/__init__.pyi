@@ -74,6 +74,7 @@ from .reading import runs_of as runs_of
 from .reading import spent_texts as spent_texts
 from .reading import standing_steps as standing_steps
 from .reading import usage_texts as usage_texts
+from .stop import StopSignal as StopSignal
 from .store import FILE_NAME as FILE_NAME
 from .store import TraceWriter as TraceWriter
 from .store import load as load

@@ -1,4 +1,4 @@
-"""What ``--tools`` may name: ready-made tools by a table, else a module or a file.
+"""Tools by the names that ``--tools`` takes: ready-made ones by a table, else a module or a file.
 
 A ready-made tool is off until it is named. ``NAME=WHAT`` says what it is about; the same name
 several times gives its maker several of them. Makers stand in the layer above the tools because
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
 from kernel_agent.records import Event
-from kernel_agent.session.delegation import NAMES
+from kernel_agent.session.delegation.tool import NAMES
 from kernel_agent.tools import Tool, load_tools
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a maker may use: the settings, the way out to named hosts, whom to tell."""
+    """Settings, way out to named hosts and listener, for a maker of tools."""
 
     config: Config
     proxy: Proxy | None

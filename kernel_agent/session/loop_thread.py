@@ -10,12 +10,18 @@ import asyncio
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kernel_agent.errors import UsageError
+from kernel_agent.records import CellResult, Given, Undone
+
+if TYPE_CHECKING:
+    from kernel_agent.session.pipeline import FixedCell
+    from kernel_agent.session.run import Run
 
 T = TypeVar("T")
 
@@ -72,10 +78,19 @@ async def _cancel_others() -> None:
 
 
 class Synchronous(ABC):
-    """What has asynchronous methods, used without an event loop: it gets one in its own thread.
+    """Use a session without an event loop: it gets one in a thread of its own.
 
     It is started when it is first used, or entered as a context manager; from any thread.
+    The methods are those of :class:`~kernel_agent.Session`.
     """
+
+    run: Callable[..., Coroutine[Any, Any, Run]]
+    play: Callable[..., Coroutine[Any, Any, Run]]
+    execute: Callable[..., Coroutine[Any, Any, CellResult]]
+    put: Callable[..., Coroutine[Any, Any, tuple[Given, ...]]]
+    take: Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+    undo: Callable[..., Coroutine[Any, Any, Undone]]
+    hibernate: Callable[..., Coroutine[Any, Any, None]]
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None  # on which it was started
@@ -103,8 +118,22 @@ class Synchronous(ABC):
         """Close a session that was used synchronously."""
         thread, self._thread = self._thread, None
         if thread is not None and thread.is_here:  # else the process that was forked closes it
-            thread.result(self.close())
-            thread.end()
+            try:
+                thread.result(self.close())
+            finally:
+                thread.end()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        await self.close()
 
     def __enter__(self) -> Self:
         self._on_own_thread()
@@ -117,6 +146,34 @@ class Synchronous(ABC):
         tb: TracebackType | None,
     ) -> None:
         self.close_sync()
+
+    def run_sync(self, task: str, **options: Any) -> Run:
+        """Run a task and wait for it; see :meth:`run`. Ctrl-C ends the run as interrupted."""
+        return self._wait_for(lambda: self.run(task, **options))
+
+    def play_sync(self, cells: Sequence[FixedCell], title: str, **options: Any) -> Run:
+        """Run fixed cells and wait for them; see :meth:`play`."""
+        return self._wait_for(lambda: self.play(cells, title, **options))
+
+    def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
+        """Run one cell and wait for it; see :meth:`execute`. Ctrl-C ends it as interrupted."""
+        return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
+
+    def undo_sync(self, steps: int = 1, **options: Any) -> Undone:
+        """Take the last steps back and wait for it; see :meth:`undo`. Ctrl-C stops it."""
+        return self._wait_for(lambda: self.undo(steps, **options))
+
+    def put_sync(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
+        """Put variables and wait for it; see :meth:`put`."""
+        return self._wait_for(lambda: self.put(variables))
+
+    def take_sync(self, names: Sequence[str]) -> dict[str, Any]:
+        """Take variables and wait for them; see :meth:`take`."""
+        return self._wait_for(lambda: self.take(names))
+
+    def hibernate_sync(self, folder: str | Path) -> None:
+        """Hibernate and wait for it; see :meth:`hibernate`."""
+        self._wait_for(lambda: self.hibernate(folder))
 
     def _wait_for(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         thread = self._on_own_thread()
@@ -142,7 +199,9 @@ class Synchronous(ABC):
         try:
             thread.result(self.start())
         except BaseException:
-            thread.result(self.close())
-            thread.end()
+            try:
+                thread.result(self.close())
+            finally:
+                thread.end()
             raise
         return thread

@@ -1,4 +1,4 @@
-"""Which model is meant: from the settings to an object with the methods of a model.
+"""Choice of the model: from the settings to an object with the methods of a model.
 
 Called by the session. The heavy modules behind a model are imported when it is chosen.
 """

@@ -1,4 +1,4 @@
-"""From the settings to the parts that a session is made of: its kernel, budget, prompt, way out.
+"""Parts of a session, and the functions that make them of the settings.
 
 Nothing is decided here: each function reads settings and calls what makes the part.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +17,27 @@ from kernel_agent.config import Config, load_config
 from kernel_agent.errors import UsageError
 from kernel_agent.kernel import KernelOptions
 from kernel_agent.kernel import make_kernel as make
-from kernel_agent.records import FILE_NAME, Budget, DataFile, Event, Notice, Visit
+from kernel_agent.records import (
+    FILE_NAME,
+    Budget,
+    DataFile,
+    Event,
+    Json,
+    Notice,
+    StopSignal,
+    TraceWriter,
+    Visit,
+)
 from kernel_agent.sandbox import UNCONFINED, choose, level_of, resuming
+from kernel_agent.session.delegation.child import Lineage
 from kernel_agent.session.folder import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
+from kernel_agent.session.telemetry.base import Telemetry
 from kernel_agent.tools import Approval, Tool, approval_prompt, stubs, untrusted_prompt
 
 if TYPE_CHECKING:
     from kernel_agent.formats import Format
     from kernel_agent.kernel import Kernel, MakeKernel
+    from kernel_agent.models import Model
     from kernel_agent.sandbox import Proxy
 
 OWN_KERNEL = "kernel= runs cells without a sandbox: leave out sandbox, allow_hosts and resume"
@@ -38,15 +52,66 @@ PACKAGES = (
 """Packages whose versions a run records, so that its notebook can name what it needs."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Parts of a session from its start to its end, for its executor and its runner.
+
+    Parameters
+    ----------
+    config, level
+        The settings, and the level that was chosen, never ``auto``.
+    folder, files
+        The session's folder, and the inputs that lie in it.
+    tools, servers
+        What cells may call, and the servers that some of it comes from, as a trace may hold them.
+    proxy
+        The way out to named hosts, for the first kernel.
+    resume
+        A hibernated kernel to go on with.
+    own_kernel
+        What makes the kernels instead of the level.
+    model
+        Writes the actions; prepared before the first run.
+    trace
+        Keeps the records.
+    approval
+        Decides on cells and calls, and knows what untrusted data has entered.
+    stop
+        Set when somebody asks for the end of what is under way.
+    lineage
+        Where the session stands among those that delegate.
+    telemetry
+        Hears the events, and watches the calls of model and tools.
+    tell
+        Told what happens outside a run.
+    """
+
+    config: Config
+    level: str
+    folder: Path
+    files: tuple[DataFile, ...]
+    tools: tuple[Tool, ...]
+    servers: Sequence[Json]
+    proxy: Proxy | None
+    resume: Path | None
+    own_kernel: MakeKernel | None
+    model: Model
+    trace: TraceWriter
+    approval: Approval
+    stop: StopSignal
+    lineage: Lineage
+    telemetry: Telemetry
+    tell: Callable[[Event], None]
+
+
 def settings_of(
     config: Config | None,
     *,
     resumed: bool,
     own_kernel: bool,
     approve_tools: Mapping[str, str] | None,
-    tell: Callable[[str], None],
     **named: Any,
-) -> Config:
+) -> tuple[Config, list[str]]:
     """Return the settings of a session: the configured ones, under what its caller named.
 
     Parameters
@@ -59,10 +124,13 @@ def settings_of(
         Whether the caller makes the kernels, which are then not sandboxed.
     approve_tools
         What holds for single tools; it goes before what is configured for them.
-    tell
-        Told what a file in the working directory sets.
     named
         Other settings by name; None where the caller named nothing.
+
+    Returns
+    -------
+    tuple
+        The settings, and lines on what a file in the working directory sets.
 
     Raises
     ------
@@ -73,13 +141,14 @@ def settings_of(
         if resumed or named["sandbox"] not in (None, UNCONFINED) or named["allow_hosts"]:
             raise UsageError(OWN_KERNEL)
         named["sandbox"] = UNCONFINED
-    settled = (config or load_config(tell=tell)).merged(**named)
+    notes: list[str] = []
+    settled = (config or load_config(tell=notes.append)).merged(**named)
     if approve_tools:
         settled = settled.merged(approve_tools={**settled.approve_tools, **approve_tools})
     check_guard(settled.guard_imports, settled.max_operations)
     if resumed and settled.sandbox == "auto":
         settled = settled.merged(sandbox=resuming())
-    return settled
+    return settled, notes
 
 
 def system_prompt(

@@ -1,4 +1,4 @@
-"""What came of a task: the result of a run, as front ends and programs read it."""
+"""Result of a run, as front ends and programs read it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kernel_agent.records import (
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
-    """What came of a task.
+    """Result of a run.
 
     ``answer`` is a plain value where there is one (number, text, list, dict, small table as a
     list of rows) and the text otherwise; None when the run was not answered. ``text`` is what a

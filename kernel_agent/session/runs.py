@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -27,11 +27,9 @@ from kernel_agent.records import (
     Action,
     Budget,
     Code,
-    DataFile,
     Decision,
     Event,
     FormatChange,
-    Json,
     Message,
     Meter,
     Notice,
@@ -40,30 +38,25 @@ from kernel_agent.records import (
     ReplyText,
     RequestOptions,
     RunStart,
-    TraceWriter,
     Undone,
     Usage,
 )
 from kernel_agent.safe import Watch
 from kernel_agent.sandbox import level_of
 from kernel_agent.session.cells import Executor
-from kernel_agent.session.delegation import Current, Delegation, Lineage
+from kernel_agent.session.delegation.scope import CurrentRun
 from kernel_agent.session.first_look import look_at
 from kernel_agent.session.folder import NOTEBOOK_NAME, files_made
-from kernel_agent.session.parts import system_prompt, versions
+from kernel_agent.session.parts import Parts, statement_of, system_prompt, versions
 from kernel_agent.session.pipeline import FIXED, FixedCell, FixedCells
 from kernel_agent.session.run import Run
-from kernel_agent.session.telemetry import Telemetry
 from kernel_agent.session.undo import steps_to_undo
-from kernel_agent.tools import Approval, Tool
 
 if TYPE_CHECKING:
     from kernel_agent.formats import Format
-    from kernel_agent.models import Choice, Model
+    from kernel_agent.models import Choice
 
 Tell = Callable[[Event], None]
-Making = Callable[[Budget, Tell], Agent]
-"""Makes what does a run: what it may cost, who is told what happens."""
 
 
 class Runner:
@@ -71,179 +64,107 @@ class Runner:
 
     Parameters
     ----------
-    config
-        The settings.
-    model
-        Writes the actions; prepared, and closed by the session.
-    choice
-        The format in which it begins, why, and what finding out cost: the first run pays.
+    parts
+        What the session is made of; the model is prepared.
     executor
-        Runs the cells; started.
-    trace
-        Keeps the records.
-    folder
-        The session's folder.
-    files
-        The inputs.
-    tools
-        What actions may call.
-    approval
-        Decides on the cells.
-    delegation
-        Told which run may delegate.
-    lineage
-        Where the session stands among those that delegate.
-    telemetry
-        Hears the events, and watches the model's calls.
-    sandbox
-        What a run's first record says of the level.
-    settings
-        What it says of the settings.
+        Runs the cells; its kernel is started.
+    choice
+        The format in which the model begins, why, and what finding out cost: the first run pays.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        model: Model,
-        choice: Choice,
-        executor: Executor,
-        trace: TraceWriter,
-        folder: Path,
-        files: Sequence[DataFile],
-        tools: Sequence[Tool],
-        approval: Approval,
-        delegation: Delegation,
-        lineage: Lineage,
-        telemetry: Telemetry,
-        sandbox: Mapping[str, Json],
-        settings: Mapping[str, Json],
-    ) -> None:
-        self._config = config
-        self._model = model
-        self._format_reason = choice.reason
-        self._unpaid = (choice.usage, choice.seconds)
+    def __init__(self, parts: Parts, executor: Executor, choice: Choice) -> None:
+        self._parts = parts
+        self._config = parts.config
         self.executor = executor
         """Runs the cells."""
-        self._trace = trace
-        self._folder = folder
-        self._watch = Watch(folder)
-        self._files = files
-        self._tools = tools
-        self._approval = approval
-        self._delegation = delegation
-        self._lineage = lineage
-        self._telemetry = telemetry
-        self._sandbox = sandbox
-        self._settings = settings
-        self._agent: Agent | None = None
-        has_pandas = level_of(executor.level).has_packages
-        self._look = look_at(folder, files, pandas=has_pandas and _may_import(config, "pandas"))
+        self._kernels = executor.kernels
+        self._format_reason = choice.reason
+        self._unpaid = (choice.usage, choice.seconds)
+        self._sandbox = {
+            "level": parts.level,
+            "statement": statement_of(parts.level, parts.config),
+            "not_covered": list(level_of(parts.level).not_covered),
+        }
+        self._watch = Watch(parts.folder)
+        pandas = level_of(parts.level).has_packages and _may_import(parts.config, "pandas")
+        self._look = look_at(parts.folder, parts.files, pandas=pandas)
         self.format = get_format(choice.format, look=self._look)
         """How the model writes its actions now."""
         self._context = Context(
-            self._system_prompt(self.format), self.format, max_tokens=config.context_tokens
+            self._system_prompt(self.format), self.format, max_tokens=self._config.context_tokens
         )
 
     # --- a run -----------------------------------------------------------------------------
 
     async def run(
-        self, task: str, budget: Budget, *, tell: Callable[[Event], None], wanted: Sequence[str]
-    ) -> Run:
-        """Work on a task until it ends; see :meth:`Session.run`."""
-        return await self._run(task, self._make_agent, budget, tell=tell, wanted=wanted)
-
-    async def play(
-        self,
-        cells: Sequence[FixedCell],
-        title: str,
-        budget: Budget,
-        *,
-        tell: Callable[[Event], None],
-    ) -> Run:
-        """Run fixed cells; see :meth:`Session.play`."""
-
-        def make(budget: Budget, tell: Tell) -> Agent:
-            return self._make_pipeline(cells, budget, tell)
-
-        return await self._run(title, make, budget, tell=tell)
-
-    async def _run(
         self,
         task: str,
-        make: Making,
         budget: Budget,
         *,
-        tell: Callable[[Event], None],
+        tell: Tell,
         wanted: Sequence[str] = (),
+        cells: Sequence[FixedCell] | None = None,
     ) -> Run:
+        """Work on a task until it ends, or run fixed cells; see :class:`Session`."""
         if self.executor.busy:
             raise UsageError("the session is busy with another run")
         with self.executor.occupied():
-            heard = self._telemetry.listener(tell, self._model)
-            return await self._run_now(task, make, budget, tell=heard, wanted=wanted)
+            tell = self._parts.telemetry.listener(tell, self._parts.model)
+            Thread(target=prepare_notebooks, daemon=True).start()
+            await self._kernels.revive(tell)
+            before = files_made(self._parts.folder)
+            meter = self._meter(budget, cells)
+            start = self._run_start(task, budget, wanted)
+            if cells is None:
+                agent = self._make_agent(meter, tell)
+            else:
+                agent = self._make_pipeline(cells, meter, tell)
+                start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
+            first, opening = self._kernels.steps + 1, self._parts.lineage.opening
+            try:
+                with self.executor.within(self._current(start, meter, tell)):
+                    stop = await agent.run(start, first_step=first, opening=opening)
+            finally:
+                if isinstance(agent.decider, ModelDecider):
+                    self.format = agent.decider.format
+                self._kernels.note(agent.steps)
+                notebook = self._export(tell)
+            after = files_made(self._parts.folder)
+            return Run.of(
+                start,
+                stop,
+                steps=tuple(agent.steps),
+                trace=self._parts.folder / FILE_NAME,
+                notebook=notebook,
+                files=tuple(name for name in after if before.get(name) != after[name]),
+            )
 
-    async def _run_now(
-        self, task: str, make: Making, budget: Budget, *, tell: Tell, wanted: Sequence[str]
-    ) -> Run:
-        Thread(target=prepare_notebooks, daemon=True).start()
-        await self.executor.revive(tell)
-        before = files_made(self._folder)
-        self._agent = agent = make(budget, tell)
-        if self.executor.stopping:
-            agent.stop()
-        start = self._run_start(task, budget, wanted)
-        if isinstance(agent.decider, FixedCells):
-            start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
-        self._delegation.current = self._current(start, tell)
-        first, opening = self.executor.steps + 1, self._lineage.opening
-        try:
-            stop = await agent.run(start, first_step=first, opening=opening)
-        finally:
-            self._agent = self._delegation.current = None
-            if isinstance(agent.decider, ModelDecider):
-                self.format = agent.decider.format
-            self.executor.note(agent.steps)
-            notebook = self._export(tell)
-        return Run.of(
-            start,
-            stop,
-            steps=tuple(agent.steps),
-            trace=self._folder / FILE_NAME,
-            notebook=notebook,
-            files=tuple(
-                name
-                for name, changed in files_made(self._folder).items()
-                if before.get(name) != changed
-            ),
-        )
-
-    def stop(self) -> None:
-        """End what is under way, at once; called on the session's loop."""
-        self.executor.stop()
-        if self._agent is not None:
-            self._agent.stop()
-            self.executor.interrupt()
-
-    def _make_agent(self, budget: Budget, tell: Tell) -> Agent:
-        model, fmt, trace = self._model, self.format, self._trace
-        meter = self._meter = self._lineage.meter or Meter(budget)
+    def _meter(self, budget: Budget, cells: Sequence[FixedCell] | None) -> Meter:
+        """Return what counts a run; the first that asks the model pays for what was tried."""
+        if cells is not None:
+            return Meter(budget)
+        meter = self._parts.lineage.meter or Meter(budget)
         usage, seconds = self._unpaid
         meter.charge(usage, seconds=seconds)
         self._unpaid = (Usage(), 0.0)
-        schemas = tuple(tool.schema for tool in self._tools) if not fmt.writes_code else ()
+        return meter
+
+    def _make_agent(self, meter: Meter, tell: Tell) -> Agent:
+        model, fmt, trace = self._parts.model, self.format, self._parts.trace
+        telemetry, approval = self._parts.telemetry, self._parts.approval
+        tools = self._parts.tools
+        schemas = tuple(tool.schema for tool in tools) if not fmt.writes_code else ()
 
         async def complete(messages: list[Message]) -> Reply:
             options = decider.format.options(tools=schemas)
-            return await self._telemetry.complete(model, messages, options, tell_all)
+            return await telemetry.complete(model, messages, options, tell_all)
 
         def tell_all(event: Event) -> None:
             agent.hear(event)
             tell(event)
 
         async def summarise(messages: list[Message]) -> Reply:
-            options = RequestOptions()
-            return await self._telemetry.complete(model, messages, options, tell_notices)
+            return await telemetry.complete(model, messages, RequestOptions(), tell_notices)
 
         def tell_notices(event: Event) -> None:
             if not isinstance(event, ReplyText):  # a summary is no part of the run's story
@@ -252,7 +173,7 @@ class Runner:
         async def admit(action: Action, number: int) -> Decision | None:
             if not isinstance(action, Code):
                 return None  # the broker asks about each call
-            return await self._approval.cell(action.source, number)
+            return await approval.cell(action.source, number)
 
         def record(made: Record) -> None:
             trace.append(made)
@@ -267,19 +188,20 @@ class Runner:
             context=self._context,
             lower=self._lower,
             summarise=summarise if model.writes_prose else None,
-            names=frozenset(tool.name for tool in self._tools),
+            names=frozenset(tool.name for tool in tools),
             observation_chars=self._config.observation_chars,
         )
         agent = Agent(
             decider,
-            execute=self.executor.executing(meter, tell),
+            execute=self.executor.carry_out,
             record=record,
             meter=meter,
             on_event=tell,
+            stop=self._parts.stop,
             checks=Checks(
                 admit=admit,
-                show=self._approval.shown,
-                visits=self.executor.take_visits,
+                show=approval.shown,
+                visits=self._kernels.take_visits,
                 obeyed=self._watch.news,
             ),
         )
@@ -297,50 +219,53 @@ class Runner:
         return system_prompt(
             format,
             config=self._config,
-            level=self.executor.level,
-            tools=self._tools,
-            approval=self._approval,
+            level=self._parts.level,
+            tools=self._parts.tools,
+            approval=self._parts.approval,
         )
 
-    def _make_pipeline(self, cells: Sequence[FixedCell], budget: Budget, tell: Tell) -> Agent:
-        meter = self._meter = Meter(budget)
+    def _make_pipeline(self, cells: Sequence[FixedCell], meter: Meter, tell: Tell) -> Agent:
         return Agent(
             FixedCells(cells, observation_chars=self._config.observation_chars),
-            execute=self.executor.executing(meter, tell),
-            record=self._trace.append,
+            execute=self.executor.carry_out,
+            record=self._parts.trace.append,
             meter=meter,
             on_event=tell,
-            checks=Checks(visits=self.executor.take_visits, obeyed=self._watch.news),
+            stop=self._parts.stop,
+            checks=Checks(visits=self._kernels.take_visits, obeyed=self._watch.news),
         )
 
     def _run_start(self, task: str, budget: Budget, wanted: Sequence[str]) -> RunStart:
+        parts = self._parts
         return RunStart(
             run_id=secrets.token_hex(6),
             task=task,
             time=now(),
-            model=self._model.name,
+            model=parts.model.name,
             format=self.format.name,
-            sandbox={**self._sandbox, "report": self.executor.sandbox_report},
+            sandbox={**self._sandbox, "report": self._kernels.report},
             budget=dataclasses.asdict(budget),
-            data=(*self._files, *self.executor.exchange.files),
-            tools=tuple(tool.name for tool in self._tools),
+            data=(*parts.files, *self._kernels.exchange.files),
+            tools=tuple(tool.name for tool in parts.tools),
             system_prompt=self._system_prompt(self.format),
             format_reason=self._format_reason,
-            parent_id=self._lineage.parent_id,
+            parent_id=parts.lineage.parent_id,
             versions=versions(),
-            config=self._settings,
-            changes=self.executor.take_changes(),
-            given=self.executor.exchange.told(),
+            config={**parts.config.public, "mcp": parts.servers},
+            changes=self._kernels.take_changes(),
+            given=self._kernels.exchange.told(),
             wanted=tuple(wanted),
         )
 
-    def _current(self, start: RunStart, tell: Tell) -> Current:
-        return Current(
+    def _current(self, start: RunStart, meter: Meter, tell: Tell) -> CurrentRun:
+        return CurrentRun(
             run_id=start.run_id,
-            meter=self._meter,
-            model=self._model,
-            telemetry=self._telemetry,
+            meter=meter,
             tell=tell,
+            model=self._parts.model,
+            telemetry=self._parts.telemetry,
+            folder=self._parts.folder,
+            agents=self._kernels.agents,
             writes_code=self.format.writes_code,
         )
 
@@ -351,39 +276,38 @@ class Runner:
         """
         from kernel_agent.notebook import notebook_of, rewrite_notebook
 
+        trace = self._parts.trace
         try:
-            if self._trace.restore():
+            if trace.restore():
                 tell(
                     Notice(
                         text="The trace had been changed by code in a cell or another program: "
                         "it was written again from what the host had recorded."
                     )
                 )
-            notebook = notebook_of(self._trace.records)
-            return rewrite_notebook(notebook, self._folder / NOTEBOOK_NAME)
+            notebook = notebook_of(trace.records)
+            return rewrite_notebook(notebook, self._parts.folder / NOTEBOOK_NAME)
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))
             return None
 
     # --- an undo ---------------------------------------------------------------------------
 
-    async def undo(self, steps: int, reason: str, *, tell: Callable[[Event], None]) -> Undone:
+    async def undo(self, steps: int, reason: str, *, tell: Tell) -> Undone:
         """Take the last steps back; see :meth:`Session.undo`."""
         if self.executor.busy:
             raise UsageError("the session is busy: stop the run first, then undo")
         with self.executor.occupied():
-            return await self._undo(steps, reason, tell)
-
-    async def _undo(self, steps: int, reason: str, tell: Tell) -> Undone:
-        await self.executor.left_behind()
-        gone = steps_to_undo(self._trace.records, steps)
-        undoing = self.executor.undoing(gone, reason, record=self._trace.append, tell=tell)
-        async with undoing as undone:
-            self._context.add(undone)
-            self._export(tell)
-            tell(undone)
-        self._telemetry.undone(undone)
-        return undone
+            await self._kernels.left_behind()
+            trace = self._parts.trace
+            gone = steps_to_undo(trace.records, steps)
+            undoing = self._kernels.undoing(gone, reason, record=trace.append, tell=tell)
+            async with undoing as undone:
+                self._context.add(undone)
+                self._export(tell)
+                tell(undone)
+            self._parts.telemetry.undone(undone)
+            return undone
 
 
 def _may_import(config: Config, package: str) -> bool:

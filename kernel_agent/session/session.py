@@ -1,7 +1,7 @@
 """A session: one kernel, one workspace, any number of runs. The place where the parts meet.
 
-From the configuration to a model, a trace, an executor and a runner; nothing is decided here that
-belongs to one of them. A session works in one folder, which receives ``trace.jsonl``,
+Here is what a caller asks for and does; nothing is decided that belongs to a part. How a session
+starts and ends is in :mod:`.life`. A session works in one folder, which receives ``trace.jsonl``,
 ``run.ipynb``, ``data/`` (the inputs, read-only) and the files that the runs make, and which is
 the kernel's working directory.
 
@@ -11,82 +11,44 @@ thread of the session's own.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import inspect
-import os
-import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from kernel_agent.config import Config
-from kernel_agent.errors import InputError, UsageError
-from kernel_agent.formats import AUTO, get_format
+from kernel_agent.errors import UsageError
 from kernel_agent.models import Lent, as_model
 from kernel_agent.records import (
-    FILE_NAME,
     Approver,
     Budget,
     CellResult,
-    DataFile,
     Decision,
     Event,
     Given,
     Json,
-    Notice,
     Question,
-    TraceWriter,
     Undone,
 )
-from kernel_agent.safe import clear, make_private
-from kernel_agent.sandbox import Level, choose, level_of
-from kernel_agent.session.builtin_tools import Surroundings, ready_tools
-from kernel_agent.session.cells import Executor
-from kernel_agent.session.delegation import (
-    NAMES,
-    Delegation,
-    Lineage,
-    check_names,
-    whole_answer,
-)
-from kernel_agent.session.folder import (
-    DATA_NAME,
-    NOTEBOOK_NAME,
-    agents_folder,
-    hold_place,
-    leave_place,
-    make_folder,
-    new_folder,
-)
-from kernel_agent.session.loop_thread import CLOSED, Synchronous
-from kernel_agent.session.parts import budget_of, proxy_of, settings_of, statement_of
+from kernel_agent.session.delegation.child import Lineage, whole_answer
+from kernel_agent.session.delegation.tool import NAMES
+from kernel_agent.session.kernels import Kernels
+from kernel_agent.session.life import Life
+from kernel_agent.session.parts import settings_of
 from kernel_agent.session.pipeline import FixedCell
 from kernel_agent.session.run import Run
-from kernel_agent.session.runs import Runner
-from kernel_agent.session.telemetry import Telemetry, telemetry_for
-from kernel_agent.tools import Approval, Policy, Servers, Tool, as_tools, named_servers
+from kernel_agent.session.start import Order, listener_of
+from kernel_agent.tools import Tool
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-    from kernel_agent.kernel import Kernel, MakeKernel
-    from kernel_agent.models import Choice, Model
+    from kernel_agent.kernel import MakeKernel
+    from kernel_agent.models import Model
     from kernel_agent.session.inputs import Beside
 
-NOT_STARTED = "the session is not started: use `async with Session(…)`"
-OTHER_LOOP = (
-    "the session was started on another event loop: use it where it was started, or make one here"
-)
-NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
 
-
-Listener = Callable[[Event], None]
-
-
-class Session(Synchronous):
+class Session(Life):
     """One kernel, one workspace, any number of runs; an (async) context manager.
 
     Parameters
@@ -183,11 +145,8 @@ class Session(Synchronous):
         lineage: Lineage | None = None,
         kernel: MakeKernel | None = None,
     ) -> None:
-        super().__init__()
-        self._about_settings: list[str] = []  # told when the session starts
-        self.config = settings_of(
+        settings, notes = settings_of(
             config,
-            tell=self._about_settings.append,
             resumed=resume is not None,
             own_kernel=kernel is not None,
             model=model if isinstance(model, str) else None,
@@ -201,308 +160,24 @@ class Session(Synchronous):
             approve_tools=approve_tools,
             untrusted_data=untrusted_data,
         )
-        if resume is not None and data:
-            raise UsageError("a resumed session has the inputs that it had: leave data out")
-        self._resume = None if resume is None else Path(resume).absolute()
-        self._own_kernel = kernel
-        self.sandbox = self.config.sandbox
-        """The level; ``auto`` until the session is started."""
-        if self.sandbox != "auto":
-            level_of(self.sandbox)  # an error if there is none of this name
-        self.budget = budget or budget_of(self.config)
-        self.config = self.config.merged(max_cost=self.budget.max_cost)
-        servers = named_servers(mcp, self.config.mcp, os.environ)
-        self.out = Path(out) if out is not None else new_folder(title)
-        self._title = title if out is None else None  # another session may be given the same name
-        self._lineage = lineage or Lineage()
-        self._delegation = Delegation(
-            self.config,
-            lineage=self._lineage,
-            out=lambda: self.out,
-            agents=lambda: agents_folder(self.out, self.sandbox),
-            spawn=self._spawn,
-        )
-        names = tuple(tool for tool in tools if isinstance(tool, str))
-        self._named_tools = tuple(name for name in names if name not in NAMES)
-        own = self._delegation.tools([name for name in names if name in NAMES])
-        given = as_tools(tool for tool in tools if not isinstance(tool, str))
-        check_names(given)
-        self.tools = as_tools((*given, *own))
-        self._data = data
-        self._model: Model | None = (
-            None if model is None or isinstance(model, str) else as_model(model)
-        )
-        self._on_event = _listener(on_event) or (lambda _event: None)
-        self._tracer = tracer
-        self._telemetry = Telemetry()
-        self._approval = Approval(
-            Policy(mode=self.config.approve, tools=self.config.approve_tools),
+        order = Order(
+            config=settings,
+            notes=notes,
+            model=None if model is None or isinstance(model, str) else as_model(model),
+            budget=budget,
+            tools=tools,
+            mcp=mcp,
             approver=approver,
-            word=secrets.token_hex(4),
+            data=data,
+            out=out,
+            title=title,
+            resume=resume,
+            on_event=on_event,
+            tracer=tracer,
+            lineage=lineage or Lineage(),
+            kernel=kernel,
         )
-        self._proxy = proxy_of(self.config, self._tell, visited=self._approval.visited)
-        self._servers = Servers(servers, self._tell)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Set what a session learns while it lives to what it knows before."""
-        self._executor: Executor | None = None
-        self._runner: Runner | None = None
-        self._trace: TraceWriter | None = None
-        self._files: tuple[DataFile, ...] = ()
-        self._made_folder = False
-        self._closed = False
-
-    # --- what the front ends show ----------------------------------------------------------
-
-    @property
-    def trace_path(self) -> Path:
-        """The trace file."""
-        return self.out / FILE_NAME
-
-    @property
-    def notebook_path(self) -> Path:
-        """The notebook that is written after each run."""
-        return self.out / NOTEBOOK_NAME
-
-    @property
-    def sandbox_line(self) -> str:
-        """One line on what protects this machine; said at every start."""
-        return statement_of(self.sandbox, self.config)
-
-    @property
-    def sandbox_report(self) -> dict[str, Any]:
-        """What the sandbox's self-test found in the running kernel."""
-        return self._executor.sandbox_report if self._executor else {}
-
-    @property
-    def _kernel(self) -> Kernel | None:
-        return self._executor.kernel if self._executor else None
-
-    @property
-    def alive(self) -> bool:
-        """Whether there is a kernel, with the variables that cells have made."""
-        return self._kernel is not None and self._kernel.alive
-
-    @property
-    def tainted(self) -> bool:
-        """Whether data from others has entered the session."""
-        return self._approval.tainted
-
-    @property
-    def busy(self) -> bool:
-        """Whether a run is under way."""
-        return self._executor is not None and self._executor.busy
-
-    @property
-    def closed(self) -> bool:
-        """Whether the session has ended, or failed to start."""
-        return self._closed
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        """The inputs, as they were placed when the session started."""
-        return self._files
-
-    @property
-    def given(self) -> Mapping[str, Given]:
-        """The variables that were put and that the kernel has, by name."""
-        return self._executor.exchange.given if self._executor else {}
-
-    @property
-    def model_name(self) -> str:
-        """The model that writes the actions."""
-        return self._model.name if self._model else self.config.model or "offline"
-
-    # --- life ------------------------------------------------------------------------------
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    async def start(self) -> None:
-        """Place the data, choose the model, start the kernel. Called once.
-
-        Raises
-        ------
-        UsageError
-            The caller's: an option, a file, a folder that cannot be written; it was started before.
-        KernelStartError
-            The kernel did not start.
-        """
-        if self._closed or self._loop is not None:
-            raise UsageError(CLOSED if self._closed else "the session is started already")
-        self._loop = asyncio.get_running_loop()
-        try:
-            await self._start()
-        except BaseException:
-            await self.close()
-            if self._made_folder:  # in this start, and no run has been in it
-                await asyncio.to_thread(clear, self.out)
-            raise
-
-    async def _start(self) -> None:
-        from kernel_agent.session.model import choose_model
-
-        for line in self._about_settings:
-            self._tell(Notice(text=line))
-        if self._lineage.telemetry is not None:
-            self._telemetry = self._lineage.telemetry
-        else:
-            self._telemetry = await asyncio.to_thread(telemetry_for, self._tracer, self._tell)
-        await self._find_tools()
-        fmt = get_format(self.config.format)
-        if self._model is None:
-            self._model = await choose_model(self.config, fmt, self._tell)
-        level, made = await asyncio.gather(
-            asyncio.to_thread(choose, self.sandbox, self.config.remote_kernelspec or ""),
-            asyncio.to_thread(self._make_folder),
-            return_exceptions=True,  # both end before the folder may be removed again
-        )
-        for failed in (made, level):
-            if isinstance(failed, BaseException):
-                raise failed
-        assert isinstance(level, Level)
-        level.check_data([file for file in self._files if file.path.startswith(DATA_NAME)])
-        self.sandbox = level.name
-        self._trace = TraceWriter(self.trace_path)
-        hold_place(self.out)
-        self._executor = self._make_executor()
-        preparing = asyncio.ensure_future(self._prepare(self._model))
-        try:
-            await self._executor.start()
-            choice = await preparing
-        finally:
-            preparing.cancel()  # when the kernel did not start, nothing is asked any more
-        runner = self._make_runner(self._model, choice, self._executor, self._trace)
-        if not runner.format.writes_code and not self.tools:
-            self._tell(Notice(text=NO_TOOLS.format(runner.format.name)))
-        for line in self._approval.policy.strangers({tool.name for tool in self.tools}):
-            self._tell(Notice(text=line))
-        if self.config.untrusted_data and self._files:
-            self._approval.entered("the data files")
-        self._runner = runner
-
-    async def _find_tools(self) -> None:
-        """Load the tools that were named, and connect the servers."""
-        around = Surroundings(config=self.config, proxy=self._proxy, tell=self._tell)
-        named = await asyncio.to_thread(ready_tools, self._named_tools, around)
-        check_names(named)
-        self.tools = as_tools((*self.tools, *named))
-        names = {*NAMES, *(tool.name for tool in self.tools)}
-        self.tools = as_tools((*self.tools, *await self._servers.open(names)))
-
-    async def _prepare(self, model: Model) -> Choice:
-        """Do what a model needs before its first call, while the kernel starts."""
-        from kernel_agent.models import Choice, choose_format, memory_file
-
-        await model.prepare()
-        if self.config.format != AUTO:
-            return Choice(format=self.config.format, reason="")
-        return await choose_format(model, budget=self.budget, tell=self._tell, memory=memory_file())
-
-    def _make_folder(self) -> None:
-        from kernel_agent.session.inputs import place
-
-        try:
-            if self._title is None and self.trace_path.exists():
-                raise InputError(
-                    f"{self.out} holds an earlier session already: name another folder with --out"
-                )
-            self._made_folder = self._title is not None or not self.out.exists()
-            if self._title is None:
-                make_private(self.out, exist_ok=True)
-            else:
-                self.out = make_folder(self.out, self._title)
-        except OSError as error:  # looking is refused, too, in a folder of somebody else
-            raise InputError(
-                f"cannot write to {self.out}: {error.strerror}; name another folder with --out"
-            ) from None
-        self._files = self._lineage.files or place(self._data, self.out, notice=self._tell)
-        # It is protected from now on, for what is put later.
-        make_private(self.out / DATA_NAME, exist_ok=True)
-
-    def _make_executor(self) -> Executor:
-        return Executor(
-            self.config,
-            level=self.sandbox,
-            folder=self.out,
-            files=self._files,
-            tools=self.tools,
-            proxy=self._proxy,
-            resume=self._resume,
-            approval=self._approval,
-            delegation=self._delegation,
-            calling=self._telemetry.call,
-            tell=self._tell,
-            own_kernel=self._own_kernel,
-        )
-
-    def _make_runner(
-        self, model: Model, choice: Choice, executor: Executor, trace: TraceWriter
-    ) -> Runner:
-        return Runner(
-            self.config,
-            model=model,
-            choice=choice,
-            executor=executor,
-            trace=trace,
-            folder=self.out,
-            files=self._files,
-            tools=self.tools,
-            approval=self._approval,
-            delegation=self._delegation,
-            lineage=self._lineage,
-            telemetry=self._telemetry,
-            sandbox={
-                "level": self.sandbox,
-                "statement": self.sandbox_line,
-                "not_covered": list(level_of(self.sandbox).not_covered),
-            },
-            settings={**self.config.public, "mcp": self._servers.public},
-        )
-
-    async def hibernate(self, folder: str | Path) -> None:
-        """Write the kernel with all its variables to a folder, and close the session.
-
-        ``Session(resume=folder)`` goes on from there, as often as wanted. Only kernels at level
-        ``microvm`` can do that. The folder holds the kernel's memory: it is private, keep it so.
-
-        Raises
-        ------
-        UsageError
-            The session is not started, or busy.
-        SandboxError
-            The level cannot do it, or it failed; the session then goes on, if its kernel does.
-        """
-        if self._executor is None or self._kernel is None or self._closed or self.busy:
-            raise UsageError("a session is hibernated between runs, and before it is closed")
-        await self._executor.hibernate(Path(folder))
-        await self.close()
-
-    async def close(self) -> None:
-        """End the kernel and let go of everything. Safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
-            ending.push_async_callback(self._telemetry.close, self._tell)
-            if self._model is not None:
-                ending.push_async_callback(self._model.close)
-            if self._trace is not None:
-                ending.callback(self._trace.close)
-                ending.callback(leave_place, self.out)
-            ending.push_async_callback(self._servers.close)
-            if self._executor is not None:
-                ending.push_async_callback(self._executor.close)
+        super().__init__(order, self._spawn)
 
     # --- runs ------------------------------------------------------------------------------
 
@@ -537,7 +212,7 @@ class Session(Synchronous):
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
         runner = self._started()
-        tell = _listener(on_event) or self._on_event
+        tell = listener_of(on_event) or self._on_event
         return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
 
     async def play(
@@ -563,16 +238,9 @@ class Session(Synchronous):
             As in :meth:`run`.
         """
         runner = self._started()
-        tell = _listener(on_event) or self._on_event
+        tell = listener_of(on_event) or self._on_event
         caps = budget or dataclasses.replace(self.budget, max_steps=None)
-        return await runner.play(cells, title, caps, tell=tell)
-
-    def _started(self) -> Runner:
-        if self._runner is None or self._closed:
-            raise UsageError(CLOSED if self._closed else NOT_STARTED)
-        if asyncio.get_running_loop() is not self._loop:
-            raise UsageError(OTHER_LOOP)
-        return self._runner
+        return await runner.run(title, caps, tell=tell, cells=cells)
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell without a model, in the same kernel.
@@ -584,9 +252,8 @@ class Session(Synchronous):
         timeout_s
             Seconds until it is interrupted; the configured ``cell_seconds`` by default.
         """
-        self._started()
-        assert self._executor is not None
-        return await self._executor.execute(code, timeout_s=timeout_s, tell=self._on_event)
+        executor = self._started().executor
+        return await executor.execute(code, timeout_s=timeout_s, tell=self._on_event)
 
     async def put(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
         """Set variables in the kernel to values of the user's; the next run's model is told.
@@ -612,8 +279,8 @@ class Session(Synchronous):
         InputError
             A value that cannot be passed; the line names the variable. None was set.
         """
-        executor = await self._between_runs("variables are put")
-        return await executor.put(variables)
+        kernels = await self._between_runs("variables are put")
+        return await kernels.put(variables)
 
     async def take(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables of the kernel: tables, series, arrays, pictures, dates, plain values.
@@ -632,15 +299,16 @@ class Session(Synchronous):
         InputError
             There is no such variable, or its value has no form in which it could be taken.
         """
-        executor = await self._between_runs("variables are taken")
-        return await executor.take(names)
+        kernels = await self._between_runs("variables are taken")
+        assert kernels.now is not None
+        return await kernels.now.get(names)
 
-    async def _between_runs(self, what: str) -> Executor:
+    async def _between_runs(self, what: str) -> Kernels:
         executor = self._started().executor
         if executor.busy:
             raise UsageError(f"the session is busy with a run: {what} between runs")
-        await executor.revive(self._on_event)
-        return executor
+        await executor.kernels.revive(self._on_event)
+        return executor.kernels
 
     def stop(self) -> None:
         """End the current run, or cell of yours, as interrupted, at once.
@@ -648,11 +316,7 @@ class Session(Synchronous):
         Safe from any thread or signal handler.
         """
         if self._loop is not None and self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._stop_now)
-
-    def _stop_now(self) -> None:
-        if self._runner is not None:
-            self._runner.stop()
+            self._loop.call_soon_threadsafe(self._stop.set)
 
     async def undo(
         self,
@@ -687,9 +351,6 @@ class Session(Synchronous):
         runner = self._started()
         return await runner.undo(steps, reason, tell=on_event or self._on_event)
 
-    def _tell(self, event: Event) -> None:
-        self._on_event(event)
-
     # --- delegation ------------------------------------------------------------------------
 
     def _spawn(self, lineage: Lineage, out: Path, on_event: Callable[[Event], None]) -> Session:
@@ -716,7 +377,7 @@ class Session(Synchronous):
             approver=asked_above,
             on_event=on_event,
             lineage=lineage,
-            kernel=self._own_kernel,
+            kernel=self._plan.order.kernel,
         )
         if self._approval.tainted:
             session._approval.entered("the run that delegated")
@@ -734,40 +395,3 @@ class Session(Synchronous):
         """
         assert self._kernel is not None
         return await whole_answer(run, self._kernel)
-
-    # --- the synchronous face --------------------------------------------------------------
-
-    def run_sync(self, task: str, **options: Any) -> Run:
-        """Run a task and wait for it; see :meth:`run`. Ctrl-C ends the run as interrupted."""
-        return self._wait_for(lambda: self.run(task, **options))
-
-    def play_sync(self, cells: Sequence[FixedCell], title: str, **options: Any) -> Run:
-        """Run fixed cells and wait for them; see :meth:`play`."""
-        return self._wait_for(lambda: self.play(cells, title, **options))
-
-    def execute_sync(self, code: str, *, timeout_s: float | None = None) -> CellResult:
-        """Run one cell and wait for it; see :meth:`execute`. Ctrl-C ends it as interrupted."""
-        return self._wait_for(lambda: self.execute(code, timeout_s=timeout_s))
-
-    def undo_sync(self, steps: int = 1, **options: Any) -> Undone:
-        """Take the last steps back and wait for it; see :meth:`undo`. Ctrl-C stops it."""
-        return self._wait_for(lambda: self.undo(steps, **options))
-
-    def put_sync(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
-        """Put variables and wait for it; see :meth:`put`."""
-        return self._wait_for(lambda: self.put(variables))
-
-    def take_sync(self, names: Sequence[str]) -> dict[str, Any]:
-        """Take variables and wait for them; see :meth:`take`."""
-        return self._wait_for(lambda: self.take(names))
-
-    def hibernate_sync(self, folder: str | Path) -> None:
-        """Hibernate and wait for it; see :meth:`hibernate`."""
-        self._wait_for(lambda: self.hibernate(folder))
-
-
-def _listener(on_event: Listener | None) -> Listener | None:
-    """Return what is told of events; refuse what would have to be awaited, and never would be."""
-    if inspect.iscoroutinefunction(on_event):
-        raise UsageError("on_event is called, not awaited: pass a plain function")
-    return on_event

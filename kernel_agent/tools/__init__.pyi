@@ -1,12 +1,11 @@
 from .broker import Broker as Broker
-from .broker import Calling as Calling
-from .broker import note as note
 from .builtin.fetch import fetch_tools as fetch_tools
 from .builtin.files import file_tools as file_tools
 from .builtin.sql import sql_tools as sql_tools
 from .calls import answer_of as answer_of
 from .calls import carry_out as carry_out
 from .calls import observe_calls as observe_calls
+from .definition import Origin as Origin
 from .definition import Tool as Tool
 from .definition import as_tools as as_tools
 from .definition import load_tools as load_tools
@@ -15,8 +14,8 @@ from .definition import tool as tool
 from .mcp.connected import Servers as Servers
 from .mcp.servers import named_servers as named_servers
 from .policy import Approval as Approval
-from .policy import Policy as Policy
-from .policy import approval_prompt as approval_prompt
+from .rules import Policy as Policy
+from .rules import approval_prompt as approval_prompt
 from .secrets import secrets_of as secrets_of
 from .taint import marked_like as marked_like
 from .taint import shortened as shortened

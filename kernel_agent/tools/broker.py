@@ -16,47 +16,46 @@ Each bound is a constant here. What was called is kept for the trace, within bou
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from kernel_agent.errors import ToolError
 from kernel_agent.inkernel import Room, TooMuch
-from kernel_agent.records import DENIED, Call, Decision, HostCall, Json, denial
+from kernel_agent.records import Call, HostCall, Json
 from kernel_agent.safe import HELD, QUICK_CHARS, Charge, Pot, count, is_quick
-from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.caller import (
+    CELL_OVER,
+    Admit,
+    Caller,
+    Calling,
+    Mark,
+    call_plainly,
+    leave_unmarked,
+    to_the_end,
+)
+from kernel_agent.tools.definition import ANYWHERE, Origin, Tool
 from kernel_agent.tools.recorded import kept_arguments
 from kernel_agent.tools.requests import (
-    MAX_MESSAGE,
     PREFIX,
     Made,
     Refused,
     Request,
     check,
-    is_short,
     json_without,
     keep,
     prepare,
     read,
-    text_of,
-    write,
 )
-from kernel_agent.tools.secrets import check_tools, without_secrets
+from kernel_agent.tools.secrets import check_tools
 from kernel_agent.tools.threads import in_thread
 
 MAX_REQUEST = 32_000_000  # characters of one request
 MAX_UNDER_WAY = 160  # requests that wait for their answer; our own kernel has 128
 MAX_WEIGHT = 96_000_000  # characters of all requests that wait; one more may come
 MAX_CELL_CALLS = 100_000  # calls in one cell
-MAX_RESULT = 64_000_000  # characters of one call's result
-
-SIDE_BY_SIDE = 128  # calls that run at the same time
-GRACE_S = 1.0  # for async tools to end once they are cancelled
 
 KEPT_CHARS = 20_000  # of the arguments, and of the result, that the trace keeps of one call
 KEPT_DIRECT = 4_000_000  # the same where the call is the action, and its result the observation
@@ -64,31 +63,6 @@ KEPT_CELL_CHARS = 2_000_000  # of all calls of one cell
 LISTED = 10_000  # calls of one cell that are listed; more are counted
 
 T = TypeVar("T")
-Calling = Callable[[Tool, Sequence[Any], dict[str, Any]], Awaitable[Any]]
-Admit = Callable[[Tool, dict[str, Any]], Awaitable[Decision]]
-Mark = Callable[[HostCall, Any], HostCall]
-
-_CELL_OVER = {
-    "ok": False,
-    "type": "RuntimeError",
-    "message": "the cell was over before the call was",
-}
-
-
-_NOTED: ContextVar[dict[str, Any]] = ContextVar("noted")
-
-
-def note(**facts: Any) -> None:
-    """Put facts into the record of the call that is being made; called by a tool, before it ends.
-
-    Parameters
-    ----------
-    facts
-        Fields of :class:`~kernel_agent.records.HostCall`.
-    """
-    noted = _NOTED.get(None)
-    if noted is not None:
-        noted.update(facts)
 
 
 class Broker:
@@ -101,8 +75,8 @@ class Broker:
     calling
         Calls a tool with checked arguments; for whoever watches the calls.
     admit
-        Decides on each call, with its checked arguments by name, before it is made. What it does
-        not allow is a ``PermissionError``.
+        Decides on each call, with its checked arguments by name and where it comes from, before it
+        is made. What it does not allow is a ``PermissionError``.
     mark
         Completes the record of each call as soon as it is over, given what the tool returned.
     secrets
@@ -121,15 +95,17 @@ class Broker:
     ) -> None:
         check_tools(tools, secrets)
         self._tools = {tool.name: tool for tool in tools}
-        self._calling = calling or _call
-        self._admit = admit
-        self._mark = mark or _unmarked
         self._secrets = tuple(secrets)
-        self._places = asyncio.Semaphore(SIDE_BY_SIDE)
-        self._number = 0  # of the latest call in this session
+        self._counted: Counter[str] = Counter()
+        self._caller = Caller(
+            calling=calling or call_plainly,
+            admit=admit,
+            mark=mark or leave_unmarked,
+            secrets=self._secrets,
+            counted=self._counted,
+        )
         self._last_id = 0  # of the requests of this kernel
         self._waiting: set[asyncio.Task[Any]] = set()  # calls that somebody waits for
-        self._working: set[asyncio.Task[None]] = set()  # what does them; may go on for nobody
         self._under_way = self._weight = 0
         self._pot = Pot()
         self._reading = asyncio.Lock()  # one request after the other, as they came
@@ -138,7 +114,7 @@ class Broker:
 
     def _begin_cell(self) -> None:
         self._calls: list[HostCall] = []
-        self._counted: Counter[str] = Counter()
+        self._counted.clear()
         self._cell_calls = 0
         self._kept = 0
 
@@ -156,11 +132,7 @@ class Broker:
         for task in tuple(self._waiting):
             task.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
-        if self._working:
-            _, left = await asyncio.wait(self._working, timeout=GRACE_S)
-            self._counted["abandoned"] += len(left)
-            self._working -= left
-        self._counted += Counter()  # without zeros
+        await self._caller.give_up()
 
     def take_calls(self) -> tuple[HostCall, ...]:
         """Return the calls since the last time, in the order of their answers."""
@@ -169,7 +141,7 @@ class Broker:
 
     def take_counted(self) -> dict[str, int]:
         """Return what was counted since the last time, by kind; begins a new cell's counting."""
-        counted = dict(self._counted)
+        counted = dict(+self._counted)  # without zeros
         calls = self._calls
         self._begin_cell()
         self._calls = calls
@@ -183,10 +155,17 @@ class Broker:
 
     # --- requests --------------------------------------------------------------------------
 
-    async def answer(self, prompt: str) -> str:
+    async def answer(self, prompt: str, origin: Origin = ANYWHERE) -> str:
         """Answer one request of the kernel; called by the kernel client for each.
 
         Never raises: whatever goes wrong is an answer. Cancelling it gives up its calls.
+
+        Parameters
+        ----------
+        prompt
+            The request.
+        origin
+            Where it comes from.
         """
         weight = len(prompt)
         try:
@@ -198,7 +177,7 @@ class Broker:
         self._under_way += 1
         self._weight += weight
         try:
-            return await self._answered([prompt], charge)
+            return await self._answered([prompt], charge, origin)
         except Refused as refused:
             return self._refusal(refused)
         finally:
@@ -220,7 +199,7 @@ class Broker:
         if self._under_way >= MAX_UNDER_WAY or self._weight > MAX_WEIGHT:
             raise Refused("flood", "too many requests are under way: wait for their answers")
 
-    async def _answered(self, prompts: list[str], charge: Charge) -> str:
+    async def _answered(self, prompts: list[str], charge: Charge, origin: Origin) -> str:
         """Read a request, prepare its calls, make them; the cell's end gives up each of the three.
 
         Parameters
@@ -229,6 +208,8 @@ class Broker:
             The text alone; taken out here, since it may be large, and the calls may take long.
         charge
             What the request takes.
+        origin
+            Where it comes from.
         """
         prompt = prompts.pop()
         request = self._at_once(prompt)
@@ -240,14 +221,14 @@ class Broker:
                 self._in_line -= 1
         del prompt
         if request is None:
-            return json.dumps({"results": [], "error": _CELL_OVER})
+            return json.dumps({"results": [], "error": CELL_OVER})
         prepared = self._quickly(request, charge)
         if prepared is None:
             prepared = await self._unless_over(self._prepared(request, charge))
         if prepared is None:
-            results = [json.dumps(_CELL_OVER)] * len(request.calls)
+            results = [json.dumps(CELL_OVER)] * len(request.calls)
         else:
-            results = await asyncio.gather(*map(self._begin, prepared))
+            results = await asyncio.gather(*(self._begin(made, origin) for made in prepared))
         return f'{{"id": {request.number}, "results": [{", ".join(results)}]}}'
 
     async def _unless_over(self, work: Coroutine[Any, Any, T]) -> T | None:
@@ -272,7 +253,7 @@ class Broker:
     async def _take(self, prompt: str) -> Request:
         """Read a request, or refuse it, in its turn."""
         async with self._reading:
-            return self._next(await _to_the_end(_read_long, prompt))
+            return self._next(await to_the_end(_read_long, prompt))
 
     def _next(self, request: Request) -> Request:
         """Refuse a request that is not the next one, or has one call too many."""
@@ -308,7 +289,7 @@ class Broker:
             while True:
                 room = self._pot.room(charge)
                 try:
-                    calls = await _to_the_end(preparing, room)
+                    calls = await to_the_end(preparing, room)
                 except TooMuch as refused:
                     await self._wait_for_room(request, charge, refused)
                 else:
@@ -321,7 +302,8 @@ class Broker:
         except TooMuch as never:
             raise Refused("too large", str(never), request.number) from None
 
-    def _begin(self, made: Made) -> asyncio.Task[str]:
+    def _begin(self, made: Made, origin: Origin) -> asyncio.Task[str]:
+        made.origin = origin
         task = asyncio.ensure_future(self._one(made))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
@@ -333,9 +315,9 @@ class Broker:
         seconds = 0.0
         room = self._room_in_trace()
         if made.error is None:
-            seconds = await self._make(made)
+            seconds = await self._caller.make(made)
         if made.error is None:
-            await self._write(made, room)
+            await self._caller.write(made, room)
         self._list(made, seconds)
         if made.error is not None:
             return json.dumps(made.error)
@@ -346,19 +328,19 @@ class Broker:
             return 0
         return min(KEPT_CHARS, max(KEPT_CELL_CHARS - self._kept, 0))
 
-    async def call(self, call: Call) -> HostCall:
+    async def call(self, call: Call, origin: Origin = ANYWHERE) -> HostCall:
         """Make one call for an action that is calls; as the kernel's calls are made.
 
         Never raises: whatever goes wrong is in the result. Cancelling it gives up waiting.
         """
-        made = Made(name=call.name, tool=self._tools.get(call.name))
+        made = Made(name=call.name, tool=self._tools.get(call.name), origin=origin)
         given = dict(call.arguments)
         args, kwargs = made.tool.spread(given) if made.tool else ([], given)
         made.arguments = json_without(kept_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
         await in_thread(check, made, args, kwargs, Room(0))
         if made.refused:
             self._counted[made.refused] += 1
-        work = asyncio.ensure_future(self._make(made))
+        work = asyncio.ensure_future(self._caller.make(made))
         try:
             seconds = await asyncio.shield(work)
         except asyncio.CancelledError:
@@ -370,124 +352,22 @@ class Broker:
                 made.value = await in_thread(_plain, made.value)
                 await in_thread(keep, made, KEPT_DIRECT, self._secrets)
             except ToolError as error:
-                made.error = self._error(error)
-        return self._host_call(made, seconds)
-
-    # --- one call --------------------------------------------------------------------------
-
-    async def _make(self, made: Made) -> float:
-        """Make a call when there is a place for it, and wait for it or for the cell's end."""
-        began = time.monotonic()
-        work = asyncio.ensure_future(self._work(made))
-        self._working.add(work)
-        work.add_done_callback(self._working.discard)
-        try:
-            await asyncio.wait((work,))
-        except asyncio.CancelledError:
-            work.cancel()
-            _uncancel()
-            made.error = dict(_CELL_OVER)
-            if made.begun and made.tool is not None and not made.tool.waits:
-                self._counted["abandoned"] += 1
-        return time.monotonic() - began
-
-    async def _work(self, made: Made) -> None:
-        """Ask, and call. Raises nothing: no tool may end the host's loop."""
-        _NOTED.set(made.noted)
-        try:
-            async with self._places:
-                value = await self._value(made)
-        except BaseException as error:
-            if made.error is None:
-                made.error = self._error(error)
-            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
-                raise
-        else:
-            if made.error is None:  # and nobody has given it up
-                made.value = value
-
-    async def _value(self, made: Made) -> Any:
-        if made.failed is not None:
-            raise made.failed
-        tool = made.tool
-        assert tool is not None
-        if self._admit is not None:
-            given = tool.by_parameter(made.args, made.kwargs)
-            made.decision = await self._admit(tool, given)
-            if not made.decision.allowed:
-                self._counted["denied"] += 1
-                raise ToolError(denial(f"the call of {made.name}", made.decision), kind=DENIED)
-        made.begun = True
-        args, kwargs, made.args, made.kwargs = made.args, made.kwargs, (), {}
-        return await self._calling(tool, args, kwargs)
-
-    async def _write(self, made: Made, room: int) -> None:
-        """Give the value its form for the wire and the trace, without secrets, within bounds."""
-        writing = partial(write, made, max_chars=MAX_RESULT, kept_chars=room, secrets=self._secrets)
-        try:
-            if is_short(made.value):
-                writing()
-            else:
-                await _to_the_end(writing)
-        except ToolError as error:
-            made.error = self._error(error)
-        except asyncio.CancelledError:
-            _uncancel()
-            made.error = dict(_CELL_OVER)
-
-    def _error(self, error: BaseException) -> dict[str, Json]:
-        """Describe an exception for the wire: its type, its message, and its arguments if plain."""
-        if isinstance(error, ToolError):
-            message = without_secrets(str(error), self._secrets)[:MAX_MESSAGE]
-            return {"ok": False, "type": error.kind, "message": message}
-        message = without_secrets(text_of(error), self._secrets)[:MAX_MESSAGE]
-        described: dict[str, Json] = {
-            "ok": False, "type": type(error).__name__[:200], "message": message,
-        }  # fmt: skip
-        args = _plain_args(error)
-        if args is not None:
-            described["args"] = [
-                without_secrets(arg, self._secrets) if isinstance(arg, str) else arg for arg in args
-            ]
-        return described
+                made.error = self._caller.describe(error)
+        return self._caller.record(made, seconds)
 
     # --- what the trace is told ------------------------------------------------------------
 
     def _list(self, made: Made, seconds: float) -> None:
         """Keep a call for the trace."""
-        call = self._host_call(made, seconds)
+        call = self._caller.record(made, seconds)
         if len(self._calls) >= LISTED:
             self._counted["not listed"] += 1
         else:
             self._kept += len(json.dumps([call.arguments, call.result]))
             self._calls.append(call)
 
-    def _host_call(self, made: Made, seconds: float) -> HostCall:
-        self._number += 1
-        error = made.error or {}
-        call = HostCall(
-            name=made.name[:200],
-            arguments=made.arguments,
-            ok=not error,
-            result=None if error else made.kept,
-            error=f"{error['type']}: {error['message']}" if error else "",
-            seconds=max(seconds - (made.decision.seconds if made.decision else 0.0), 0.0),
-            number=self._number,
-            decision=made.decision,
-            untrusted=made.tool is not None and made.tool.untrusted,
-        )
-        return self._mark(dataclasses.replace(call, **made.noted), made.value)
-
 
 _TYPES = {"input": "RuntimeError", "flood": "RuntimeError", "replayed": "RuntimeError"}
-
-
-def _unmarked(call: HostCall, _result: Any) -> HostCall:
-    return call
-
-
-async def _call(tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    return await tool.call(args, kwargs)
 
 
 # --- reading ---------------------------------------------------------------------------------
@@ -502,19 +382,6 @@ def _count(prompt: str) -> int:
 
 def _read_long(prompt: str) -> Request:
     return read(prompt, _count(prompt))
-
-
-async def _to_the_end(function: Callable[..., T], *args: Any) -> T:
-    """Do something in a thread, and wait for its end even when nobody wants it any more.
-
-    What it takes is taken until then, and is to be counted.
-    """
-    work = asyncio.ensure_future(in_thread(function, *args))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait((work,))
-        raise
 
 
 # --- writing ---------------------------------------------------------------------------------
@@ -532,29 +399,3 @@ def _plain(value: Any) -> Json:
         return to_jsonable_python(value)
     except (PydanticSerializationError, ValueError) as error:
         raise ToolError(f"the tool's result has no JSON form: {error}", kind="TypeError") from None
-
-
-def _plain_args(error: BaseException) -> list[Json] | None:
-    """Return the arguments that an exception was made with, if they are short and plain."""
-    args = error.args
-    if isinstance(error, OSError) and error.filename is not None:
-        args = (error.errno, error.strerror, str(error.filename))
-    short = all(
-        arg is None
-        or type(arg) in (bool, int, float)
-        or (type(arg) is str and len(arg) <= MAX_MESSAGE)
-        for arg in args
-    )
-    return list(args) if short and len(args) <= 5 else None
-
-
-def _is_cancelled() -> bool:
-    """Whether somebody cancelled the running task; otherwise the tool raised it itself."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _uncancel() -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()

@@ -23,9 +23,11 @@ from kernel_agent.records import (
     HostCall,
     Json,
     Observation,
+    StopSignal,
 )
 from kernel_agent.safe import plain, shorten
 from kernel_agent.tools.broker import Broker
+from kernel_agent.tools.definition import ANYWHERE, Origin
 
 MIN_CHARS = 200  # that an answer is never shortened below
 
@@ -35,7 +37,8 @@ async def carry_out(
     broker: Broker,
     *,
     timeout_s: float,
-    stopping: asyncio.Event,
+    stop: StopSignal,
+    origin: Origin = ANYWHERE,
     waited: Callable[[], float] = lambda: 0.0,
 ) -> CellResult:
     """Make the calls of an action, side by side.
@@ -50,42 +53,44 @@ async def carry_out(
     timeout_s
         When the calls that are still running are given up. A plain function cannot be stopped:
         its thread goes on, and its result is dropped.
-    stopping
+    stop
         Set when somebody asks for the end of the run.
+    origin
+        Where the calls come from.
     waited
         Seconds in which a person was waited for; they do not count.
     """
     loop = asyncio.get_running_loop()
     began, before = loop.time(), waited()
     calls = [call for call in action.calls if call.name != FINAL_ANSWER]
-    tasks = [asyncio.ensure_future(_answered(call, broker)) for call in calls]
-    stop = asyncio.ensure_future(stopping.wait())
+    tasks = [asyncio.ensure_future(_answered(call, broker, origin)) for call in calls]
+    stopped = asyncio.ensure_future(stop.wait())
     pending = set(tasks)
     try:
-        while pending and not stop.done():
+        while pending and not stopped.done():
             left = timeout_s + (waited() - before) - (loop.time() - began)
             if left <= 0:
                 break
-            racing: list[asyncio.Future[Any]] = [*pending, stop]
+            racing: list[asyncio.Future[Any]] = [*pending, stopped]
             await asyncio.wait(racing, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             pending = {task for task in pending if not task.done()}
         status: CellStatus = "ok"
         if pending:
-            status = "interrupted" if stop.done() else "timeout"
+            status = "interrupted" if stopped.done() else "timeout"
         made = [
             task.result() if task.done() else _given_up(call, status, timeout_s)
             for call, task in zip(calls, tasks, strict=True)
         ]
     finally:
-        for task in (*tasks, stop):
+        for task in (*tasks, stopped):
             task.cancel()
     return _result(action, made, status, loop.time() - began - (waited() - before))
 
 
-async def _answered(call: Call, broker: Broker) -> HostCall:
+async def _answered(call: Call, broker: Broker, origin: Origin) -> HostCall:
     if call.error:
         return _failed(call, f"ValueError: {call.error}")
-    return await broker.call(call)
+    return await broker.call(call, origin)
 
 
 def _given_up(call: Call, status: CellStatus, timeout_s: float) -> HostCall:

@@ -19,6 +19,7 @@ import keyword
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, update_wrapper, wraps
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +41,26 @@ _SHOWN = (
     inspect.Parameter.VAR_POSITIONAL,
     inspect.Parameter.KEYWORD_ONLY,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """Where a request for calls comes from; handed to the broker with the request.
+
+    Parameters
+    ----------
+    known
+        How many untrusted results were in the session when it arrived: later ones cannot have
+        shaped it. None: all that there are.
+    cell
+        The session's own record of the cell that asks, for tools of the session.
+    """
+
+    known: int | None = None
+    cell: Any = None
+
+
+ANYWHERE = Origin()
 
 
 class Tool:
@@ -161,6 +182,19 @@ class Tool:
         if self.waits:
             return await self.function(*args, **kwargs)
         return await in_thread(self.function, *args, **kwargs)
+
+    def within(self, origin: Origin, note: Callable[..., None]) -> Tool:  # noqa: ARG002 - for those who need it
+        """Return the tool as it serves one call; the broker asks before it makes each.
+
+        Parameters
+        ----------
+        origin
+            Where the call comes from.
+        note
+            Puts facts into the call's record, as fields of
+            :class:`~kernel_agent.records.HostCall`, until it ends.
+        """
+        return self
 
     @property
     def waits(self) -> bool:

@@ -1,9 +1,8 @@
-"""The policy: whether a cell or a call goes ahead, is asked about, or is denied; and its state.
+"""Approval: whether a cell or a call goes ahead, is asked about, or is denied; what that takes.
 
-:class:`Policy` is the rule, and pure: a mode (``never``, ``risky``, ``always``) and, for single
-tools, ``allow``, ``ask`` or ``deny``, which go before the mode. :class:`Approval` is what a session
-knows beside the rule: who can be asked, what a person has said in this run, and which results that
-came from others have entered the kernel.
+The rule is in :mod:`.rules`. :class:`Approval` is what a session knows beside it: who can be
+asked, what a person has said in this run, and which results that came from others have entered the
+kernel.
 
 Asking stops the run's clock. One question is open at a time; the others wait. Nobody to ask, an
 approver that fails, a run that is stopped, a cell that ends while a person still thinks, a cell
@@ -24,19 +23,14 @@ import dataclasses
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from kernel_agent.errors import UsageError
 from kernel_agent.records import (
-    CELLS_RUN,
     HOW_TO_ALLOW,
     MAX_INFLUENCES,
-    NO_EFFECTS,
     NOBODY,
     Approver,
     Budget,
@@ -48,108 +42,19 @@ from kernel_agent.records import (
     Notice,
     Observation,
     Question,
+    StopSignal,
     Visit,
     denial,
 )
 from kernel_agent.safe import one_line
-from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.definition import ANYWHERE, Origin, Tool
 from kernel_agent.tools.preview import readable
+from kernel_agent.tools.rules import Policy
 from kernel_agent.tools.taint import defuse, mark, names_of, pieces, texts_of
 
-Verdict: TypeAlias = Literal["allow", "ask", "deny"]
-
-MODES = ("never", "risky", "always")
-VERDICTS = ("allow", "ask", "deny")
 EVIDENCE = 200  # untrusted results whose pieces are kept, the latest ones
 MAX_REASON = 500  # characters of a person's reason
 MAX_DENIED = 20  # questions of one cell that a person denies before no more of it are asked
-
-# --- the rule ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Policy:
-    """What is asked about.
-
-    Parameters
-    ----------
-    mode
-        ``never``: nothing. ``risky``: calls of tools with effects. ``always``: also every cell
-        that a model wrote.
-    tools
-        What holds for single tools instead, in every mode.
-
-    Raises
-    ------
-    UsageError
-        The caller's: a mode or a verdict that does not exist.
-    """
-
-    mode: str = "risky"
-    tools: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise UsageError(f"--approve is {', '.join(MODES)}, not {self.mode!r}")
-        for name, verdict in self.tools.items():
-            if verdict not in VERDICTS:
-                raise UsageError(
-                    f"approval of the tool {name}: {', '.join(VERDICTS)}, not {verdict!r}"
-                )
-
-    def of_cell(self) -> tuple[Verdict, str]:
-        """Return what holds for a cell, and why."""
-        if self.mode == "always":
-            return "ask", "every cell is asked about (--approve always)"
-        return "allow", CELLS_RUN
-
-    def of_call(self, tool: Tool) -> tuple[Verdict, str]:
-        """Return what holds for a call of a tool, and why."""
-        own = self.tools.get(tool.name)
-        if own == "deny":
-            return "deny", "the settings deny this tool"
-        if own == "allow":
-            return "allow", "the settings allow this tool"
-        if own == "ask":
-            return "ask", "the settings say to ask before this tool"
-        if not tool.effects:
-            return "allow", NO_EFFECTS
-        if self.mode == "never":
-            return "allow", "nothing is asked about (--approve never)"
-        return "ask", "it has effects outside"
-
-    def strangers(self, names: set[str]) -> list[str]:
-        """Return a line for each tool that is named here and does not exist."""
-        lines = []
-        for name in sorted(set(self.tools) - names):
-            near = get_close_matches(name, names, 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            told = one_line(name, 80)
-            lines.append(f"The settings {self.tools[name]} a tool {told}: there is none.{hint}")
-        return lines
-
-
-def approval_prompt(policy: Policy, tools: Sequence[Tool]) -> str:
-    """Return what the model is told beforehand of what is asked about or denied; may be empty."""
-    verdicts = {tool.name: policy.of_call(tool)[0] for tool in tools}
-    asked = [name for name, verdict in verdicts.items() if verdict == "ask"]
-    denied = [name for name, verdict in verdicts.items() if verdict == "deny"]
-    lines = [
-        "- A person is asked before each cell runs." if policy.of_cell()[0] == "ask" else "",
-        f"- A person is asked before each call of: {', '.join(asked)}." if asked else "",
-        f"- Calls are denied of: {', '.join(denied)}." if denied else "",
-    ]
-    lines = [line for line in lines if line]
-    if not lines:
-        return ""
-    what = (
-        "- What is denied raises PermissionError with the reason, and was not done. Do not repeat "
-        "it or look for a way around it: go on without it, or say in your answer what was denied."
-    )
-    return "\n".join(["## Approval", "", *lines, what])
-
-
-# --- what a session knows beside the rule ------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -184,10 +89,6 @@ class _Standing:
     tainted: bool
 
 
-# How many untrusted results were there when the request that is being answered arrived.
-_known: ContextVar[int | None] = ContextVar("_known", default=None)
-
-
 class Approval:
     """Decides on the cells and calls of one session, and keeps what that needs.
 
@@ -199,6 +100,8 @@ class Approval:
         Asks a person; None where there is nobody.
     word
         The session's word for untrusted data (:func:`kernel_agent.tools.taint.mark`).
+    stop
+        The session's: whatever is being asked when it is set, or would be, is denied.
     clock
         Seconds, monotonic. Tests pass their own.
     """
@@ -209,11 +112,13 @@ class Approval:
         *,
         approver: Approver | None = None,
         word: str,
+        stop: StopSignal | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.policy = policy
         self.word = word
         self._approver = approver
+        self._stop = stop or StopSignal()
         self._clock = clock
         self._number = 0
         self._sources: list[_Source] = []
@@ -221,7 +126,6 @@ class Approval:
         self._standing: dict[str, _Standing] = {}
         self._denied: dict[str, Decision] = {}  # what a person denied in this run, word for word
         self._one_at_a_time = asyncio.Lock()
-        self._no_more = asyncio.Event()  # the run is stopped
         self._cell_over = asyncio.Event()
         self._open = 0  # questions asked or waiting to be
         self._denied_here = 0  # calls of this cell, by a person
@@ -234,6 +138,11 @@ class Approval:
     def tainted(self) -> bool:
         """Whether untrusted data has entered the session."""
         return bool(self._sources)
+
+    @property
+    def known(self) -> int:
+        """How many untrusted results have entered: none that comes later shapes a call of now."""
+        return len(self._sources)
 
     # --- the course of a run, told by the executor -------------------------------------------
 
@@ -250,7 +159,6 @@ class Approval:
         self._meter, self._tell = meter, tell
         self._standing.clear()
         self._denied.clear()
-        self._no_more = asyncio.Event()
         self._cell_over = asyncio.Event()
         self._told_nobody = False
 
@@ -262,14 +170,14 @@ class Approval:
 
     async def leave(self) -> None:
         """End a step's cell: whoever is still asked about a call of it is asked no more."""
-        self._cell_over.set()
+        self.give_up()
         while self._open:  # noqa: ASYNC110 - each ends in the next turns of the loop
             await asyncio.sleep(0)
         await asyncio.sleep(0)  # the denied calls are answered, and recorded with this step
 
-    def stop(self) -> None:
-        """Deny whatever is being asked, and all that would be, until the next run begins."""
-        self._no_more.set()
+    def give_up(self) -> None:
+        """Ask no more about the step's cell, which nobody waits for any longer."""
+        self._cell_over.set()
 
     # --- decisions ---------------------------------------------------------------------------
 
@@ -285,7 +193,9 @@ class Approval:
             return dataclasses.replace(decision, edited=None)
         return dataclasses.replace(decision, original=source)
 
-    async def call(self, tool: Tool, arguments: Mapping[str, Any]) -> Decision:
+    async def call(
+        self, tool: Tool, arguments: Mapping[str, Any], origin: Origin = ANYWHERE
+    ) -> Decision:
         """Decide on a call; called by the broker for each, after its arguments were checked.
 
         Parameters
@@ -294,11 +204,14 @@ class Approval:
             What would be called.
         arguments
             The checked arguments by parameter.
+        origin
+            Where the call comes from.
         """
         self._number += 1
         number = self._number
         verdict, why = self.policy.of_call(tool)
-        influences = self._influences(arguments, look=tool.effects or verdict == "ask")
+        look = tool.effects or verdict == "ask"
+        influences = self._influences(arguments, origin.known, look=look)
         if verdict == "ask":
             question = Question(
                 kind="call",
@@ -365,7 +278,7 @@ class Approval:
         return Decision(allowed=False, by="person", reason=reason)
 
     async def _ask_now(self, question: Question) -> Decision:
-        if self._no_more.is_set() or self._cell_over.is_set():
+        if self._stop.is_set or self._cell_over.is_set():
             return self._too_late()
         if self._denied_here >= MAX_DENIED:  # or whoever is asked often enough says yes at last
             reason = f"{MAX_DENIED} questions of this cell were denied: it is asked no more"
@@ -383,7 +296,7 @@ class Approval:
     async def _answered(self, approver: Approver, question: Question) -> Decision:
         """Wait for the person, or for what makes the question pointless."""
         asking = asyncio.ensure_future(_asked(approver, question))
-        ends = [asyncio.ensure_future(e.wait()) for e in (self._no_more, self._cell_over)]
+        ends = [asyncio.ensure_future(e.wait()) for e in (self._stop, self._cell_over)]
         try:
             await asyncio.sleep(0)  # whoever shows the question finds it waiting for its answer
             self._tell(question)
@@ -396,7 +309,7 @@ class Approval:
                 task.cancel()
 
     def _too_late(self) -> Decision:
-        why = "the run was stopped" if self._no_more.is_set() else "the cell ended"
+        why = "the run was stopped" if self._stop.is_set else "the cell ended"
         return Decision(allowed=False, by="policy", reason=f"{why} before an answer")
 
     # --- untrusted data ----------------------------------------------------------------------
@@ -410,13 +323,6 @@ class Approval:
         """Take in what came from a host that a cell reached; called by the proxy for each."""
         if visit.allowed:
             self.entered(f"the host {visit.host}")
-
-    def arriving(self) -> None:
-        """Take in that a request begins to be answered: what comes later cannot have shaped it.
-
-        Holds for the task that calls, and for those that it makes.
-        """
-        _known.set(len(self._sources))
 
     def mark(self, call: HostCall, result: Any = None) -> HostCall:
         """Return a call's record with its number and what could have shaped it.
@@ -471,9 +377,11 @@ class Approval:
         held = f"untrusted: {defuse(observation.held, self.word)}" if observation.held else ""
         return dataclasses.replace(observation, text=text, parts=parts, held=held)
 
-    def _influences(self, arguments: Mapping[str, Any], *, look: bool) -> _Influences:
+    def _influences(
+        self, arguments: Mapping[str, Any], known_then: int | None, *, look: bool
+    ) -> _Influences:
         """Return what could have shaped the arguments; ``look`` for what did where it matters."""
-        known = self._sources[: _known.get()]
+        known = self._sources[:known_then]
         if not known:
             return _Influences()
         mine = pieces(arguments) if look else frozenset[int]()

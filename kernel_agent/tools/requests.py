@@ -17,7 +17,7 @@ from kernel_agent.errors import ToolError
 from kernel_agent.inkernel import Room, TooMuch, decode, encode
 from kernel_agent.records import Decision, Json
 from kernel_agent.safe import NODE_BYTES, is_quick, read_json
-from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.definition import Origin, Tool
 from kernel_agent.tools.recorded import kept, kept_arguments
 from kernel_agent.tools.secrets import without_secrets
 
@@ -56,6 +56,7 @@ class Made:
     name: str
     arguments: Json = None
     tool: Tool | None = None
+    origin: Origin = field(default_factory=Origin)
     args: Sequence[Any] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     begun: bool = False

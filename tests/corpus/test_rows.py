@@ -17,9 +17,10 @@ from itertools import pairwise
 
 import pytest
 from corpus.test_recorded_turns import FOLDER, is_program
+from support.replies import outcome
 
 from kernel_agent.errors import FormatError
-from kernel_agent.formats import get_format, parse
+from kernel_agent.formats import get_format
 from kernel_agent.records.action import Code
 from kernel_agent.records.conversation import Reply, ToolCall
 
@@ -71,13 +72,6 @@ def is_cut_off(text):
     inside = text.rfind("<execute>") > text.rfind("</execute>")
     inside = inside and "</" not in text[text.rfind("<execute>") :]
     return inside or len(re.findall(r"^\s*```", text, re.MULTILINE)) % 2 == 1
-
-
-def outcome(reply, name="fenced"):
-    try:
-        return parse(reply, name)
-    except FormatError as error:
-        return error
 
 
 def is_extracted(action):

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.replies import cell
+
 from kernel_agent import Budget, Config, Session, tool
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.records import Code, Decision, Question
@@ -29,10 +31,6 @@ class Case:
     script: Script | None = None
     options: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def envelope(code: str, thought: str = "Next.") -> str:

@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from support.results import text_of
 
 from kernel_agent.agent.observation import observe
 from kernel_agent.errors import KernelDied, KernelStartError
 from kernel_agent.kernel import process
 from kernel_agent.notebook.outputs import is_page, notebook_outputs
-from kernel_agent.records.cell import Answer, CellResult, OutputDict
+from kernel_agent.records.cell import Answer, OutputDict
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.definition import tool
 
@@ -51,11 +52,6 @@ def echo(value: int, times: int = 1) -> list[int]:
     if value < 0:
         raise ValueError("no negative values")
     return [value] * times
-
-
-def text_of(result: CellResult) -> str:
-    parts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in result.outputs]
-    return "".join(parts)
 
 
 async def test_state_lives_on_between_cells(kernel: KernelSession) -> None:

@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from support.results import text_of
 
 from kernel_agent.agent.observation import observe
 from kernel_agent.kernel.process import KernelSession
-from kernel_agent.records.cell import CellResult, Changes, Variable
+from kernel_agent.records.cell import Changes, Variable
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -21,11 +22,6 @@ async def kernel(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Kern
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-def text_of(result: CellResult) -> str:
-    parts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in result.outputs]
-    return "".join(parts)
 
 
 async def value(kernel: KernelSession, expression: str) -> object:

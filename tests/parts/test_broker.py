@@ -26,8 +26,9 @@ from kernel_agent.records.codec import from_json
 from kernel_agent.records.trace import to_json
 from kernel_agent.safe.text import json_items
 from kernel_agent.tools import broker as bounds
+from kernel_agent.tools import caller
 from kernel_agent.tools.broker import PREFIX, Broker
-from kernel_agent.tools.definition import Tool, tool
+from kernel_agent.tools.definition import Origin, Tool, tool
 
 
 class Order(BaseModel):
@@ -109,7 +110,7 @@ async def test_a_result_that_cannot_be_sent_is_a_type_error_and_one_too_large_a_
         """Return a long text."""
         return "x" * 20_000
 
-    monkeypatch.setattr(bounds, "MAX_RESULT", 10_000)
+    monkeypatch.setattr(caller, "MAX_RESULT", 10_000)
     broker = Broker([odd, large])
     assert (await one(broker, call("odd")))["type"] == "TypeError"
     result = await one(broker, call("large"), 2)
@@ -441,7 +442,7 @@ async def test_cancelling_an_answer_leaves_no_task_behind() -> None:
 async def test_a_call_is_asked_about_once_its_arguments_are_right() -> None:
     asked = []
 
-    async def admit(asked_for: Tool, arguments: dict[str, Any]) -> Decision:
+    async def admit(asked_for: Tool, arguments: dict[str, Any], _origin: Origin) -> Decision:
         asked.append((asked_for.name, arguments))
         return Decision(allowed=arguments == {"url": "yes"}, by="policy", reason="only yes")
 

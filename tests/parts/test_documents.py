@@ -33,7 +33,8 @@ FENCE = re.compile(
     r"^(?P<mark>```+)(?P<kind>\w*)\n(?P<body>.*?)^(?P=mark)$", re.MULTILINE | re.DOTALL
 )
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-FOREIGN = {"--no-deps", "--profile-dir", "--peer"}  # of pip, IPython and a benchmark
+# Of pip, IPython, a benchmark and pytest.
+FOREIGN = {"--no-deps", "--profile-dir", "--peer", "--hypothesis-profile"}
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 

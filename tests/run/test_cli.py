@@ -15,6 +15,7 @@ from typing import Self
 
 import nbformat
 import pytest
+from support.command import environment
 
 from kernel_agent.sandbox.chooser import MODULES
 
@@ -27,12 +28,6 @@ PLOT = "```python\nimport matplotlib.pyplot as plt\ndf.plot.bar()\nplt.savefig('
 ANSWER = "```python\nfinal_answer({'best': 'June', 'share': float('nan')})\n```"
 # What it prints stands nowhere in its source, which is shown before it runs.
 WAIT = "```python\nkept = 1\nimport time\nprint('wait' + 'ing', flush=True)\ntime.sleep(60)\n```"
-
-
-def environment(**changes: str) -> dict[str, str]:
-    """Return the environment without anything that configures a model."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "KERNEL_AGENT_"))}
-    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **changes}
 
 
 def run(

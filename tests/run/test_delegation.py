@@ -14,6 +14,7 @@ from typing import Any
 import nbformat
 import psutil
 import pytest
+from support.replies import cell
 
 from kernel_agent import Budget, ScriptedModel, Session, verify
 from kernel_agent.records.endings import ExitStatus
@@ -23,10 +24,6 @@ from kernel_agent.records.trace import RunStart, RunStop
 
 ROOT = Path(__file__).parents[2]
 SLEEP = "import time\ntime.sleep(100)"
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def reply(key: str, code: str, **fields: Any) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """``kernel-agent eval`` as a user's shell starts it: real kernels, real endpoints, bad inputs."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,22 +9,19 @@ from pathlib import Path
 
 import pytest
 from servers.openai_server import OpenAIServer, refused_url, text
+from support.command import environment
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "example_tasks" / "penguins.yaml"
 ANSWER = "```python\nfinal_answer({})\n```"
 
 
-def environment():
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "KERNEL_AGENT_"))}
-    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "OPENAI_API_KEY": "none"}
-
-
 def evaluate(folder, *arguments, code=0):
     """Run the command; return what it printed. Never a traceback."""
     done = subprocess.run(
         [sys.executable, "-m", "kernel_agent", "eval", *map(str, arguments)],
-        cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, env=environment(OPENAI_API_KEY="none"), capture_output=True, text=True,
+        timeout=120, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     assert done.returncode == code, done.stdout + done.stderr
@@ -154,7 +150,7 @@ def test_an_evaluation_that_is_killed_goes_on_where_it_was(tmp_path):
         (tmp_path / "waits").unlink(missing_ok=True)
         process = subprocess.Popen(
             [sys.executable, "-m", "kernel_agent", "eval", *arguments],
-            cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True,
+            cwd=tmp_path, env=environment(OPENAI_API_KEY="none"), stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         wait_for((tmp_path / "waits").exists)
         wait_for(lambda: len(results(tmp_path)) >= 1)

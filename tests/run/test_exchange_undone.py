@@ -8,6 +8,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from support.replies import cell
 
 from kernel_agent import Budget, ScriptedModel, Session, verify
 from kernel_agent.agent.context import Context
@@ -21,8 +22,7 @@ ONE = Budget(max_steps=1)
 
 
 def make(cells: list[str], out: Path, **options: Any) -> Session:
-    replies = [f"Next.\n\n```python\n{code}\n```" for code in cells]
-    return Session(model=ScriptedModel(replies), out=out, **options)
+    return Session(model=ScriptedModel([cell(code) for code in cells]), out=out, **options)
 
 
 async def test_what_was_put_after_an_undone_step_goes_with_it(tmp_path: Path) -> None:

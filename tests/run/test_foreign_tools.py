@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.replies import cell
 
 from kernel_agent import ScriptedModel, Session
 from kernel_agent.config import Config
@@ -22,10 +23,6 @@ SERVERS = Path(__file__).parents[1] / "servers"
 BAD = f"{sys.executable} {SERVERS / 'mcp_over_pipes.py'}"
 TIME = f"{sys.executable} -m mcp_server_time --local-timezone UTC"
 KEY = "sk-9f8e7d6c5b4a"
-
-
-def cell(code: str) -> str:
-    return f"Now.\n\n```python\n{code}\n```"
 
 
 @pytest.fixture

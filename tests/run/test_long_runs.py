@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from support.replies import cell
+
 from kernel_agent import ScriptedModel, Session
 from kernel_agent.records.endings import ExitStatus
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 async def test_the_model_is_told_that_the_kernel_is_a_new_one(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from support.replies import cell
 
 from kernel_agent import ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, SandboxError, UsageError
@@ -18,10 +19,6 @@ from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Event, Notice
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart, RunStop
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def make(replies: list[str], out: Path, **options: object) -> Session:
@@ -171,7 +168,7 @@ async def test_a_cell_that_forges_trace_and_notebook_changes_neither(tmp_path: P
     replies = [cell("print('before')"), cell(forge), cell("final_answer(42)")]
     async with make(replies, tmp_path / "out", on_event=told.append) as session:
         run = await session.run("forge")
-        session._trace.restore()  # nothing is left to be done
+        session._parts.trace.restore()  # nothing is left to be done
     assert (run.status, run.answer) == (ExitStatus.ANSWERED, 42)
     assert len(read_trace(run.trace)) == 5
     assert run.notebook is not None

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
 from servers.collector import Collector, Seen
+from support.replies import cell
 
 from kernel_agent import ScriptedModel, Session
 from kernel_agent.records.endings import ExitStatus
@@ -79,10 +80,6 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with Collector() as started:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", started.url)
         yield started
-
-
-def cell(code: str) -> str:
-    return f"Next.\n\n```python\n{code}\n```"
 
 
 async def ask(

@@ -12,6 +12,7 @@ import nbformat
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.replies import cell
 
 from kernel_agent import Budget, ScriptedModel, Session, verify
 from kernel_agent.errors import SandboxError, UndoError
@@ -26,10 +27,6 @@ import pathlib
 print(sorted((k, repr(v)) for k, v in globals().items() if k in ("a", "b", "c", "rows")))
 print(sorted((p.name, p.read_text()) for p in pathlib.Path().glob("*.txt")))
 """
-
-
-def cell(code: str) -> str:
-    return f"Next.\n\n```python\n{code}\n```"
 
 
 def make(cells: Sequence[str], out: Path, **options: Any) -> Session:

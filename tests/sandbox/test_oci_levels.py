@@ -21,10 +21,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from support.results import text_of
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.kernel.process import KernelSession
-from kernel_agent.records.cell import CellResult
 from kernel_agent.sandbox import chooser, programs
 
 ROOT = Path(__file__).parents[2]
@@ -53,11 +53,6 @@ def require(level: str) -> None:
     if level in os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(","):
         pytest.fail(f"{level} must work here: {tried.reason}. {tried.advice}")
     pytest.skip(f"{level}: {tried.reason}")
-
-
-def text_of(result: CellResult) -> str:
-    parts = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in result.outputs]
-    return "".join(parts)
 
 
 def processes_naming(text: str) -> list[str]:

@@ -15,6 +15,7 @@ from kernel_agent.records.budget import Budget, Meter
 from kernel_agent.records.cell import Answer, CellError, CellResult
 from kernel_agent.records.conversation import Message, Reply, Usage
 from kernel_agent.records.event import Event
+from kernel_agent.records.stop import StopSignal
 from kernel_agent.records.trace import Record, RunStart, RunStop, Step
 
 START = RunStart(
@@ -85,6 +86,7 @@ class Bench:
         self.during_cell: Callable[[], Awaitable[None]] | None = None
         self.meter = meter or Meter(budget or Budget())
         self.context = Context("system", get_format(format), max_tokens=max_tokens)
+        self.stopping = StopSignal()
         self.agent = Agent(
             decider
             or ModelDecider(
@@ -99,6 +101,7 @@ class Bench:
             record=self.trace.append,
             meter=self.meter,
             on_event=self.events.append,
+            stop=self.stopping,
             checks=checks,
         )
 
@@ -141,7 +144,7 @@ class Bench:
 
     def stop(self) -> None:
         """Ask for the end of the run, as a person does."""
-        self.agent.stop()
+        self.stopping.set()
 
     async def run(self, **options: object) -> RunStop:
         """Run to the end; what was recorded and what was told of it are the same."""

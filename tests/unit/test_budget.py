@@ -166,15 +166,6 @@ def test_a_parent_without_room_refuses_what_its_child_could_afford():
         assert not small.affords(21)
 
 
-def test_one_call_alone_is_always_afforded():
-    """What it costs is known afterwards; then the next one is refused."""
-    meter = Meter(Budget(max_tokens=100))
-    assert meter.affords(10**9)
-    with meter.expecting(10**9):
-        assert not meter.affords(1)
-    assert meter.affords(10**9)
-
-
 def test_calls_under_way_are_expected_until_they_are_over():
     """Also when one fails, and in every parent."""
     parent = Meter(Budget(max_tokens=100))
@@ -296,3 +287,101 @@ def test_a_cap_of_a_part_of_one_is_a_cap():
 def test_a_run_has_thirty_steps_and_a_quarter_of_an_hour_unless_said_otherwise():
     assert (Budget().max_steps, Budget().max_seconds) == (30, 900.0)
     assert (Budget().max_tokens, Budget().max_cost) == (None, None)
+
+
+def tokens(count: int, cost: float | None = None) -> Usage:
+    return Usage(prompt_tokens=count, cost_usd=cost)
+
+
+def test_one_call_alone_is_always_afforded() -> None:
+    """What it costs is known afterwards; the next one is refused."""
+    meter = Meter(Budget(max_tokens=100, max_cost=0.01))
+    meter.charge(tokens(90, 0.009))
+    assert meter.affords(1_000_000)
+
+
+def test_calls_side_by_side_fit_into_what_is_left_of_the_tokens() -> None:
+    meter = Meter(Budget(max_tokens=1000))
+    meter.charge(tokens(500))
+    with meter.expecting(300):
+        assert meter.affords(200)
+        assert not meter.affords(201)
+        with meter.expecting(100):
+            assert meter.affords(100)
+            assert not meter.affords(101)
+        assert meter.affords(200)
+    assert meter.affords(501)
+
+
+def test_calls_side_by_side_fit_into_what_is_left_of_the_money() -> None:
+    """At the price of the tokens so far."""
+    meter = Meter(Budget(max_cost=2.0))
+    meter.charge(tokens(1000, 1.0))
+    with meter.expecting(600):
+        assert meter.affords(400)
+        assert not meter.affords(401)
+
+
+def test_calls_side_by_side_have_no_end_where_nothing_is_capped() -> None:
+    meter = Meter(Budget(max_seconds=1))
+    with meter.expecting(1e9):
+        assert meter.affords(1e9)
+
+
+def test_a_call_of_a_child_fits_into_its_parents_caps() -> None:
+    """Beside the calls of the parent's other children."""
+    parent = Meter(Budget(max_tokens=1000))
+    one, two = (Meter(Budget(), parent=parent) for _ in range(2))
+    with one.expecting(600):
+        assert two.affords(400)
+        assert not two.affords(401)
+    assert two.affords(401)
+
+
+def test_what_a_call_took_before_the_meter_began_is_its_time() -> None:
+    parent = Meter(Budget(max_seconds=10), clock=Clock())
+    child = Meter(Budget(), parent=parent, clock=parent._clock)
+    child.charge(tokens(1), seconds=4)
+    assert (child.seconds, parent.seconds, child.seconds_left) == (4, 4, 6)
+
+
+def test_the_time_that_is_left_is_the_tightest_of_all() -> None:
+    clock = Clock()
+    parent = Meter(Budget(max_seconds=50), clock=clock)
+    child = Meter(Budget(max_seconds=10), parent=parent, clock=clock)
+    clock.now += 3
+    assert (child.seconds_left, parent.seconds_left) == (7, 47)
+
+
+def test_a_share_of_money_is_of_what_is_left_beside_that_of_others() -> None:
+    parent = Meter(Budget(max_steps=None, max_cost=10.0))
+    parent.charge(tokens(1, 2.0))
+    with parent.shared() as one, parent.shared(0.25) as two, parent.shared() as three:
+        caps = [child.budget.max_cost for child in (one, two, three)]
+        assert caps == [4.0, 2.0, 2.0]
+        with pytest.raises(BudgetExceeded) as caught, parent.shared():
+            pass
+        assert (caught.value.limit, caught.value.used, caught.value.cap) == ("cost", 10.0, 10.0)
+    assert parent.left("cost") == 8.0
+
+
+def test_what_a_child_has_spent_of_its_share_is_not_set_apart_any_more() -> None:
+    parent = Meter(Budget(max_steps=None, max_tokens=1000))
+    with parent.shared() as one:
+        one.charge(tokens(300))
+        with parent.shared() as two:
+            assert two.budget.max_tokens == 350
+    assert (parent.left("tokens"), parent.left("steps")) == (700, 0)
+
+
+def test_the_least_share_is_one_step_and_one_token() -> None:
+    parent = Meter(Budget(max_steps=10, max_tokens=10, max_seconds=None))
+    with parent.shared(0.0) as child:
+        assert (child.budget.max_steps, child.budget.max_tokens) == (1, 1)
+
+
+def test_a_run_that_has_reached_a_cap_delegates_nothing() -> None:
+    parent = Meter(Budget(max_tokens=10))
+    parent.charge(tokens(10))
+    with pytest.raises(BudgetExceeded, match="tokens"), parent.shared():
+        pass

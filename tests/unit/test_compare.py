@@ -252,3 +252,105 @@ def test_the_order_of_a_displays_types_is_no_difference() -> None:
     sent = {"output_type": "display_data", "data": data, "metadata": {}}
     saved = {**sent, "data": dict(sorted(data.items()))}
     assert compare([saved], [sent]).verdict == SAME
+
+
+def png(**of: Any) -> OutputDict:
+    return shown({"image/png": picture(**of)})
+
+
+def test_one_pixel_in_a_hundred_may_be_clearly_different() -> None:
+    """Or all of them a little: one of 256 levels on average."""
+    assert compare([png()], [png(dots=2)]).verdict == VOLATILE
+    assert compare([png()], [png(dots=3)]).verdict == DIFFERENT
+    assert compare([png()], [png(level=102)]).verdict == DIFFERENT
+
+
+def test_what_is_different_about_a_picture_is_said() -> None:
+    found = [compare([png()], [new]).detail for new in (png(dots=50), png(size=(21, 10)))]
+    assert found == [
+        "image/png: 25.00% of the pixels are clearly different",
+        "image/png: the sizes are 20x10 and 21x10",
+    ]
+
+
+def test_a_picture_too_large_to_look_at_is_compared_by_its_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kernel_agent.notebook.comparison.MAX_PIXELS", 200)
+    assert compare([png()], [png(level=101)]).verdict == VOLATILE
+    monkeypatch.setattr("kernel_agent.notebook.comparison.MAX_PIXELS", 199)
+    found = compare([png()], [png(level=101)])
+    assert (found.verdict, found.detail) == (DIFFERENT, "image/png: other bytes")
+
+
+def test_outputs_that_came_or_went_are_counted_and_named() -> None:
+    text, figure = shown({"text/plain": "1"}), shown({"text/plain": "1", "image/png": picture()})
+    assert compare([text], [text, figure, text]).detail == (
+        "1 output in the notebook, 3 outputs now (image/png or text/plain, text/plain)"
+    )
+    assert compare([figure, text], [figure]).detail == (
+        "2 outputs in the notebook, 1 output now (text/plain)"
+    )
+    failed = compare([text], [error("KeyError", "'a'")])
+    assert failed.detail == "text/plain in the notebook, error KeyError: 'a' now"
+
+
+def test_a_type_that_is_not_shown_any_more_is_named() -> None:
+    all_of_it = {"text/html": "<table><td>1", "text/plain": "1", "image/png": picture()}
+    found = compare([shown(all_of_it)], [shown({"text/plain": "1"})])
+    assert found.detail == "not shown any more: image/png, text/html"
+
+
+def test_the_worst_part_is_the_verdict_with_all_that_is_as_bad() -> None:
+    old = [stream("0x7f0012345678"), stream("1", "stderr"), shown({"text/plain": "1"})]
+    new = [stream("0x7f0087654321"), stream("2", "stderr"), shown({"text/plain": "2"})]
+    found = compare(old, new)
+    assert found.verdict == DIFFERENT
+    assert found.detail.count("@@") == 4  # of stderr and of the display
+    assert "passing details" not in found.detail
+    assert compare(old[:1], new[:1]).detail == "stdout: the same but for passing details"
+
+
+def test_a_diff_tells_how_much_of_it_is_left_out() -> None:
+    old, new = ([stream("\n".join(f"{i} {x}" for i in range(500)))] for x in "ab")
+    lines = compare(old, new).detail.splitlines()
+    assert lines[:2] == ["--- stdout in the notebook", "+++ stdout now"]
+    assert (len(lines), lines[-1]) == (21, "… 983 more lines")
+    few = [[stream("\n".join(f"{i} {x}" for i in range(8)))] for x in "ab"]
+    assert "more lines" not in compare(*few).detail
+
+
+def test_texts_that_differ_late_are_said_to() -> None:
+    """A diff takes time with the square of what it compares."""
+    same = "x" * 299 + "\n"
+    late = compare([stream(same * 3000 + "a")], [stream(same * 3000 + "b")])
+    assert late.detail == "stdout: the texts differ, but not where they begin"
+    assert compare([stream("x" * 300 + "a")], [stream("x" * 300 + "b")]).detail == late.detail
+    assert (
+        "-" + "x" * 299 + "a"
+        in compare([stream("x" * 299 + "a")], [stream("x" * 299 + "b")]).detail
+    )
+
+
+def test_the_root_is_no_folder_of_a_run() -> None:
+    found = compare([stream("a/b")], [stream("a-b")], folders=("/", "-"))
+    assert found.verdict == DIFFERENT
+
+
+def test_a_notebook_that_kept_head_and_tail_is_compared_with_both() -> None:
+    long = "".join(f"line {i}\n" for i in range(1000))
+    kept = shorten(long, 500)
+    assert compare([stream(kept)], [stream(f"x{long}")]).verdict == DIFFERENT
+    assert compare([stream(long)], [stream(kept)]).verdict == DIFFERENT
+
+
+def test_json_of_any_keys_is_compared() -> None:
+    odd = {"application/json": {1: "a", "b": "c"}}
+    assert compare([shown(odd)], [shown(dict(odd))]).verdict == SAME
+    assert compare([shown(odd)], [shown({"application/json": {1: "a"}})]).verdict == DIFFERENT
+
+
+def test_what_our_own_renderer_reads_is_no_output() -> None:
+    plain = {"text/plain": "1"}
+    own = {**plain, "application/vnd.kernel-agent.value+json": {"a": 1}}
+    assert compare([shown(own)], [shown(plain)]).verdict == SAME

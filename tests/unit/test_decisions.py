@@ -152,3 +152,13 @@ def test_many_arguments_are_cut_shorter_so_that_the_question_stays_in_sight():
     assert len(question_text(question)) < 8000
     assert question_text(question).count("4,902 characters left out") == 40
     assert is_cut(question)
+
+
+def test_a_cell_that_the_question_leaves_in_sight_is_not_said_to_be_long():
+    """Thirty lines, of up to two hundred characters."""
+    assert cell_length("\n".join(["a"] * 30)) == ""
+    assert cell_length("\n".join(["a"] * 31)) == "It has 31 lines, above."
+    assert cell_length("a" * 200) == ""
+    assert cell_length("a" * 201 + "\nb" * 30) == (
+        "It has 31 lines and a line of 201 characters, above."
+    )

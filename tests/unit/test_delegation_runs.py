@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from servers.openai_server import OpenAIServer, text
+from support.replies import cell
 
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session, tool, verify
 from kernel_agent.config import load_config
@@ -22,10 +23,6 @@ from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart
 from kernel_agent.session.pipeline import FixedCell
 from kernel_agent.session.run import Run
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def reply(key: str, code: str, **fields: Any) -> dict[str, Any]:

@@ -10,7 +10,10 @@ from kernel_agent.kernel.collect import Collector
 from kernel_agent.kernel.widgets import MAX_WIDGETS, OutputWidgets
 from kernel_agent.notebook.comparison import Verdict, compare
 from kernel_agent.records import displays
+from kernel_agent.records.action import Code
+from kernel_agent.records.cell import CellResult, Observation
 from kernel_agent.records.displays import Displays
+from kernel_agent.records.trace import Record, RunStart, Step, Undone
 
 
 def cell(*messages: tuple[str, str, str]) -> list[dict[str, Any]]:
@@ -66,6 +69,21 @@ def test_what_may_still_be_changed_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert shown(large, cell(("update_display_data", "b", "k"))) == [["x" * 20], []]
 
 
+def test_text_up_to_the_bound_may_still_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(displays, "MAX_CHARS", 20)
+    whole = cell(("display_data", "x" * 20, "k"))
+    assert shown(whole, cell(("update_display_data", "b", "k"))) == [["b"], []]
+
+
+def test_of_one_display_in_many_places_a_bounded_number_is_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(displays, "MAX_SAME", 2)
+    places = [cell(("display_data", "a", "k")) for _ in range(3)]
+    seen = shown(*places, cell(("update_display_data", "b", "k")))
+    assert seen == [["b"], ["b"], ["a"], []]
+
+
 @pytest.mark.parametrize("value", [None, 5, [], {"display_id": 5}, {"updates": ["k"]}])
 def test_metadata_may_be_anything(value: object) -> None:
     output = {"output_type": "display_data", "data": 5, "metadata": {"kernel_agent": value}}
@@ -119,3 +137,35 @@ def test_a_random_display_id_is_no_difference() -> None:
         return {"output_type": "execute_result", "data": {"text/plain": text}, "metadata": {}}
 
     assert compare([handle(1)], [handle(2)]).verdict == Verdict.VOLATILE
+
+
+def step(number: int, outputs: list[dict[str, Any]], run_id: str = "r") -> Step:
+    return Step(
+        run_id=run_id, number=number, action=Code(source="x"), observation=Observation(text=""),
+        result=CellResult(status="ok", outputs=tuple(outputs)),
+    )  # fmt: skip
+
+
+def texts(records: list[Record]) -> list[list[str]]:
+    begun = RunStart(
+        run_id="r", task="t", time="", model="m", format="fenced", sandbox={}, budget={}
+    )
+    return [
+        [output["data"]["text/plain"] for output in record.result.outputs]
+        for record in displays.apply_updates([begun, *records])
+        if isinstance(record, Step) and record.result
+    ]
+
+
+def test_the_steps_of_a_trace_show_what_later_ones_made_of_them() -> None:
+    first = step(1, cell(("display_data", "a", "k"), ("display_data", "x", "")))
+    second = step(2, cell(("update_display_data", "b", "k")))
+    assert texts([first, second]) == [["b", "x"], []]
+    assert first.result is not None
+    assert first.result.outputs[0]["data"] == {"text/plain": "a"}  # the record stays
+
+
+def test_a_step_that_was_undone_changes_nothing_of_those_before_it() -> None:
+    first = step(1, cell(("display_data", "a", "k")))
+    second = step(2, cell(("update_display_data", "b", "k")))
+    assert texts([first, second, Undone(run_id="r", first=2, last=2)])[0] == ["a"]

@@ -51,10 +51,11 @@ def test_the_panel_is_sent_the_label_of_an_ending_and_knows_none_itself(
     assert f'"{status.sentence}' not in page
 
 
-@every_ending
-def test_only_what_went_wrong_is_a_fault(status: ExitStatus) -> None:
-    """An answer, a limit that was reached and a person's stop are none."""
-    assert status.is_fault == (status in {"denied", "kernel_lost", "model_error", "cell_failed"})
+def test_an_answer_a_limit_and_a_persons_stop_are_no_faults() -> None:
+    limits = {"step_limit", "time_limit", "token_limit", "cost_limit", "loop_detected"}
+    assert not any(ExitStatus(name).is_fault for name in limits | {"answered", "interrupted"})
+    faults = {"denied", "kernel_lost", "model_error", "cell_failed"}
+    assert all(ExitStatus(name).is_fault for name in faults)
 
 
 def test_runs_that_claim_to_be_each_others_parent_are_the_sessions_own() -> None:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.replies import outcome
 
 from kernel_agent.errors import FormatError, UsageError
 from kernel_agent.formats import format_names, get_format, parse
@@ -24,13 +25,6 @@ from kernel_agent.records.trace import Retry, Step, to_json
 
 BUILT = ("fenced", "envelope", "tool", "json")
 WRITES_CODE = ("fenced", "envelope", "tool")
-
-
-def outcome(reply, name):
-    try:
-        return parse(reply, name)
-    except FormatError as error:
-        return error
 
 
 def step(action, *, text="it ran", retries=(), images=()):

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.replies import outcome
 
 from kernel_agent.errors import FormatError
-from kernel_agent.formats import get_format, parse
+from kernel_agent.formats import get_format
 from kernel_agent.formats.reading.source import compile_error
 from kernel_agent.records.action import Code
 from kernel_agent.records.conversation import Reply, ToolCall
@@ -66,13 +67,6 @@ def mutated(draw, seeds=SEEDS):
             case _:
                 text = text[:start] + draw(st.sampled_from(SNIPPETS)) + text[start:]
     return text[:20_000]
-
-
-def outcome(reply, name):
-    try:
-        return parse(reply, name)
-    except FormatError as error:
-        return error
 
 
 @pytest.mark.parametrize("name", FORMATS)

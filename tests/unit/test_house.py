@@ -51,11 +51,6 @@ def sources() -> Iterator[tuple[str, Path]]:
 
 
 @cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-@cache
 def modules() -> frozenset[str]:
     """Return the dotted names of all modules."""
     parts = (p.relative_to(ROOT).with_suffix("").parts for p in HOUSE.rglob("*.py"))
@@ -69,8 +64,8 @@ def imports() -> tuple[Import, ...]:
 
 
 def _imports(room: str, path: Path) -> Iterator[Import]:
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+    for node in rooms.from_imports(path):
+        if not node.level and node.module:
             parts = node.module.split(".")
             for alias in node.names:
                 if parts[0] == "kernel_agent":
@@ -107,6 +102,44 @@ def test_imports_go_down_only_and_never_sideways():
         if one.of in DEPTH and DEPTH[one.room] >= DEPTH[one.of]
     ]
     assert rising == []
+
+
+@cache
+def files() -> dict[str, Path]:
+    """Return the files of the package by their dotted names."""
+    found = {}
+    for path in HOUSE.rglob("*.py"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(part for part in parts if part != "__init__")] = path
+    return found
+
+
+def taken(name: str, path: Path) -> set[str]:
+    """Return the files that one imports from, wherever in it, types alone included."""
+    found = set()
+    here = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(rooms.tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            above = here[: len(here) + 1 - node.level] if node.level else []
+            of = ".".join([*above, *filter(None, [node.module])])
+            for alias in node.names:
+                whole = f"{of}.{alias.name}"
+                found.add(whole if whole in files() else of)
+    return found & files().keys() - {name}
+
+
+def _ends(graph: dict[str, set[str]]) -> set[str]:
+    """Return the files that import none, and those that none imports."""
+    imported = set().union(*graph.values())
+    return {name for name, of in graph.items() if not of or name not in imported}
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """Files that import none of the others, or are imported by none, are taken away."""
+    left = {name: taken(name, path) for name, path in files().items()}
+    while free := _ends(left):
+        left = {name: of - free for name, of in left.items() if name not in free}
+    assert left == {}
 
 
 # Where a room is entered past its face, each with its reason.
@@ -153,7 +186,7 @@ def beside(room: str) -> set[str]:
         alias.name
         for folder in ("benchmarks", "scripts")
         for path in (*(ROOT / folder).glob("*.py"), HOUSE / "__main__.py")
-        for node in ast.walk(tree(path))
+        for node in ast.walk(rooms.tree(path))
         if isinstance(node, ast.ImportFrom) and node.module == f"kernel_agent.{room}"
         for alias in node.names
     }
@@ -183,14 +216,14 @@ def test_code_that_runs_in_the_kernel_imports_nothing_of_the_host():
 
 def test_relative_imports_are_for_code_that_is_loaded_under_another_name():
     for room, path in sources():
-        relative = [n for n in ast.walk(tree(path)) if isinstance(n, ast.ImportFrom) and n.level]
+        relative = [node for node in rooms.from_imports(path) if node.level]
         assert not relative or room == "inkernel" or "guest" in path.parts, path
 
 
 def _public(path: Path) -> Iterator[ast.AST]:
     """Yield a module, its public functions and classes, and their public methods."""
-    yield tree(path)
-    for node in tree(path).body:
+    yield rooms.tree(path)
+    for node in rooms.tree(path).body:
         if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if node.name.startswith("_") or _is_overload(node):

@@ -11,6 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 from servers.openai_server import Behaviour, OpenAIServer, error, model_at, raw, text
+from support.replies import cell
 from typer.testing import CliRunner
 
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session
@@ -24,10 +25,6 @@ from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import Condensation, Step
 
 FREE = Budget(max_steps=None, max_seconds=None)
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def condensations(trace: Path) -> list[Condensation]:

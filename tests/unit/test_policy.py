@@ -17,8 +17,11 @@ from kernel_agent.records.budget import Budget, Meter
 from kernel_agent.records.cell import MAX_INFLUENCES, CellResult, Decision, HostCall, Observation
 from kernel_agent.records.decisions import question_text
 from kernel_agent.records.event import Notice, Question
-from kernel_agent.tools.policy import NOBODY, Approval, Policy, approval_prompt
+from kernel_agent.records.stop import StopSignal
+from kernel_agent.tools.definition import ANYWHERE, Origin
+from kernel_agent.tools.policy import NOBODY, Approval
 from kernel_agent.tools.preview import readable
+from kernel_agent.tools.rules import Policy, approval_prompt
 
 WORD = "7f3a9c01"
 
@@ -57,8 +60,9 @@ class Person:
         return self.answers.pop(0)
 
 
-def approval(mode="risky", approver=None, **tools) -> tuple[Approval, list]:
-    made, events = Approval(Policy(mode=mode, tools=tools), approver=approver, word=WORD), []
+def approval(mode="risky", approver=None, stop=None, **tools) -> tuple[Approval, list]:
+    policy, events = Policy(mode=mode, tools=tools), []
+    made = Approval(policy, approver=approver, word=WORD, stop=stop)
     made.begin(Meter(Budget()), events.append)
     made.enter(1, "pay('x')")
     return made, events
@@ -73,8 +77,8 @@ def over(made: Approval, tool, decision, result="ok") -> HostCall:
     return made.mark(record, result)
 
 
-async def fetched(made: Approval, text: str) -> HostCall:
-    return over(made, fetch, await made.call(fetch, {"url": "u"}), text)
+async def fetched(made: Approval, text: str, origin: Origin = ANYWHERE) -> HostCall:
+    return over(made, fetch, await made.call(fetch, {"url": "u"}, origin), text)
 
 
 # --- the rule ----------------------------------------------------------------------------------
@@ -226,12 +230,13 @@ async def test_whoever_stops_the_run_or_ends_the_cell_answers_the_question_with_
                 await asyncio.sleep(0.2)
                 raise
 
+    stop = StopSignal()
     for end, said in (("leave", "the cell ended"), ("stop", "the run was stopped")):
-        made, _ = approval(approver=never)
+        made, _ = approval(approver=never, stop=stop)
         began.clear()
         asked = [asyncio.ensure_future(made.call(pay, {"to": str(n)})) for n in range(3)]
         await began.wait()
-        done = getattr(made, end)()
+        done = made.leave() if end == "leave" else stop.set()
         if done is not None:
             await asyncio.wait_for(done, 5)
         for decision in await asyncio.wait_for(asyncio.gather(*asked), 5):
@@ -402,8 +407,8 @@ async def test_calls_of_one_request_have_not_shaped_each_other():
     made, _ = approval("never")
 
     async def request() -> list[HostCall]:
-        made.arriving()
-        return [await fetched(made, f"page {n}") for n in range(3)]
+        origin = Origin(known=made.known)
+        return [await fetched(made, f"page {n}", origin) for n in range(3)]
 
     calls = await asyncio.create_task(request())
     assert [c.influenced_by for c in calls] == [(), (), ()]

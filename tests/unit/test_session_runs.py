@@ -12,6 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from support.replies import cell
 
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session, tool
 from kernel_agent.errors import InputError, TraceError, UsageError
@@ -19,10 +20,6 @@ from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Event, Output, ReplyText
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart, RunStop, Step
-
-
-def cell(code: str, thought: str = "Next.") -> str:
-    return f"{thought}\n\n```python\n{code}\n```"
 
 
 def make(replies: list[str], out: Path, **options: object) -> Session:
@@ -163,9 +160,9 @@ async def test_a_session_says_when_it_is_used_on_another_loop_or_after_its_end(
 async def test_a_disk_that_is_full_is_said_in_one_line(tmp_path: Path) -> None:
     """The run cannot go on without its trace; what was written before stays."""
     async with make([cell("print(1)"), cell("print(2)")], tmp_path) as session:
-        assert session._trace is not None
-        session._trace._file.close()
-        session._trace._file = Path("/dev/full").open("ab")  # noqa: SIM115 - the session closes it
+        assert session._parts is not None
+        session._parts.trace._file.close()
+        session._parts.trace._file = Path("/dev/full").open("ab")  # noqa: SIM115 - the session closes it
         with pytest.raises(TraceError, match="No space left"):
             await session.run("Fill")
 

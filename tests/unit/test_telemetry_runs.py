@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Tracer
 from servers.collector import Collector, Seen
 from servers.openai_server import FAULTS, OpenAIServer, text
+from support.replies import cell
 
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session, tool
 from kernel_agent.errors import TraceError, UsageError
@@ -84,10 +85,6 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with Collector() as started:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", started.url)
         yield started
-
-
-def cell(code: str) -> str:
-    return f"Next.\n\n```python\n{code}\n```"
 
 
 @tool
@@ -349,9 +346,9 @@ async def test_a_run_whose_trace_cannot_be_written_is_ended_with_the_session(
 ) -> None:
     model = ScriptedModel([cell("final_answer(1)")])
     async with Session(kernel=FakeKernel, model=model, out=tmp_path, tracer=kept.tracer) as session:
-        assert session._trace is not None
-        session._trace._file.close()
-        session._trace._file = open("/dev/full", "ab")  # noqa: PTH123, SIM115 - a full disk
+        assert session._parts is not None
+        session._parts.trace._file.close()
+        session._parts.trace._file = open("/dev/full", "ab")  # noqa: PTH123, SIM115 - a full disk
         with pytest.raises(TraceError):
             await session.run("One?")
     assert kept.named(RUN) == []  # its first record could not be kept: it never began

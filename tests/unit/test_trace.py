@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from kernel_agent.errors import TraceError
+from kernel_agent.records import store
 from kernel_agent.records.cell import Observation
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.store import TraceWriter, load, read_trace
@@ -188,3 +189,24 @@ def test_a_shortened_conversation_is_a_line_of_its_own(tmp_path: Path) -> None:
     assert read_trace(tmp_path) == (start, shortened, *rest)
     lines = (tmp_path / "trace.jsonl").read_text().splitlines()
     assert [json.loads(line)["v"] for line in lines] == [1, 2, 1, 1]
+
+
+def test_a_trace_up_to_the_bounds_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with one byte more it is not."""
+    path = tmp_path / "trace.jsonl"
+    write(path, records(["a", "b"]))
+    lines = path.read_bytes().splitlines(keepends=True)
+    longest = max(map(len, lines))
+    for name, most in (("MAX_BYTES", path.stat().st_size), ("MAX_LINE", longest)):
+        monkeypatch.setattr(store, name, most)
+        assert len(read_trace(path)) == len(lines)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, name, most - 1)
+            with pytest.raises(TraceError, match=f"larger than {most - 1:,} bytes"):
+                read_trace(path)
+
+
+def test_a_trace_of_no_records_is_said_to_hold_none(tmp_path: Path) -> None:
+    (tmp_path / "trace.jsonl").write_bytes(b"\n \n")
+    with pytest.raises(TraceError, match="holds no record"):
+        read_trace(tmp_path)

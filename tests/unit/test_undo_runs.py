@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.replies import cell
 
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session, tool
 from kernel_agent.agent.context import Context
@@ -17,10 +18,6 @@ from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart
 
 ONE = Budget(max_steps=1)
-
-
-def cell(code: str) -> str:
-    return f"Next.\n\n```python\n{code}\n```"
 
 
 def make(cells: Sequence[str], out: Path, **options: Any) -> Session:

@@ -122,6 +122,14 @@ def test_an_undo_of_an_undo_s_neighbours_leaves_one_line_only() -> None:
     assert "Steps 2 to 6 were undone" in told
 
 
+def test_a_step_that_is_undone_twice_is_told_of_once() -> None:
+    first = Undone(run_id="b", first=5, last=5, reason="too slow")
+    again = [first, start("c"), step("c", 5), stop("c")]
+    told = said(conversation([*TWO_RUNS, *again, Undone(run_id="c", first=5, last=5)]))
+    assert told.count("undone by the user") == 1
+    assert "too slow" not in told
+
+
 @st.composite
 def sessions(draw: st.DrawFn) -> tuple[list[Record], list[Record]]:
     """Return the records of a session with undos, and those of one without what was undone."""

@@ -20,6 +20,7 @@ from kernel_agent.records.cell import CellResult
 from kernel_agent.records.conversation import Message, Reply, ToolCall, Usage
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import ReplyText
+from kernel_agent.records.stop import StopSignal
 from kernel_agent.records.trace import Record, RunStart, RunStop, Step
 
 START = RunStart(
@@ -55,6 +56,7 @@ class Ended:
         max_tokens = 10 * len(texts) if ending == "tokens" else None
         budget = Budget(max_seconds=0.2 if ending == "time" else None, max_tokens=max_tokens)
         self.meter = Meter(budget)
+        self.stop = StopSignal()
         self.agent = Agent(
             ModelDecider(
                 self._complete,
@@ -65,6 +67,7 @@ class Ended:
             record=self.trace.append,
             meter=self.meter,
             on_event=lambda _event: None,
+            stop=self.stop,
         )
 
     # A test may put another function in the place of these two.
@@ -90,7 +93,7 @@ class Ended:
             case "bug":
                 raise ZeroDivisionError("a listener's")
             case "stop":
-                self.agent.stop()
+                self.stop.set()
             case "cancelled":
                 asyncio.current_task().cancel()  # type: ignore[union-attr]
         await asyncio.sleep(60)
@@ -176,7 +179,7 @@ async def test_a_reply_that_was_read_and_not_carried_out_stays() -> None:
     ended = Ended([], "stop")
 
     async def complete(_messages: list[Message]) -> Reply:
-        ended.agent.stop()
+        ended.stop.set()
         call = ToolCall(id="1", name="python", arguments="{}")
         return Reply(content="Go.\n```python\nx = 1\n```", tool_calls=(call,), reasoning="Hm.")
 

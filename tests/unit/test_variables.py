@@ -96,6 +96,15 @@ def test_the_line_warns_when_a_handle_is_hidden() -> None:
     assert "`del outputs` brings it back" in line
 
 
+@pytest.mark.parametrize("length", [60, 66, 67, 68, 90])
+def test_the_line_is_no_longer_than_allowed_and_whole_where_it_fits(length: int) -> None:
+    whole = changes_line(Changes(changed=(var("n" * (length - 12)),)))
+    line = changes_line(Changes(changed=(var("n" * (length - 12)),)), max_chars=80)
+    assert len(line) <= 80
+    assert line == whole or line.endswith("…]")
+    assert line == whole or len(whole) > 80
+
+
 names = st.sampled_from("abcd")
 
 

@@ -1,7 +1,7 @@
 """Traces for OpenTelemetry: what a run did, as spans that a collector can show.
 
-Off, a session holds a :class:`Telemetry`, which does nothing and imports nothing. It is on when
-the caller gives a tracer, or when the environment names a collector and the extra ``otel`` is
+Off, a session holds a :class:`~.base.Telemetry`, which does nothing and imports nothing. It is on
+when the caller gives a tracer, or when the environment names a collector and the extra ``otel`` is
 installed; then :mod:`.spans` makes the spans and :mod:`.export` sends them. What a span holds, and
 what it never holds, is in ``docs/telemetry.md``.
 
@@ -12,51 +12,18 @@ and said once.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from kernel_agent.errors import UsageError
-from kernel_agent.models import Model
-from kernel_agent.records import Event, Message, Notice, Reply, RequestOptions, Undone
-from kernel_agent.tools import Tool
+from kernel_agent.records import Notice
+from kernel_agent.session.telemetry.base import ENDPOINTS, Telemetry, Tell
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 EXTRA = "pip install 'kernel-agent[otel]'"
-
-Tell = Callable[[Event], None]
-
-
-class Telemetry:
-    """What a session calls at the places where a span could begin or end; this one makes none."""
-
-    def listener(self, tell: Tell, model: Model | None) -> Tell:  # noqa: ARG002 - for those who listen
-        """Return what a run tells its events to; called once a run."""
-        return tell
-
-    async def complete(
-        self, model: Model, messages: Sequence[Message], options: RequestOptions, tell: Tell
-    ) -> Reply:
-        """Ask the model; called for every call of one in a run."""
-        return await model.complete(messages, options, tell)
-
-    async def call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a host tool; called by the broker for each."""
-        return await tool.call(args, kwargs)
-
-    def undone(self, undone: Undone) -> None:
-        """Note that steps were taken back; called by the runner when it is done."""
-
-    def beneath(self) -> Telemetry:
-        """Return what a session reports to that works for a call of this one."""
-        return Telemetry()
-
-    async def close(self, tell: Tell) -> None:
-        """Send what is left, within seconds; called once by the session."""
 
 
 def telemetry_for(
@@ -128,11 +95,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ImportError):
         return f"the environment names a collector, and the extra otel is missing ({EXTRA})"
     return str(error) or type(error).__name__
-
-
-def version() -> str:
-    """Return the version of this package; empty where it is not installed."""
-    try:
-        return metadata.version("kernel-agent")
-    except metadata.PackageNotFoundError:
-        return ""

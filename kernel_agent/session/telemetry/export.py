@@ -20,7 +20,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from kernel_agent.session.telemetry import ENDPOINTS, version
+from kernel_agent.session.telemetry.base import ENDPOINTS, version
 
 CLOSE_S = 2.0
 """How long closing waits for the last batch; a collector nearby takes it in milliseconds."""

@@ -48,7 +48,7 @@ from kernel_agent.records import (
     Usage,
 )
 from kernel_agent.session.pipeline import FIXED
-from kernel_agent.session.telemetry import Telemetry, Tell, version
+from kernel_agent.session.telemetry.base import Telemetry, Tell, version
 from kernel_agent.tools import Tool
 
 if TYPE_CHECKING:

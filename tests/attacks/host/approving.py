@@ -48,7 +48,8 @@ async def _asked_about(function: Any, *args: Any, **kwargs: Any) -> tuple[list[Q
     """Return the questions about one call, each allowed, and what the function got."""
     from kernel_agent.records.cell import Decision
     from kernel_agent.tools.definition import Tool
-    from kernel_agent.tools.policy import Approval, Policy
+    from kernel_agent.tools.policy import Approval
+    from kernel_agent.tools.rules import Policy
 
     asked: list[Question] = []
 
@@ -164,7 +165,8 @@ async def questions_until_yes(folder: Path) -> str:
     """Questions: the same cell asks again and again, each time a little differently."""
     from kernel_agent.records.cell import Decision
     from kernel_agent.tools.definition import Tool
-    from kernel_agent.tools.policy import Approval, Policy
+    from kernel_agent.tools.policy import Approval
+    from kernel_agent.tools.rules import Policy
 
     asked: list[Question] = []
 

@@ -1,0 +1,86 @@
+"""Closing a session: every part, from the last opened to the first, whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+
+from kernel_agent.records import Event, Notice
+from kernel_agent.safe import one_line
+
+Close = Callable[[], Awaitable[object] | None]
+REASON_CHARS = 300
+
+
+class Closing:
+    """Close the parts of a session when it ends, in the reverse order of opening.
+
+    Parameters
+    ----------
+    tell
+        Told what could not be closed.
+    """
+
+    def __init__(self, tell: Callable[[Event], None]) -> None:
+        self._tell = tell
+        self._opened: list[tuple[str, Close]] = []
+        self._made: list[tuple[str, Close]] = []
+
+    def add(self, name: str, close: Close) -> None:
+        """Take in a part that was opened just now, by the name that a person reads."""
+        self._opened.append((name, close))
+
+    def add_made(self, name: str, remove: Close) -> None:
+        """Take in what was made and is only to be removed if the session does not start."""
+        self._made.append((name, remove))
+
+    async def close(self) -> None:
+        """Close all that is open.
+
+        Raises
+        ------
+        BaseException
+            What was raised first, once everything else is closed; a cancellation before others.
+        """
+        self._made.clear()
+        _raise_first(await self._end(self._opened))
+
+    async def abandon(self) -> None:
+        """Close all that is open and remove what was made, after a start that has failed.
+
+        Raises nothing: what made the start fail is what the caller is to see.
+        """
+        await self._end(self._opened)
+        await self._end(self._made)
+
+    async def _end(self, parts: list[tuple[str, Close]]) -> list[BaseException]:
+        failed: list[BaseException] = []
+        while parts:
+            name, close = parts.pop()
+            try:
+                closing = close()
+                if inspect.isawaitable(closing):
+                    await closing
+            except BaseException as error:  # the parts before it are closed all the same
+                failed.append(error)
+                self._report(name, error)
+        return failed
+
+    def _report(self, name: str, error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            return
+        # Not as a warning: Python prints those to stderr by itself, where the notice is shown.
+        logging.getLogger("kernel_agent").info("closing the %s failed", name, exc_info=error)
+        why = one_line(f"{type(error).__name__}: {error}", REASON_CHARS)
+        try:
+            self._tell(Notice(text=f"The {name} could not be closed ({why})."))
+        except Exception:  # a listener of somebody else's: the rest is closed all the same
+            logging.getLogger("kernel_agent").info("telling of it failed", exc_info=True)
+
+
+def _raise_first(failed: list[BaseException]) -> None:
+    errors = sorted(failed, key=lambda error: isinstance(error, Exception))
+    if errors:
+        raise errors[0]

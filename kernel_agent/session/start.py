@@ -1,0 +1,311 @@
+"""Start of a session: from its options to its parts, each closed when the session ends."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernel_agent.config import Config
+from kernel_agent.errors import InputError, UsageError
+from kernel_agent.formats import AUTO, get_format
+from kernel_agent.records import (
+    FILE_NAME,
+    Approver,
+    Budget,
+    DataFile,
+    Event,
+    Notice,
+    StopSignal,
+    TraceWriter,
+)
+from kernel_agent.safe import clear, make_private
+from kernel_agent.sandbox import Level, choose, level_of
+from kernel_agent.session.builtin_tools import Surroundings, ready_tools
+from kernel_agent.session.closing import Closing
+from kernel_agent.session.delegation.child import Lineage, Spawn
+from kernel_agent.session.delegation.tool import NAMES, Delegation, check_names
+from kernel_agent.session.folder import DATA_NAME, hold_place, leave_place, make_folder, new_folder
+from kernel_agent.session.parts import Parts, budget_of, proxy_of
+from kernel_agent.session.telemetry import telemetry_for
+from kernel_agent.session.telemetry.base import Telemetry
+from kernel_agent.tools import Approval, Policy, Servers, Tool, as_tools, named_servers
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from kernel_agent.formats import Format
+    from kernel_agent.kernel import MakeKernel
+    from kernel_agent.models import Choice, Model
+    from kernel_agent.sandbox import Proxy
+    from kernel_agent.session.inputs import Beside
+
+NO_TOOLS = "The format {} can only call tools, and there are none: name some with --tools MODULE."
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """Options of a session as its caller gave them; they are documented there.
+
+    ``config`` has the settings among them, and ``notes`` what is to be told of where they come
+    from; ``model`` is None where it is to be chosen by its name.
+    """
+
+    config: Config
+    notes: Sequence[str]
+    model: Model | None
+    budget: Budget | None
+    tools: Sequence[Tool | Callable[..., Any] | str]
+    mcp: Sequence[str]
+    approver: Approver | None
+    data: Sequence[str | Path | Beside]
+    out: str | Path | None
+    title: str
+    resume: str | Path | None
+    on_event: Listener | None
+    tracer: Tracer | None
+    lineage: Lineage
+    kernel: MakeKernel | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A checked order, with everything that needs no opening.
+
+    Parameters
+    ----------
+    order
+        The order.
+    config, budget
+        The settings, and what a run may cost by them.
+    out
+        The folder; another one if the caller named none and this one is taken by then.
+    tools, named_tools
+        Functions, and what else was named.
+    servers, proxy
+        The servers that were named, and the way out to named hosts; not started.
+    resume
+        A hibernated kernel to go on with.
+    approval, stop, tell
+        As in :class:`~kernel_agent.session.parts.Parts`.
+    """
+
+    order: Order
+    config: Config
+    budget: Budget
+    out: Path
+    tools: tuple[Tool, ...]
+    named_tools: tuple[str, ...]
+    servers: Servers
+    proxy: Proxy | None
+    resume: Path | None
+    approval: Approval
+    stop: StopSignal
+    tell: Listener
+
+
+def plan_of(order: Order, *, stop: StopSignal, tell: Listener, spawn: Spawn) -> Plan:
+    """Check what was asked for, and make what needs no opening.
+
+    Parameters
+    ----------
+    order
+        What was asked for.
+    stop, tell
+        The session's.
+    spawn
+        Makes the session of an agent beneath it.
+
+    Raises
+    ------
+    UsageError
+        The caller's: options that cannot be met, or not together.
+    """
+    if order.resume is not None and order.data:
+        raise UsageError("a resumed session has the inputs that it had: leave data out")
+    if order.config.sandbox != "auto":
+        level_of(order.config.sandbox)  # an error if there is none of this name
+    budget = order.budget or budget_of(order.config)
+    config = order.config.merged(max_cost=budget.max_cost)
+    servers = named_servers(order.mcp, config.mcp, os.environ)
+    tools, named_tools = _sorted_tools(order, Delegation(config, order.lineage, spawn))
+    approval = Approval(
+        Policy(mode=config.approve, tools=config.approve_tools),
+        approver=order.approver,
+        word=secrets.token_hex(4),
+        stop=stop,
+    )
+    return Plan(
+        order=order,
+        config=config,
+        budget=budget,
+        out=new_folder(order.title) if order.out is None else Path(order.out),
+        tools=tools,
+        named_tools=named_tools,
+        servers=Servers(servers, tell),
+        proxy=proxy_of(config, tell, visited=approval.visited),
+        resume=None if order.resume is None else Path(order.resume).absolute(),
+        approval=approval,
+        stop=stop,
+        tell=tell,
+    )
+
+
+def _sorted_tools(order: Order, delegation: Delegation) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
+    """Return the tools that are functions, the session's own among them, and other names."""
+    names = [tool for tool in order.tools if isinstance(tool, str)]
+    own = delegation.tools([name for name in names if name in NAMES])
+    given = as_tools(tool for tool in order.tools if not isinstance(tool, str))
+    check_names(given)
+    return as_tools((*given, *own)), tuple(name for name in names if name not in NAMES)
+
+
+def listener_of(on_event: Listener | None) -> Listener | None:
+    """Return an event callback; refuse a coroutine function, which nobody would await."""
+    if inspect.iscoroutinefunction(on_event):
+        raise UsageError("on_event is called, not awaited: pass a plain function")
+    return on_event
+
+
+async def open_parts(plan: Plan, closing: Closing) -> Parts:
+    """Open what the session needs beside its kernel.
+
+    Parameters
+    ----------
+    plan
+        What is wanted.
+    closing
+        Takes in each part as it is opened.
+
+    Raises
+    ------
+    UsageError
+        The caller's: an option, a file, a folder that cannot be written.
+    """
+    for line in plan.order.notes:
+        plan.tell(Notice(text=line))
+    telemetry = plan.order.lineage.telemetry or await _open_telemetry(plan)
+    closing.add("telemetry", partial(telemetry.close, plan.tell))
+    closing.add("MCP servers", plan.servers.close)
+    tools = await _find_tools(plan)
+    model = await _choose_model(plan, closing)
+    level, folder, files = await _settle(plan, closing)
+    trace = TraceWriter(folder / FILE_NAME)
+    closing.add("trace", trace.close)
+    hold_place(folder)
+    closing.add("notebook's place", partial(leave_place, folder))
+    return Parts(
+        config=plan.config,
+        level=level,
+        folder=folder,
+        files=files,
+        tools=tools,
+        servers=plan.servers.public,
+        proxy=plan.proxy,
+        resume=plan.resume,
+        own_kernel=plan.order.kernel,
+        model=model,
+        trace=trace,
+        approval=plan.approval,
+        stop=plan.stop,
+        lineage=plan.order.lineage,
+        telemetry=telemetry,
+        tell=plan.tell,
+    )
+
+
+async def _open_telemetry(plan: Plan) -> Telemetry:
+    return await asyncio.to_thread(telemetry_for, plan.order.tracer, plan.tell)
+
+
+async def _find_tools(plan: Plan) -> tuple[Tool, ...]:
+    """Load the tools that were named, and connect the servers."""
+    around = Surroundings(config=plan.config, proxy=plan.proxy, tell=plan.tell)
+    named = await asyncio.to_thread(ready_tools, plan.named_tools, around)
+    check_names(named)
+    tools = as_tools((*plan.tools, *named))
+    names = {*NAMES, *(tool.name for tool in tools)}
+    return as_tools((*tools, *await plan.servers.open(names)))
+
+
+async def _choose_model(plan: Plan, closing: Closing) -> Model:
+    from kernel_agent.session.model import choose_model
+
+    fmt = get_format(plan.config.format)
+    if plan.order.model is not None:
+        return plan.order.model  # taken in by the session when it was made
+    model = await choose_model(plan.config, fmt, plan.tell)
+    closing.add("model", model.close)
+    return model
+
+
+async def _settle(plan: Plan, closing: Closing) -> tuple[str, Path, tuple[DataFile, ...]]:
+    """Choose the level while the folder is made."""
+    level, made = await asyncio.gather(
+        asyncio.to_thread(choose, plan.config.sandbox, plan.config.remote_kernelspec or ""),
+        asyncio.to_thread(_make_folder, plan, closing),
+        return_exceptions=True,  # both end before the folder may be removed again
+    )
+    for failed in (made, level):
+        if isinstance(failed, BaseException):
+            raise failed
+    assert isinstance(level, Level)
+    assert isinstance(made, tuple)
+    folder, files = made
+    level.check_data([file for file in files if file.path.startswith(DATA_NAME)])
+    return level.name, folder, files
+
+
+def _make_folder(plan: Plan, closing: Closing) -> tuple[Path, tuple[DataFile, ...]]:
+    from kernel_agent.session.inputs import place
+
+    folder = plan.out
+    try:
+        if plan.order.out is None:  # another session may be given the same name
+            folder = make_folder(folder, plan.order.title)
+            closing.add_made("folder", partial(asyncio.to_thread, clear, folder))
+        else:
+            if (folder / FILE_NAME).exists():
+                raise InputError(
+                    f"{folder} holds an earlier session already: name another folder with --out"
+                )
+            if not folder.exists():
+                closing.add_made("folder", partial(asyncio.to_thread, clear, folder))
+            make_private(folder, exist_ok=True)
+    except OSError as error:  # looking is refused, too, in a folder of somebody else
+        raise InputError(
+            f"cannot write to {folder}: {error.strerror}; name another folder with --out"
+        ) from None
+    files = plan.order.lineage.files or place(plan.order.data, folder, notice=plan.tell)
+    # It is protected from now on, for what is put later.
+    make_private(folder / DATA_NAME, exist_ok=True)
+    return folder, files
+
+
+async def prepare(parts: Parts, budget: Budget) -> Choice:
+    """Do what a model needs before its first call; return the format that it is to write in."""
+    from kernel_agent.models import Choice, choose_format, memory_file
+
+    await parts.model.prepare()
+    if parts.config.format != AUTO:
+        return Choice(format=parts.config.format, reason="")
+    return await choose_format(parts.model, budget=budget, tell=parts.tell, memory=memory_file())
+
+
+def tell_doubts(parts: Parts, format: Format) -> None:  # noqa: A002 - the project's word
+    """Say what is probably not as the user meant it, and note that data of others is there."""
+    if not format.writes_code and not parts.tools:
+        parts.tell(Notice(text=NO_TOOLS.format(format.name)))
+    for line in parts.approval.policy.strangers({tool.name for tool in parts.tools}):
+        parts.tell(Notice(text=line))
+    if parts.config.untrusted_data and parts.files:
+        parts.approval.entered("the data files")

@@ -1,0 +1,100 @@
+"""Rules on what is asked about: a mode, and for single tools what goes before it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Literal, TypeAlias
+
+from kernel_agent.errors import UsageError
+from kernel_agent.records import CELLS_RUN, NO_EFFECTS
+from kernel_agent.safe import one_line
+from kernel_agent.tools.definition import Tool
+
+Verdict: TypeAlias = Literal["allow", "ask", "deny"]
+
+MODES = ("never", "risky", "always")
+VERDICTS = ("allow", "ask", "deny")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Decide what is asked about, by a mode and by the names of tools.
+
+    Parameters
+    ----------
+    mode
+        ``never``: nothing. ``risky``: calls of tools with effects. ``always``: also every cell
+        that a model wrote.
+    tools
+        What holds for single tools instead, in every mode.
+
+    Raises
+    ------
+    UsageError
+        The caller's: a mode or a verdict that does not exist.
+    """
+
+    mode: str = "risky"
+    tools: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise UsageError(f"--approve is {', '.join(MODES)}, not {self.mode!r}")
+        for name, verdict in self.tools.items():
+            if verdict not in VERDICTS:
+                raise UsageError(
+                    f"approval of the tool {name}: {', '.join(VERDICTS)}, not {verdict!r}"
+                )
+
+    def of_cell(self) -> tuple[Verdict, str]:
+        """Return what holds for a cell, and why."""
+        if self.mode == "always":
+            return "ask", "every cell is asked about (--approve always)"
+        return "allow", CELLS_RUN
+
+    def of_call(self, tool: Tool) -> tuple[Verdict, str]:
+        """Return what holds for a call of a tool, and why."""
+        own = self.tools.get(tool.name)
+        if own == "deny":
+            return "deny", "the settings deny this tool"
+        if own == "allow":
+            return "allow", "the settings allow this tool"
+        if own == "ask":
+            return "ask", "the settings say to ask before this tool"
+        if not tool.effects:
+            return "allow", NO_EFFECTS
+        if self.mode == "never":
+            return "allow", "nothing is asked about (--approve never)"
+        return "ask", "it has effects outside"
+
+    def strangers(self, names: set[str]) -> list[str]:
+        """Return a line for each tool that is named here and does not exist."""
+        lines = []
+        for name in sorted(set(self.tools) - names):
+            near = get_close_matches(name, names, 1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            told = one_line(name, 80)
+            lines.append(f"The settings {self.tools[name]} a tool {told}: there is none.{hint}")
+        return lines
+
+
+def approval_prompt(policy: Policy, tools: Sequence[Tool]) -> str:
+    """Return what the model is told beforehand of what is asked about or denied; may be empty."""
+    verdicts = {tool.name: policy.of_call(tool)[0] for tool in tools}
+    asked = [name for name, verdict in verdicts.items() if verdict == "ask"]
+    denied = [name for name, verdict in verdicts.items() if verdict == "deny"]
+    lines = [
+        "- A person is asked before each cell runs." if policy.of_cell()[0] == "ask" else "",
+        f"- A person is asked before each call of: {', '.join(asked)}." if asked else "",
+        f"- Calls are denied of: {', '.join(denied)}." if denied else "",
+    ]
+    lines = [line for line in lines if line]
+    if not lines:
+        return ""
+    what = (
+        "- What is denied raises PermissionError with the reason, and was not done. Do not repeat "
+        "it or look for a way around it: go on without it, or say in your answer what was denied."
+    )
+    return "\n".join(["## Approval", "", *lines, what])
