@@ -147,7 +147,6 @@ PAST_THE_FACE = {
     "kernel_agent.inkernel.values": "its limits and kinds, read as the module that they are",
     "kernel_agent.inkernel.smolagents": "its source is what is sent into the kernel",
     "kernel_agent.inkernel.local": "the kernel's own parts, for a kernel without a process",
-    "kernel_agent.formats.auto": "its functions read as the module's",
     "kernel_agent.sandbox.microvm": "its command builds the machine",
     "kernel_agent.safe.marks": "the reaper starts by its path and imports little",
     "kernel_agent.safe.removal": "as marks",
