@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from kernel_agent.agent import Agent, Context, now
+from kernel_agent.agent import Agent, Context, ModelDecider, now
 from kernel_agent.evaluation import (
     Arm,
     Here,
@@ -50,10 +50,10 @@ async def loop_only(spec):
     async def execute(_action, _number):
         return CellResult(status="ok", answer=Answer(text="1", value=1))
 
+    context = Context(fmt.system_prompt(), fmt, max_tokens=32_000)
     agent = Agent(
-        complete=complete, execute=execute, record=lambda _record: None, format=fmt,
-        context=Context(fmt.system_prompt(), fmt, max_tokens=32_000), meter=Meter(Budget()),
-        on_event=lambda _event: None,
+        ModelDecider(complete, format=fmt, context=context), execute=execute,
+        record=lambda _record: None, meter=Meter(Budget()), on_event=lambda _event: None,
     )  # fmt: skip
     start = RunStart(
         run_id=spec.run_id, task=spec.task.turns[0], time=now(), model="scripted",

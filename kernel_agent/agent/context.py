@@ -27,14 +27,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernel_agent.agent.summary import by_rules, ended, held, plan_in, request
+from kernel_agent.agent.task import run_text
 from kernel_agent.formats import Format, get_format
 from kernel_agent.records import (
-    Changes,
     Code,
     Condensation,
-    DataFile,
     FormatChange,
-    Given,
     Message,
     Observation,
     Record,
@@ -44,11 +42,10 @@ from kernel_agent.records import (
     Undone,
     Usage,
     Variables,
-    changes_line,
     model_text,
     still_told,
 )
-from kernel_agent.safe import one_line, size_text
+from kernel_agent.safe import one_line
 from kernel_agent.tools import marked_like, shortened
 
 BYTES_PER_TOKEN = 3.5  # of UTF-8; on the careful side for English, code and Chinese alike
@@ -198,7 +195,7 @@ class Context:
 
     def _entry(self, record: Record) -> _Entry:
         if isinstance(record, RunStart):
-            messages: tuple[Message, ...] = (Message(role="user", content=_task(record)),)
+            messages: tuple[Message, ...] = (Message(role="user", content=run_text(record)),)
         elif isinstance(record, Step):
             messages = self._format.write(record)
         else:
@@ -417,7 +414,7 @@ class Context:
             "the full text of what step k showed, `outputs.code(k)` its code."
         )
         parts = [
-            _task(self._head_task) if self._head_task else "",
+            run_text(self._head_task) if self._head_task else "",
             where,
             text,
             f"Plan:\n{self._plan}" if self._plan else "",
@@ -445,54 +442,6 @@ class Context:
 
 
 _NOTE = "Variables after step "
-
-
-def task_text(task: str, data: Sequence[DataFile]) -> str:
-    """Return the message that begins a run. The offline analyst reads this form, too."""
-    text = f"<task>\n{task}\n</task>"
-    if data:
-        files = "\n".join(f"- {f.path} ({f.kind}, {size_text(f.bytes)})" for f in data)
-        text += f"\n\nData files, relative to the working directory:\n{files}"
-    return text
-
-
-def _task(start: RunStart) -> str:
-    text = task_text(start.task, start.data)
-    if start.given:
-        told = "\n".join(given_text(given) for given in start.given)
-        text += f"\n\nVariables of the user, set in the kernel already:\n{told}"
-    if start.wanted:
-        names = ", ".join(start.wanted)
-        text += (
-            f"\n\nThe user takes these variables back when you have answered: {names}. Set them."
-        )
-    changed = changes_line(_others(start), max_chars=2000)
-    if changed:
-        text += f"\n\nSince the last step, the kernel was changed from outside:\n{changed}"
-    return text
-
-
-def given_text(given: Given) -> str:
-    """Return what the model is told of a variable that the user has put into the kernel."""
-    head = ", ".join(filter(None, (f"- {given.name}: {given.type}", given.shape)))
-    if given.again:
-        head += " (the user has changed it since you saw it last: what you made of it is outdated"
-        if given.undone:
-            head += f"; your change to it in step {given.undone} is gone"
-        head += ")"
-    return "\n".join([head, *(f"  {line}" for line in given.about.splitlines())])
-
-
-def _others(start: RunStart) -> Changes | None:
-    """Return the changes since the last step without the variables that were given."""
-    if start.changes is None or not start.given:
-        return start.changes
-    names = {given.name for given in start.given}
-    return dataclasses.replace(
-        start.changes,
-        added=tuple(v for v in start.changes.added if v.name not in names),
-        changed=tuple(v for v in start.changes.changed if v.name not in names),
-    )
 
 
 def mask(step: Step, solved: bool = False) -> str:  # noqa: FBT001, FBT002 - the one thing to say

@@ -24,14 +24,18 @@ from kernel_agent.agent.figures import figure
 from kernel_agent.notebook import best_text, cut_native, cut_traceback
 from kernel_agent.records import (
     MAX_LINE,
+    Action,
+    Calls,
     CellError,
     CellResult,
+    Final,
     Image,
     Observation,
     OutputDict,
     changes_line,
 )
 from kernel_agent.safe import FORMATS, one_line, plain, shorten
+from kernel_agent.tools import observe_calls
 
 VALUE_MIME = "application/vnd.kernel-agent.value+json"
 NOTHING = "(the cell ran and printed nothing)"
@@ -53,6 +57,15 @@ class _Part:
     text: str
     kind: Kind = "value"
     image: Image | None = None
+
+
+def observe_action(action: Action, result: CellResult, *, step: int, max_chars: int) -> Observation:
+    """Return what a model is shown of an action: of a cell, of calls, or that it has answered."""
+    if isinstance(action, Final):
+        return Observation(text="The answer was given.")
+    if isinstance(action, Calls):
+        return observe_calls(action, result, max_chars=max_chars)
+    return observe(result, step=step, max_chars=max_chars)
 
 
 def observe(

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from kernel_agent.records import (
+    Action,
     CellError,
     CellResult,
     Event,
+    Meter,
     Notice,
     Observation,
+    Record,
     Reply,
     ReplyText,
     Retry,
@@ -28,19 +33,36 @@ from kernel_agent.safe import one_line
 _WHY_CHARS = 200
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """A run as a decider sees it: what it may spend, where it is recorded, who is told of it.
+
+    ``check_stopped`` raises when somebody has asked for the run's end.
+    """
+
+    run_id: str
+    meter: Meter
+    record: Callable[[Record], None]
+    tell: Callable[[Event], None]
+    check_stopped: Callable[[], None]
+
+
 @dataclass(kw_only=True)
 class Turn:
     """What is known of a turn that is under way.
 
-    ``reply`` is the one that could be read; ``acting`` is the step once its action is carried out.
+    ``reply`` is the one that could be read; ``acting`` is the step once its action is carried out;
+    ``model_seconds`` is how long the last reply took to come, with all before it.
     """
 
-    run_id: str
+    ledger: Ledger
     number: int
     retries: tuple[Retry, ...] = ()
     usage: Usage = field(default_factory=Usage)
     reply: Reply | None = None
     acting: Step | None = None
+    reasoning: str = ""
+    model_seconds: float = 0.0
     _began: float = field(default_factory=time.monotonic)
     _pieces: list[ReplyText] = field(default_factory=list)
 
@@ -59,17 +81,31 @@ class Turn:
     def take(self, reply: Reply) -> None:
         """Take in a reply that is whole."""
         self.usage += reply.usage
+        self.reasoning = reply.reasoning
+        self.model_seconds = self.seconds
         self._pieces.clear()
 
-    def unfinished(self, why: str, *, time: str) -> Step | None:
+    def step(self, action: Action | None) -> Step:
+        """Return the step that it becomes, whose action is still to be carried out."""
+        return Step(
+            run_id=self.ledger.run_id,
+            number=self.number,
+            action=action,
+            reasoning=self.reasoning,
+            retries=self.retries,
+            usage=self.usage,
+            time=now(),
+            model_seconds=self.model_seconds,
+            observation=Observation(text=self.retries[-1].feedback if self.retries else ""),
+        )
+
+    def unfinished(self, why: str) -> Step | None:
         """Return the step that it is, now that the run has ended; None when nothing was written.
 
         Parameters
         ----------
         why
             What ended the run.
-        time
-            When.
         """
         why = one_line(why, _WHY_CHARS)
         if self.acting is not None:
@@ -81,17 +117,8 @@ class Turn:
             retries = (*retries, Retry(content=said, feedback=told, cut_off=True))
         if not retries:
             return None
-        return Step(
-            run_id=self.run_id,
-            number=self.number,
-            action=None,
-            reasoning=reasoning,
-            retries=retries,
-            usage=self.usage,
-            time=time,
-            model_seconds=self.seconds,
-            observation=Observation(text=retries[-1].feedback),
-        )
+        cut_short = dataclasses.replace(self, retries=retries, reasoning=reasoning)
+        return dataclasses.replace(cut_short.step(None), model_seconds=self.seconds)
 
     def _written(self) -> tuple[str, str]:
         """Return what was written of the last reply and thought for it, both perhaps cut short."""
@@ -99,6 +126,11 @@ class Turn:
             return written(self.reply), self.reply.reasoning
         said = "".join(piece.text for piece in self._pieces if not piece.reasoning)
         return said, "".join(piece.text for piece in self._pieces if piece.reasoning)
+
+
+def now() -> str:
+    """Return the time as ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def written(reply: Reply) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.safe import one_line, temporary_folder
-from kernel_agent.sandbox import MODULES, level_of, probe
+from kernel_agent.sandbox import MODULES, level_of, probe_with
 from kernel_agent.session import Session
 
 UNUSABLE = 1
@@ -120,8 +120,7 @@ def _levels(config: Config) -> Iterator[Finding]:
         level = level_of(name)
         if not level.confines:
             continue
-        remote = level.kernel == "remote"
-        tried = probe(name, config.remote_kernelspec or "") if remote else probe(name)
+        tried = probe_with(name, config.remote_kernelspec or "")
         works = "works" if tried.works else "does not work"
         text = f"{works} for {who}: {tried.reason}. {'' if tried.works else tried.advice}"
         yield Finding(name=f"level {name}", text=text, ok=tried.works, needed=False)

@@ -4,6 +4,7 @@ from .auto import Measure as Measure
 from .auto import Notation as Notation
 from .auto import choose as choose
 from .auto import honoured as honoured
+from .auto import lower_rung as lower_rung
 from .auto import rungs as rungs
 from .auto import told as told
 from .base import Format as Format

@@ -76,10 +76,10 @@ def rungs(model: str) -> tuple[str, ...]:
     return RUNGS if size is None or size >= SMALL_BELOW else RUNGS[-1:]
 
 
-def lower(name: str) -> str | None:
+def lower_rung(name: str) -> str | None:
     """Return the rung under a format; None at the bottom, and for what is no rung.
 
-    >>> lower("tool"), lower("fenced"), lower("json")
+    >>> lower_rung("tool"), lower_rung("fenced"), lower_rung("json")
     ('envelope', None, None)
     """
     below = RUNGS[RUNGS.index(name) + 1 :] if name in RUNGS else ()

@@ -104,16 +104,18 @@ class Envelope:
                 return as_code(fields)
             empty = empty or "code" in fields
         if empty:
-            told = f'The field "code" is empty, so nothing was run. {_MISSING.format(shape=shape)}'
-            raise FormatError("the code is empty", feedback=told, kind="missing")
+            feedback = (
+                f'The field "code" is empty, so nothing was run. {_MISSING.format(shape=shape)}'
+            )
+            raise FormatError("the code is empty", feedback=feedback, kind="missing")
         return self._read_block_instead(reply)
 
     def _read_block_instead(self, reply: Reply) -> Action:
         """Read a reply without any object that has code: a block marked as Python, or no action."""
         block = find_blocks(readable(reply.content)).chosen
         if block is None or block.rank < RANK_MARKED:
-            told = _MISSING.format(shape=self._shape)
-            raise FormatError("no object with code", feedback=told, kind="missing")
+            feedback = _MISSING.format(shape=self._shape)
+            raise FormatError("no object with code", feedback=feedback, kind="missing")
         return Fenced(self._look).parse(reply)
 
     def write(self, step: Step) -> tuple[Message, ...]:
@@ -184,9 +186,9 @@ def refuse_other_language(fields: Mapping[str, Json], *, shape: str) -> None:
     FormatError
         ``missing``. The model's fault.
     """
-    told = fields.get("language")
-    if isinstance(told, str) and language(told) == "other":
-        shown = f"Code of the language {told[:20]} is not run; only Python is:{shape.rstrip()}"
+    tag = fields.get("language")
+    if isinstance(tag, str) and language(tag) == "other":
+        shown = f"Code of the language {tag[:20]} is not run; only Python is:{shape.rstrip()}"
         raise FormatError("code of another language", feedback=shown, kind="missing")
 
 

@@ -122,8 +122,8 @@ def refuse_truncated(reply: Reply, *, shape: str) -> None:
 
 
 def _cut_off_error(why: str, shape: str, code: str = "") -> FormatError:
-    told = f"{_TRUNCATED}{shape}".rstrip()
-    return FormatError(why, feedback=told, kind="truncated", code=code)
+    feedback = f"{_TRUNCATED}{shape}".rstrip()
+    return FormatError(why, feedback=feedback, kind="truncated", code=code)
 
 
 def _complete_instead(found: Blocks, cut: Block, shape: str) -> Block:
@@ -153,10 +153,12 @@ def _bare(found: Blocks, shape: str) -> Code:
         visible = found.outside_thoughts(end)
         if is_evidently_code(visible):
             return Code(source=visible, thought=found.marked_thoughts(end))
-    told = _MISSING.format(shape=shape)
+    feedback = _MISSING.format(shape=shape)
     if found.languages:
-        told = f"A block tagged {found.languages[-1][:20]} is not run; only Python is. {told}"
-    raise FormatError("no code in the reply", feedback=told, kind="missing")
+        feedback = (
+            f"A block tagged {found.languages[-1][:20]} is not run; only Python is. {feedback}"
+        )
+    raise FormatError("no code in the reply", feedback=feedback, kind="missing")
 
 
 _CLOSING_TAG = re.compile(r"</[\w:.-]{1,60}>\s*\Z")

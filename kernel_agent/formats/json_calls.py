@@ -133,11 +133,11 @@ def _read(call: ToolCall) -> Call:
     if name == FINAL_ANSWER:
         answer = _answer(arguments)
         none = answer == {} or (isinstance(answer, str) and not answer.strip())
-        told = "final_answer was given nothing: say what was found." if none else ""
-        return Call(name=name, arguments={"answer": answer}, id=call.id, error=told)
+        problem = "final_answer was given nothing: say what was found." if none else ""
+        return Call(name=name, arguments={"answer": answer}, id=call.id, error=problem)
     if not isinstance(arguments, dict):
-        told = f"The arguments of {name} must be one JSON object, not {call.arguments[:80]!r}."
-        return Call(name=name, arguments={}, id=call.id, error=told)
+        problem = f"The arguments of {name} must be one JSON object, not {call.arguments[:80]!r}."
+        return Call(name=name, arguments={}, id=call.id, error=problem)
     return Call(name=name, arguments=arguments, id=call.id)
 
 

@@ -128,8 +128,8 @@ class NativeTool:
         except FormatError as error:
             if error.kind != "missing":
                 raise
-            told = _MISSING.format(shape=self._shape)
-            raise FormatError(str(error), feedback=told, kind="missing") from None
+            feedback = _MISSING.format(shape=self._shape)
+            raise FormatError(str(error), feedback=feedback, kind="missing") from None
         if not isinstance(action, Code):
             return action
         source = _join(in_python_calls(action.source), self._shape)

@@ -30,8 +30,8 @@ def run(asked: dict[str, Any]) -> None:
     path.write_text(json.dumps({"holds": holds, "facts": facts}))
     broken = [claim for claim in asked["claims"] if not holds.get(claim)]
     if broken:
-        told = {claim: facts.get(claim, facts) for claim in broken}
-        raise RuntimeError(f"the sandbox does not hold what it claims: {told}")
+        facts_of = {claim: facts.get(claim, facts) for claim in broken}
+        raise RuntimeError(f"the sandbox does not hold what it claims: {facts_of}")
 
 
 def measure(asked: dict[str, Any]) -> dict[str, Any]:

@@ -26,11 +26,7 @@ def _process(level: Level, options: KernelOptions) -> Kernel:
     return KernelSession(
         cwd=options.cwd,
         sandbox=level.name,
-        protected=options.protected,
-        hidden=options.hidden,
-        readable=options.readable,
-        limits=options.limits,
-        proxy=options.proxy,
+        access=options.access,
         resume=options.resume,
         tools=options.tools,
         max_operations=options.max_operations,
@@ -40,11 +36,12 @@ def _process(level: Level, options: KernelOptions) -> Kernel:
 def _remote(level: Level, options: KernelOptions) -> Kernel:
     from kernel_agent.kernel.remote import RemoteKernel
 
-    if options.proxy is not None:
+    if options.access.proxy is not None:
         raise SandboxError(
             f"the sandbox level {level.name} cannot open single hosts (--allow-host)"
         )
     return RemoteKernel(
+        sandbox=level.name,
         kernelspec=options.kernelspec,
         environment=remote_environment(os.environ),
         inputs=options.inputs,

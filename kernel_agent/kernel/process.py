@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,35 +19,24 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
 from kernel_agent.errors import KernelDied, KernelError, KernelStartError, SandboxError
 from kernel_agent.kernel.client import Cell, KernelClient, over
-from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest, Proxy
+from kernel_agent.kernel.local_manager import epitaph_of, last_lines, make_manager
+from kernel_agent.kernel.protocol import Access, Kernel, OnOutput, OnRequest
 from kernel_agent.kernel.transfer import GETTING_ANSWER, getting, read_answer, read_values
 from kernel_agent.records import CellError, CellResult, CellStatus, Json
-from kernel_agent.safe import SOCKETS, clear, one_line, private_directory
+from kernel_agent.safe import clear, one_line, private_directory
 
-LAUNCHER = Path(__file__).resolve().parent.parent / "inkernel" / "launch.py"
 POLL_S = 0.1  # how often the process is looked at; a dead kernel is noticed within this
 START_TIMEOUT_S = 60.0
 GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and again
-SMALL_MB = 1000  # with 700 pandas does not load on two processors, with 1,000 it does
 INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
 SHUTDOWN_GRACE_S = 0.5
 VALUES_TIMEOUT_S = 60.0  # for a variable to cross
 LOST_GRACE_S = 1.0  # from the end of a connection to that of the process, which has ended both
 LIMIT_GRACE_S = 1.0  # from the interrupt to the kill, when a limit is exceeded
-
-
-class _OneSpec(KernelSpecManager):
-    """Answers jupyter_client's question for a kernelspec with the one that we start."""
-
-    spec: KernelSpec
-
-    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:  # noqa: ARG002 - there is only one
-        return self.spec
 
 
 class KernelSession(Kernel):
@@ -61,14 +49,8 @@ class KernelSession(Kernel):
         while it runs.
     sandbox
         The level of protection; see :mod:`kernel_agent.sandbox`.
-    protected, hidden
-        Paths in ``cwd`` that cells may only read, and that they do not see at all.
-    readable
-        Further files that cells may read.
-    limits
-        What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
-    proxy
-        The only way out of the sandbox; it is started and closed with the kernel.
+    access
+        What it may touch beside that, and what not in there.
     resume
         The folder that :meth:`hibernate` wrote: its kernel goes on, with all variables.
     tools
@@ -94,11 +76,7 @@ class KernelSession(Kernel):
         *,
         cwd: Path,
         sandbox: str = "auto",
-        protected: Sequence[Path] = (),
-        hidden: Sequence[Path] = (),
-        readable: Sequence[Path] = (),
-        limits: Mapping[str, int] | None = None,
-        proxy: Proxy | None = None,
+        access: Access | None = None,
         resume: Path | None = None,
         tools: Sequence[dict[str, Any]] = (),
         python: str = sys.executable,
@@ -107,15 +85,16 @@ class KernelSession(Kernel):
     ) -> None:
         self.cwd = cwd
         self.sandbox = sandbox
+        access = access or Access()
         self._grant: dict[str, Any] = {
             "workspace": str(cwd),
-            "protected": [str(path) for path in protected],
-            "hidden": [str(path) for path in hidden],
-            "readable": [str(path) for path in readable],
-            "limits": dict(limits or {}),
+            "protected": [str(path) for path in access.protected],
+            "hidden": [str(path) for path in access.hidden],
+            "readable": [str(path) for path in access.readable],
+            "limits": dict(access.limits),
             "own": True,
         }
-        self._proxy = proxy
+        self._proxy = access.proxy
         self._resume = resume
         self._python = python
         self._settings = {"tools": list(tools), "head_chars": head_chars}
@@ -180,7 +159,7 @@ class KernelSession(Kernel):
             await self._wait_until_ready(timeout_s or self._patience_s)
             await self._settle()
         except BaseException as error:
-            reason = _last_lines(log)
+            reason = last_lines(log)
             await self.close()
             if isinstance(error, (OSError, KernelDied, TimeoutError)):
                 message = f"the kernel did not start: {str(error) or 'no sign of life'}{reason}"
@@ -202,38 +181,12 @@ class KernelSession(Kernel):
         self._provisioner.on_limit = self._limit_reached
 
     def _make_manager(self, directory: Path) -> AsyncKernelManager:
-        spec = KernelSpec(
-            argv=[
-                self._python,
-                "-X",
-                "frozen_modules=on",
-                str(LAUNCHER),
-                "-f",
-                "{connection_file}",
-            ],
-            display_name="kernel-agent",
-            language="python",
-            interrupt_mode="message",
-            metadata={
-                "kernel_provisioner": {
-                    "provisioner_name": "kernel-agent",
-                    "config": {
-                        "level": self.sandbox,
-                        "resume": str(self._resume or ""),
-                        "grant": {**self._grant, "directory": str(directory)},
-                    },
-                }
-            },
-        )
-        specs = _OneSpec()
-        specs.spec = spec
-        return AsyncKernelManager(
-            kernel_name="kernel-agent",
-            kernel_spec_manager=specs,
-            transport="ipc",
-            connection_file=str(directory / "k.json"),
-            ip=str(directory / SOCKETS / "s"),
-        )
+        config = {
+            "level": self.sandbox,
+            "resume": str(self._resume or ""),
+            "grant": {**self._grant, "directory": str(directory)},
+        }
+        return make_manager(directory, self._python, config)
 
     @property
     def _patience_s(self) -> float:
@@ -288,26 +241,8 @@ class KernelSession(Kernel):
     @property
     def epitaph(self) -> str:
         """How the kernel's process ended, for a person."""
-        code = self._exit_code
-        if self._limit or self._lost:
-            return self._limit or self._lost
-        if code is None:
-            return "it was ended because it did not answer"
-        if code > 128:  # what a process around it says of one that was ended by a signal
-            code = 128 - code
-        if code >= 0:
-            return f"its process ended with exit code {code}{self._little_memory}"
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        hint = ", perhaps because memory ran out" if -code == signal.SIGKILL else ""
-        return f"its process was ended by {name}{hint}{self._little_memory}"
-
-    @property
-    def _little_memory(self) -> str:
-        """The hint that the memory which was given may be the reason; empty where it is enough."""
-        given = self._grant["limits"].get("memory_mb", SMALL_MB)
-        if given >= SMALL_MB:
-            return ""
-        return f"; {given} MB of memory may be too little: give it --memory-mb {SMALL_MB} or more"
+        given = self._grant["limits"].get("memory_mb")
+        return self._limit or self._lost or epitaph_of(self._exit_code, given)
 
     async def hibernate(self, folder: Path) -> None:
         """Write the kernel to a folder and end it; ``resume`` goes on from there.
@@ -535,11 +470,3 @@ class KernelSession(Kernel):
 async def _first_of(*futures: asyncio.Future[None], seconds: float) -> None:
     """Wait until one of these is done, for at most so long."""
     await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-
-
-def _last_lines(log: Path, lines: int = 5) -> str:
-    try:
-        text = log.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-    return "\n" + "\n".join(text.splitlines()[-lines:]) if text else ""

@@ -162,6 +162,29 @@ class Proxy(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Access:
+    """What a kernel in its sandbox may touch beside its working directory, and what not in it.
+
+    Parameters
+    ----------
+    protected, hidden
+        Paths in the working directory that cells may only read, and that they do not see at all.
+    readable
+        Further files that cells may read.
+    limits
+        What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
+    proxy
+        The only way out of the sandbox; it is started and closed with the kernel.
+    """
+
+    protected: Sequence[Path] = ()
+    hidden: Sequence[Path] = ()
+    readable: Sequence[Path] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    proxy: Proxy | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelOptions:
     """What a session's kernel is made with; each kind takes what it knows.
 
@@ -173,14 +196,8 @@ class KernelOptions:
         Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
     max_operations
         A cap on what one cell computes, as a guard against mistakes.
-    protected, hidden
-        Paths in ``cwd`` that cells may only read, and that they do not see at all.
-    readable
-        Further files that cells may read.
-    limits
-        What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
-    proxy
-        The only way out of the sandbox.
+    access
+        What it may touch, where a sandbox confines it.
     resume
         The folder of a hibernated kernel that goes on.
     inputs
@@ -192,11 +209,7 @@ class KernelOptions:
     cwd: Path
     tools: Sequence[dict[str, Any]] = ()
     max_operations: int | None = None
-    protected: Sequence[Path] = ()
-    hidden: Sequence[Path] = ()
-    readable: Sequence[Path] = ()
-    limits: Mapping[str, int] = field(default_factory=dict)
-    proxy: Proxy | None = None
+    access: Access = field(default_factory=Access)
     resume: Path | None = None
     inputs: Mapping[str, Path] = field(default_factory=dict)
     kernelspec: str = ""

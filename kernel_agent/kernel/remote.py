@@ -50,6 +50,8 @@ class RemoteKernel(KernelSession):
 
     Parameters
     ----------
+    sandbox
+        Its level.
     kernelspec
         The name of the kernelspec; its provisioner starts the kernel.
     environment
@@ -65,6 +67,7 @@ class RemoteKernel(KernelSession):
     def __init__(
         self,
         *,
+        sandbox: str,
         kernelspec: str,
         environment: Mapping[str, str],
         inputs: Mapping[str, Path],
@@ -72,7 +75,7 @@ class RemoteKernel(KernelSession):
         tools: Sequence[dict[str, Any]] = (),
         head_chars: int = 1_000_000,
     ) -> None:
-        super().__init__(cwd=cwd, sandbox="remote", tools=tools, head_chars=head_chars)
+        super().__init__(cwd=cwd, sandbox=sandbox, tools=tools, head_chars=head_chars)
         self._kernelspec = kernelspec
         self._environment = dict(environment)
         self._inputs = inputs
@@ -106,7 +109,7 @@ class RemoteKernel(KernelSession):
                 )
         provisioner: Any = self._manager.provisioner if self._manager else None
         self.sandbox_report = {
-            "level": "remote",
+            "level": self.sandbox,
             "holds": {},
             "facts": {"kernelspec": self._kernelspec, "provisioner": type(provisioner).__name__},
         }

@@ -61,7 +61,7 @@ _KEYWORD = re.compile(
 )
 """How Gemini, behind gateways too, says that a schema is more than it knows."""
 
-_TOLD: dict[Need, str] = {
+_NOTES: dict[Need, str] = {
     "two roles": "takes turns of user and assistant only",
     "signatures": "wants a signature on each call",
     "reasoning": "wants reasoning on each reply",
@@ -126,7 +126,7 @@ class Ways:
         for need, wanted in _WANTED.items():
             if need not in self.needs and wanted.search(error.details):
                 self.needs.add(need)
-                return f"{_TOLD[need]}: done from now on"
+                return f"{_NOTES[need]}: done from now on"
         unknown = set(_KEYWORD.findall(error.details)) - self._keywords
         if unknown and (options.tools or options.response_format):
             self._keywords |= unknown
@@ -138,7 +138,7 @@ class Ways:
     ) -> str | None:
         """Drop the field that the server complains about; None when it is not optional."""
         head = self.head(options, stream=streamed)
-        named = (name for name, told in _OPTIONAL.items() if told.search(error.details))
+        named = (name for name, wording in _OPTIONAL.items() if wording.search(error.details))
         option = next((name for name in named if name in head), None)
         if option is None and "response_format" in head and self._tries_object:
             option = "response_format"  # it may say of the schema there what it likes

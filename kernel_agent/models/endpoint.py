@@ -180,9 +180,9 @@ class Endpoint:
             )
         except (ValueError, ImportError, OSError, openai.OpenAIError) as error:
             # What a proxy or certificate variable of the environment can do to a client.
-            told = self.tell(f"cannot be connected to ({errors.one_line(str(error))})")
+            message = self.tell(f"cannot be connected to ({errors.one_line(str(error))})")
             raise ModelError(
-                f"{told}: check HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
+                f"{message}: check HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE"
             ) from None
 
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 
 from kernel_agent.errors import ContextLengthError, ModelError, UsageError
 from kernel_agent.formats import Notation, closes
+from kernel_agent.models.base import ModelDefaults
 from kernel_agent.models.dialect import MAY_MEAN_UNKNOWN, Ways
 from kernel_agent.models.endpoint import Endpoint
 from kernel_agent.models.errors import EndpointError, context_limit
@@ -57,7 +58,7 @@ class _Seen:
     unsaid: int = 0
 
 
-class OpenAIModel:
+class OpenAIModel(ModelDefaults):
     """A model behind an OpenAI-compatible endpoint.
 
     One object serves any number of runs, side by side, in one event loop.
@@ -95,6 +96,9 @@ class OpenAIModel:
 
     writes_prose = True
     """It can be asked for a summary."""
+
+    endpoint: Endpoint
+    """Where it is; the connections to it."""
 
     def __init__(
         self,
@@ -274,8 +278,8 @@ class OpenAIModel:
             advice = "use --format fenced, which needs no native calls"
         elif error.trouble == "timed out" and not streamed and not tries.plainly:
             advice = "raise request_timeout_s, or let replies come piece by piece (stream)"
-        told = self.endpoint.tell(tries.summary() if error.retry else error.what)
-        message = f"{told}: {advice}"
+        what = self.endpoint.tell(tries.summary() if error.retry else error.what)
+        message = f"{what}: {advice}"
         if error.kind is ContextLengthError:
             limit_tokens, used_tokens = context_limit(error.details)
             return ContextLengthError(

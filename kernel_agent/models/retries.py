@@ -169,8 +169,10 @@ class Tries:
             return None
         pause_s = min(self._transport.backoff_s * 2.0**self._looks, RESTART_PAUSE_S, left_s)
         self._looks += 1
-        told = f"{error.what}: waiting for it to come back, {self._transport.restart_s:g} s at most"
-        return Again(pause_s=pause_s, notice=told if self._looks == 1 else "")
+        notice = (
+            f"{error.what}: waiting for it to come back, {self._transport.restart_s:g} s at most"
+        )
+        return Again(pause_s=pause_s, notice=notice if self._looks == 1 else "")
 
     def _pause_s(self, error: EndpointError) -> float:
         if error.retry_after_s is not None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernel_agent.errors import InputError, ModelError
+from kernel_agent.models.base import ModelDefaults
 from kernel_agent.models.draft import Draft
 from kernel_agent.models.usage import Prices, usage_of
 from kernel_agent.records import Event, Json, Message, Reply, ReplyText, RequestOptions, Usage
@@ -43,7 +44,7 @@ class _Line:
     delay_s: float = 0.0
 
 
-class ScriptedModel:
+class ScriptedModel(ModelDefaults):
     """Plays back replies in order.
 
     Parameters
@@ -110,9 +111,6 @@ class ScriptedModel:
             _as_line(reply, f"line {number} of {path}")
         name = f"scripted:{Path(path).name}"
         return cls(replies, name, source=str(path), prices=prices, keep_requests=keep_requests)
-
-    async def prepare(self) -> None:
-        """No-op: there is nothing to load."""
 
     async def complete(
         self,

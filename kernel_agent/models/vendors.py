@@ -53,96 +53,72 @@ class Vendor:
 VENDORS = (
     Vendor(
         name="Anthropic",
+        too_long_codes=("model_context_window_exceeded",),
         limit=(r"exceed context limit: N \+ N > N", r"tokens > N maximum"),  # reply counted in
         used=(r"N tokens >", r"exceed context limit: N"),
         quota=(r"(credit )?balance is too low",),
-        length=("max_tokens", "model_context_window_exceeded"),
-        too_long_codes=("model_context_window_exceeded",),
-        stop=("end_turn", "stop_sequence"),
+        length=("max_tokens", "model_context_window_exceeded"), stop=("end_turn", "stop_sequence"),
     ),
     Vendor(
         name="OpenAI",
-        too_long=(
-            r"tokens exceed the configured limit",
-            r"reduce the length of the (messages|prompt|input)",
-        ),
+        too_long=(r"tokens exceed the configured limit",
+                  r"reduce the length of the (messages|prompt|input)"),
         too_long_codes=("context_length_exceeded",),
         limit=(r"Limit:? N(?=, Requested)",),  # Groq, too: of the tokens of a minute
         used=(r"N in the (?:messages|prompt)",),  # vLLM, too: the reply is counted apart
         quota=(r'"(insufficient_quota|billing_not_active|billing_hard_limit_reached)"',),
-        length=("max_output_tokens",),
-        withheld=(r"content_?filter",),
+        length=("max_output_tokens",), withheld=(r"content_?filter",),  # Azure, too
     ),
     Vendor(
         name="Gemini",
-        too_long=(
-            r"input token count.{0,40}exceeds",
-            r"token count.{0,40}(exceeds the limit|only supports)",
-        ),
-        limit=(r"tokens allowed \(N\)",),
-        used=(r"token count (?:(?:is|of) )?\(?N",),
+        too_long=(r"input token count.{0,40}exceeds",
+                  r"token count.{0,40}(exceeds the limit|only supports)"),
+        limit=(r"tokens allowed \(N\)",), used=(r"token count (?:(?:is|of) )?\(?N",),
         withheld=(r"safety|recitation|prohibited|blocklist|spii",),
     ),
     Vendor(
         name="Mistral",
-        limit=(r"N(?: tokens?)? maximum",),
-        used=(r"contains(?: at least)? N",),  # vLLM, too
+        limit=(r"N(?: tokens?)? maximum",), used=(r"contains(?: at least)? N",),  # vLLM, too
         length=("model_length",),
     ),
     Vendor(
-        name="Cohere",
-        too_long=(r"too many tokens: (total|size limit)",),
-        limit=(r"cannot exceed N",),
-        stop=("complete",),
+        name="Cohere", too_long=(r"too many tokens: (total|size limit)",),
+        limit=(r"cannot exceed N",), stop=("complete",),
     ),
     Vendor(name="xAI", too_long=(r"maximum prompt length",)),
     Vendor(
-        name="DeepSeek",
-        quota=(r"insufficient.{0,9}(balance|credit|funds)",),  # MiniMax, too
+        name="DeepSeek", quota=(r"insufficient.{0,9}(balance|credit|funds)",),  # MiniMax, too
         broken_off=("insufficient_system_resource",),
     ),
     Vendor(name="Moonshot", quota=(r'"exceeded_current_quota_error"',)),
     Vendor(
-        name="Qwen",
-        too_long=(r"range of input length should be",),
-        limit=(r"should be \[1, N\]",),
+        name="Qwen", too_long=(r"range of input length should be",), limit=(r"should be \[1, N\]",),
     ),
     Vendor(
-        name="Zhipu",
-        too_long=(r"max length exceeded",),
-        withheld=(r"sensitive",),
-        broken_off=("network_error",),
+        name="Zhipu", too_long=(r"max length exceeded",),
+        withheld=(r"sensitive",), broken_off=("network_error",),
     ),
     Vendor(
-        name="GitHub",
-        too_long=(r"max size: \d+ tokens",),
+        name="GitHub", too_long=(r"max size: \d+ tokens",), limit=(r"Max size: N",),
         too_long_codes=("model_max_prompt_tokens_exceeded", "tokens_limit_reached"),
-        limit=(r"Max size: N",),
     ),
     Vendor(
-        name="OpenRouter",
-        used=(r"\((?:about )?N of text input",),
-        quota=(r"out of credits",),
+        name="OpenRouter", used=(r"\((?:about )?N of text input",), quota=(r"out of credits",),
     ),
     Vendor(
-        name="LiteLLM",
-        used=(r"a total of N",),
+        name="LiteLLM", used=(r"a total of N",),
         quota=(r'"budget_exceeded"', r"budget has been exceeded"),
     ),
     Vendor(
-        name="vLLM",
+        name="vLLM", limit=(r"\(context N\)",),
         too_long=(r"(longer|greater) than the (maximum )?(model|context)",),  # SGLang, LM Studio
-        limit=(r"\(context N\)",),
     ),
     Vendor(
-        name="TGI",
-        too_long=(r"`?inputs`?.{0,40}must (be <=|have less than)",),
-        limit=(r"must be <= N|must have less than N",),
-        stop=("eos_token",),
+        name="TGI", too_long=(r"`?inputs`?.{0,40}must (be <=|have less than)",),
+        limit=(r"must be <= N|must have less than N",), stop=("eos_token",),
     ),
     Vendor(
-        name="llama.cpp",
-        too_long_codes=("exceed_context_size_error",),
+        name="llama.cpp", too_long_codes=("exceed_context_size_error",),
         limit=(r"\"?n_ctx\"?: ?N", r"context window of N"),  # in a field of its own; for Python
         used=(r"\"n_prompt_tokens\": ?N",),
     ),
@@ -156,10 +132,8 @@ VENDORS = (
             r"exceed.{0,60}context.{0,10}(length|window|size|limit)",
             r"exceed.{0,20}(token limit|max(imum)? (allowed )?(input |sequence )?length)",
             r"(maximum|max|model'?s|available).{0,12}context.{0,3}(length|window|size)",
-            (
-                r"(prompt|input|request|conversation|messages?).{0,40}(is|are)? ?"
-                r"too (long|large) (for|to fit)"
-            ),
+            (r"(prompt|input|request|conversation|messages?).{0,40}(is|are)? ?"
+             r"too (long|large) (for|to fit)"),
             r"(prompt|input|conversation) is too long",
             r"too many (input|prompt) tokens",
         ),
@@ -170,14 +144,12 @@ VENDORS = (
         ),
         used=(
             r"(?:resulted in|passed|has|[Rr]equested:?|received|first|Given:) N",
-            (
-                r"(?:input|request|prompt|tokens|[Ll]ength|n_keep)(?: is)?[ :]{1,2}"
-                r"\(?(?:\w+ length )?N"
-            ),
+            (r"(?:input|request|prompt|tokens|[Ll]ength|n_keep)(?: is)?[ :]{1,2}"
+             r"\(?(?:\w+ length )?N"),
         ),
         stop=("eos",),
     ),
-)
+)  # fmt: skip
 
 
 def words(field: str) -> Words:

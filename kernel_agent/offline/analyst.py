@@ -55,6 +55,8 @@ class OfflineAnalyst:
 
     name = "offline"
     accepts_images = False
+    writes_prose = False
+    endpoint: object = ""
     answers_no_prompts = (
         f"the offline analyst writes code by rules and answers no prompts: configure a model with "
         f"{_CONFIGURE}"
@@ -62,6 +64,9 @@ class OfflineAnalyst:
 
     def __init__(self, format: Format) -> None:  # noqa: A002 - the project's word for it
         self._format = format
+
+    async def prepare(self) -> None:
+        """Do nothing: there is nothing to load."""
 
     async def complete(
         self,

@@ -86,8 +86,8 @@ def is_left(path: str) -> bool:
         if about.st_uid != os.geteuid() or about.st_mode & 0o777 != 0o700:
             return False
         try:
-            told = read(folder)
-            return _has_ended(told["host"], told["where"])
+            found = read(folder)
+            return _has_ended(found["host"], found["where"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             old = time.time() - about.st_mtime > YOUNG_S
             return old and _never_begun(os.path.basename(path), folder)

@@ -191,7 +191,7 @@ class Folder:
         """
         left = max_entries
 
-        def listed(folder: Folder, prefix: str, depth: int) -> Iterator[Entry]:
+        def list_below(folder: Folder, prefix: str, depth: int) -> Iterator[Entry]:
             nonlocal left
             with os.scandir(folder.fd) as scan:
                 entries = sorted(islice(scan, left), key=lambda entry: entry.name)
@@ -211,12 +211,12 @@ class Folder:
                         yield Entry(path=path, status=status)
                         continue
                     with inner:
-                        yield from listed(inner, f"{path}/", depth + 1)
+                        yield from list_below(inner, f"{path}/", depth + 1)
                 else:
                     yield Entry(path=path, status=status)
 
         with self._folder_of([]) as top:
-            yield from listed(top, "", 0)
+            yield from list_below(top, "", 0)
 
     # --- writing -------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ def _read(record: Path | None) -> dict[str, object]:
             about = os.fstat(file.fileno())
             shared = about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
             ours = about.st_uid == os.geteuid() and not shared
-            told = json.loads(file.read(MAX_BYTES)) if ours else {}
+            answers = json.loads(file.read(MAX_BYTES)) if ours else {}
     except (OSError, ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return answers if isinstance(answers, dict) else {}

@@ -6,6 +6,7 @@ from .chooser import choose as choose
 from .chooser import hibernating as hibernating
 from .chooser import level_of as level_of
 from .chooser import probe as probe
+from .chooser import probe_with as probe_with
 from .chooser import resuming as resuming
 from .connection import Refused as Refused
 from .levels import Level as Level

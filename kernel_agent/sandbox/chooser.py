@@ -76,6 +76,11 @@ def probe(name: str, *kernelspec: str) -> Probe:
     return mechanism(name).probe(*kernelspec)
 
 
+def probe_with(name: str, kernelspec: str) -> Probe:
+    """Try a level; a remote one with this kernelspec, or none where it is empty."""
+    return probe(name, kernelspec) if level_of(name).kernel == "remote" else probe(name)
+
+
 def choose(asked: str, kernelspec: str = "") -> Level:
     """Return the level to use; called by the session and by the provisioner.
 
@@ -94,7 +99,7 @@ def choose(asked: str, kernelspec: str = "") -> Level:
     """
     if asked != AUTO:
         level = level_of(asked)
-        tried = probe(asked, kernelspec) if level.kernel == "remote" else probe(asked)
+        tried = probe_with(asked, kernelspec)
         if not tried.works:
             raise SandboxError(
                 f"the sandbox level {asked} does not work here: {tried.reason}. "

@@ -123,14 +123,14 @@ class Disk:
         return used, files
 
     def _entries(self, *, first: bool) -> Iterator[tuple[int, os.DirEntry[str]]]:
-        def opened(name: str, at: int) -> int:
+        def open_closed(name: str, at: int) -> int:
             return self._open_folder(name, at, first=first)
 
         for folder in self._folders:
             with contextlib.suppress(OSError):
                 top = self._open_folder(folder, None, first=False)
                 try:
-                    yield from walk.entries(top, opened)
+                    yield from walk.entries(top, open_closed)
                 finally:
                     os.close(top)
 

@@ -127,7 +127,7 @@ _ASK = (
 
 def _ask(python: Path) -> list[str]:
     try:
-        told = subprocess.run(  # noqa: S603 - the interpreter that was asked for
+        done = subprocess.run(  # noqa: S603 - the interpreter that was asked for
             [python, "-c", _ASK],
             cwd="/",  # nothing is imported from the working directory
             capture_output=True,
@@ -137,7 +137,7 @@ def _ask(python: Path) -> list[str]:
         )
     except (OSError, ValueError, subprocess.SubprocessError):
         return []  # it does not run: its start will say why
-    return told.stdout.split("\0")
+    return done.stdout.split("\0")
 
 
 def _resolve(path: Path) -> Path:

@@ -27,12 +27,12 @@ _NEVER = (
 _NEVER_BELOW = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 
 
-def read_grant(told: Mapping[str, Any], command: Sequence[str], directory: Path) -> Grant:
+def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: Path) -> Grant:
     """Return the grant of a session.
 
     Parameters
     ----------
-    told
+    settings
         JSON values: ``workspace``, ``protected``, ``hidden``, ``readable``, ``limits``, ``own``,
         ``proxy``.
     command
@@ -42,21 +42,21 @@ def read_grant(told: Mapping[str, Any], command: Sequence[str], directory: Path)
     """
 
     def paths(name: str) -> tuple[Path, ...]:
-        return tuple(Path(path) for path in told.get(name, ()))
+        return tuple(Path(path) for path in settings.get(name, ()))
 
-    proxy = told.get("proxy")
+    proxy = settings.get("proxy")
     return Grant(
         python=_interpreter(command),
         code=CODE,
-        workspace=writable_folder(Path(told["workspace"])),
+        workspace=writable_folder(Path(settings["workspace"])),
         sockets=directory / SOCKETS,
         scratch=directory / "tmp",
         files=_needed_files(command, directory),
         protected=paths("protected"),
         hidden=paths("hidden"),
         readable=tuple(Path(os.path.realpath(path)) for path in paths("readable")),
-        limits=limits(told.get("limits", {})),
-        own=bool(told.get("own", False)),
+        limits=limits(settings.get("limits", {})),
+        own=bool(settings.get("own", False)),
         proxy=Path(proxy) if proxy else None,
     )
 
@@ -80,7 +80,7 @@ def derive(cwd: Path, command: Sequence[str], directory: Path) -> Grant:
     )
 
 
-def limits(told: Mapping[str, Any]) -> Limits:
+def limits(settings: Mapping[str, Any]) -> Limits:
     """Return the limits with these values, the rest by default.
 
     Raises
@@ -89,7 +89,7 @@ def limits(told: Mapping[str, Any]) -> Limits:
         The caller's: a limit that does not exist or is not a positive number.
     """
     known = {field.name for field in fields(Limits)}
-    given = {name: value for name, value in told.items() if value is not None}
+    given = {name: value for name, value in settings.items() if value is not None}
     for name, value in given.items():
         if name not in known or not isinstance(value, int) or value < 1:
             raise SandboxError(f"{name} must be one of {', '.join(sorted(known))}, and at least 1")

@@ -265,11 +265,11 @@ def _give(grant: Grant, uid: int) -> list[str]:
 @cache
 def _flags(runsc: str) -> frozenset[str]:
     """Return the names of the flags that this release of runsc knows."""
-    told = subprocess.run(  # noqa: S603 - found on the path
+    done = subprocess.run(  # noqa: S603 - found on the path
         [runsc, "flags"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False,
         env=CLEAN,
     )  # fmt: skip
-    lines = (told.stdout + told.stderr).splitlines()
+    lines = (done.stdout + done.stderr).splitlines()
     return frozenset(line.split()[0].lstrip("-") for line in lines if line.lstrip().startswith("-"))
 
 

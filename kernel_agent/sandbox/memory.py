@@ -78,8 +78,8 @@ def _resident(process: int) -> dict[int, tuple[int, int]]:
     for pid, tasks in processes(process):
         with contextlib.suppress(OSError):  # it has ended
             # Of a process whose first thread has ended, the others tell.
-            told = (dict(_fields(f"/proc/{pid}/task/{task}/status")) for task in tasks)
-            fields = next((fields for fields in told if "RssAnon" in fields), {})
+            statuses = (dict(_fields(f"/proc/{pid}/task/{task}/status")) for task in tasks)
+            fields = next((fields for fields in statuses if "RssAnon" in fields), {})
             found[pid] = (fields.get("RssAnon", 0), fields.get("RssShmem", 0))
     return found
 

@@ -123,8 +123,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         record(directory, [["empty", path] for path in self._groups])
         reaper_client.watch(directory)
         if self.chosen.claims and not self.resume:
-            told = getattr(mechanism(self.chosen.name), "mounts", None)
-            mounts = told(grant, environment) if told else None
+            list_mounts = getattr(mechanism(self.chosen.name), "mounts", None)
+            mounts = list_mounts(grant, environment) if list_mounts else None
             self._plant = Plant(self.chosen, grant, environment, directory, mounts)
         self._launch = prepared = prepare(grant, command, environment)
         self._watchdog = Watchdog(grant)
@@ -260,8 +260,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         assert self.chosen is not None
         assert self._directory is not None
         key = self.connection_info["key"]
-        told = {**note, "key": key.decode() if isinstance(key, bytes) else key}
-        await hibernating(self.chosen.name).hibernate(self._directory / SOCKETS, folder, told)
+        kernel = {**note, "key": key.decode() if isinstance(key, bytes) else key}
+        await hibernating(self.chosen.name).hibernate(self._directory / SOCKETS, folder, kernel)
 
     async def _end_for(self, reason: str) -> None:
         if self.on_limit is None:
@@ -292,8 +292,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         manager: Any = self.parent
         if manager is None or self.chosen.name == "none":
             return command
-        told = os.path.realpath(manager.connection_file)
-        if Path(told).parent == directory:
+        named = os.path.realpath(manager.connection_file)
+        if Path(named).parent == directory:
             return command
         info: dict[str, Any] = {**self.connection_info}
         if info["transport"] != "ipc":
@@ -307,7 +307,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         ours.unlink(missing_ok=True)
         ours.touch(mode=0o600)
         ours.write_text(text)
-        return [str(ours) if word == told else word for word in command]
+        return [str(ours) if word == named else word for word in command]
 
     def _environment(self, environment: dict[str, str]) -> dict[str, str]:
         assert self.chosen is not None

@@ -262,7 +262,7 @@ class Proxy:
         Raises
         ------
         Refused
-            It is not among the named hosts, has no address, or only a private one.
+            It is not on the allowlist, has no address, or only a private one.
         """
         try:
             named = self._permit(normalize(host), port)
@@ -276,7 +276,7 @@ class Proxy:
         self._count(named.name, port, allowed=True)
         return usable[0]
 
-    def received(self, host: str, port: int, size: int) -> None:
+    def count_received(self, host: str, port: int, size: int) -> None:
         """Count bytes that came from a host that was admitted."""
         self._add(normalize(host), port, received=size)
 
@@ -364,17 +364,18 @@ class Proxy:
             if writer.can_write_eof():
                 writer.write_eof()
 
-        def sent(size: int) -> None:
+        def count_sent(size: int) -> None:
             self._add(*where, sent=size)
 
-        def received(size: int) -> None:
+        def count_back(size: int) -> None:
             self._add(*where, received=size)
 
         upstream[1].write(first)
-        sent(len(first))
+        count_sent(len(first))
         copies = asyncio.ensure_future(
             asyncio.gather(
-                copy(client[0], upstream[1], sent), copy(upstream[0], client[1], received)
+                copy(client[0], upstream[1], count_sent),
+                copy(upstream[0], client[1], count_back),
             )
         )
         try:

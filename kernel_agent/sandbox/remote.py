@@ -71,12 +71,16 @@ def probe(name: str = "") -> Probe:
         spec = KernelSpecManager().get_kernel_spec(name)
     except NoSuchKernel:
         return Probe(works=False, reason=f"there is no kernelspec {name!r}")
-    told = spec.metadata.get("kernel_provisioner", {}).get("provisioner_name", "local-provisioner")
-    if told in ("local-provisioner", "kernel-agent"):
+    provisioner = spec.metadata.get("kernel_provisioner", {}).get(
+        "provisioner_name", "local-provisioner"
+    )
+    if provisioner in ("local-provisioner", "kernel-agent"):
         return Probe(works=False, reason=f"the kernelspec {name!r} starts a kernel on this machine")
     if not KernelProvisionerFactory.instance().is_provisioner_available(spec):
-        return Probe(works=False, reason=f"the provisioner {told} of {name!r} is not installed")
-    return Probe(works=True, reason=f"kernelspec {name}, provisioner {told}; not verified")
+        return Probe(
+            works=False, reason=f"the provisioner {provisioner} of {name!r} is not installed"
+        )
+    return Probe(works=True, reason=f"kernelspec {name}, provisioner {provisioner}; not verified")
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:

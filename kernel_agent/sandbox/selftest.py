@@ -129,8 +129,8 @@ def read_report(plant: Plant) -> dict[str, Any]:
     """
     name = plant.level.name
     try:
-        told = json.loads(_read(plant.report))
-        holds = told["holds"]
+        report = json.loads(_read(plant.report))
+        holds = report["holds"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SandboxError(
             f"the self-test of the sandbox ({name}) left no report: {error}"
@@ -145,7 +145,7 @@ def read_report(plant: Plant) -> dict[str, Any]:
         raise SandboxError(
             f"the sandbox ({name}) does not hold what it claims: {', '.join(broken)}"
         )
-    return {"level": name, "holds": holds, "facts": told.get("facts", {})}
+    return {"level": name, "holds": holds, "facts": report.get("facts", {})}
 
 
 def _read(path: Path) -> bytes:

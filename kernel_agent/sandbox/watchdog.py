@@ -54,7 +54,7 @@ class Watchdog:
         self._memory_mb = grant.limits.memory_mb
         self._in_memory = (*IN_MEMORY, str(grant.scratch))
         self._stopped = threading.Event()
-        self._told = False
+        self._reported = False
 
     def start(
         self,
@@ -76,11 +76,11 @@ class Watchdog:
 
         async def end(reason: str, answered: threading.Event) -> None:
             answered.set()
-            if not self._told and not self._stopped.is_set():
-                self._told = True
+            if not self._reported and not self._stopped.is_set():
+                self._reported = True
                 await exceeded(reason)
 
-        def tell(reason: str, at_once: Iterable[int] = ()) -> None:
+        def report(reason: str, at_once: Iterable[int] = ()) -> None:
             answered = threading.Event()
             ending = end(reason, answered)
             try:
@@ -94,16 +94,16 @@ class Watchdog:
                 kill()
 
         disk = Disk(self._folders, process)
-        threading.Thread(target=self._watch_disk, args=(disk, tell), daemon=True).start()
+        threading.Thread(target=self._watch_disk, args=(disk, report), daemon=True).start()
         if self._memory_mb:
-            arguments = (process, self._memory_mb, tell)
+            arguments = (process, self._memory_mb, report)
             threading.Thread(target=self._watch_memory, args=arguments, daemon=True).start()
 
     def stop(self) -> None:
         """Stop watching; safe from any thread."""
         self._stopped.set()
 
-    def _watch_disk(self, disk: Disk, tell: Callable[[str], None]) -> None:
+    def _watch_disk(self, disk: Disk, report: Callable[[str], None]) -> None:
         began = time.thread_time()
         before = used = last = disk.look()
         while not self._wait(
@@ -113,10 +113,10 @@ class Watchdog:
             used = disk.look()
             before = before.or_less(used)
             if self._room_mb(before, used) < 0:
-                tell(f"disk limit of {self._limit_mb} MB exceeded")
+                report(f"disk limit of {self._limit_mb} MB exceeded")
                 return
             if used.files - before.files > MAX_FILES:
-                tell(f"limit of {MAX_FILES:,} files exceeded")
+                report(f"limit of {MAX_FILES:,} files exceeded")
                 return
 
     def _room_mb(self, before: Used, used: Used) -> float:
@@ -142,16 +142,16 @@ class Watchdog:
                 break
         return self._stopped.is_set()
 
-    def _watch_memory(self, process: int, limit_mb: int, tell: Callable[..., None]) -> None:
+    def _watch_memory(self, process: int, limit_mb: int, report: Callable[..., None]) -> None:
         pause_s = HURRY_S
         while not self._stopped.wait(pause_s):
             began = time.thread_time()
             used_mb = memory_mb(process, self._in_memory)
             if used_mb > limit_mb and exact_memory_mb(process, self._in_memory) > limit_mb:
-                tell(f"memory limit of {limit_mb} MB exceeded", at_once=large(process))
+                report(f"memory limit of {limit_mb} MB exceeded", at_once=large(process))
                 return
             if watches(process, MAX_WATCHES) > MAX_WATCHES:
-                tell(f"limit of {MAX_WATCHES:,} watched descriptors exceeded")
+                report(f"limit of {MAX_WATCHES:,} watched descriptors exceeded")
                 return
             pause_s = HURRY_S if used_mb > limit_mb / 4 else MEMORY_EVERY_S
             pause_s = max(pause_s, (time.thread_time() - began) / AT_MOST)

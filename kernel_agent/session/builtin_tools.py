@@ -68,7 +68,7 @@ def _is_no_module(text: str) -> bool:
 def _sql(whats: Sequence[str], around: Surroundings) -> Sequence[Tool]:
     from kernel_agent.tools import sql_tools
 
-    return sql_tools(whats, around.config.sql, tell=around.tell)
+    return sql_tools(whats, around.config.sql, on_event=around.tell)
 
 
 def _files(whats: Sequence[str], _around: Surroundings) -> Sequence[Tool]:
@@ -92,7 +92,7 @@ def _fetch(whats: Sequence[str], around: Surroundings) -> Sequence[Tool]:
         )
     return fetch_tools(
         admit=proxy.admit,
-        received=proxy.received,
+        received=proxy.count_received,
         hosts=[str(host) for host in proxy.allowed],
         refused=Refused,
     )

@@ -29,9 +29,10 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import at_top, make_private
 from kernel_agent.sandbox import hibernating
+from kernel_agent.session.aside import Aside
 from kernel_agent.session.folder import agents_folder
 from kernel_agent.session.parts import Parts, make_kernel, proxy_of
-from kernel_agent.session.undo import Aside, History, Played, Replay, play_again
+from kernel_agent.session.undo import History, Played, Replay, play_again
 from kernel_agent.session.variables import PUT_SECONDS, Exchange
 from kernel_agent.tools import Broker
 

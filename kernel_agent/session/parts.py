@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.agent import check_guard, guard_prompt
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import UsageError
-from kernel_agent.kernel import KernelOptions
+from kernel_agent.kernel import Access, KernelOptions
 from kernel_agent.kernel import make_kernel as make
 from kernel_agent.records import (
     FILE_NAME,
@@ -237,11 +237,13 @@ def make_kernel(
         cwd=folder,
         tools=[tool.spec for tool in tools],
         max_operations=config.max_operations,
-        protected=[folder / DATA_NAME, *protected],
-        hidden=[folder / name for name in (FILE_NAME, NOTEBOOK_NAME, AGENTS_NAME)],
-        readable=[Path(file.source) for file in files if file.linked],
-        limits=_limits_of(config),
-        proxy=proxy,
+        access=Access(
+            protected=[folder / DATA_NAME, *protected],
+            hidden=[folder / name for name in (FILE_NAME, NOTEBOOK_NAME, AGENTS_NAME)],
+            readable=[Path(file.source) for file in files if file.linked],
+            limits=_limits_of(config),
+            proxy=proxy,
+        ),
         resume=resume,
         inputs={file.path: folder / file.path for file in files},
         kernelspec=config.remote_kernelspec or "",

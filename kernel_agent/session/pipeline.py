@@ -1,9 +1,10 @@
-"""Fixed cells instead of a model: the same kernel, budget, trace and notebook, without a loop.
+"""Fixed cells instead of a model: they decide what the one loop does next.
 
-For work whose steps are known. A notebook's code cells are run in order as steps, the Markdown
-above each is its thought, and what was measured of them is recorded as of any run. The first cell
-that fails ends the run, unless the notebook itself says that it may (the tag ``raises-exception``);
-one that it says to skip (``skip-execution``) is not run. Both tags are those of nbclient.
+For work whose steps are known: the same kernel, budget, trace and notebook. A notebook's code cells
+are run in order as steps, the Markdown above each is its thought, and what was measured of them is
+recorded as of any run. The first cell that fails ends the run, unless the notebook itself says that
+it may (the tag ``raises-exception``); one that it says to skip (``skip-execution``) is not run.
+Both tags are those of nbclient.
 
 What the cells name of the files beside the notebook goes with them (:func:`files_beside`).
 """
@@ -11,30 +12,15 @@ What the cells name of the files beside the notebook goes with them (:func:`file
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 
-from kernel_agent.agent import LIMITS, achieved, limit_text, now, observe
-from kernel_agent.errors import BudgetExceeded, NotebookError
-from kernel_agent.records import (
-    Acting,
-    Answer,
-    CellResult,
-    Code,
-    Event,
-    ExitStatus,
-    Meter,
-    Record,
-    RunStart,
-    RunStop,
-    Step,
-    StopSignal,
-    Visit,
-)
+from kernel_agent.agent import CellFailed, Stopped, Turn, check_kernel
+from kernel_agent.errors import NotebookError, UsageError
+from kernel_agent.records import Answer, CellResult, Code, Meter, Record, Step
 from kernel_agent.safe import Folder, one_line
 from kernel_agent.session.inputs import LINK_ABOVE_BYTES, Beside
 
@@ -150,120 +136,58 @@ def _texts(code: str) -> set[str]:
     return {*_WORD.findall(code), *filter(None, chain.from_iterable(_QUOTED.findall(code)))}
 
 
-class Pipeline:
-    """One run of fixed cells; has the face of :class:`~kernel_agent.agent.loop.Agent`.
+class FixedCells:
+    """Decides by a list: each cell in its turn, until one fails or all have run.
 
     Parameters
     ----------
     cells
         What to run, in order.
-    execute
-        Carries out a cell as step number n.
-    record
-        Keeps a record in the trace.
-    meter
-        What the run has spent and may spend.
-    on_event
-        Told what happens, as it happens.
-    stop
-        Set when somebody asks for the end: the run ends as interrupted when the cell has ended.
     observation_chars
         Characters of an observation that are kept.
-    visits
-        What was asked of the network since the last time.
-    obeyed
-        What cells made since the last time that programs obey.
+
+    Raises
+    ------
+    UsageError
+        The caller's: there is no cell.
     """
 
-    def __init__(
-        self,
-        cells: Sequence[FixedCell],
-        *,
-        execute: Callable[[Code, int], Awaitable[CellResult]],
-        record: Callable[[Record], None],
-        meter: Meter,
-        on_event: Callable[[Event], None],
-        stop: StopSignal,
-        observation_chars: int,
-        visits: Callable[[], tuple[Visit, ...]] = tuple,
-        obeyed: Callable[[], tuple[str, ...]] = tuple,
-    ) -> None:
+    def __init__(self, cells: Sequence[FixedCell], *, observation_chars: int) -> None:
+        if not cells:
+            raise UsageError("there is no cell to run")
         self._cells = cells
-        self._execute = execute
-        self._keep = record
-        self._meter = meter
-        self._on_event = on_event
-        self._observation_chars = observation_chars
-        self._visits = visits
-        self._obeyed = obeyed
-        self._stopping = stop
-        self.steps: list[Step] = []
+        self._done = 0
+        self._answer: Answer | None = None  # the first that a cell has given
+        self.observation_chars = observation_chars
 
-    async def run(self, start: RunStart, *, first_step: int = 1) -> RunStop:
-        """Run every cell, or as far as it goes."""
-        self._record(start)
-        answer: Answer | None = None
-        for number, cell in enumerate(self._cells, first_step):
-            try:
-                self._meter.check()
-            except BudgetExceeded as error:
-                return self._stop(start, LIMITS[error.limit], limit_text(error))
-            if self._stopping.is_set:
-                break
-            result = await self._step(start, cell, number)
-            answer = answer or result.answer
-            if result.status == "dead":
-                reason = result.error.evalue if result.error else ""
-                message = f"the kernel was lost: {reason}"
-                return self._stop(start, ExitStatus.KERNEL_LOST, message)
-            if not result.ok and not self._stopping.is_set and not cell.may_fail:
-                return self._stop(start, ExitStatus.CELL_FAILED, _failure(number, result))
-        if self._stopping.is_set:
-            return self._stop(start, ExitStatus.INTERRUPTED, "stopped on request")
+    async def decide(self, turn: Turn) -> Code:  # noqa: ARG002 - what has happened changes nothing
+        """Return the next cell."""
+        return self._cells[self._done].code
+
+    def take(self, record: Record) -> None:
+        """Do nothing: what has happened changes nothing."""
+
+    def remark(self, step: Step, meter: Meter) -> str:  # noqa: ARG002 - nobody reads it
+        """Add nothing."""
+        return ""
+
+    def judge(self, step: Step, *, stopped: bool) -> Answer | None:
+        """Return the answer when all cells have run, or raise what ends the run before."""
+        cell, result = self._cells[self._done], step.result
+        assert result is not None
+        self._done += 1
+        self._answer = self._answer or result.answer
+        check_kernel(step)
+        if stopped:
+            raise Stopped
+        if not result.ok and not cell.may_fail:
+            raise CellFailed(_failure(step.number, result))
         count = len(self._cells)
-        all_ran = f"All {count} cells ran." if count > 1 else "The cell ran."
-        return self._stop(start, ExitStatus.ANSWERED, "", answer or Answer(text=all_ran))
-
-    async def _step(self, start: RunStart, cell: FixedCell, number: int) -> CellResult:
-        self._on_event(Acting(number=number, action=cell.code))
-        began = time.monotonic()
-        result = await self._execute(cell.code, number)
-        self._meter.count_step()
-        step = Step(
-            run_id=start.run_id,
-            number=number,
-            action=cell.code,
-            result=result,
-            observation=observe(result, step=number, max_chars=self._observation_chars),
-            time=now(),
-            cell_seconds=time.monotonic() - began,
+        if self._done < count:
+            return None
+        return self._answer or Answer(
+            text=f"All {count} cells ran." if count > 1 else "The cell ran."
         )
-        self.steps.append(step)
-        self._record(step)
-        return result
-
-    def _stop(
-        self, start: RunStart, status: ExitStatus, message: str, answer: Answer | None = None
-    ) -> RunStop:
-        stop = RunStop(
-            run_id=start.run_id,
-            status=status,
-            answer=answer,
-            message=message,
-            partial="" if answer else achieved(self.steps),
-            steps=len(self.steps),
-            seconds=self._meter.seconds,
-            usage=self._meter.usage,
-            time=now(),
-            network=self._visits(),
-            obeyed=self._obeyed(),
-        )
-        self._record(stop)
-        return stop
-
-    def _record(self, record: Record) -> None:
-        self._keep(record)
-        self._on_event(record)
 
 
 def _failure(number: int, result: CellResult) -> str:

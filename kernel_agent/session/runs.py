@@ -17,10 +17,10 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from kernel_agent.agent import Agent, Context, now
+from kernel_agent.agent import Agent, Checks, Context, ModelDecider, now
 from kernel_agent.config import Config
 from kernel_agent.errors import KernelAgentError, UsageError
-from kernel_agent.formats import AUTO, auto, get_format
+from kernel_agent.formats import AUTO, get_format, lower_rung
 from kernel_agent.notebook import prepare_notebooks
 from kernel_agent.records import (
     FILE_NAME,
@@ -48,7 +48,7 @@ from kernel_agent.session.delegation.scope import CurrentRun
 from kernel_agent.session.first_look import look_at
 from kernel_agent.session.folder import NOTEBOOK_NAME, files_made
 from kernel_agent.session.parts import Parts, statement_of, system_prompt, versions
-from kernel_agent.session.pipeline import FIXED, FixedCell, Pipeline
+from kernel_agent.session.pipeline import FIXED, FixedCell, FixedCells
 from kernel_agent.session.run import Run
 from kernel_agent.session.undo import steps_to_undo
 
@@ -115,20 +115,18 @@ class Runner:
             before = files_made(self._parts.folder)
             meter = self._meter(budget, cells)
             start = self._run_start(task, budget, wanted)
-            agent: Agent | Pipeline
             if cells is None:
                 agent = self._make_agent(meter, tell)
             else:
                 agent = self._make_pipeline(cells, meter, tell)
                 start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
-            opening = self._parts.lineage.opening
-            given = {"opening": opening} if opening else {}
+            first, opening = self._kernels.steps + 1, self._parts.lineage.opening
             try:
                 with self.executor.within(self._current(start, meter, tell)):
-                    stop = await agent.run(start, first_step=self._kernels.steps + 1, **given)
+                    stop = await agent.run(start, first_step=first, opening=opening)
             finally:
-                if isinstance(agent, Agent):
-                    self.format = agent.format
+                if isinstance(agent.decider, ModelDecider):
+                    self.format = agent.decider.format
                 self._kernels.note(agent.steps)
                 notebook = self._export(tell)
             after = files_made(self._parts.folder)
@@ -158,7 +156,7 @@ class Runner:
         schemas = tuple(tool.schema for tool in tools) if not fmt.writes_code else ()
 
         async def complete(messages: list[Message]) -> Reply:
-            options = agent.format.options(tools=schemas)
+            options = decider.format.options(tools=schemas)
             return await telemetry.complete(model, messages, options, tell_all)
 
         def tell_all(event: Event) -> None:
@@ -184,29 +182,34 @@ class Runner:
 
                 remember_change(memory_file(), made, model=model)
 
-        agent = Agent(
-            complete=complete,
-            execute=self.executor.carry_out,
-            record=record,
+        decider = ModelDecider(
+            complete,
             format=fmt,
             context=self._context,
+            lower=self._lower,
+            summarise=summarise if model.writes_prose else None,
+            names=frozenset(tool.name for tool in tools),
+            observation_chars=self._config.observation_chars,
+        )
+        agent = Agent(
+            decider,
+            execute=self.executor.carry_out,
+            record=record,
             meter=meter,
             on_event=tell,
             stop=self._parts.stop,
-            observation_chars=self._config.observation_chars,
-            visits=self._kernels.take_visits,
-            obeyed=self._watch.news,
-            lower=self._lower,
-            summarise=summarise if getattr(model, "writes_prose", False) else None,
-            names=frozenset(tool.name for tool in tools),
-            admit=admit,
-            show=approval.shown,
+            checks=Checks(
+                admit=admit,
+                show=approval.shown,
+                visits=self._kernels.take_visits,
+                obeyed=self._watch.news,
+            ),
         )
         return agent
 
     def _lower(self, format: Format) -> tuple[Format, str] | None:  # noqa: A002 - the project's word
         """Return the next rung of the ladder, unless the user chose the format."""
-        below = auto.lower(format.name) if self._config.format == AUTO else None
+        below = lower_rung(format.name) if self._config.format == AUTO else None
         if below is None:
             return None
         found = get_format(below, look=self._look)
@@ -221,17 +224,15 @@ class Runner:
             approval=self._parts.approval,
         )
 
-    def _make_pipeline(self, cells: Sequence[FixedCell], meter: Meter, tell: Tell) -> Pipeline:
-        return Pipeline(
-            cells,
+    def _make_pipeline(self, cells: Sequence[FixedCell], meter: Meter, tell: Tell) -> Agent:
+        return Agent(
+            FixedCells(cells, observation_chars=self._config.observation_chars),
             execute=self.executor.carry_out,
             record=self._parts.trace.append,
             meter=meter,
             on_event=tell,
             stop=self._parts.stop,
-            observation_chars=self._config.observation_chars,
-            visits=self._kernels.take_visits,
-            obeyed=self._watch.news,
+            checks=Checks(visits=self._kernels.take_visits, obeyed=self._watch.news),
         )
 
     def _run_start(self, task: str, budget: Budget, wanted: Sequence[str]) -> RunStart:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
+from kernel_agent.models import Lent, as_model
 from kernel_agent.records import (
     Approver,
     Budget,
@@ -29,7 +30,7 @@ from kernel_agent.records import (
     Question,
     Undone,
 )
-from kernel_agent.session.delegation.child import Lent, Lineage, whole_answer
+from kernel_agent.session.delegation.child import Lineage, whole_answer
 from kernel_agent.session.delegation.tool import NAMES
 from kernel_agent.session.kernels import Kernels
 from kernel_agent.session.life import Life
@@ -162,7 +163,7 @@ class Session(Life):
         order = Order(
             config=settings,
             notes=notes,
-            model=None if isinstance(model, str) else model,
+            model=None if model is None or isinstance(model, str) else as_model(model),
             budget=budget,
             tools=tools,
             mcp=mcp,

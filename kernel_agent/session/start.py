@@ -295,9 +295,7 @@ async def prepare(parts: Parts, budget: Budget) -> Choice:
     """Do what a model needs before its first call; return the format that it is to write in."""
     from kernel_agent.models import Choice, choose_format, memory_file
 
-    prepare_model = getattr(parts.model, "prepare", None)
-    if prepare_model is not None:
-        await prepare_model()
+    await parts.model.prepare()
     if parts.config.format != AUTO:
         return Choice(format=parts.config.format, reason="")
     return await choose_format(parts.model, budget=budget, tell=parts.tell, memory=memory_file())

@@ -39,7 +39,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     if charge is not None:  # it works with what was charged, also when it was given up
         charge.hold()
 
-    def tell(value: Any, error: BaseException | None) -> None:
+    def settle(value: Any, error: BaseException | None) -> None:
         if charge is not None:
             charge.drop()
         if not outcome.done():
@@ -54,7 +54,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         finally:
             _places.release()
         with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-            loop.call_soon_threadsafe(tell, value, failed)
+            loop.call_soon_threadsafe(settle, value, failed)
 
     threading.Thread(target=work, name="kernel-agent-tool", daemon=True).start()
     value, failed = await outcome
@@ -77,12 +77,12 @@ async def in_own_loop(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
 
-    async def held() -> Any:
+    async def run() -> Any:
         running.append((asyncio.get_running_loop(), asyncio.current_task()))
         return await begin()
 
     try:
-        return await in_thread(lambda: asyncio.run(held()))
+        return await in_thread(lambda: asyncio.run(run()))
     except asyncio.CancelledError:
         for loop, task in running:
             with contextlib.suppress(RuntimeError):  # it has just ended

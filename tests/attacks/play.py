@@ -27,7 +27,7 @@ from attacks.stage import KEY_VARIABLE, NotHere, Stage
 from attacks.usage import used
 from attacks.words import CATALOGUE, Attack, Report, Result, load
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.kernel.process import KernelSession
+from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.records.cell import CellResult
 from kernel_agent.tools.broker import Broker
 from kernel_agent.tools.definition import tool
@@ -102,7 +102,10 @@ class Played:
 
     async def _start_kernel(self, cwd: Path, **paths: list[Path]) -> KernelSession:
         kernel = KernelSession(
-            cwd=cwd, sandbox=self.level, limits=LIMITS, tools=self._broker_specs, **paths
+            cwd=cwd,
+            sandbox=self.level,
+            access=Access(limits=LIMITS, **paths),
+            tools=self._broker_specs,
         )
         await kernel.start(timeout_s=240)
         return kernel

@@ -16,6 +16,7 @@ from typing import Any
 from kernel_agent_extension.panel import Panel, open_panel
 
 from kernel_agent import Budget, Session
+from kernel_agent.models.base import ModelDefaults
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Answer, CellResult, Observation
 from kernel_agent.records.conversation import Reply, Usage
@@ -64,19 +65,14 @@ STORY = [
 WORKING = [STORY[0], reply("I cross-validate the model; this takes a minute.", SLOW)]
 
 
-class Typist:
+class Typist(ModelDefaults):
     """A model that writes its replies a few characters at a time."""
 
     name = "typist"
-    accepts_images = False
-    writes_prose = False
 
     def __init__(self, replies: list[str], pause_s: float) -> None:
         self._replies = iter(replies)
         self._pause_s = pause_s
-
-    async def prepare(self) -> None:
-        pass
 
     async def complete(
         self, messages: Any, options: Any, on_event: Callable[[Event], None]

@@ -123,7 +123,7 @@ class Reader:
         return "value"
 
     async def _listed(self, described: list[Any]) -> str:
-        tools = await self._servers._made(self._servers._connections[0], described, ())
+        tools = await self._servers._make_tools(self._servers._connections[0], described, ())
         for tool in tools:
             await in_thread(_checked, tool)  # the check's own work is not what is measured
             with contextlib.suppress(TypeError, ToolError):

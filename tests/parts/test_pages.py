@@ -177,11 +177,11 @@ UNITS = [
 def test_broken_markup_takes_linear_work():
     """In a process that is ended after ten times what it takes; quadratic work would take hours."""
     source = f"""
-from kernel_agent.tools.builtin.pages import described
+from kernel_agent.tools.builtin.pages import describe_page
 for unit in {UNITS!r}:
     body = unit.encode() * (1_000_000 // len(unit))
     for end in (b"", b">", b"'", b'"'):
-        described(url="http://h/", status=200, content_type="text/html", encoding="",
+        describe_page(url="http://h/", status=200, content_type="text/html", encoding="",
                   body=body + end, max_bytes=10_000_000)
 """
     subprocess.run([sys.executable, "-c", source], check=True, timeout=300)

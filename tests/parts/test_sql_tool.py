@@ -46,7 +46,7 @@ class Tools:
         self.told = []
         options = {"query_seconds": 1.0, **options}
         whats = [what] if isinstance(what, str) else what
-        made = sql_tools(whats, configured or {}, tell=self.told.append, **options)
+        made = sql_tools(whats, configured or {}, on_event=self.told.append, **options)
         self.by_name = {tool.name: tool for tool in made}
 
     async def __call__(self, query, params=None, name="sql"):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import nbformat
 from typer.testing import CliRunner
 
 from kernel_agent import Session
 from kernel_agent.cli.app import app
+from kernel_agent.models.base import ModelDefaults
 from kernel_agent.records.budget import Budget
 from kernel_agent.records.conversation import Message, Reply, RequestOptions, Usage
 from kernel_agent.records.endings import ExitStatus
@@ -22,17 +22,13 @@ from kernel_agent.records.trace import Step
 PROSE, BEGUN = "I believe that it is seventeen.", "Let me look at the tab"
 
 
-class Talker:
+class Talker(ModelDefaults):
     """Talks, begins to talk again and never ends; in the next run it answers."""
 
     name = "talker"
-    accepts_images = False
 
     def __init__(self) -> None:
         self.asked: list[list[Message]] = []
-
-    async def prepare(self) -> None:
-        """Nothing to do."""
 
     async def close(self) -> None:
         """Nothing to do."""
@@ -54,7 +50,7 @@ class Talker:
 
 
 async def test_it_is_in_the_trace_the_notebook_the_page_and_on_the_screen(tmp_path: Path) -> None:
-    model: Any = Talker()
+    model = Talker()
     async with Session(model=model, sandbox="none", out=tmp_path / "out") as session:
         first = await session.run("How many?", budget=Budget(max_seconds=2))
         second = await session.run("And now?")

@@ -8,7 +8,7 @@ import pytest
 
 from kernel_agent import Session
 from kernel_agent.errors import SandboxError
-from kernel_agent.kernel.process import KernelSession
+from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.models.scripted import ScriptedModel
 from kernel_agent.records.event import Notice
 from kernel_agent.records.store import read_trace
@@ -40,7 +40,7 @@ async def kernel_with_a_way_out(tmp_path, level):
     proxy = Proxy(parse_hosts([f"localhost:{ports[0]}"]))
     async with (
         named, other,
-        KernelSession(cwd=tmp_path / "work", sandbox=level, proxy=proxy) as kernel,
+        KernelSession(cwd=tmp_path / "work", sandbox=level, access=Access(proxy=proxy)) as kernel,
     ):  # fmt: skip
         yield kernel, *ports, proxy
 
@@ -90,7 +90,7 @@ async def test_everything_else_is_refused(tmp_path, level, attempt):
 async def test_a_level_without_an_empty_network_refuses_to_open_hosts(tmp_path):
     (tmp_path / "work").mkdir()
     proxy = Proxy(parse_hosts(["localhost:1"]))
-    kernel = KernelSession(cwd=tmp_path / "work", sandbox="landlock", proxy=proxy)
+    kernel = KernelSession(cwd=tmp_path / "work", sandbox="landlock", access=Access(proxy=proxy))
     with pytest.raises(SandboxError, match="landlock cannot open single hosts"):
         await kernel.start()
 

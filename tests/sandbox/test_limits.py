@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import KernelStartError, SandboxError
-from kernel_agent.kernel.process import KernelSession
+from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.sandbox.chooser import probe
 from kernel_agent.sandbox.disk import Disk
 
@@ -29,7 +29,7 @@ async def test_a_full_disk_ends_the_kernel_and_says_so(tmp_path: Path, level: st
         "time.sleep(30)"
     )
     limits = {"disk_mb": 40, "file_mb": 20}
-    async with KernelSession(cwd=tmp_path, sandbox=level, limits=limits) as kernel:
+    async with KernelSession(cwd=tmp_path, sandbox=level, access=Access(limits=limits)) as kernel:
         result = await kernel.execute(code)
     assert result.status == "dead"
     assert result.error is not None
@@ -84,7 +84,7 @@ async def test_the_disk_is_counted_by_use_and_not_by_name(
         f"for n in range(6):\n    {HELD[how]}\ntime.sleep(40)"
     )
     limits = {"disk_mb": 40, "open_files": 512}
-    async with KernelSession(cwd=tmp_path, sandbox=level, limits=limits) as kernel:
+    async with KernelSession(cwd=tmp_path, sandbox=level, access=Access(limits=limits)) as kernel:
         result = await kernel.execute(code)
     assert result.status == "dead"
     assert result.error is not None
@@ -112,7 +112,9 @@ def test_what_is_known_by_two_names_counts_once_and_holes_do_not_count(tmp_path:
 
 
 async def test_a_file_cannot_be_larger_than_its_limit(tmp_path: Path, level: str) -> None:
-    async with KernelSession(cwd=tmp_path, sandbox=level, limits={"file_mb": 5}) as kernel:
+    async with KernelSession(
+        cwd=tmp_path, sandbox=level, access=Access(limits={"file_mb": 5})
+    ) as kernel:
         result = await kernel.execute("open('large', 'wb').write(bytes(6_000_000))")
         assert result.error is not None
         assert result.error.ename == "OSError"
@@ -121,7 +123,9 @@ async def test_a_file_cannot_be_larger_than_its_limit(tmp_path: Path, level: str
 
 
 async def test_memory_is_limited(tmp_path: Path, level: str) -> None:
-    async with KernelSession(cwd=tmp_path, sandbox=level, limits={"memory_mb": 1500}) as kernel:
+    async with KernelSession(
+        cwd=tmp_path, sandbox=level, access=Access(limits={"memory_mb": 1500})
+    ) as kernel:
         result = await kernel.execute("x = bytearray(2_000_000_000)")
         assert result.error is not None
         assert result.error.ename in ("MemoryError", "KernelDied")
@@ -133,7 +137,9 @@ async def test_processes_are_limited(tmp_path: Path, level: str) -> None:
         "        if os.fork() == 0:\n            time.sleep(20); os._exit(0)\n        made += 1\n"
         "except OSError:\n    pass\nmade < 100"
     )
-    async with KernelSession(cwd=tmp_path, sandbox=level, limits={"processes": 60}) as kernel:
+    async with KernelSession(
+        cwd=tmp_path, sandbox=level, access=Access(limits={"processes": 60})
+    ) as kernel:
         result = await kernel.execute(code)
         assert [o["data"]["text/plain"] for o in result.outputs if "data" in o] == ["True"]
 
@@ -172,7 +178,7 @@ async def test_what_waits_in_sockets_leaves_the_user_descriptors_to_send(
 
 async def test_a_limit_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="at least 1"):
-        await KernelSession(cwd=tmp_path, limits={"disk_mb": -1}).start()
+        await KernelSession(cwd=tmp_path, access=Access(limits={"disk_mb": -1})).start()
 
 
 @pytest.mark.parametrize("folder", ["/", "/tmp", "/usr", "/etc/ssl", "~", "/home"])

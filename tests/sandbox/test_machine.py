@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import KernelError, SandboxError, UsageError
-from kernel_agent.kernel.process import KernelSession
+from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.models.scripted import ScriptedModel
 from kernel_agent.records.cell import CellResult
 from kernel_agent.sandbox import microvm
@@ -47,12 +47,14 @@ def works() -> None:
 class Driver:
     """A kernel session on an event loop of its own, so that several tests can use it."""
 
-    def __init__(self, folder: Path, *, resume: Path | None = None, **options) -> None:
+    def __init__(self, folder: Path, *, resume: Path | None = None, limits=None) -> None:
         self.folder = folder
         self.thread = LoopThread()
         self.session = KernelSession(
-            cwd=folder, sandbox="microvm", resume=resume, protected=[folder / "data"],
-            hidden=[folder / "trace.jsonl"], readable=[folder.parent / "large.csv"], **options,
+            cwd=folder, sandbox="microvm", resume=resume, access=Access(
+                protected=[folder / "data"], hidden=[folder / "trace.jsonl"],
+                readable=[folder.parent / "large.csv"], limits=limits or {},
+            ),
         )  # fmt: skip
         try:
             self.thread.result(self.session.start(timeout_s=200))

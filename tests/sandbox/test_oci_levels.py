@@ -24,7 +24,7 @@ import pytest_asyncio
 from support.results import text_of
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.kernel.process import KernelSession
+from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.sandbox import chooser, programs
 
 ROOT = Path(__file__).parents[2]
@@ -99,9 +99,9 @@ async def kernel(level: str, folder: Path) -> AsyncIterator[KernelSession]:
         async with KernelSession(
             cwd=folder,
             sandbox=level,
-            protected=[folder / "in.csv"],
-            hidden=[folder / "trace.jsonl"],
-            limits=LIMITS,
+            access=Access(
+                protected=[folder / "in.csv"], hidden=[folder / "trace.jsonl"], limits=LIMITS
+            ),
         ) as started:
             yield started
     finally:

@@ -3,105 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
 
 import pytest
+from support.loop import ANSWER, ERROR, LONG, OK, START, Bench, cell
 
-from kernel_agent.agent.context import Context
 from kernel_agent.agent.loop import Agent
-from kernel_agent.errors import ContextLengthError, KernelDied, ModelError
-from kernel_agent.formats import get_format
-from kernel_agent.records.action import Action, Code
-from kernel_agent.records.budget import Budget, Meter
-from kernel_agent.records.cell import Answer, CellError, CellResult, Changes, Variable
-from kernel_agent.records.conversation import Message, Reply, Usage
+from kernel_agent.errors import ContextLengthError, KernelDied, ModelError, TraceError
+from kernel_agent.records.action import Code
+from kernel_agent.records.budget import Budget
+from kernel_agent.records.cell import CellError, CellResult, Changes, Variable
+from kernel_agent.records.conversation import Message, Reply
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.event import Event, Notice
-from kernel_agent.records.stop import StopSignal
-from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, Step
-
-START = RunStart(
-    run_id="r", task="Why?", time="", model="m", format="fenced", sandbox={}, budget={}
-)
-OK = CellResult(status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "42"},))
-ANSWER = CellResult(status="ok", answer=Answer(text="because", value="because"))
-ERROR = CellResult(
-    status="error", error=CellError(ename="KeyError", evalue="'x' at 0x7f0012345678")
-)
-
-
-def cell(code: str) -> Reply:
-    return Reply(content=f"Think.\n```python\n{code}\n```", usage=Usage(prompt_tokens=10, calls=1))
-
-
-class Bench:
-    """A loop with scripted ends, and everything that it recorded."""
-
-    def __init__(
-        self,
-        replies: Iterable[Reply | Exception],
-        results: Iterable[CellResult | Exception] = (),
-        budget: Budget | None = None,
-        *,
-        max_tokens: int = 100_000,
-        summaries: Iterable[str | Exception] | None = None,
-    ) -> None:
-        self._replies, self._results = iter(replies), iter(results)
-        self.asked: list[list[Message]] = []
-        self.asked_for_summary: list[list[Message]] = []
-        self.ran: list[str] = []
-        self.trace: list[Record] = []
-        self.events: list[Event] = []
-        self.during_cell: Callable[[], Awaitable[None]] | None = None
-        self.stop = StopSignal()
-        self.agent = Agent(
-            complete=self.complete,
-            execute=self.execute,
-            record=self.trace.append,
-            format=get_format("fenced"),
-            context=Context("system", get_format("fenced"), max_tokens=max_tokens),
-            meter=Meter(budget or Budget()),
-            on_event=self.events.append,
-            stop=self.stop,
-            summarise=None if summaries is None else self.summarise,
-        )
-        self._summaries = iter(summaries or ())
-
-    async def complete(self, messages: list[Message]) -> Reply:
-        self.asked.append(messages)
-        reply = next(self._replies)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
-
-    async def summarise(self, messages: list[Message]) -> Reply:
-        self.asked_for_summary.append(messages)
-        text = next(self._summaries)
-        if isinstance(text, Exception):
-            raise text
-        return Reply(content=text, usage=Usage(prompt_tokens=3, calls=1))
-
-    async def execute(self, action: Action, number: int) -> CellResult:
-        assert isinstance(action, Code)
-        assert number == len(self.ran) + 1 or self.ran == []
-        self.ran.append(action.source)
-        if self.during_cell:
-            await self.during_cell()
-        result = next(self._results)
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    async def run(self) -> RunStop:
-        stop = await self.agent.run(START)
-        assert self.trace[0] is START
-        assert self.trace[-1] is stop
-        assert [e for e in self.events if isinstance(e, Record)] == self.trace
-        return stop
-
-    @property
-    def steps(self) -> list[Step]:
-        return [r for r in self.trace if isinstance(r, Step)]
+from kernel_agent.records.event import Acting, Notice, ReplyText
+from kernel_agent.records.trace import Condensation, Record, RunStop, Step
 
 
 async def test_an_answer_ends_the_run() -> None:
@@ -147,7 +61,7 @@ async def test_a_model_that_takes_too_long_meets_the_time_limit() -> None:
         await asyncio.sleep(60)
         raise AssertionError("it was not cancelled")
 
-    bench.agent._complete = never
+    bench.complete = never
     stop = await bench.run()
     assert stop.status is ExitStatus.TIME_LIMIT
     assert stop.partial == "No step was completed."
@@ -236,11 +150,8 @@ async def test_a_model_error_is_an_ending_that_keeps_the_steps() -> None:
 
 
 async def test_a_conversation_that_is_too_long_is_shortened_and_sent_again() -> None:
-    long = CellResult(
-        status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
-    )
     replies = [*[cell(f"print({n})") for n in range(9)], ContextLengthError("too long"), cell("z")]
-    bench = Bench(replies, [long] * 9 + [ANSWER])
+    bench = Bench(replies, [LONG] * 9 + [ANSWER])
     stop = await bench.run()
     assert stop.status is ExitStatus.ANSWERED
     sizes = [sum(len(m.content) for m in messages) for messages in bench.asked]
@@ -248,11 +159,8 @@ async def test_a_conversation_that_is_too_long_is_shortened_and_sent_again() -> 
 
 
 async def test_each_refusal_shortens_further_and_the_last_one_ends_the_run() -> None:
-    long = CellResult(
-        status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
-    )
     replies = [*[cell(f"print({n})") for n in range(9)], *[ContextLengthError("too long")] * 99]
-    bench = Bench(replies, [long] * 9)
+    bench = Bench(replies, [LONG] * 9)
     stop = await bench.run()
     assert (stop.status, stop.message) == (ExitStatus.MODEL_ERROR, "too long")
     sizes = [sum(len(m.content) for m in messages) for messages in bench.asked[9:]]
@@ -326,10 +234,10 @@ async def test_stopping_during_a_summary_ends_at_once() -> None:
         await asyncio.sleep(60)
         raise AssertionError("it was not cancelled")
 
-    bench.agent._summarise = slow
+    bench.summarise = slow
     run = asyncio.create_task(bench.run())
     await thinking.wait()
-    bench.stop.set()
+    bench.stop()
     stop = await run
     assert stop.status is ExitStatus.INTERRUPTED
     assert stop.steps > 0
@@ -337,10 +245,7 @@ async def test_stopping_during_a_summary_ends_at_once() -> None:
 
 async def test_a_small_window_has_small_observations() -> None:
     """Several of them must fit, or each step would change what is cached."""
-    long = CellResult(
-        status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
-    )
-    bench = Bench([cell("1"), cell("2")], [long, ANSWER], max_tokens=6000)
+    bench = Bench([cell("1"), cell("2")], [LONG, ANSWER], max_tokens=6000)
     await bench.run()
     assert 1700 < len(bench.steps[0].observation.text) <= 1750
 
@@ -367,10 +272,10 @@ async def test_stopping_while_the_model_thinks_ends_at_once() -> None:
         await asyncio.sleep(60)
         raise AssertionError("it was not cancelled")
 
-    bench.agent._complete = slow
+    bench.complete = slow
     run = asyncio.create_task(bench.run())
     await thinking.wait()
-    bench.stop.set()
+    bench.stop()
     assert (await run).status is ExitStatus.INTERRUPTED
 
 
@@ -379,7 +284,7 @@ async def test_stopping_during_a_cell_keeps_the_step() -> None:
     bench = Bench([cell("long()")], [interrupted])
 
     async def stop_now() -> None:
-        bench.stop.set()
+        bench.stop()
 
     bench.during_cell = stop_now
     stop = await bench.run()
@@ -391,7 +296,7 @@ async def test_an_answer_that_came_with_the_stop_still_counts() -> None:
     bench = Bench([cell("final_answer(1)")], [ANSWER])
 
     async def stop_now() -> None:
-        bench.stop.set()
+        bench.stop()
 
     bench.during_cell = stop_now
     assert (await bench.run()).status is ExitStatus.ANSWERED
@@ -412,3 +317,128 @@ async def test_a_cancelled_run_is_recorded_before_the_cancellation_goes_on() -> 
         await run
     assert isinstance(bench.trace[-1], RunStop)
     assert bench.trace[-1].status is ExitStatus.INTERRUPTED
+
+
+async def test_an_opening_is_a_step_before_the_model_is_asked_and_costs_none() -> None:
+    """The model sees it; it is not counted, and what it computes is not the answer."""
+    bench = Bench([cell("2"), cell("final_answer(3)")], [ANSWER, OK, ANSWER], Budget(max_steps=2))
+    stop = await bench.run(opening=Code(source="1"), first_step=4)
+    assert bench.ran == ["1", "2", "final_answer(3)"]
+    assert [step.number for step in bench.steps] == [4, 5, 6]
+    assert len(bench.asked) == 2
+    assert "1" in bench.asked[0][-2].content
+    assert (stop.status, stop.steps, bench.meter.steps) == (ExitStatus.ANSWERED, 2, 2)
+
+
+async def test_what_an_opening_showed_is_not_what_the_run_achieved() -> None:
+    bench = Bench([ModelError("down")], [OK])
+    stop = await bench.run(opening=Code(source="1"))
+    assert (stop.partial, stop.steps) == ("No step was completed.", 0)
+
+
+async def test_an_opening_that_takes_the_kernel_with_it_ends_the_run() -> None:
+    dead = CellResult(status="dead", error=CellError(ename="KernelDied", evalue="exit code 3"))
+    bench = Bench([cell("1")], [dead])
+    stop = await bench.run(opening=Code(source="boom"))
+    assert (stop.status, bench.asked) == (ExitStatus.KERNEL_LOST, [])
+
+
+async def test_steps_are_counted_on_from_the_first_number() -> None:
+    """``outputs[k]`` means one thing through a session."""
+    bench = Bench([cell("1"), cell("2")], [OK, ANSWER])
+    await bench.run(first_step=7)
+    assert [step.number for step in bench.steps] == [7, 8]
+    assert [number for number, _ in bench.actions] == [7, 8]
+    assert [event.number for event in bench.events if isinstance(event, Acting)] == [7, 8]
+
+
+async def test_a_run_that_was_stopped_before_it_began_asks_nothing() -> None:
+    bench = Bench([cell("1")], [OK])
+    bench.stop()
+    stop = await bench.run()
+    assert (stop.status, stop.message) == (ExitStatus.INTERRUPTED, "stopped on request")
+    assert (bench.asked, bench.ran) == ([], [])
+
+
+async def test_a_stop_outweighs_what_went_wrong_in_the_same_step() -> None:
+    """Stopping a cell may cost the kernel: the person knows why it ended."""
+    dead = CellResult(status="dead", error=CellError(ename="KernelDied", evalue="exit code 3"))
+    bench = Bench([cell("long()")], [dead])
+
+    async def stop_now() -> None:
+        bench.stop()
+
+    bench.during_cell = stop_now
+    assert (await bench.run()).status is ExitStatus.INTERRUPTED
+
+
+async def test_a_trace_that_cannot_be_written_ends_everything() -> None:
+    """There is nowhere to put an ending, so there is none."""
+    bench = Bench([cell("1")], [OK])
+    kept = []
+
+    def record(made: Record) -> None:
+        if isinstance(made, Step):
+            raise TraceError("the disk is full")
+        kept.append(made)
+
+    agent = Agent(
+        bench.agent.decider, execute=bench.execute, record=record, meter=bench.meter,
+        on_event=bench.events.append,
+    )  # fmt: skip
+    with pytest.raises(TraceError, match="disk is full"):
+        await agent.run(START)
+    assert kept == [START]
+    assert [event for event in bench.events if isinstance(event, Step | RunStop)] == []
+
+
+async def test_what_is_heard_between_two_turns_belongs_to_none() -> None:
+    bench = Bench([cell("1"), ModelError("down")], [OK])
+    bench.agent.hear(ReplyText(text="before"))
+
+    async def say() -> None:
+        bench.agent.hear(ReplyText(text="in a cell"))
+
+    bench.during_cell = say
+    await bench.run()
+    assert [step.code for step in bench.steps] == ["1"]
+
+
+async def test_the_seconds_of_the_model_and_of_the_cell_are_told_apart() -> None:
+    """Whichever takes longer is the one that took longer."""
+    bench = Bench()
+    replies, results = [cell("1"), cell("2")], [OK, ANSWER]
+
+    async def complete(_messages: list[Message]) -> Reply:
+        await asyncio.sleep(0.05 if len(replies) == 2 else 0)
+        return replies.pop(0)
+
+    async def execute(_action: object, _number: int) -> CellResult:
+        await asyncio.sleep(0.05 if len(results) == 1 else 0)
+        return results.pop(0)
+
+    bench.complete, bench.execute = complete, execute
+    stop = await bench.run()
+    slow_model, slow_cell = bench.steps
+    assert slow_model.model_seconds > slow_model.cell_seconds
+    assert slow_cell.cell_seconds > slow_cell.model_seconds
+    assert stop.seconds >= slow_model.model_seconds + slow_cell.cell_seconds
+
+
+async def test_a_model_that_does_not_let_go_is_asked_no_more_after_a_stop() -> None:
+    """Its reply comes although it was cancelled: what it said is kept, nothing is asked again."""
+    bench = Bench()
+
+    async def stubborn(messages: list[Message]) -> Reply:
+        bench.asked.append(messages)
+        bench.stop()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return Reply(content="Talk.")
+        raise AssertionError("it was not cancelled")
+
+    bench.complete = stubborn
+    stop = await bench.run()
+    assert (stop.status, len(bench.asked)) == (ExitStatus.INTERRUPTED, 1)
+    assert [retry.content for retry in bench.steps[0].retries] == ["Talk."]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 from kernel_agent.errors import BudgetExceeded, UsageError
@@ -146,6 +148,145 @@ def test_what_is_set_apart_for_others_is_not_given_again() -> None:
             pass
     with parent.shared() as three:
         assert three.budget.max_steps == 2
+
+
+def test_a_parent_without_room_refuses_what_its_child_could_afford():
+    """And the other way round: both have to afford it."""
+    parent = Meter(Budget(max_tokens=100))
+    child = Meter(Budget(max_tokens=1000), parent=parent)
+    with child.expecting(60):
+        assert child.affords(40)
+        assert not child.affords(41)
+    with parent.expecting(60):
+        assert child.affords(40)
+        assert not child.affords(41)
+    small = Meter(Budget(max_tokens=50), parent=Meter(Budget(max_tokens=1000)))
+    with small.expecting(30):
+        assert small.affords(20)
+        assert not small.affords(21)
+
+
+def test_calls_under_way_are_expected_until_they_are_over():
+    """Also when one fails, and in every parent."""
+    parent = Meter(Budget(max_tokens=100))
+    child = Meter(Budget(), parent=parent)
+
+    def fail() -> None:
+        with child.expecting(60), child.expecting(30):
+            assert not parent.affords(11)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with parent.expecting(1):
+        assert parent.affords(99)
+
+
+def test_what_calls_will_cost_is_judged_by_what_they_have_cost():
+    """In dollars by the price of a token so far; without any caps everything fits."""
+    meter = Meter(Budget(max_cost=2.0))
+    meter.charge(Usage(prompt_tokens=60, completion_tokens=40, cost_usd=1.0))
+    with meter.expecting(50):
+        assert meter.affords(50)
+        assert not meter.affords(51)
+    used = Meter(Budget(max_tokens=200))
+    used.charge(Usage(prompt_tokens=100))
+    with used.expecting(50):
+        assert used.affords(50)
+        assert not used.affords(51)
+    free = Meter(Budget())
+    with free.expecting(10**9):
+        assert free.affords(10**9)
+    unpaid = Meter(Budget(max_cost=2.0))
+    with unpaid.expecting(10**9):
+        assert unpaid.affords(10**9)  # nobody knows a price yet
+
+
+def test_what_passed_before_the_meter_began_counts():
+    """Finding out the format is charged to the first run, with its seconds."""
+    clock = Clock()
+    parent = Meter(Budget(max_seconds=10), clock=clock)
+    child = Meter(Budget(max_seconds=10), parent=parent, clock=clock)
+    child.charge(Usage(prompt_tokens=5, calls=1), seconds=3)
+    assert (child.seconds, parent.seconds, child.seconds_left) == (3, 3, 7)
+    assert child.usage == parent.usage == Usage(prompt_tokens=5, calls=1)
+    child.charge(Usage(prompt_tokens=1))
+    assert (child.seconds, parent.seconds) == (3, 3)
+
+
+def test_time_passes_for_children_side_by_side():
+    """Each gets half of what is left, whatever the others have; a parent's cap holds for it."""
+    clock = Clock()
+    parent = Meter(Budget(max_steps=None, max_seconds=100), clock=clock)
+    clock.now += 20
+    with parent.shared() as one, parent.shared(0.1) as two:
+        assert (one.budget.max_seconds, two.budget.max_seconds) == (40, 40)
+    free = Meter(Budget(max_steps=None, max_seconds=None), clock=clock)
+    with free.shared() as child:
+        assert child.budget == Budget(max_steps=None, max_seconds=None)
+        assert child.parent is free
+
+
+def test_money_is_shared_to_the_last_cent_and_things_are_counted_whole():
+    """A share of what is left, never less than one where there is one."""
+    parent = Meter(Budget(max_steps=5, max_seconds=None, max_tokens=3, max_cost=1.0))
+    parent.charge(Usage(cost_usd=0.5))
+    with parent.shared(0.1) as child:
+        assert child.budget.max_cost == pytest.approx(0.05)
+        assert (child.budget.max_steps, child.budget.max_tokens) == (1, 1)
+    with pytest.raises(BudgetExceeded, match="cost"), parent.shared(-1):
+        pass  # a share below nothing is nothing
+
+
+@pytest.mark.parametrize(
+    ("budget", "limit", "used", "cap"),
+    [
+        (Budget(max_steps=2, max_seconds=None), "steps", 2, 2),
+        (Budget(max_steps=None, max_seconds=None, max_cost=1.0), "cost", 1.0, 1.0),
+    ],
+)
+def test_nothing_left_to_share_is_said_with_what_was_used(budget, limit, used, cap):
+    """With what is set apart for others counted as used."""
+    parent = Meter(budget)
+    with ExitStack() as children:
+
+        def share_until_nothing_is_left() -> None:
+            while True:
+                children.enter_context(parent.shared())
+
+        with pytest.raises(BudgetExceeded) as caught:
+            share_until_nothing_is_left()
+    assert (caught.value.limit, caught.value.used, caught.value.cap) == (limit, used, cap)
+
+
+def test_what_is_left_of_a_cap_is_never_less_than_nothing():
+    meter = Meter(Budget(max_steps=2, max_tokens=10, max_cost=1.5))
+    meter.count_step()
+    meter.charge(Usage(prompt_tokens=99, cost_usd=0.5))
+    assert (meter.left("steps"), meter.left("tokens"), meter.left("cost")) == (1, 0, 1.0)
+    assert Meter(Budget(max_steps=None)).left("steps") == 0
+    assert Meter(Budget()).left("cost") == 0
+
+
+def test_the_tightest_cap_on_time_is_the_one_that_counts():
+    clock = Clock()
+    parent = Meter(Budget(max_seconds=50), clock=clock)
+    assert Meter(Budget(max_seconds=9), parent=parent, clock=clock).seconds_left == 9
+    assert Meter(Budget(max_seconds=90), parent=parent, clock=clock).seconds_left == 50
+    assert Meter(Budget(max_seconds=None), parent=parent, clock=clock).seconds_left == 50
+
+
+def test_a_cap_of_a_part_of_one_is_a_cap():
+    """And one cap is refused by its own name."""
+    assert Budget(max_cost=0.01).max_cost == 0.01
+    for name in ("max_steps", "max_seconds", "max_tokens", "max_cost"):
+        with pytest.raises(UsageError, match=f"^{name} must be greater than 0, not 0$"):
+            Budget(**{name: 0})
+
+
+def test_a_run_has_thirty_steps_and_a_quarter_of_an_hour_unless_said_otherwise():
+    assert (Budget().max_steps, Budget().max_seconds) == (30, 900.0)
+    assert (Budget().max_tokens, Budget().max_cost) == (None, None)
 
 
 def tokens(count: int, cost: float | None = None) -> Usage:

@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from kernel_agent.agent.context import KEEP_STEPS, Context, task_text
+from kernel_agent.agent.context import KEEP_STEPS, Context
 from kernel_agent.agent.observation import observe
+from kernel_agent.agent.task import task_text
 from kernel_agent.formats import get_format
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import CellError, CellResult, Changes, Observation, Variable
@@ -425,3 +426,293 @@ def test_what_was_sent_beside_the_conversation_is_not_counted_to_it() -> None:
     both.met(8192, prompt_tokens=100, beside=beside)
     assert alone.tokens == 100
     assert both.tokens < 50
+
+
+# --- how much is shortened, and what of it -------------------------------------------------------
+
+
+@pytest.mark.parametrize("chars", [3000, 5000])
+def test_shortening_goes_down_to_half_of_the_allowance_and_not_much_below(chars: int) -> None:
+    """One stride, so that what endpoints cache changes rarely; and no more is lost than must be."""
+    history = context(max_tokens=10_000)
+    number = 0
+    while history.tokens <= 10_000:
+        number += 1
+        history.add(step(number, text="z" * chars))
+    [done] = relieve(history)
+    assert done.kind == "masked"
+    assert 5_000 - chars / 3.5 <= history.tokens <= 5_050
+    assert (done.first, done.tokens_after) == (1, history.tokens)
+    assert done.tokens_before > 10_000
+    assert done.reason == "it had outgrown its allowance"
+
+
+def test_what_a_stride_says_of_itself_is_what_comes_of_it() -> None:
+    """Each kind, planned and applied: the trace can be believed."""
+    for made in (filled_with(40, text="z" * 3000), filled_with(200, thought="why " * 40)):
+        made.max_tokens = 4_000
+        done = relieve(made)
+        assert done
+        assert done[-1].tokens_after == made.tokens
+        assert all(c.tokens_after < c.tokens_before for c in done)
+        assert [c.tokens_before for c in done[1:]] == [c.tokens_after for c in done[:-1]]
+        assert {c.run_id for c in done} == {"r"}
+
+
+def filled_with(steps: int, **more: object) -> Context:
+    history = context()
+    for number in range(1, steps + 1):
+        history.add(step(number, **more))
+    return history
+
+
+def test_planning_changes_nothing() -> None:
+    """Only what is added counts."""
+    history = filled_with(40, text="z" * 3000)
+    before = sent(history)
+    for tokens in (20_000, 6_000, 2_000):
+        history.max_tokens = tokens
+        assert history.relief("why not") is not None
+    assert history.relief("why not").reason == "why not"  # type: ignore[union-attr]
+    assert sent(history) == before
+
+
+def test_a_step_is_masked_with_its_number_and_only_where_that_is_shorter() -> None:
+    """A few lines with the result in them are worth more than the room that they take."""
+    history = context(max_tokens=5_000)
+    history.add(step(1, text="the sum is 42"))
+    for number in range(2, 9):
+        history.add(step(number, text=f"{number} " + "z" * 4000))
+    relieve(history)
+    text = sent(history)
+    assert "the sum is 42" in text
+    assert "outputs[1] holds" not in text
+    assert "outputs[2] holds the full text" in text
+
+
+def test_an_error_is_solved_when_a_later_step_ran() -> None:
+    """Before, and when only the steps before it ran, the whole of it may still be needed."""
+    error = CellError(ename="KeyError", evalue="'prize'")
+    failed = CellResult(status="error", error=error)
+    long = "Traceback\n" + "x" * 7000
+    solved, unsolved = context(5_000), context(5_000)
+    solved.add(step(1, text=long, result=failed))
+    unsolved.add(step(1, text="seen"))
+    for number in range(2, 8):
+        solved.add(step(number, text="y" * 3000))
+        unsolved.add(step(number, text=long, result=failed))
+    relieve(solved)
+    relieve(unsolved)
+    assert "(solved since)" in sent(solved)
+    assert "(solved since)" not in sent(unsolved)
+    assert "outputs[2] holds the full text" in sent(unsolved)
+
+
+def test_the_last_steps_are_cut_when_nothing_else_is_left() -> None:
+    """All of them alike, each with what reopens it; none below what says something."""
+    history = context(max_tokens=2_000)
+    for number in (1, 2, 3):
+        history.add(step(number, text=f"number {number} " + "z" * 8000))
+    done = relieve(history)
+    assert {c.kind for c in done} >= {"shortened"}
+    text = sent(history)
+    assert history.tokens <= 2_000
+    assert "outputs[3] holds the full text" in text
+    lengths = [len(m.content) for m in history.messages() if "number 3" in m.content]
+    assert all(length >= 200 for length in lengths)
+
+
+def test_what_is_cut_keeps_as_much_as_half_of_the_allowance_holds() -> None:
+    """Shared out evenly, whatever else stands in the conversation."""
+    history = context(max_tokens=6_000)
+    for number in (1, 2, 3):
+        history.add(step(number, text=f"number {number} " + "z" * 12_000))
+    [done] = relieve(history)
+    assert (done.kind, done.first, done.last) == ("shortened", 1, 3)
+    assert 2_800 <= history.tokens <= 3_050
+    lengths = [len(m.content) for m in history.messages() if "number" in m.content]
+    assert max(lengths) - min(lengths) <= 5
+
+
+def test_calls_have_no_full_text_in_the_kernel() -> None:
+    from kernel_agent.agent.context import mask
+    from kernel_agent.records.action import Call, Calls
+
+    asked = Calls(calls=(Call(name="f", arguments={}),))
+    made = Step(run_id="r", number=3, action=asked,
+                observation=Observation(text="x" * 900, held="what f gave"))  # fmt: skip
+    assert mask(made) == "[what f gave]"
+    cell = step(3, text="x" * 900)
+    assert mask(cell) == "[printed 900 characters; outputs[3] holds the full text]"
+
+
+def test_pictures_and_calls_count() -> None:
+    """A picture as much as a long text; a call by its arguments."""
+    from kernel_agent.records.action import Call, Calls
+
+    picture = Image(media_type="image/png", data="aGk=", width=1, height=1)
+    plain, shown = context(), context()
+    plain.add(step(1))
+    shown.add(step(1, images=(picture, picture)))
+    assert shown.tokens - plain.tokens == 1600
+    short, long = (Context("s", get_format("json"), max_tokens=9999) for _ in range(2))
+    for made, text in ((short, "x"), (long, "x" * 3501)):
+        action = Calls(calls=(Call(name="f", arguments={"a": text}),))
+        made.add(Step(run_id="r", number=1, action=action,
+                      observation=Observation(text="y", parts=("y",))))  # fmt: skip
+    assert long.tokens - short.tokens == pytest.approx(1000, abs=1)
+
+
+def test_an_estimate_is_on_the_careful_side() -> None:
+    """A token for 3.5 bytes, and four for each message."""
+    made = Context("x" * 350, get_format("fenced"), max_tokens=9999)
+    assert made.tokens == 104
+    made.add(START)
+    assert made.tokens == 104 + 4 + int(len("<task>\nWhy?\n</task>") / 3.5)
+
+
+def test_small_conversations_are_not_corrected_and_none_beyond_measure() -> None:
+    """What an endpoint adds to every request weighs too much in them; a count may be nonsense."""
+    small = filled(1_000)
+    before = small.tokens
+    small.calibrate(Usage(prompt_tokens=2 * before, calls=1))
+    assert small.tokens == before
+    large = filled(9_000)
+    before = large.tokens
+    large.calibrate(Usage(prompt_tokens=0, calls=1))
+    assert large.tokens == before
+    large.calibrate(Usage(prompt_tokens=100 * before, calls=1))
+    assert large.tokens == pytest.approx(8 * before, rel=0.01)
+
+
+def test_a_count_that_a_refusal_proved_is_never_undercut() -> None:
+    """A later, smaller count may be of what was not in the endpoint's cache."""
+    history = filled(9_000)
+    before = history.tokens
+    history.refused(limit_tokens=50_000, used_tokens=3 * before)
+    assert history.tokens == pytest.approx(3 * before, rel=0.01)
+    history.calibrate(Usage(prompt_tokens=before, calls=1))
+    assert history.tokens == pytest.approx(3 * before, rel=0.01)
+    history.refused(used_tokens=2 * before)
+    assert history.tokens == pytest.approx(3 * before, rel=0.01)
+
+
+def test_a_refusal_without_numbers_halves_what_is_allowed() -> None:
+    """So does one whose numbers do not explain it."""
+    history = filled(9_000)
+    history.refused()
+    assert history.max_tokens == history.tokens // 2
+    history = filled(9_000)
+    history.refused(limit_tokens=10**6)
+    assert history.max_tokens <= history.tokens
+
+
+def test_the_room_for_a_reply_is_a_quarter_of_a_small_window_and_4096_of_a_large_one() -> None:
+    history = filled(9_000)
+    history.refused(limit_tokens=8_000, used_tokens=9_000)
+    assert history.max_tokens == 6_000
+    history = filled(30_000)
+    history.refused(limit_tokens=32_000, used_tokens=40_000)
+    assert history.max_tokens == 32_000 - 4_096
+    history.met(10**6, prompt_tokens=40_000)
+    assert history.max_tokens == 32_000 - 4_096  # it never grows
+
+
+def test_an_observation_may_have_a_twelfth_of_the_allowance_and_a_thousand_characters() -> None:
+    assert context(max_tokens=24_000).observation_chars == 7_000
+    assert context(max_tokens=1_000).observation_chars == 1_000
+    corrected = filled(9_000)
+    chars = corrected.observation_chars
+    corrected.calibrate(Usage(prompt_tokens=2 * corrected.tokens, calls=1))
+    assert corrected.observation_chars == pytest.approx(chars / 2, rel=0.01)
+
+
+def test_it_has_steps_when_something_was_done() -> None:
+    """Also when all of it is a summary."""
+    history = context(max_tokens=2_000)
+    assert not history.has_steps
+    for number in range(1, 60):
+        history.add(step(number, thought="why " * 30))
+        relieve(history)
+    assert history.summary
+    assert history.has_steps
+
+
+def test_the_plan_of_the_task_is_not_carried_to_the_next_one() -> None:
+    history = context(max_tokens=2_000)
+    history.add(step(1, thought="Plan:\n1. load\n2. compare"))
+    history.add(RunStop(run_id="r", status=ExitStatus.ANSWERED))
+    history.add(RunStart(run_id="s", task="And then?", time="", model="m", format="fenced",
+                         sandbox={}, budget={}))  # fmt: skip
+    for number in range(2, 60):
+        history.add(step(number, thought="why " * 30))
+        relieve(history)
+    assert "2. compare" not in sent(history)
+    assert "Plan:\n" + ("why " * 30).strip() in sent(history)
+
+
+def test_a_task_whose_steps_are_a_summary_stands_before_it_until_the_next_task() -> None:
+    """The earlier task becomes a line of the summary."""
+    history = context(max_tokens=2_000)
+    for number in range(1, 60):
+        history.add(step(number, thought="why " * 30))
+        relieve(history)
+    head = history.messages()[1].content
+    assert head.startswith("<task>\nWhy?\n</task>")
+    assert "<earlier>" in head
+    assert f"The steps up to step {history_end(head)} are not shown." in head
+    history.add(RunStart(run_id="s", task="And then?", time="", model="m", format="fenced",
+                         sandbox={}, budget={}))  # fmt: skip
+    for number in range(60, 160):
+        history.add(step(number, thought="why " * 30))
+        relieve(history)
+    head = history.messages()[1].content
+    assert head.startswith("<task>\nAnd then?\n</task>")
+    assert sent(history).count("<task>") == 1
+
+
+def history_end(head: str) -> int:
+    return int(head.partition("The steps up to step ")[2].partition(" ")[0])
+
+
+def test_a_request_for_a_summary_has_room_in_half_of_the_allowance() -> None:
+    history = filled_with(60, thought="why " * 30)
+    history.max_tokens = 2_000
+    planned = history.relief()
+    assert planned is not None
+    asked = history.summary_request(planned.last)
+    assert len(asked[-1].content) <= 3_500 + len("\n\nWrite the notes.")
+    assert history.summary_chars == 700
+    assert len(planned.text) <= 700
+
+
+def test_only_what_leaves_is_asked_to_be_summarised() -> None:
+    """The task stays, so it is not; what an earlier summary said is handed on."""
+    history = filled_with(9)
+    leaving = history.leaving(4)
+    assert [r.number for r in leaving if isinstance(r, Step)] == [1, 2, 3, 4]
+    assert START not in leaving
+    assert history.leaving(0) == []
+
+
+def test_what_the_user_put_into_the_kernel_is_told_with_the_task() -> None:
+    """And what they want back; each variable once, and not as a change from outside."""
+    from kernel_agent.records.trace import Given
+
+    given = Given(name="df", type="DataFrame", shape="3 x 4", about="a: int\nb: str")
+    again = Given(name="n", type="int", again=True, undone=3)
+    changes = Changes(added=(Variable(name="df", type="DataFrame"), Variable(name="k", type="int")),
+                      changed=(Variable(name="n", type="int"),))  # fmt: skip
+    history = Context("system prompt", get_format("fenced"), max_tokens=9_000)
+    history.add(RunStart(run_id="r", task="Why?", time="", model="m", format="fenced", sandbox={},
+                         budget={}, given=(given, again), wanted=("a", "b"),
+                         changes=changes))  # fmt: skip
+    assert history.messages()[-1].content == (
+        "<task>\nWhy?\n</task>\n\n"
+        "Variables of the user, set in the kernel already:\n"
+        "- df: DataFrame, 3 x 4\n  a: int\n  b: str\n"
+        "- n: int (the user has changed it since you saw it last: what you made of it is outdated; "
+        "your change to it in step 3 is gone)\n\n"
+        "The user takes these variables back when you have answered: a, b. Set them.\n\n"
+        "Since the last step, the kernel was changed from outside:\n[variables: new k int]"
+    )

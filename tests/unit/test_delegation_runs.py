@@ -57,9 +57,9 @@ async def test_an_agent_has_no_variable_and_no_file_of_the_run_above_it(tmp_path
 async def test_waiting_for_an_agent_is_not_the_cells_time(tmp_path: Path) -> None:
     replies = [
         cell("answer = delegate('Take a while')\nfinal_answer(answer)"),
-        reply("Take a while", "import time\ntime.sleep(3)\nfinal_answer('done')"),
+        reply("Take a while", "import time\ntime.sleep(1)\nfinal_answer('done')"),
     ]
-    config = load_config().merged(cell_seconds=4.0)
+    config = load_config().merged(cell_seconds=2.0)
     async with make(replies, tmp_path / "out", config=config) as session:
         run = await session.run("Wait")
     assert run.answer == "done"
@@ -88,12 +88,15 @@ async def test_agents_may_delegate_no_deeper_than_allowed(tmp_path: Path) -> Non
     assert one.steps + two.steps == 2
 
 
-async def test_an_answer_that_is_too_large_is_said_to_be(tmp_path: Path) -> None:
+async def test_an_answer_that_is_too_large_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel_agent.inkernel.delegate.MAX_FORM", 3_000)
     replies = [
         cell(
             "try:\n    delegate('Make much')\nexcept RuntimeError as e:\n    final_answer(str(e))"
         ),
-        reply("Make much", "import numpy as np\nfinal_answer(np.zeros(4_000_000))"),
+        reply("Make much", "import numpy as np\nfinal_answer(np.zeros(400))"),
     ]
     async with make(replies, tmp_path) as session:
         run = await session.run("Ask")
@@ -101,11 +104,14 @@ async def test_an_answer_that_is_too_large_is_said_to_be(tmp_path: Path) -> None
     assert run.agents[0].status is ExitStatus.ANSWERED
 
 
-async def test_data_that_is_too_large_is_said_to_be(tmp_path: Path) -> None:
+async def test_data_that_is_too_large_is_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernel_agent.inkernel.delegate.MAX_FORM", 3_000)
     replies = [
         cell(
             "import numpy as np\n"
-            "try:\n    delegate('x', np.zeros(4_000_000))\n"
+            "try:\n    delegate('x', np.zeros(400))\n"
             "except ValueError as e:\n    final_answer(str(e))"
         ),
     ]

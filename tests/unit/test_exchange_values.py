@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from kernel_agent import FakeKernel, Session
-from kernel_agent.agent.context import given_text
+from kernel_agent.agent.task import given_text
 from kernel_agent.errors import InputError, UsageError
 from kernel_agent.records.endings import ExitStatus
 

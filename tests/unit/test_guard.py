@@ -89,6 +89,14 @@ def test_what_is_not_allowed_is_told_with_what_is(source: str, told: str) -> Non
     assert result.error.ename == "GuardError"
 
 
+def test_a_submodule_alone_is_imported_under_a_name_that_is_proposed() -> None:
+    """``import os.path`` would bind the whole of ``os``."""
+    assert refusal("import os.path", ["os.path"]).startswith(
+        "import os.path binds os, which is not allowed: write import os.path as path. Nothing"
+    )
+    assert refusal("import os.path as path", ["os.path"]) == ""
+
+
 def test_an_empty_list_allows_no_import() -> None:
     assert "Imports that are allowed: nothing" in refusal("import math", [])
 

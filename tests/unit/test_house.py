@@ -147,7 +147,6 @@ PAST_THE_FACE = {
     "kernel_agent.inkernel.values": "its limits and kinds, read as the module that they are",
     "kernel_agent.inkernel.smolagents": "its source is what is sent into the kernel",
     "kernel_agent.inkernel.local": "the kernel's own parts, for a kernel without a process",
-    "kernel_agent.formats.auto": "its functions read as the module's",
     "kernel_agent.sandbox.microvm": "its command builds the machine",
     "kernel_agent.safe.marks": "the reaper starts by its path and imports little",
     "kernel_agent.safe.removal": "as marks",
@@ -204,6 +203,22 @@ def test_the_sandbox_could_leave_the_house():
         "safe",
         "face",
     }
+
+
+def test_no_level_is_asked_for_by_its_name_outside_the_sandbox():
+    """What differs between levels is a capability; a trace alone knows its level by name."""
+    from kernel_agent.sandbox import MODULES
+
+    asked = {
+        f"{path.relative_to(ROOT)}: {ast.unparse(node)}"
+        for room, path in sources()
+        if room not in ("sandbox", "records", "extension")
+        for node in ast.walk(rooms.tree(path))
+        if isinstance(node, ast.Compare)
+        and any(isinstance(x, ast.Constant) and x.value in MODULES for x in ast.walk(node))
+        and any(word in ast.unparse(node).lower() for word in ("level", "sandbox"))
+    }
+    assert sorted(asked) == []
 
 
 def test_only_the_model_chooser_knows_the_offline_analyst():

@@ -11,7 +11,7 @@ from kernel_agent.formats.auto import (
     billions,
     choose,
     honoured,
-    lower,
+    lower_rung,
     rungs,
     told,
 )
@@ -80,7 +80,7 @@ def test_a_small_model_is_asked_for_the_least_formatting_only():
 
 def test_a_rung_leads_to_the_next_one_and_json_to_none():
     """Another agent is only ever the user's choice."""
-    assert [lower(name) for name in (*RUNGS, "json", "shouted")] == [
+    assert [lower_rung(name) for name in (*RUNGS, "json", "shouted")] == [
         "envelope",
         "fenced",
         None,

@@ -426,3 +426,11 @@ def test_whatever_a_kernel_sends_the_text_is_bounded_and_encodable(
 def test_a_text_that_fits_is_shown_exactly(text: str, room: int) -> None:
     if len(text) <= room and text.strip():
         assert seen(stream(f"a{text}b"), max_chars=room + 50) == f"a{text}b"
+
+
+def test_four_pictures_of_a_cell_are_passed_on_and_the_others_are_named() -> None:
+    """A picture costs as much as a long text."""
+    outputs = tuple(shown({"image/png": png()}) for _ in range(6))
+    found = observe(CellResult(status="ok", outputs=outputs), step=1)
+    assert len(found.images) == 4
+    assert found.text.count("[figure 4x3 PNG") == 6

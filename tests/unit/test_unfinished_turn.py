@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernel_agent.agent.context import Context
+from kernel_agent.agent.decider import ModelDecider
 from kernel_agent.agent.loop import Agent
 from kernel_agent.errors import ModelError
 from kernel_agent.formats import get_format
@@ -57,15 +58,24 @@ class Ended:
         self.meter = Meter(budget)
         self.stop = StopSignal()
         self.agent = Agent(
-            complete=self.complete,
-            execute=self.execute,
+            ModelDecider(
+                self._complete,
+                format=get_format("fenced"),
+                context=self.context,
+            ),
+            execute=self._execute,
             record=self.trace.append,
-            format=get_format("fenced"),
-            context=self.context,
             meter=self.meter,
             on_event=lambda _event: None,
             stop=self.stop,
         )
+
+    # A test may put another function in the place of these two.
+    async def _complete(self, messages: list[Message]) -> Reply:
+        return await self.complete(messages)
+
+    async def _execute(self, action: Action, number: int) -> CellResult:
+        return await self.execute(action, number)
 
     async def complete(self, _messages: list[Message]) -> Reply:
         for text in self.texts:
@@ -169,11 +179,11 @@ async def test_a_reply_that_was_read_and_not_carried_out_stays() -> None:
     ended = Ended([], "stop")
 
     async def complete(_messages: list[Message]) -> Reply:
-        asyncio.get_running_loop().call_soon(ended.stop.set)
+        ended.stop.set()
         call = ToolCall(id="1", name="python", arguments="{}")
         return Reply(content="Go.\n```python\nx = 1\n```", tool_calls=(call,), reasoning="Hm.")
 
-    ended.agent._complete = complete
+    ended.complete = complete
     stop = await ended.run()
     [step] = ended.steps
     assert (stop.status, step.action, step.reasoning) == (ExitStatus.INTERRUPTED, None, "Hm.")
@@ -183,7 +193,7 @@ async def test_a_reply_that_was_read_and_not_carried_out_stays() -> None:
 
 async def test_a_cell_under_way_when_the_run_is_cancelled_is_kept_as_interrupted() -> None:
     ended = Ended(["```python\nx = 1\n```"], "cancelled")
-    ended.agent._execute = lambda _action, _number: ended.end()  # type: ignore[assignment, return-value]
+    ended.execute = lambda _action, _number: ended.end()  # type: ignore[assignment, method-assign, return-value]
     await ended.run()
     [step] = ended.steps
     assert (step.code, step.ok) == ("x = 1", False)
@@ -222,13 +232,13 @@ async def test_the_next_run_goes_on_from_the_same_conversation() -> None:
     as after any step that failed."""
     ended = Ended([GOOD, "Talk, talk.", "More talk."], "model error", ["And y"])
     before: list[list[Message]] = []
-    complete = ended.agent._complete
+    complete = ended.complete
 
     async def asked(messages: list[Message]) -> Reply:
         before.append(messages)
         return await complete(messages)
 
-    ended.agent._complete = asked
+    ended.complete = asked
     await ended.run()
     again = Context("system", get_format("fenced"), max_tokens=100_000)
     for record in ended.trace:

@@ -38,9 +38,7 @@ EXAMPLES: dict[str, Any] = {
 
 
 def same(one: Any, other: Any) -> bool:
-    if hasattr(one, "tobytes") and hasattr(
-        one, "mode"
-    ):  # a picture; which class is Pillow's affair
+    if hasattr(one, "tobytes") and hasattr(one, "mode"):  # a picture of whatever class
         return bool(one.tobytes() == other.tobytes())
     return type(one) is type(other) and encode(one) == encode(other)
 

@@ -78,8 +78,10 @@ def find_calls(reply: Reply, *, shape: str) -> tuple[ToolCall, ...]:
     """
     calls = reply.tool_calls or tuple(islice(_in_text(reply, shape), MAX_CALLS + 1))
     if len(calls) > MAX_CALLS:
-        told = f"At most {MAX_CALLS} calls go into one turn, so none was made. Make fewer:{shape}"
-        raise FormatError("too many calls", feedback=told.rstrip(), kind="malformed")
+        feedback = (
+            f"At most {MAX_CALLS} calls go into one turn, so none was made. Make fewer:{shape}"
+        )
+        raise FormatError("too many calls", feedback=feedback.rstrip(), kind="malformed")
     return calls
 
 
@@ -163,11 +165,11 @@ def _python_call(node: ast.expr) -> ToolCall | None:
     values = [*node.args, *(keyword.value for keyword in node.keywords)]
     try:
         arguments = [ast.literal_eval(value) for value in values]
-        told = json.dumps(arguments[0] if node.args else {"code": arguments[0]})
+        text = json.dumps(arguments[0] if node.args else {"code": arguments[0]})
     except (ValueError, TypeError, IndexError, RecursionError):
         return None
     one = node.func.id == "python" and len(values) == 1
-    return ToolCall(id="", name="python", arguments=told) if one else None
+    return ToolCall(id="", name="python", arguments=text) if one else None
 
 
 def described_calls(value: Json) -> Iterator[ToolCall]:

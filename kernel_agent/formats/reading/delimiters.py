@@ -162,8 +162,10 @@ def find_marks(text: str) -> list[Mark]:
     marks: list[Mark] = []
     for match in _MARK.finditer(text):
         if len(marks) == MAX_MARKS:
-            told = f"The reply holds more than {MAX_MARKS:,} delimiters. Write one block of code."
-            raise FormatError("too many delimiters", feedback=told, kind="malformed")
+            feedback = (
+                f"The reply holds more than {MAX_MARKS:,} delimiters. Write one block of code."
+            )
+            raise FormatError("too many delimiters", feedback=feedback, kind="malformed")
         if not _is_quoted(text, *match.span()):
             marks.append(_mark(match))
     return marks

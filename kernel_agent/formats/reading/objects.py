@@ -175,11 +175,11 @@ def object_end(text: str, start: int, *, shape: str) -> int:
 
 def cut_off_error(shape: str) -> FormatError:
     """Return the error of an object or a call that never closes."""
-    told = (
+    feedback = (
         "The reply was cut off before the end of its call or JSON object, so nothing was run. "
         f"Write a shorter thought and less in one turn:{shape.rstrip()}"
     )
-    return FormatError("cut off", feedback=told, kind="truncated")
+    return FormatError("cut off", feedback=feedback, kind="truncated")
 
 
 def strict(text: str) -> Json:
@@ -276,8 +276,8 @@ def _stands(string: str, plain: str) -> bool:
 
 def malformed_error(why: str, *, shape: str) -> FormatError:
     """Return the error of an object that cannot be read for certain."""
-    told = (
+    feedback = (
         "The JSON object in the reply cannot be read, so nothing was run. Inside of strings write "
         f'\\n for a line break, \\" for a quote and \\\\ for a backslash:{shape.rstrip()}'
     )
-    return FormatError(f"unreadable object: {why}", feedback=told, kind="malformed")
+    return FormatError(f"unreadable object: {why}", feedback=feedback, kind="malformed")

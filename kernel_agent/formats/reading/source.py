@@ -105,10 +105,10 @@ def check(source: str) -> str:
         ``malformed`` when it is too long. The model's fault.
     """
     if len(source) > MAX_CODE_CHARS:
-        told = f"it is {len(source):,} characters long; the limit is {MAX_CODE_CHARS:,}"
+        text = f"it is {len(source):,} characters long; the limit is {MAX_CODE_CHARS:,}"
         raise FormatError(
             "code too long",
-            feedback=f"The code was not run: {told}. Write a shorter cell.",
+            feedback=f"The code was not run: {text}. Write a shorter cell.",
             kind="malformed",
         )
     error = compile_error(source)
@@ -240,8 +240,8 @@ _SHOWN_CHARS = 160  # of a source line: two terminal lines, with the caret in si
 def _describe(error: Exception, source: str) -> str:
     """Return the error as Python shows it: type, message, line number, line and caret."""
     if not isinstance(error, SyntaxError):
-        told = str(error) or "the compiler gave up on this source"
-        return f"{type(error).__name__}: {told[:_SHOWN_CHARS]}"
+        text = str(error) or "the compiler gave up on this source"
+        return f"{type(error).__name__}: {text[:_SHOWN_CHARS]}"
     head = f"{type(error).__name__}: {error.msg[:_SHOWN_CHARS]}"
     if error.lineno is None:
         return head

@@ -125,12 +125,12 @@ def fork() -> None:
 def supervise(child: int) -> None:
     """Wait for the child, reap orphans meanwhile, kill those that are left; never return."""
 
-    def asked(_number: int, _frame: object) -> None:
+    def end(_number: int, _frame: object) -> None:
         # Once: it may be asked for by the end of the host and by the reaper.
         _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
         os.kill(child, _signal.SIGKILL)
 
-    _signal.signal(_signal.SIGTERM, asked)
+    _signal.signal(_signal.SIGTERM, end)
     _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
     status = next(status for ended, status in iter(os.wait, None) if ended == child)
     _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)

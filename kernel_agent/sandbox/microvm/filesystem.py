@@ -78,7 +78,7 @@ def interpreter(python: str = sys.executable) -> Interpreter:
     return Interpreter(**{**found, "path": tuple(found["path"])})
 
 
-def make_root_image(work: Path, python: Interpreter, say: Callable[[str], None]) -> None:
+def make_root_image(work: Path, python: Interpreter, on_step: Callable[[str], None]) -> None:
     """Make ``root.img`` in a folder from what the interpreter needs."""
     root = work / "root"
     root.mkdir(mode=0o755)
@@ -98,7 +98,7 @@ def make_root_image(work: Path, python: Interpreter, say: Callable[[str], None])
     _copy_libraries(root)
     shutil.copytree(GUEST, root / "ka" / "guest", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(GUEST / "cell_end.py", root / "ka" / "guest" / "cell_end.py")
-    say("compiling what is not compiled yet")
+    on_step("compiling what is not compiled yet")
     subprocess.run(
         [python.executable, "-I", "-m", "compileall", "-q", "-s", str(root), "-p", "/",
          str(root / "ka"), *(str(_within(root, t)) for t in _trees(python))],

@@ -160,7 +160,7 @@ def _digest(content: bytes) -> str:
 
 
 def build(
-    say: Callable[[str], None],
+    on_step: Callable[[str], None],
     *,
     boot: Callable[[Path, str, int], float],
     python: str = sys.executable,
@@ -170,7 +170,7 @@ def build(
 
     Parameters
     ----------
-    say
+    on_step
         Called with each step, as one line.
     boot
         Boots the image in a folder with an accelerator and memory, saves the machine's state
@@ -194,16 +194,16 @@ def build(
     place.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="microvm-", dir=place.parent))
     try:
-        say(f"from {found.executable} (Python {found.version}, {len(found.packages)} packages)")
+        on_step(f"from {found.executable} (Python {found.version}, {len(found.packages)} packages)")
         kernel, modules = linux()
         shutil.copyfile(kernel, work / "vmlinuz")
         (work / "initrd").write_bytes(_initrd(modules, found))
-        make_root_image(work, found, say)
+        make_root_image(work, found, on_step)
         root_mb = (work / "root.img").stat().st_blocks // 2048
-        say(f"root file system: {root_mb} MB; {kernel.name}")
-        accelerator, kvm, seconds = _first_boot(work, boot, memory_mb, say)
+        on_step(f"root file system: {root_mb} MB; {kernel.name}")
+        accelerator, kvm, seconds = _first_boot(work, boot, memory_mb, on_step)
         state_mb = (work / "state").stat().st_size >> 20
-        say(f"booted in {seconds:.0f} s and saved: {state_mb} MB")
+        on_step(f"booted in {seconds:.0f} s and saved: {state_mb} MB")
         with (work / "root.img").open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         manifest = Manifest(
@@ -231,7 +231,10 @@ def _replace(place: Path, work: Path) -> None:
 
 
 def _first_boot(
-    work: Path, boot: Callable[[Path, str, int], float], memory_mb: int, say: Callable[[str], None]
+    work: Path,
+    boot: Callable[[Path, str, int], float],
+    memory_mb: int,
+    on_step: Callable[[str], None],
 ) -> tuple[str, str, float]:
     """Boot with the processor's own virtualisation where that works, else with an emulated one."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
@@ -241,7 +244,7 @@ def _first_boot(
             return "kvm", "a guest boots with it", boot(work, "kvm", memory_mb)
         except SandboxError as error:
             why = f"/dev/kvm is there, but no guest boots with it: {one_line(str(error))}"
-    say(f"the processor is emulated in software: {why}")
+    on_step(f"the processor is emulated in software: {why}")
     return "tcg", why, boot(work, "tcg", memory_mb)
 
 

@@ -38,7 +38,6 @@ from kernel_agent.session.telemetry.base import Telemetry
 
 if TYPE_CHECKING:
     from kernel_agent.kernel import Kernel
-    from kernel_agent.models import Model
 
 KINDS = {"arrow": "Arrow", "json": "JSON", "bin": "binary", "png": "PNG"}
 ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
@@ -112,25 +111,6 @@ class Child(Stoppable, Protocol):
 
 Spawn = Callable[[Lineage, Path, Callable[[Event], None]], Child]
 """Makes a session beneath this one: its lineage, its folder, what hears its events."""
-
-
-class Lent:
-    """A model that another session lends: it is asked as ever, and closed by its owner."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.name = model.name
-        self.accepts_images = model.accepts_images
-        self.complete = model.complete
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    async def prepare(self) -> None:
-        """Do nothing: its owner has prepared it."""
-
-    async def close(self) -> None:
-        """Do nothing: its owner closes it."""
 
 
 async def work(session: Child, task: str, budget: Budget) -> tuple[Run, Json]:

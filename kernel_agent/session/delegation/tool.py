@@ -289,9 +289,8 @@ class Delegation:
         prompt = _checked(prompt, "prompt")
         if len(system) > MAX_TASK:
             raise ValueError(f"the system prompt is longer than {MAX_TASK:,} characters")
-        refusal = str(getattr(current.model, "answers_no_prompts", ""))
-        if refusal:
-            raise _refused(refusal)
+        if current.model.answers_no_prompts:
+            raise _refused(current.model.answers_no_prompts)
         messages = [Message(role="system", content=system)] if system else []
         messages.append(Message(role="user", content=prompt))
         with scope.waiting():

@@ -342,7 +342,7 @@ def takes_content(env: Mapping[str, str]) -> bool:
 
 def _origin(model: Model) -> Attributes:
     """Return who provides a model and where; one without an endpoint works in this process."""
-    address = urlsplit(str(getattr(model, "endpoint", "")))
+    address = urlsplit(str(model.endpoint))
     host = address.hostname
     if not host:
         return {"gen_ai.provider.name": AGENT}

@@ -65,7 +65,7 @@ class Database:
         As SQLAlchemy reads it.
     query_seconds
         After so long a query is cancelled.
-    tell
+    on_event
         Called once with a notice of what read-only does not cover.
 
     Raises
@@ -75,7 +75,7 @@ class Database:
     """
 
     def __init__(
-        self, name: str, url: str, *, query_seconds: float, tell: Callable[[Event], None]
+        self, name: str, url: str, *, query_seconds: float, on_event: Callable[[Event], None]
     ) -> None:
         from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -95,7 +95,7 @@ class Database:
             reason = _redact(url, _first_line(error))
             raise UsageError(f"--tools sql={name}: {reason}") from None
         if warning:
-            tell(Notice(text=f"Database {name}: {warning}"))
+            on_event(Notice(text=f"Database {name}: {warning}"))
 
     def query(self, query: str, params: Mapping[str, Any] | None) -> "pd.DataFrame":
         """Run one query; see the module for what keeps it from writing.

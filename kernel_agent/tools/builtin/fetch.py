@@ -58,14 +58,14 @@ def fetch_tools(
     async def fetch(url: str) -> dict[str, object]:
         here = asyncio.get_running_loop()
 
-        async def admitted(host: str, port: int) -> str:
+        async def admit_there(host: str, port: int) -> str:
             """Ask on the session's own loop; the connection is made on this one."""
             asked = asyncio.run_coroutine_threadsafe(_admit(admit, host, port), here)
             return await asyncio.wrap_future(asked)
 
         try:
             async with asyncio.timeout(TOTAL_S):
-                page, where = await in_own_loop(lambda: _fetch_page(url, admitted, refused))
+                page, where = await in_own_loop(lambda: _fetch_page(url, admit_there, refused))
         except TimeoutError:
             raise ToolError(f"no whole answer within {TOTAL_S:g} s", kind="TimeoutError") from None
         received(*where)

@@ -31,7 +31,7 @@ def sql_tools(
     whats: Sequence[str],
     configured: Mapping[str, Any],
     *,
-    tell: Callable[[Event], None],
+    on_event: Callable[[Event], None],
     query_seconds: float = QUERY_S,
 ) -> tuple[Tool, ...]:
     """Return the tools for databases, each of which is connected to once, to see that it works.
@@ -42,7 +42,7 @@ def sql_tools(
         What followed each ``--tools sql=``; empty for the one that is configured.
     configured
         URLs by name; a value ``$NAME`` stands for the variable.
-    tell
+    on_event
         Called with a notice of what read-only does not cover.
     query_seconds
         After so long a query is cancelled.
@@ -56,7 +56,7 @@ def sql_tools(
         if find_spec(package) is None:
             raise UsageError(f"--tools sql needs {package}: pip install 'kernel-agent[sql]'")
     databases = [
-        Database(name, url, query_seconds=query_seconds, tell=tell)
+        Database(name, url, query_seconds=query_seconds, on_event=on_event)
         for name, url in _find_urls(whats, configured).items()
     ]
     several = len(databases) > 1

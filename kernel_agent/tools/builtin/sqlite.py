@@ -161,8 +161,8 @@ def _conversation(child: Any, sent: bytes) -> tuple[list[str], list[tuple[Any, .
         match part:
             case {"failed": message, "kind": kind}:
                 raise Failed(message, kind)
-            case {"names": told}:
-                names = told
+            case {"names": columns}:
+                names = columns
             case _:
                 rows += part
     if names is None:

@@ -26,13 +26,13 @@ class Servers:
     ----------
     servers
         What the user named.
-    tell
+    on_event
         Called with notices for the user.
     """
 
-    def __init__(self, servers: Sequence[Server], tell: Callable[[Event], None]) -> None:
-        self._tell = tell
-        self._connections = [Connection(server, tell) for server in servers]
+    def __init__(self, servers: Sequence[Server], on_event: Callable[[Event], None]) -> None:
+        self._on_event = on_event
+        self._connections = [Connection(server, on_event) for server in servers]
         self._tools: dict[str, int] = {}
 
     @property
@@ -98,9 +98,9 @@ class Servers:
         if missing:
             raise UsageError(f"--mcp {server.name}: it has no tool {', '.join(sorted(missing))}")
         if not wanted:
-            self._tell(Notice(text=f"The MCP server {server.name} offers no tools."))
+            self._on_event(Notice(text=f"The MCP server {server.name} offers no tools."))
         if len(wanted) > TOOLS_MAX:
-            self._tell(
+            self._on_event(
                 Notice(
                     text=f"The MCP server {server.name} offers {len(wanted):,} tools: the first "
                     f"{TOOLS_MAX} are taken. Name those that you want with tools = [...] in its "
@@ -112,7 +112,7 @@ class Servers:
         self._tools[server.name] = len(tools)
         if tools:
             listed = ", ".join(tool.name for tool in tools)
-            self._tell(
+            self._on_event(
                 Notice(text=one_line(f"MCP server {server.name} ({server.transport}): {listed}"))
             )
         return tools

@@ -38,13 +38,13 @@ class Connection:
     ----------
     server
         What the user named.
-    tell
+    on_event
         Called with a notice when a server had to be started again.
     """
 
-    def __init__(self, server: Server, tell: Callable[[Event], None]) -> None:
+    def __init__(self, server: Server, on_event: Callable[[Event], None]) -> None:
         self.server = server
-        self._tell = tell
+        self._on_event = on_event
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
@@ -210,7 +210,7 @@ class Connection:
                 await self.open()
             except UsageError as error:
                 raise ToolError(str(error).removeprefix("--mcp ")) from None
-            self._tell(
+            self._on_event(
                 Notice(text=f"The MCP server {self.server.name} was gone and was started again.")
             )
             assert self._client is not None

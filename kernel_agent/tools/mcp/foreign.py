@@ -130,9 +130,9 @@ class ForeignTool(Tool):
         """
         _, arguments = await in_thread(self.check, args, kwargs)
         result = await self._send(self._foreign_name, arguments)
-        return await in_thread(self._made_of, result)
+        return await in_thread(self._to_plain, result)
 
-    def _made_of(self, result: Any) -> Any:
+    def _to_plain(self, result: Any) -> Any:
         """Return what came as a plain value; in one thread, however many pieces it has."""
         value = _value_of(result, unwrap=self._wraps)
         if result.is_error:

@@ -19,7 +19,7 @@ async def _asked(folder: Path, query: str) -> str:
     with sqlite3.connect(folder / "x.db") as connection:
         connection.execute("CREATE TABLE t(a)")
     connection.close()
-    sql = sql_tools([str(folder / "x.db")], {}, tell=lambda _: None, query_seconds=8.0)[0]
+    sql = sql_tools([str(folder / "x.db")], {}, on_event=lambda _: None, query_seconds=8.0)[0]
     try:
         found = await sql.call([query], {})
     except ToolError as error:
@@ -68,7 +68,7 @@ async def _asked_of_a_server(query: str) -> str:
 
     with cluster() as address:
         url = f"postgresql://boss:{BOSS}@{address}/postgres"
-        sql = sql_tools([url], {}, tell=lambda _: None, query_seconds=20.0)[0]
+        sql = sql_tools([url], {}, on_event=lambda _: None, query_seconds=20.0)[0]
         try:
             found = await sql.call([query], {})
         except ToolError as error:

@@ -313,7 +313,7 @@ def _reached_another(stage: object, report: object) -> str:
 @host_attack("network", _reached_another, timeout_s=180)
 async def another_host_through_the_proxy(folder: Path) -> str:
     """Proxy: 23 requests of a cell, put so that another host or port answers than is allowed."""
-    from kernel_agent.kernel.process import KernelSession
+    from kernel_agent.kernel import Access, KernelSession
     from kernel_agent.sandbox.allowlist import parse_hosts
     from kernel_agent.sandbox.chooser import probe
     from kernel_agent.sandbox.proxy import Proxy
@@ -334,7 +334,9 @@ async def another_host_through_the_proxy(folder: Path) -> str:
     (folder / "work").mkdir()
     works = [level for level in ("bubblewrap", "namespaces") if probe(level).works]
     level = os.environ.get("ATTACKED_LEVEL", works[0])
-    async with KernelSession(cwd=folder / "work", sandbox=level, proxy=proxy) as kernel:
+    async with KernelSession(
+        cwd=folder / "work", sandbox=level, access=Access(proxy=proxy)
+    ) as kernel:
         result = await kernel.execute(CELL % ports)
     assert result.ok, result.error
     told = [data for name, data in heard if name == "named"]

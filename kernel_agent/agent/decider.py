@@ -1,0 +1,196 @@
+"""Deciders say what the loop does next; this is the one that asks a model.
+
+A decider gives the next action, is told what happened, and says when the run is over. A model's
+action is a reply, read in a format; where it cannot be read, it is asked for again. Cells that were
+written beforehand are another decider (:mod:`kernel_agent.session.pipeline`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+from kernel_agent.agent.context import Context
+from kernel_agent.agent.outcome import Stopped, check_kernel
+from kernel_agent.agent.rules import Ladder, Lower, Patience, warning
+from kernel_agent.agent.turn import Ledger, Turn, now, written
+from kernel_agent.agent.window import RE_ASK_CHARS, Complete, Window
+from kernel_agent.errors import FormatError
+from kernel_agent.formats import Format
+from kernel_agent.records import (
+    Action,
+    Answer,
+    Message,
+    Meter,
+    Notice,
+    Record,
+    Reply,
+    Retry,
+    Step,
+)
+from kernel_agent.safe import shorten
+
+RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
+CUT_CHARS = 400  # of one that was cut off: all of it again would leave less room for the next
+
+
+class Decider(Protocol):
+    """The seam between the loop and what it is to do next."""
+
+    @property
+    def observation_chars(self) -> int:
+        """Characters of an observation that it is shown at most."""
+        ...
+
+    async def decide(self, turn: Turn) -> Action | None:
+        """Return the next action, or None when none could be read; called once a turn.
+
+        What it takes until then is kept in the turn. Cancelling must end it at once.
+
+        Raises
+        ------
+        Exception
+            One of :mod:`kernel_agent.agent.outcome`'s: the run is over.
+        """
+        ...
+
+    def take(self, record: Record) -> None:
+        """Take in what happened; called with every record of the run, in order."""
+        ...
+
+    def remark(self, step: Step, meter: Meter) -> str:
+        """Return what is added to a step's observation; called before the step is recorded."""
+        ...
+
+    def judge(self, step: Step, *, stopped: bool) -> Answer | None:
+        """Return the run's answer, or None to go on; called when a step was recorded.
+
+        Raises
+        ------
+        Exception
+            One of :mod:`kernel_agent.agent.outcome`'s: the run is over without an answer.
+        """
+        ...
+
+
+class ModelDecider:
+    """Asks a model for each action, with the conversation so far.
+
+    Parameters
+    ----------
+    complete
+        Sends messages to the model and returns its reply.
+    format
+        How the model writes actions.
+    context
+        The conversation; it outlives the run when a session has several.
+    lower
+        Gives the format below another.
+    summarise
+        Asks the model for plain text, for a summary; None for a model that cannot write one.
+    names
+        What cells can use without defining it, beside the variables: the host tools.
+    observation_chars
+        Characters of an observation that the model is shown at most; fewer where its window is
+        small.
+    """
+
+    def __init__(
+        self,
+        complete: Complete,
+        *,
+        format: Format,  # noqa: A002 - the project's word
+        context: Context,
+        lower: Lower = lambda _: None,
+        summarise: Complete | None = None,
+        names: frozenset[str] = frozenset(),
+        observation_chars: int = 8000,
+    ) -> None:
+        self._context = context
+        self._window = Window(context, complete, summarise=summarise, names=names)
+        self._ladder = Ladder(format, lower)
+        self._patience = Patience()
+        self._observation_chars = observation_chars
+
+    @property
+    def format(self) -> Format:
+        """How the model writes its actions now."""
+        return self._ladder.format
+
+    @property
+    def observation_chars(self) -> int:
+        """What the user allows, or less where the window is small."""
+        return min(self._observation_chars, self._context.observation_chars)
+
+    async def decide(self, turn: Turn) -> Action | None:
+        """Ask for the next action; ask again for its form when it cannot be read."""
+        told: tuple[Retry, ...] = ()  # those of the retries that are about this format
+        while True:
+            reply = await self._window.ask(turn.ledger, _re_ask(told))
+            turn.take(reply)
+            try:
+                action = self._ladder.read(reply)
+            except FormatError as error:
+                told = self._refuse(turn, reply, error, told)
+                if len(told) > RE_ASKS:
+                    return None
+                turn.ledger.tell(
+                    Notice(text=f"The reply could not be read ({error}); asking again.")
+                )
+                turn.ledger.meter.check()
+            else:
+                turn.reply = reply
+                return action
+
+    def _refuse(
+        self, turn: Turn, reply: Reply, error: FormatError, told: tuple[Retry, ...]
+    ) -> tuple[Retry, ...]:
+        """Keep an unreadable reply; return what the model has been told about this format."""
+        retry = Retry(content=written(reply), feedback=error.feedback)
+        turn.retries = (*turn.retries, retry)
+        if self._go_down(turn.ledger):
+            return ()
+        return (*told, _shown_again(retry, error))
+
+    def _go_down(self, ledger: Ledger) -> bool:
+        """Go on in the format that asks for less, if it is time and there is one."""
+        change = self._ladder.go_down()
+        if change is not None:
+            ledger.record(dataclasses.replace(change, run_id=ledger.run_id, time=now()))
+        return change is not None
+
+    def take(self, record: Record) -> None:
+        """Add a record to the conversation."""
+        self._context.add(record)
+
+    def remark(self, step: Step, meter: Meter) -> str:
+        """Say when the next step is the last."""
+        return warning(step, meter)
+
+    def judge(self, step: Step, *, stopped: bool) -> Answer | None:
+        """Return the answer, nothing to go on, or raise what ends the run."""
+        if step.result is not None and step.result.answer is not None:
+            return step.result.answer  # also when it came with the stop
+        if stopped:
+            raise Stopped
+        check_kernel(step)
+        self._patience.judge(step)
+        return None
+
+
+def _shown_again(retry: Retry, error: FormatError) -> Retry:
+    """Return what the model is shown of an unreadable reply; the trace has all of it."""
+    if error.kind != "truncated":
+        return retry
+    return dataclasses.replace(retry, content=shorten(retry.content, CUT_CHARS))
+
+
+def _re_ask(retries: tuple[Retry, ...]) -> list[Message]:
+    """Return the last unreadable reply and what to do about it; neither enters the history."""
+    if not retries:
+        return []
+    last = retries[-1]
+    return [
+        Message(role="assistant", content=last.content[:RE_ASK_CHARS] or "(empty)"),
+        Message(role="user", content=last.feedback),
+    ]
