@@ -11,4 +11,3 @@ from .outcome import CellFailed as CellFailed
 from .outcome import Stopped as Stopped
 from .outcome import check_kernel as check_kernel
 from .turn import Turn as Turn
-from .turn import now as now

@@ -99,7 +99,7 @@ class Context:
         self._begin()
 
     def _begin(self) -> None:
-        """Be as nothing was said yet."""
+        """Reset to an empty conversation."""
         system_prompt, self._format = self._first
         self._records: list[Record] = []  # all that was added, but for what was undone
         self._system = Message(role="system", content=system_prompt)
@@ -154,7 +154,7 @@ class Context:
         self._say(record)
 
     def _say(self, record: Record) -> None:
-        self._entries.append(self._entry(record))
+        self._entries.append(_entry(record, self._format))
         self._estimate += self._entries[-1].tokens
 
     def _undo(self, undone: Undone) -> None:
@@ -183,7 +183,7 @@ class Context:
         if entry.level == "masked":
             _, mark, note = entry.messages[-1].content.partition(_NOTE)
             return self._masked(entry, mark + note)
-        return self._entry(entry.record)
+        return _entry(entry.record, self._format)
 
     def _note(self, step: Step) -> None:
         self._last_step = step.number
@@ -192,18 +192,6 @@ class Context:
             if step.result.status == "dead":
                 self.variables.clear()
             self.variables.apply(step.result.changes, step.number)
-
-    def _entry(self, record: Record) -> _Entry:
-        if isinstance(record, RunStart):
-            messages: tuple[Message, ...] = (Message(role="user", content=run_text(record)),)
-        elif isinstance(record, Step):
-            messages = self._format.write(record)
-        else:
-            text = ended(record) if isinstance(record, RunStop) else ""
-            if isinstance(record, Undone):
-                text = model_text(record)
-            messages = (Message(role="user", content=text),) if text else ()
-        return _Entry(record=record, messages=messages, tokens=_tokens(messages))
 
     # --- what is known of the allowance ------------------------------------------------------
 
@@ -397,7 +385,8 @@ class Context:
             isinstance(e.record, Step) and e.record.ok and e.number > step.number
             for e in reversed(self._entries)
         )
-        made = self._entry(_with_text(step, "\n".join(filter(None, (mask(step, solved), note)))))
+        told = "\n".join(filter(None, (mask(step, solved), note)))
+        made = _entry(_with_text(step, told), self._format)
         return dataclasses.replace(made, record=step, level="masked")
 
     def _summarise(self, last: int, text: str, note: str) -> None:
@@ -429,7 +418,7 @@ class Context:
                 continue
             if first <= step.number <= last and len(step.observation.text) > max_chars:
                 cut = shortened(step.observation.text, max_chars, where=_where(step))
-                made = self._entry(_with_text(step, cut))
+                made = _entry(_with_text(step, cut), self._format)
                 self._entries[index] = dataclasses.replace(made, record=step, level="shortened")
 
     def _index_after(self, last: int) -> int:
@@ -474,6 +463,20 @@ def _with_text(step: Step, text: str) -> Step:
     """Return a step as the conversation has it from now on: other text, no pictures."""
     observation = Observation(text=text, shortened=True)
     return dataclasses.replace(step, observation=observation)
+
+
+def _entry(record: Record, format: Format) -> _Entry:  # noqa: A002 - the project's word
+    """Return what is said of a record."""
+    if isinstance(record, RunStart):
+        messages: tuple[Message, ...] = (Message(role="user", content=run_text(record)),)
+    elif isinstance(record, Step):
+        messages = format.write(record)
+    else:
+        text = ended(record) if isinstance(record, RunStop) else ""
+        if isinstance(record, Undone):
+            text = model_text(record)
+        messages = (Message(role="user", content=text),) if text else ()
+    return _Entry(record=record, messages=messages, tokens=_tokens(messages))
 
 
 def _seen(entry: _Entry) -> Observation:

@@ -13,7 +13,7 @@ from typing import Protocol
 from kernel_agent.agent.context import Context
 from kernel_agent.agent.outcome import Stopped, check_kernel
 from kernel_agent.agent.rules import Ladder, Lower, Patience, warning
-from kernel_agent.agent.turn import Ledger, Turn, now, written
+from kernel_agent.agent.turn import Ledger, Turn, written
 from kernel_agent.agent.window import RE_ASK_CHARS, Complete, Window
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import Format
@@ -27,6 +27,7 @@ from kernel_agent.records import (
     Reply,
     Retry,
     Step,
+    now,
 )
 from kernel_agent.safe import shorten
 

@@ -27,7 +27,7 @@ from kernel_agent.agent.checks import Checks
 from kernel_agent.agent.decider import Decider
 from kernel_agent.agent.observation import observe_action
 from kernel_agent.agent.outcome import Stopped, achieved, cause, ending
-from kernel_agent.agent.turn import Ledger, Turn, now
+from kernel_agent.agent.turn import Ledger, Turn
 from kernel_agent.errors import TraceError
 from kernel_agent.records import (
     Acting,
@@ -46,6 +46,7 @@ from kernel_agent.records import (
     Step,
     StopSignal,
     denied_cell,
+    now,
 )
 from kernel_agent.tools import answer_of
 

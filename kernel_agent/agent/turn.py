@@ -11,7 +11,6 @@ import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from kernel_agent.records import (
     Action,
@@ -27,6 +26,7 @@ from kernel_agent.records import (
     Retry,
     Step,
     Usage,
+    now,
 )
 from kernel_agent.safe import one_line
 
@@ -126,11 +126,6 @@ class Turn:
             return written(self.reply), self.reply.reasoning
         said = "".join(piece.text for piece in self._pieces if not piece.reasoning)
         return said, "".join(piece.text for piece in self._pieces if piece.reasoning)
-
-
-def now() -> str:
-    """Return the time as ISO 8601 in UTC, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def written(reply: Reply) -> str:

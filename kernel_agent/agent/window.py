@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 
 from kernel_agent.agent.context import Context
 from kernel_agent.agent.summary import ask_again, check
-from kernel_agent.agent.turn import Ledger, now
+from kernel_agent.agent.turn import Ledger
 from kernel_agent.errors import BudgetExceeded, ContextLengthError, ModelError
-from kernel_agent.records import Condensation, Message, Meter, Notice, Reply, Usage
+from kernel_agent.records import Condensation, Message, Meter, Notice, Reply, Usage, now
 
 RE_ASK_CHARS = 4000  # of a reply that is shown back to the model
 LEAST_REPLY_TOKENS = 100  # a thought and a cell of a few lines

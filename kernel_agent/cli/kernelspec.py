@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import UsageError
-from kernel_agent.kernel import LAUNCHER
-from kernel_agent.sandbox import choose
+from kernel_agent.sandbox import KERNEL_LAUNCHER, choose
 
 DISPLAY_NAME = "Python (sandboxed)"
 PROVISIONER = "kernel-agent"
@@ -25,7 +24,7 @@ PROVISIONER = "kernel-agent"
 def specification(level: str) -> dict[str, Any]:
     """Return the content of ``kernel.json``."""
     return {
-        "argv": [sys.executable, str(LAUNCHER), "--plain", "-f", "{connection_file}"],
+        "argv": [sys.executable, str(KERNEL_LAUNCHER), "--plain", "-f", "{connection_file}"],
         "display_name": DISPLAY_NAME,
         "language": "python",
         "interrupt_mode": "message",

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from kernel_agent.agent import now
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.engines import Engine, WorkerLost
 from kernel_agent.evaluation.runs import forget
@@ -22,7 +21,7 @@ from kernel_agent.evaluation.specs import LOST, REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.evaluation.store import Store
 from kernel_agent.evaluation.tasks import Number, Task, TaskSet
 from kernel_agent.formats import get_format
-from kernel_agent.records import ExitStatus
+from kernel_agent.records import ExitStatus, now
 
 GIVE_UP_AFTER = 5
 """Endpoint errors in a row, without one reply, after which an arm is left alone."""

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.agent import now
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import InputError, KernelAgentError, KernelError, ModelError
 from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
@@ -29,6 +28,7 @@ from kernel_agent.records import (
     Reply,
     RequestOptions,
     Usage,
+    now,
 )
 from kernel_agent.safe import FILE_MODE, make_private, one_line
 from kernel_agent.session import Run, Session

@@ -1,6 +1,5 @@
 from .choice import make_kernel as make_kernel
 from .fake import FakeKernel as FakeKernel
-from .local_manager import LAUNCHER as LAUNCHER
 from .process import KernelSession as KernelSession
 from .protocol import Access as Access
 from .protocol import Kernel as Kernel

@@ -15,8 +15,8 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 
 from kernel_agent.safe import SOCKETS
+from kernel_agent.sandbox import KERNEL_LAUNCHER
 
-LAUNCHER = Path(__file__).resolve().parent.parent / "inkernel" / "launch.py"
 SMALL_MB = 1000  # with 700 pandas does not load on two processors, with 1,000 it does
 
 
@@ -43,7 +43,7 @@ def make_manager(directory: Path, python: str, config: Mapping[str, Any]) -> Asy
     """
     specs = _OneSpec()
     specs.spec = KernelSpec(
-        argv=[python, "-X", "frozen_modules=on", str(LAUNCHER), "-f", "{connection_file}"],
+        argv=[python, "-X", "frozen_modules=on", str(KERNEL_LAUNCHER), "-f", "{connection_file}"],
         display_name="kernel-agent",
         language="python",
         interrupt_mode="message",

@@ -39,8 +39,8 @@ LOST_GRACE_S = 1.0  # from the end of a connection to that of the process, which
 LIMIT_GRACE_S = 1.0  # from the interrupt to the kill, when a limit is exceeded
 
 
-class KernelSession(Kernel):
-    """A kernel, as an async context manager.
+class KernelProcess(Kernel):
+    """A kernel's process and the host's connections to it: how they begin, go on and end.
 
     Parameters
     ----------
@@ -62,11 +62,6 @@ class KernelSession(Kernel):
     max_operations
         Turns of loops and calls of its functions after which a cell is ended; a guard against
         mistakes (:mod:`kernel_agent.inkernel.opcount`).
-
-    Examples
-    --------
-    >>> async with KernelSession(cwd=Path(".")) as kernel:
-    ...     result = await kernel.execute("1 + 1")
     """
 
     poll_s = POLL_S
@@ -316,7 +311,31 @@ class KernelSession(Kernel):
             ending.push_async_callback(manager.provisioner.wait)
             await manager.provisioner.kill()
 
-    # --- cells -----------------------------------------------------------------------------
+    async def _limit_reached(self, reason: str) -> None:
+        """Let the cell end before the kernel is killed; called by the provisioner's watchdog."""
+        self._limit = reason
+        cell, client = self._running, self._client
+        if cell is not None and client is not None and self._died is not None:
+            client.interrupt()
+            await _first_of(cell.over, self._died, seconds=LIMIT_GRACE_S)
+
+    async def kill(self) -> None:
+        """End the kernel's process group at once; the running cell ends as ``dead``."""
+        if self._manager is not None and self._manager.provisioner is not None:
+            assert self._died is not None
+            await self._manager.provisioner.kill()
+            await _first_of(self._died, seconds=SHUTDOWN_GRACE_S)
+            self._mark_dead()
+
+
+class KernelSession(KernelProcess):
+    """A kernel and its cells, as an async context manager; parameters as of its process.
+
+    Examples
+    --------
+    >>> async with KernelSession(cwd=Path(".")) as kernel:
+    ...     result = await kernel.execute("1 + 1")
+    """
 
     async def execute(
         self,
@@ -419,22 +438,6 @@ class KernelSession(Kernel):
         if cell.over.done() or not self.alive:
             return
         await self.kill()
-
-    async def _limit_reached(self, reason: str) -> None:
-        """Let the cell end before the kernel is killed; called by the provisioner's watchdog."""
-        self._limit = reason
-        cell, client = self._running, self._client
-        if cell is not None and client is not None and self._died is not None:
-            client.interrupt()
-            await _first_of(cell.over, self._died, seconds=LIMIT_GRACE_S)
-
-    async def kill(self) -> None:
-        """End the kernel's process group at once; the running cell ends as ``dead``."""
-        if self._manager is not None and self._manager.provisioner is not None:
-            assert self._died is not None
-            await self._manager.provisioner.kill()
-            await _first_of(self._died, seconds=SHUTDOWN_GRACE_S)
-            self._mark_dead()
 
     def _result(self, cell: Cell, *, timed_out: bool, seconds: float) -> CellResult:
         outputs = tuple(cell.collector.outputs())

@@ -15,5 +15,8 @@ from .outputs import displayable as displayable
 from .page import page_html as page_html
 from .page import summary_html as summary_html
 from .pieces import notices_html as notices_html
+from .reader import is_skipped as is_skipped
+from .reader import read_notebook as read_notebook
+from .reader import read_runnable as read_runnable
 from .tracebacks import cut_native as cut_native
 from .tracebacks import cut_traceback as cut_traceback

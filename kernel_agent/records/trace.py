@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from kernel_agent.records.action import Action, Code
@@ -251,3 +252,8 @@ def to_json(value: Any) -> Json:
     if isinstance(value, (list, tuple)):
         return [to_json(v) for v in value]
     return value
+
+
+def now() -> str:
+    """Return the time as ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

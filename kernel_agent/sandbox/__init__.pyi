@@ -13,3 +13,4 @@ from .levels import Level as Level
 from .memory import memory_mb as memory_mb
 from .proxy import Proxy as Proxy
 from .remote import remote_environment as remote_environment
+from .steps import KERNEL_LAUNCHER as KERNEL_LAUNCHER

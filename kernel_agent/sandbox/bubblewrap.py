@@ -122,7 +122,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "--",
         *(
             confine.within(inner, command)
-            if str(confine.SCRIPT) in command
+            if str(confine.KERNEL_LAUNCHER) in command
             else confine.through(grant.python, inner, command)
         ),
     ]

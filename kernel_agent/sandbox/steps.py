@@ -20,7 +20,7 @@ from kernel_agent.sandbox.environment import DEVICES, SETTINGS, SYSTEM, interpre
 from kernel_agent.sandbox.levels import Grant, Limits
 
 LAUNCHER = Path(__file__).resolve().parent / "launcher" / "confine.py"
-SCRIPT = Path(__file__).resolve().parent.parent / "inkernel" / "launch.py"
+KERNEL_LAUNCHER = Path(__file__).resolve().parent.parent / "inkernel" / "launch.py"
 UNPRIVILEGED = range(61184, 65520)
 """User ids that systemd sets aside for services without an account (``systemd.exec``,
 ``DynamicUser=``); they exist also where a container maps only the first 65536."""
@@ -44,7 +44,7 @@ def within(steps: Iterable[str], command: Sequence[str]) -> list[str]:
     Saves the start of an interpreter. Only for our launch script: what runs before the steps is
     the interpreter with its start-up files, nothing else.
     """
-    at = command.index(str(SCRIPT))
+    at = command.index(str(KERNEL_LAUNCHER))
     start = [*command[:at], "-c", _START_WITHIN, str(LAUNCHER.parent)]
     return [*start, *steps, "--", *command[at:]]
 

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.agent import now
 from kernel_agent.errors import KernelError, SandboxError, UndoError, UsageError
 from kernel_agent.records import (
     CellResult,
@@ -26,6 +25,7 @@ from kernel_agent.records import (
     Visit,
     count_text,
     merge,
+    now,
 )
 from kernel_agent.safe import at_top, make_private
 from kernel_agent.sandbox import hibernating

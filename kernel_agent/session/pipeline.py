@@ -43,7 +43,7 @@ def read_cells(path: str | Path) -> list[FixedCell]:
     NotebookError
         It is missing, is no notebook, is for another language, or holds no code.
     """
-    from kernel_agent.session.verification import is_skipped, read_runnable
+    from kernel_agent.notebook import is_skipped, read_runnable
 
     notebook = read_runnable(path)
     cells: list[FixedCell] = []

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from kernel_agent.agent import Agent, Checks, Context, ModelDecider, now
+from kernel_agent.agent import Agent, Checks, Context, ModelDecider
 from kernel_agent.config import Config
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.formats import AUTO, get_format, lower_rung
@@ -40,6 +40,7 @@ from kernel_agent.records import (
     RunStart,
     Undone,
     Usage,
+    now,
 )
 from kernel_agent.safe import Watch
 from kernel_agent.sandbox import level_of

@@ -18,10 +18,9 @@ from support.golden import DATA
 from kernel_agent import ScriptedModel, Session
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.comparison import Verdict
+from kernel_agent.notebook.reader import EARLY_IDS, read_notebook
 from kernel_agent.session.verification import (
-    EARLY_IDS,
     certify,
-    read_notebook,
     verify,
     verify_notebook,
 )
