@@ -56,8 +56,10 @@ unit: $(READY)
 test: $(READY)
 	$(PYTHON) -m pytest $(PARALLEL) worksteal $(QUICK) $(TEST)
 
+# Levels, attacks and browsers measure what the machine does: one after another, or they disturb each other.
 test-all: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) worksteal tests
+	$(PYTHON) -m pytest $(PARALLEL) worksteal $(TEST) tests/goldens tests/suites
+	$(PYTHON) -m pytest -q tests/sandbox tests/attacks tests/browser
 
 # Break 300 places of the code, one at a time: which do the unit tests notice?
 mutants: $(READY)

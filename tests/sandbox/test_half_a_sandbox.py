@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.errors import KernelStartError, SandboxError
-from kernel_agent.kernel.process import KernelSession
+from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.sandbox import programs
 from kernel_agent.sandbox.chooser import probe
 
@@ -85,8 +85,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-u
         tmp_path.chmod(0o755)
         monkeypatch.setenv(programs.VARIABLE, str(place))
         monkeypatch.setenv("PATH", str(place), prepend=":")
-        given = {"protected": [folder / "data"], "hidden": [folder / "trace.jsonl"]}
-        async with KernelSession(cwd=folder, sandbox="bubblewrap", **given) as kernel:
+        access = Access(protected=[folder / "data"], hidden=[folder / "trace.jsonl"])
+        async with KernelSession(cwd=folder, sandbox="bubblewrap", access=access) as kernel:
             assert (await kernel.execute("1")).ok
 
     return begin

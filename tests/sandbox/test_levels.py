@@ -10,7 +10,7 @@ import pytest
 from nbclient import NotebookClient
 
 from kernel_agent.errors import KernelStartError, SandboxError
-from kernel_agent.kernel.process import KernelSession
+from kernel_agent.kernel import Access, KernelSession
 from kernel_agent.records.cell import CellResult
 from kernel_agent.sandbox import chooser
 
@@ -58,8 +58,8 @@ async def test_inputs_are_read_only_and_records_hidden(tmp_path: Path, level: st
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.write_text("linked")
     hidden = [tmp_path / "trace.jsonl", tmp_path / "run.ipynb"]
-    given = {"protected": [tmp_path / "data"], "hidden": hidden, "readable": [outside]}
-    async with KernelSession(cwd=tmp_path, sandbox=level, **given) as kernel:
+    access = Access(protected=[tmp_path / "data"], hidden=hidden, readable=[outside])
+    async with KernelSession(cwd=tmp_path, sandbox=level, access=access) as kernel:
         assert said(await kernel.execute("open('data/a.csv').read()")) == r"'a\n1\n'"
         assert said(await kernel.execute(f"open({str(outside)!r}).read()")) == "'linked'"
         refused = [
@@ -117,8 +117,8 @@ async def test_a_kernel_with_a_link_and_a_blank_in_its_paths_starts(
     (folder / "trace.jsonl").write_text("secret")
     (folder / "old").mkdir()
     hidden = [tmp_path / "link" / "run" / name for name in ("trace.jsonl", "old")]
-    given = {"hidden": [folder / path.name for path in hidden], "readable": [tmp_path / "link"]}
-    async with KernelSession(cwd=tmp_path / "link" / "run", sandbox=level, **given) as kernel:
+    access = Access(hidden=[folder / path.name for path in hidden], readable=[tmp_path / "link"])
+    async with KernelSession(cwd=tmp_path / "link" / "run", sandbox=level, access=access) as kernel:
         assert (await kernel.execute("1")).ok
 
 
