@@ -56,10 +56,10 @@ unit: $(READY)
 test: $(READY)
 	$(PYTHON) -m pytest $(PARALLEL) worksteal $(QUICK) $(TEST)
 
-# Levels, attacks and browsers measure what the machine does: one after another, or they disturb each other.
+# What starts kernels, levels and browsers is tried one after another here: nothing disturbs what is measured.
 test-all: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) worksteal $(TEST) tests/goldens tests/suites
-	$(PYTHON) -m pytest -q tests/sandbox tests/attacks tests/browser
+	$(PYTHON) -m pytest $(PARALLEL) loadscope $(UNIT)
+	$(PYTHON) -m pytest -q tests --ignore=tests/unit
 
 # Break 300 places of the code, one at a time: which do the unit tests notice?
 mutants: $(READY)
