@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from functools import partial
 
 import pytest
+from support import calls
+from support.calls import ANSWER, BOTH, call
 
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session, tool
 from kernel_agent.errors import UsageError
@@ -13,47 +15,7 @@ from kernel_agent.records.action import Calls, Final
 from kernel_agent.records.event import Notice
 from kernel_agent.records.store import read_trace
 
-PRICES = {"apples": 3, "pears": 4}
-
-
-@tool
-def price(product: str) -> int:
-    """Return the price of a product in euros."""
-    return PRICES[product]
-
-
-@tool
-async def slowly(seconds: float) -> str:
-    """Wait, and say when."""
-    await asyncio.sleep(seconds)
-    return "done"
-
-
-@tool
-def report(lines: list[str], title: str = "Report") -> dict[str, object]:
-    """Return a report."""
-    return {"title": title, "lines": lines, "length": None}
-
-
-def call(name, arguments="{}", content="", *more):
-    made = [(name, arguments), *more]
-    calls = [
-        {"id": f"c{n}", "type": "function", "function": {"name": f, "arguments": a}}
-        for n, (f, a) in enumerate(made)
-    ]
-    return {"content": content, "tool_calls": calls}
-
-
-def session(replies, out: Path, **options):
-    model = ScriptedModel(replies, keep_requests=True)
-    tools = [price, slowly, report]
-    return Session(
-        kernel=FakeKernel, model=model, format="json", tools=tools, out=out, **options
-    ), model
-
-
-BOTH = call("price", '{"product": "apples"}', "Both.", ("price", '{"product": "pears"}'))
-ANSWER = call("final_answer", '{"answer": "7 EUR"}', "I add them.")
+session = partial(calls.session, kernel=FakeKernel)
 
 
 async def test_calls_are_made_side_by_side_and_answered_in_order(tmp_path):
