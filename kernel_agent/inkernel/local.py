@@ -184,7 +184,7 @@ class Cells:
             finally:
                 with self._lock:
                     self._thread = None
-                    _raise_in(threading.get_ident(), None)
+                    forget_interrupts()
         except BaseException as error:
             return error
         return None
@@ -288,10 +288,29 @@ def _through_json(bundle: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
-    """Raise an exception in a thread, or take back one that it has not noticed yet."""
-    what = None if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
+def _raise_in(thread: int, kind: type[BaseException]) -> None:
+    """Raise an exception in a thread when it comes back to Python."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
+
+
+class _Forgotten(BaseException):  # noqa: N818 - no error: it ends a wait
+    """Takes the place of an interrupt that came too late."""
+
+
+def forget_interrupts() -> None:
+    """Take back an interrupt that this thread, or one that was given up, has not noticed.
+
+    CPython keeps one mark for all threads ("somebody is to raise something") and takes it away only
+    when an exception is raised in its thread; without one to raise it stays. Then every jump of
+    every thread takes the slow way, and CPython 3.11 hangs at the next call under a profiler or a
+    debugger. So an exception of our own is raised here, and caught.
+    """
+    try:
+        _raise_in(threading.get_ident(), _Forgotten)
+        while True:
+            pass
+    except _Forgotten:
+        pass
 
 
 # --- what is put out, by threads ---------------------------------------------------------------

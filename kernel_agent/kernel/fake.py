@@ -106,10 +106,13 @@ class FakeKernel(Kernel):
             await self._interrupt_or_lose(self._over)
 
     async def _interrupt_or_lose(self, over: asyncio.Event) -> None:
+        from kernel_agent.inkernel.local import forget_interrupts
+
         deadline = time.monotonic() + GRACE_S
         while self._cells is not None and not over.is_set():
             if time.monotonic() > deadline:
                 self._lose()
+                forget_interrupts()  # its thread may never come back to Python
                 over.set()
                 return
             self._cells.interrupt()
