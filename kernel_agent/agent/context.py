@@ -1,4 +1,4 @@
-"""What the model is sent: the records of a session as messages, within an allowance of tokens.
+"""The context: the records of a session as messages, within an allowance of tokens.
 
 Pure: records in, messages out. The conversation only grows at its end, so that the prefix stays
 the same to the byte and the endpoint's prompt cache hits. When it outgrows its allowance,
@@ -75,7 +75,7 @@ class _Entry:
 
     @property
     def number(self) -> int:
-        """The step's number; 0 for what is no step."""
+        """The step's number; 0 for other records."""
         return self.record.number if isinstance(self.record, Step) else 0
 
 
@@ -122,12 +122,12 @@ class Context:
 
     @property
     def has_steps(self) -> bool:
-        """Whether there is more than the instructions and what was asked."""
+        """Whether there is more than the instructions and the task."""
         return self._head is not None or any(entry.number for entry in self._entries)
 
     @property
     def observation_chars(self) -> int:
-        """How long one observation may be, in characters, for the conversation to hold several."""
+        """Characters that one observation may have, so that the conversation holds several."""
         return max(self._chars(OBSERVATION_SHARE), MIN_OBSERVATION)
 
     def messages(self) -> list[Message]:
@@ -136,7 +136,7 @@ class Context:
         return [self._system, *head, *(m for entry in self._entries for m in entry.messages)]
 
     def add(self, record: Record) -> None:
-        """Append what happened, or shorten as it says; called once for each record, in order."""
+        """Append a record, or shorten as it says; called once for each record, in order."""
         if isinstance(record, Undone):
             self._undo(record)
         self._records.append(record)
@@ -158,7 +158,7 @@ class Context:
         self._estimate += self._entries[-1].tokens
 
     def _undo(self, undone: Undone) -> None:
-        """Go back: tell again, from the beginning, what still holds."""
+        """Rebuild the conversation from the records that still hold."""
         kept = still_told(self._records, undone)
         self._begin()
         for record in kept:
@@ -196,13 +196,13 @@ class Context:
     # --- what is known of the allowance ------------------------------------------------------
 
     def calibrate(self, usage: Usage) -> None:
-        """Take in how many tokens the endpoint counted for the messages as they are now."""
+        """Correct the estimate by the endpoint's count of the messages as they are now."""
         if not usage.estimated and usage.prompt_tokens and self._estimate >= CALIBRATE_FROM:
             counted = usage.prompt_tokens / self._estimate
             self._ratio = min(max(counted, self._least_ratio), MAX_RATIO)
 
     def refused(self, *, limit_tokens: int | None = None, used_tokens: int | None = None) -> None:
-        """Take in that the endpoint found the conversation too long.
+        """Note that the endpoint found the conversation too long.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class Context:
     def met(
         self, window_tokens: int, *, prompt_tokens: int, beside: Sequence[Message] = ()
     ) -> None:
-        """Take in how large the model's window is: a reply ran into its end.
+        """Note the size of the model's window, which a reply has filled.
 
         Parameters
         ----------
@@ -262,7 +262,7 @@ class Context:
         return None
 
     def _ladder(self, keep: int) -> tuple[Condensation | None, ...]:
-        """Return what can be done, the first that helps first."""
+        """Return the ways to shorten, in the order in which they are tried."""
         masking = self._masking(keep)
         if masking and self._after(masking) <= CROWDED * self.max_tokens:
             return (masking,)
@@ -273,7 +273,7 @@ class Context:
 
     @property
     def _target(self) -> float:
-        """How long the conversation should be afterwards, in estimated tokens."""
+        """Length to which the conversation is shortened, in estimated tokens."""
         return self.max_tokens * RELIEF_TO / self._ratio
 
     def _old_steps(self, keep: int) -> list[_Entry]:
@@ -334,14 +334,14 @@ class Context:
 
     @property
     def summary_chars(self) -> int:
-        """How long a summary may be, in characters."""
+        """Characters that a summary may have."""
         return self._chars(SUMMARY_SHARE)
 
     def _chars(self, share: float) -> int:
         return int(self.max_tokens * share * BYTES_PER_TOKEN / self._ratio)
 
     def leaving(self, last: int) -> list[Record]:
-        """Return the records that a summary up to step ``last`` has to stand for, in order."""
+        """Return the records that a summary up to step ``last`` replaces, in order."""
         gone = [entry.record for entry in self._entries[: self._index_after(last)]]
         stays = self._start
         if self._head_task is not None and any(record is stays for record in gone):
@@ -349,7 +349,7 @@ class Context:
         return [record for record in gone if record is not stays]
 
     def summary_request(self, last: int) -> list[Message]:
-        """Return what to ask a model for a summary of the steps up to ``last``."""
+        """Return the request to a model for a summary of the steps up to ``last``."""
         records = self.leaving(last)
         return request(records, earlier=self.summary, max_chars=self._chars(RELIEF_TO))
 
@@ -434,7 +434,7 @@ _NOTE = "Variables after step "
 
 
 def mask(step: Step, solved: bool = False) -> str:  # noqa: FBT001, FBT002 - the one thing to say
-    """Return the line that stands for an observation: what it held, and how to reopen it.
+    """Return the line that replaces an observation: what it held, and how to reopen it.
 
     Parameters
     ----------
@@ -466,7 +466,7 @@ def _with_text(step: Step, text: str) -> Step:
 
 
 def _entry(record: Record, format: Format) -> _Entry:  # noqa: A002 - the project's word
-    """Return what is said of a record."""
+    """Return the conversation's entry for a record."""
     if isinstance(record, RunStart):
         messages: tuple[Message, ...] = (Message(role="user", content=run_text(record)),)
     elif isinstance(record, Step):

@@ -1,4 +1,4 @@
-"""What a model is shown of a cell: the little text and the few pictures that it can act on.
+"""Observations: the text and the pictures of a cell that a model is shown.
 
 Pure: nbformat outputs in, an :class:`~kernel_agent.records.Observation` out. What a cell put out
 comes in the order in which it came: printed text, stderr (marked), tables as shape, types and a
@@ -60,7 +60,7 @@ class _Part:
 
 
 def observe_action(action: Action, result: CellResult, *, step: int, max_chars: int) -> Observation:
-    """Return what a model is shown of an action: of a cell, of calls, or that it has answered."""
+    """Return the observation of an action: of a cell, of calls, or of an answer."""
     if isinstance(action, Final):
         return Observation(text="The answer was given.")
     if isinstance(action, Calls):
@@ -71,7 +71,7 @@ def observe_action(action: Action, result: CellResult, *, step: int, max_chars: 
 def observe(
     result: CellResult, *, step: int, max_chars: int = 8000, max_images: int = 4
 ) -> Observation:
-    """Return what a model is shown of a cell.
+    """Return the observation of a cell.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def _figure(data: Mapping[str, Any]) -> _Part | None:
 
 
 def _described(value: Any) -> str:
-    """Return the kernel's description of a table or array as text, or empty when it is none."""
+    """Return the kernel's description of a table or array as text; empty for anything else."""
     value = _mapping(value)
     kind, preview, shape = value.get("kind"), value.get("preview"), value.get("shape")
     if kind not in ("DataFrame", "Series", "ndarray") or not isinstance(preview, str):
@@ -287,7 +287,7 @@ def _few_images(parts: list[_Part], max_images: int) -> list[_Part]:
 
 
 def _within_shares(parts: list[_Part], room: int, where: str) -> list[str]:
-    """Shorten what takes more than the share of its kind, when all together is too much."""
+    """Shorten each kind of output to its share, when all together is too much."""
     texts = [part.text for part in parts]
     if sum(map(len, texts)) + len(texts) <= room:
         return texts

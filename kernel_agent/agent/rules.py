@@ -41,7 +41,7 @@ none or the user chose the format."""
 
 
 class Patience:
-    """Counts the failures and the denials of one run; ends it when they repeat themselves."""
+    """Counts the failures and denials of one run; ends it when they repeat."""
 
     def __init__(self) -> None:
         self._failures: Counter[tuple[str, str]] = Counter()
@@ -76,7 +76,7 @@ class Patience:
             raise Denied(f"something was denied in {DENIALS_IN_A_ROW} steps in a row ({last})")
 
     def _count_failure(self, step: Step) -> None:
-        """Count it under what was done and how it failed; addresses differ from time to time."""
+        """Count a failure by its action and its error without addresses, which always differ."""
         error = step.result.error if step.result else None
         failed = f"{error.ename}: {error.evalue}" if error else step.observation.text
         key = (_what_was_done(step), ADDRESS.sub("0x…", failed))
@@ -147,7 +147,7 @@ class Ladder:
 
 
 def warning(step: Step, meter: Meter) -> str:
-    """Return what the model is told after a step when its next one is the last; else empty."""
+    """Return the warning that the model's next step is its last; empty before that."""
     cap = meter.budget.max_steps
     answered = step.result is not None and step.result.answer is not None
     if cap is None or cap < 2 or meter.steps != cap - 1 or answered:

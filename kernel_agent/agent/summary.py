@@ -1,4 +1,4 @@
-"""What stands for steps that are no longer in the conversation: by rules, or by the model.
+"""Summaries of steps that have left the conversation: by rules, or by the model.
 
 Pure. By rules it is a line a step. A model writes a better one, but may remember what never was:
 so it is asked to put the names of variables in backticks, and every sentence with a name that the
@@ -57,7 +57,7 @@ _NUMBERED = re.compile(r"^\s*\d[.)] .+\n+\s*\d[.)] ", re.MULTILINE)
 
 
 def by_rules(records: Sequence[Record], *, earlier: str, max_chars: int) -> str:
-    """Return a line a step; the oldest lines are counted when there is no room for them.
+    """Return one line for each step; the oldest are only counted when there is no room.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def _first_sentence(text: str) -> str:
 
 
 def held(step: Step) -> str:
-    """Return in one line what a step's observation held."""
+    """Describe a step's observation in one line."""
     if step.observation.held:
         return step.observation.held
     text = step.observation.text
@@ -165,7 +165,7 @@ def _told(record: Record) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A summary that names only what there is; ``unknown`` are the names that there are not."""
+    """A summary that names only variables that exist; ``unknown`` are the other names."""
 
     text: str
     dropped: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ def _named(sentence: str, told: str) -> list[str]:
 
 
 def ask_again(unknown: Sequence[str]) -> Message:
-    """Return what the model is told about names that do not exist."""
+    """Return the feedback to the model about names that do not exist."""
     names = ", ".join(f"`{name}`" for name in unknown[:20])
     return Message(
         role="user",
@@ -220,7 +220,7 @@ def ask_again(unknown: Sequence[str]) -> Message:
 
 
 def ended(stop: RunStop) -> str:
-    """Return what the model is told of a run's end, or empty when it was answered."""
+    """Return the note to the model on a run's end; empty when it was answered."""
     if stop.status is ExitStatus.ANSWERED:
         return ""
     return f"(That run ended without an answer: {stop.message})"

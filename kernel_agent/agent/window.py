@@ -1,4 +1,4 @@
-"""Asking a model within its window: the conversation is shortened before it is too long, or after.
+"""Ask a model within its window: shorten the conversation before it is too long, or after.
 
 What a window holds is learned from the endpoint: when it refuses a conversation, and when a reply
 had no room left in it. How the conversation is shortened is :mod:`kernel_agent.agent.context`'s;
@@ -54,7 +54,7 @@ class Window:
         self._names = names
 
     async def ask(self, ledger: Ledger, beside: list[Message]) -> Reply:
-        """Ask for a reply; shorten the conversation before, and when the model accepts less.
+        """Ask for a reply; shorten the conversation first, and again when the model accepts less.
 
         Parameters
         ----------
@@ -105,7 +105,7 @@ class Window:
 
     @property
     def _alone(self) -> str:
-        """What is left of a conversation that cannot be shortened."""
+        """The rest of a conversation that cannot be shortened further."""
         return f"the instructions{', the task and the last step' * self._context.has_steps} alone"
 
     async def _meet(
@@ -143,7 +143,7 @@ class Window:
     async def _summary(
         self, ledger: Ledger, planned: Condensation, summarise: Complete
     ) -> Condensation:
-        """Let the model write the summary; by rules it stays when it cannot.
+        """Let the model write the summary; keep the one by rules when it cannot.
 
         What names a variable that does not exist is asked for again once, and then dropped.
         """

@@ -129,7 +129,7 @@ class LiveView:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        """Show an event: what stays is printed, what passes by is drawn above the progress."""
+        """Show an event: print what stays, draw what passes by above the progress."""
         if isinstance(event, ReplyText):
             self._passing += event.text
             self._escaped |= event.call or self._passing.lstrip().startswith("{")
@@ -188,7 +188,7 @@ class LiveView:
 
 
 def _unescaped(text: str) -> str:
-    """Return JSON in the making as one reads it: with the line ends and quotes of its strings."""
+    """Return unfinished JSON with the line ends and quotes of its strings unescaped."""
     return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[0]), text)
 
 

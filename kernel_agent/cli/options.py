@@ -24,14 +24,14 @@ Settings: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class FromTable:
-    """Stand in a record's annotation for settings: all that come next, or those up to one."""
+    """Marks a record's field for settings: all that follow in the table, or those up to one."""
 
     upto: str = ""
 
 
 @dataclass(frozen=True)
 class _Typed:
-    """One option as it is typed: its parameter, the record's field that it is for, its setting."""
+    """One option as it is typed: its parameter, its field in the record, its setting."""
 
     parameter: Parameter
     field: str
@@ -141,7 +141,7 @@ def _setting(row: Setting, value: Any) -> Any:
 
 
 def _named(row: Setting, options: typing.Iterable[str]) -> dict[str, str] | None:
-    """Return the words that NAME=WORD gives to names.
+    """Read NAME=WORD pairs: return the words by name.
 
     Raises
     ------

@@ -111,7 +111,7 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
 def _folders(
     own: Mapping[str, Any], given: Mapping[str, Any], tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return what the file in the working directory sets, as far as it may.
+    """Return the settings of the working directory's file, as far as it may set them.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def _in_working_directory() -> tuple[Path, bytes] | None:
 
 
 def _refuse_runs_folder(path: Path) -> None:
-    """Refuse a file from a folder that is a run's, or lies in one: cells write there.
+    """Refuse a settings file in a run's folder or below one: cells write there.
 
     Raises
     ------

@@ -28,7 +28,7 @@ _SECRET_WORDS = frozenset(
 
 
 def hides(name: str) -> bool:
-    """Return whether what has this name (of a header, a field) is a secret, by the name.
+    """Return whether a header or field is a secret, judged by its name.
 
     Examples
     --------

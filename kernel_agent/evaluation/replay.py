@@ -56,7 +56,7 @@ class Episode:
 class Agreement:
     """Observations of a suite: ``agreed`` of ``compared`` are the same.
 
-    ``ours_raised`` counts the errors of ours where the recording has none or another: a package or
+    ``ours_raised`` counts our errors where the recording has none or another: a package or
     a tool that is not here shows there. ``several_blocks`` counts differences in turns that hold
     more than one block of code: the recorded harness may have run another one, or all of them.
     """
@@ -221,7 +221,7 @@ async def _run_all(
     at_once: int,
     tell: Callable[[str], None],
 ) -> list[list[str | None]]:
-    """Run every episode; return what :func:`_run_episode` says of each, in their order."""
+    """Run every episode; return the results of :func:`_run_episode` in order."""
     found: list[list[str | None]] = [[] for _ in episodes]
     waiting = iter(range(len(episodes)))
     done = 0
@@ -249,7 +249,7 @@ async def _run_episode(
 ) -> list[str | None]:
     """Run an episode's cells in one kernel.
 
-    Returns for each "" or how its observation differs; None when there is none to compare.
+    Returns for each "" or how its observation differs; None when there is nothing to compare.
     """
     from kernel_agent.session import Session
 
@@ -277,7 +277,7 @@ async def _run_episode(
 def _cells_with_observations(
     turns: Sequence[Mapping[str, str]], name: str
 ) -> Iterator[tuple[str, str | None, bool]]:
-    """Yield each cell, what was recorded of it, and whether its turn holds other blocks."""
+    """Yield each cell, its recorded observation, and whether its turn holds other blocks."""
     for turn, following in pairwise(turns):
         if turn["role"] != "assistant" or not following["content"].startswith(OBSERVATION):
             continue
@@ -291,7 +291,7 @@ def _cells_with_observations(
 
 
 def _recorded(content: str) -> str | None:
-    """Return what the recorded kernel showed; None when the harness ran nothing."""
+    """Return the recorded observation; None when the harness ran nothing."""
     shown = content.removeprefix(OBSERVATION).strip()
     if shown.startswith(HARNESS_WORDS):
         return None
@@ -326,7 +326,7 @@ def _output_text(result: CellResult) -> str:
 
 
 def replay_text(found: Replayed) -> str:
-    """Return what was found as Markdown."""
+    """Return the findings as Markdown."""
     lines = [f"{found.file}, {found.episodes} episodes", ""]
     lines += ["| format | turns | actions | errors |", "| --- | --- | --- | --- |"]
     for one in found.parsed:

@@ -39,7 +39,7 @@ MAX_ANSWER = 20_000  # characters of an answer in a result; the trace has all of
 
 
 def run_one(spec: RunSpec) -> RunResult:
-    """Carry out a run and wait for it; what engines call on their workers."""
+    """Carry out a run and wait for it; called by engines on their workers."""
     return asyncio.run(carry_out(spec))
 
 

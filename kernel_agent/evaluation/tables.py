@@ -73,7 +73,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The whole of what the results say; ``words`` is what a reader is told.
+    """All findings of the results; ``words`` is the text for a reader.
 
     Arms are called by what they differ in; ``common`` says what all of them have.
     """
@@ -130,7 +130,7 @@ def compare_results(plan: Mapping[str, Any], results: Iterable[RunResult]) -> Co
 
 
 def _names(arms: Sequence[Arm]) -> tuple[dict[str, str], str]:
-    """Return what each arm is called, by what it differs in, and what is common to all."""
+    """Name each arm by the parts in which it differs; return the names and the common parts."""
     parts = {arm.name: arm.parts for arm in arms}
     first = arms[0].parts
     differ = [kind for kind in first if len({part[kind] for part in parts.values()}) > 1]

@@ -1,4 +1,4 @@
-"""Which format a model is asked for, when the user leaves that to us (``--format auto``).
+"""Choose the format for a model when the user has not (``--format auto``).
 
 The rungs, from the most structure to the least: a native call, an envelope under a JSON schema, a
 fenced block. A model is asked for the highest rung that its endpoint really supports and that it
@@ -47,7 +47,7 @@ Outcome = Literal["honoured", "refused", "ignored"]
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """How an endpoint and its model took to a format, and in which further notation, if in one."""
+    """A format's trial with an endpoint and its model, and the notation that worked, if any."""
 
     format: str
     outcome: Outcome = "honoured"
@@ -57,7 +57,7 @@ class Measure:
 
     @property
     def supported(self) -> bool:
-        """Whether the endpoint does what the format asks of it."""
+        """Whether the endpoint honours the format's request."""
         return self.outcome == "honoured"
 
     @property
@@ -129,7 +129,7 @@ def choose(measures: Sequence[Measure]) -> Measure | None:
 
 
 def told(measures: Sequence[Measure]) -> str:
-    """Return what was measured, in words."""
+    """Return the measurements in words."""
     return "; ".join(map(_told, measures))
 
 

@@ -64,7 +64,7 @@ class LocalChannel(HostChannel):
 
 
 class Shell:
-    """What the parts need of IPython's shell: a formatter, and where displays go."""
+    """The parts of IPython's shell that cells need: a formatter, and a publisher of displays."""
 
     def __init__(self) -> None:
         self.display_formatter = DisplayFormatter()
@@ -85,7 +85,7 @@ class Shell:
 
 
 class Cells:
-    """A namespace, and what happens around each cell that runs in it.
+    """A namespace, with the hooks around each cell that runs in it.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class Cells:
 
     @contextmanager
     def _within(self) -> Iterator[None]:
-        """Be in the folder: this thread alone, where the system can do that, else the process."""
+        """Work in the folder: this thread alone where the system can do that, else the process."""
         if not self._apart and sys.platform == "linux":
             self._apart = ctypes.CDLL(None).unshare(CLONE_FS) == 0
         before = None if self._apart else Path.cwd()
@@ -338,7 +338,7 @@ class Stream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Put out what waits for the end of its line."""
+        """Put out text that waits for the end of its line."""
         text, self._line = self._line, ""
         if text:
             self._emit("stream", {"name": self._name, "text": text})

@@ -74,7 +74,7 @@ class HostChannel:
         self._wake = -1  # the end of the pipe that wakes the carrier; made with the first call
 
     def begin(self, parent: dict[str, Any], ident: Any) -> None:
-        """Take the cell that begins: calls are made in its name, whatever thread they come from.
+        """Begin a cell: calls are made in its name, from any thread.
 
         Calls of earlier cells that are still waiting are over.
 
@@ -184,7 +184,7 @@ class HostChannel:
             self._waiting[number] = reply
         try:
             session.send(socket, message, ident=ident)
-        except Exception as error:  # whatever it is, the caller has to hear of it
+        except Exception as error:  # any error must reach the caller
             with self._lock:
                 self._waiting.pop(number, None)
             _fail(reply, f"the request could not be sent: {error}")

@@ -1,4 +1,4 @@
-"""Tables on the wire: Arrow IPC streams, and what they stand for before they are unfolded.
+"""Tables on the wire: Arrow IPC streams, measured before they are unfolded.
 
 A few bytes of a stream can stand for many values, so only flat columns that are not compressed are
 read, and what each takes in pandas is charged to a :class:`~.room.Room` from types and lengths
@@ -52,7 +52,7 @@ def read_table(data: bytes, room: Room) -> Any:
     Raises
     ------
     ValueError
-        It is none, or what it stands for is more than there is room for.
+        It is no Arrow stream, or unfolds to more than there is room for.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""From output messages to notebook outputs: what a cell has put out, in order, within bounds.
+"""From output messages to notebook outputs: a cell's outputs, in order, within bounds.
 
 Pure: it takes message contents and holds nbformat dicts. Contents come from a hostile kernel, so
 every field is checked for its type before it is kept.
@@ -95,7 +95,7 @@ class Collector:
 
     @property
     def last_error(self) -> OutputDict | None:
-        """The error that was put out last."""
+        """The last error among the outputs."""
         errors = (o for o in reversed(self._outputs) if o["output_type"] == "error")
         return next(errors, None)
 
@@ -119,7 +119,7 @@ class Collector:
             self._on_output(output)
 
     def leave_out(self, size: int) -> None:
-        """Say with the outputs that one of so many bytes came and was not looked at."""
+        """Add a note that an output of so many bytes came and was not read."""
         if len(self._too_large) < MAX_OUTPUTS:
             self._too_large.append(size)
 
@@ -264,12 +264,12 @@ def _error(content: dict[str, Any]) -> OutputDict:
 
 
 def _size(output: OutputDict) -> int:
-    """Return how many bytes of memory an output takes, whatever it is made of.
+    """Return how many bytes of memory an output takes.
 
     Raises
     ------
     ValueError
-        It is nested more deeply than whoever reads it later can follow.
+        It is nested more deeply than later readers can follow.
     """
     size = sys.getsizeof(output)
     waiting: list[tuple[Any, int]] = [(output, 0)]

@@ -64,7 +64,7 @@ PREFIX = "kernel-agent/1 "  # the wire of host calls: kernel_agent.inkernel.rpc
 
 @dataclass
 class _Cell:
-    """One cell under way: what it has put out so far."""
+    """A cell under way, with its outputs so far."""
 
     step: int
     on_output: OnOutput
@@ -226,7 +226,7 @@ class InterpreterSession(Kernel):
         return {name: await self._get(name) for name in names}
 
     async def get_answer(self) -> Json:
-        """Say that there is none: what this kernel has is plain, and came with the answer."""
+        """Return None: this kernel's answers are plain values, and came with the cell's result."""
         raise InputError("the interpreter's answers are plain values")
 
     async def _get(self, name: str) -> Any:
@@ -316,7 +316,7 @@ class InterpreterSession(Kernel):
         return "ok", None
 
     async def _drive(self, session: AsyncMontySession, code: str, cell: _Cell) -> Any:
-        """Feed the code and answer what it asks of the host, until it is through."""
+        """Feed the code and answer its calls of the host, until it is done."""
         from pydantic_monty import AsyncFunctionSnapshot, MontyComplete
 
         def named(*_: object, **__: object) -> None:
@@ -368,7 +368,7 @@ class InterpreterSession(Kernel):
     async def _ended(
         self, cell: _Cell, end: tuple[CellStatus, CellError | None]
     ) -> tuple[CellStatus, CellError | None]:
-        """Tell what was left out; after a kill, start again with the state before the cell."""
+        """Report what was left out; after a kill, start again with the state before the cell."""
         status, error = end
         if cell.left_out:
             line = f"\n… {cell.left_out:,} more characters were printed and are left out …\n"
@@ -392,7 +392,7 @@ class InterpreterSession(Kernel):
 
 
 def _bound_processor(pid: int | None, timeout_s: float | None) -> None:
-    """Give the worker as much processor time as its cell may take, so that it cannot outlive us.
+    """Limit the worker's processor time to its cell's time, so that it cannot outlive us.
 
     A worker that waits ends when its host does. One that computes looks for nobody; when the host
     was killed, the operating system ends it here.

@@ -90,7 +90,7 @@ class Ways:
         self._took_object = False  # it answered a request in the notation `json_object`
 
     def measuring(self, notations: Iterable[Notation]) -> Self:
-        """Return the same for requests that try out a notation: nothing of it is given up.
+        """Return these ways for requests that try out a notation and give nothing up.
 
         What is learned beside it is learned here, too.
         """

@@ -218,7 +218,7 @@ class OpenAIModel(ModelDefaults):
             raise
         except Exception as error:
             # Broad because the client's errors, and those of the two transports that it may rest
-            # on, have no base in common; whatever is not one of theirs is raised as it is.
+            # on, have no base in common; any other error is raised as it is.
             fault = self.endpoint.read_error(error, model=self.name)
             if fault is None:
                 raise

@@ -1,4 +1,4 @@
-"""Which format a model behind an endpoint can be asked for: measured once, then remembered.
+"""Find the format that a model behind an endpoint can be asked for: measure once, remember it.
 
 For ``--format auto``. Each rung is tried with two small tasks, with the prompt that runs use, and
 the first that the endpoint honours and the model does not break is taken: two short requests in
@@ -86,7 +86,7 @@ _SAYS_UNSUPPORTED = {400, 404, 405, 415, 422, 500, 501}
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A format, why it was chosen, and what finding out cost."""
+    """A format, the reason for its choice, and the cost of finding out."""
 
     format: str
     reason: str
@@ -141,7 +141,7 @@ async def choose_format(
 
 
 def _allowance(budget: Budget, limit_s: float) -> Budget:
-    """Return what measuring may cost."""
+    """Return the budget of the measurement."""
     seconds, tokens, cost = budget.max_seconds, budget.max_tokens, budget.max_cost
     return Budget(
         max_steps=None,
@@ -254,7 +254,7 @@ def memory_file() -> Path:
 
 
 def recall(path: Path, *, endpoint: str, model: str) -> Choice | None:
-    """Return what was chosen for a model before; None when it is unknown, old or unreadable."""
+    """Return an earlier choice for a model; None when it is unknown, old or unreadable."""
     entry = _read(path).get(_key(endpoint, model))
     if not isinstance(entry, dict):
         return None

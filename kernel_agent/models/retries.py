@@ -109,7 +109,7 @@ class Tries:
         self._met: dict[str, int] = {}  # how often which kind of it
 
     def after(self, error: EndpointError, *, streamed: bool, answered: bool) -> Again | None:
-        """Return what to do after a failed try; None when it was the last.
+        """Return the retry after a failed try; None when it was the last.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class Tries:
         )
 
     def summary(self) -> str:
-        """Return what the endpoint did, each kind of it once, with how often.
+        """Return the endpoint's failures, each kind once, with its count.
 
         >>> tries = Tries(Transport(max_retries=0))
         >>> for what in ("broke off", "said no", "said no"):

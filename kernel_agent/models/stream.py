@@ -80,7 +80,7 @@ class ReplyReader:
 
     @property
     def whole(self) -> bool:
-        """Whether what has been read so far is a complete reply, as far as the endpoint says."""
+        """Whether the reply so far is complete, as far as the endpoint says."""
         return self.done or self.draft.finish_reason is not None
 
     def feed(self, chunk: bytes) -> None:

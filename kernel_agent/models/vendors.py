@@ -153,7 +153,7 @@ VENDORS = (
 
 
 def words(field: str) -> Words:
-    """Return what all vendors say for one thing, in the order of the rows.
+    """Return all vendors' wordings for one thing, in the order of the rows.
 
     >>> words("broken_off")
     ('insufficient_system_resource', 'network_error', 'abort')

@@ -148,7 +148,7 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
 def _runs_again(run: RunRecords, step: Step) -> bool:
     """Whether the step becomes code cells.
 
-    What a person took back or denied, and what a guard refused or ended, would now be done, or
+    Steps that a person took back or denied, or a guard refused or ended, would now be done, or
     never end.
     """
     result = step.result
@@ -298,7 +298,7 @@ _FAILED: dict[str, Any] = {
 
 
 def _add_calls(cells: _Cells, run: RunRecords, step: Step) -> None:
-    """Add a cell for each call: it calls the replay of the tool and shows what that gives."""
+    """Add a cell for each call: it calls the tool's replay and shows the result."""
     assert step.result is not None
     for n, call in enumerate(step.result.calls, start=1):
         name = f"run-{run.number}-step-{step.number:02d}-call-{n}"
@@ -433,7 +433,7 @@ def _files(start: RunStart) -> Iterator[DataFile]:
 
 
 def _encodable(value: Any) -> Any:
-    """Replace, all through the notebook, what no file can hold (lone surrogates)."""
+    """Replace lone surrogates, which no file can hold, all through the notebook."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, Mapping):

@@ -100,7 +100,7 @@ def _is_reading(found: re.Match[str], period: Period) -> bool:
 
 
 def _moments(text: str, period: Period) -> Iterator[float]:
-    """Yield the moment, in whatever time zone: the one of the run is nearest."""
+    """Yield the moment in the time zone in which it is nearest to the run."""
     said = _moment(text).replace(tzinfo=UTC).timestamp()
     offset = round((said - period.began) / QUARTER_S) * QUARTER_S
     if abs(offset) <= FARTHEST_S:
@@ -133,7 +133,7 @@ def _is_short(text: str) -> bool:
 
 
 def _either_way(text: str) -> Iterator[date]:
-    """Yield what 03/04/2026 may be: day and month stand in either order."""
+    """Yield the readings of a date such as 03/04/2026, with day and month in either order."""
     first, second, year = map(int, _NUMBER.findall(text))
     for month, day in ((first, second), (second, first)):
         if month <= 12:

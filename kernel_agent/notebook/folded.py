@@ -1,4 +1,4 @@
-"""Notes of a step in the notebook: decisions, failures, and what is not run again. Pure.
+"""Notes of a step in the notebook: decisions, failures, steps that are not run again. Pure.
 
 Markdown that folds away, for people who want to know how the answer came about.
 """
@@ -28,7 +28,7 @@ MAX_FOLDED = 4_000  # characters of the output of a step that is not run again
 
 
 def decisions_note(step: Step) -> str:
-    """Return a folded note on what was asked, allowed or denied, and on untrusted results."""
+    """Return a folded note on decisions and on untrusted results."""
     each = list(decided(step))
     lines = [decision_line(one) for one in each[:MAX_DECISIONS]]
     if len(each) > MAX_DECISIONS:
@@ -56,7 +56,7 @@ def failure_text(step: Step) -> str:
 
 
 def not_run_again(step: Step) -> str:
-    """Return a step that is not a cell: folded, with what it was and what it had shown."""
+    """Return a step that is not a cell: folded, with its code and its output."""
     if isinstance(step.action, Code):
         status = step.result.status if step.result else "dead"
         ended = {
@@ -86,7 +86,7 @@ def not_run_again(step: Step) -> str:
 
 
 def undone_note(step: Step, undone: Undone) -> str:
-    """Return a step that the person took back: folded, with what it was and what it had shown."""
+    """Return a step that the person took back: folded, with its code and its output."""
     why = undo_reason(undone)
     summary = f"Step {step.number} was undone by the user: its code is not run again"
     if isinstance(step.action, Calls):

@@ -1,4 +1,4 @@
-r"""Text that nobody vouches for, as Markdown and HTML in which nothing is live. Pure.
+r"""Untrusted text as Markdown and HTML in which nothing is live. Pure.
 
 In a running notebook everything that is displayed is trusted: a script in an output, or a tag in
 a Markdown cell that another program wrote, can call the server that the notebook came from and
@@ -75,7 +75,7 @@ def quote_text(text: str) -> str:
 
 
 def code_block(code: str, language: str = "") -> str:
-    """Return any text as a block of code, whatever it contains."""
+    """Return any text as a block of code."""
     if _LIVE_IN_BLOCK.search(code):
         return f"<pre><code>{_as_entities_where_live(code)}</code></pre>"
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
@@ -131,7 +131,7 @@ MAX_DEPTH = 100
 
 
 def table_html(source: str) -> str | None:
-    """Return the HTML of a table, written anew from what is known to be harmless.
+    """Return the HTML of a table, written anew from harmless parts.
 
     Not a parser of HTML, on purpose: whatever is not one of a few plain tags, a comment or a
     style sheet makes the whole worthless, so that no two readings of it are possible (and no

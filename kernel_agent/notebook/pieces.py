@@ -1,7 +1,7 @@
 """The pieces of a run's page: templates, and text and outputs made fit for them. Pure.
 
 How a page looks stands in ``summary.html`` (one macro a piece) and ``page.html`` beside this
-module. Whatever a template is given is escaped on its way out, unless a piece made it
+module. Everything that a template is given is escaped on its way out, unless a piece made it
 (:func:`kernel_agent.safe.markup.escape_text`); what was displayed comes through
 :mod:`kernel_agent.notebook.outputs`.
 """
@@ -61,7 +61,7 @@ def length(made: str) -> int:
 
 @cache
 def templates() -> Environment:
-    """Return what renders: everything that is not markup already is escaped on its way out."""
+    """Return the environment that renders; it escapes everything that is not markup already."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup, escape
 
@@ -130,7 +130,7 @@ def note(text: str) -> Markup:
 
 
 def output_pieces(result: CellResult, room: Room) -> Iterator[Markup]:
-    """Yield what a cell put out: text, tables and pictures."""
+    """Yield a cell's outputs: text, tables and pictures."""
     text = ""
     for output in result.outputs:
         kind = output.get("output_type")
@@ -193,5 +193,5 @@ def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
 
 
 def notices_html(notices: Sequence[str]) -> str:
-    """Return what no record holds and a person should know, to stand above a summary."""
+    """Return notices that no record holds, to stand above a summary."""
     return belt(piece("notices", texts=[one_line(text, 500) for text in notices]))

@@ -1,4 +1,4 @@
-"""Read a notebook file of format 2, 3 or 4, whatever wrote it."""
+"""Read a notebook file of format 2, 3 or 4, from any program."""
 
 from __future__ import annotations
 
@@ -132,6 +132,6 @@ def is_skipped(cell: Any) -> bool:
 
 
 def _named(notebook: nbformat.NotebookNode, where: str, key: str) -> str:
-    """Return what the notebook's own metadata says, or empty where that says nothing."""
+    """Return a field of the notebook's metadata as text, or empty."""
     about = notebook.metadata.get(where)
     return str(about.get(key) or "") if isinstance(about, dict) else ""

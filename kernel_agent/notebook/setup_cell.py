@@ -1,4 +1,4 @@
-"""The first code cells of an exported notebook: what it needs, and what stands in for the host.
+"""The first code cells of an exported notebook: its needs, and replays of the host's tools.
 
 Pure. The environment cell starts with a PEP 723 block (https://peps.python.org/pep-0723/), which
 ``juv`` and ``uv`` read, with the versions that the run had. What the run found in its kernel and

@@ -45,7 +45,7 @@ _NATIVE_FRAME = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class ShortTraceback:
-    """``message`` is what must not be cut away; ``before`` is how it came about."""
+    """A traceback in two parts: ``message`` must not be cut away, ``before`` may be."""
 
     before: str
     message: str

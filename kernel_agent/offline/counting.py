@@ -73,7 +73,7 @@ def describe(job: Job) -> Work:
 
 
 def missing(job: Job) -> Work:
-    """Return what is missing, by column or of one."""
+    """Return the number of missing values, by column or of one."""
     names = [c.name for c in job.question.measures]
     if len(names) == 1:
         series = item(job.source, job.measure)

@@ -1,4 +1,4 @@
-"""Reading a file: the cell that loads it, and what its failure teaches.
+"""Reading a file: the cell that loads it, and remedies when that fails.
 
 The first try is the plain pandas reader. What the kernel answers decides about a second one
 (another separator, encoding or layout) or ends in one line that a person can act on.
@@ -144,7 +144,7 @@ def load(path: str, question: str, *, first: bool) -> Generator[Cell, str, Table
 
 
 def _with_words(table: Table, reading: Reading) -> Generator[Cell, str, Table]:
-    """Look what is written where text is missing, and keep what is a word like the others."""
+    """Look at the text in place of missing values, and keep it where it is a word like others."""
     columns = [c for c in table.columns if c.kind in ("text", "bool") and c.missing]
     if not columns or reading.reader not in ("read_csv", "read_excel") or table.odd_index:
         return table

@@ -125,7 +125,7 @@ def _each_shortened(table: str, columns: int) -> str:
 
 
 def values_look(table: Table, question: str) -> Cell | None:
-    """Return the cell that looks which values the question names; None when it can name none.
+    """Return the cell that looks for values that the question names; None when it can name none.
 
     Only columns count that have too many values to list, and only questions with a word that
     may be such a value: an unknown one, or one written with a capital; or with the column itself.

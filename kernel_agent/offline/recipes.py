@@ -23,7 +23,7 @@ from kernel_agent.offline.writing import conditions, inside, item, told
 
 
 def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
-    """Yield the cells that answer a question; is sent what each of them printed.
+    """Yield the cells that answer a question; is sent the output of each.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
 
 
 def _doubts(question: Question, table: Table) -> list[str]:
-    """Return what is to be said about the reading of the columns that the answer uses."""
+    """Return remarks on how the columns that the answer uses were read."""
     uses = [(f.column, f.part) for f in (*question.filters, *question.target)]
     uses += [(g.column, g.part) for g in question.groups] + [(c, "") for c in question.measures]
     used = [column for column, part in uses if part != "year"] if uses else list(table.columns)

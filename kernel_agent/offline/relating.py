@@ -74,7 +74,7 @@ def slug_name(text: str) -> str:
 
 
 def correlates(job: Job) -> Work:
-    """Return what goes together with a column, or all pairs of columns."""
+    """Return the correlations with a column, or of all pairs of columns."""
     numbers = [c for c in job.table.columns if c.numeric]
     names = f"[{', '.join(quoted(c.name) for c in numbers)}]"
     if len(numbers) < 2:

@@ -113,7 +113,7 @@ def shares(job: Job) -> Work:
 
 
 def share_of_sum(job: Job) -> Work:
-    """Return what each group has of the total of a column."""
+    """Return each group's share of the total of a column."""
     by, measure = job.question.groups[0], job.measure
     code = (
         f"totals = {grouped(job.source, (by,))}[{quoted(measure.name)}].sum()"

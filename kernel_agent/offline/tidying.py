@@ -17,7 +17,7 @@ from kernel_agent.offline.schema import Column, Table
 
 
 def tidied(table: Table, *, comma: bool = False) -> Generator[Cell, str, Table]:
-    """Convert what stands for something else, and look again; yields at most one cell.
+    """Convert text that stands for numbers or dates, and look again; yields at most one cell.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ def item(variable: str, column: Column) -> str:
 
 
 def key(variable: str, group: Group) -> str:
-    """Return what ``groupby`` is given for a group."""
+    """Return the argument of ``groupby`` for a group."""
     if not group.part:
         return quoted(group.column.name)
     return f"{series(variable, group)}.rename({quoted(group.name)})"

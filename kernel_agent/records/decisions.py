@@ -39,7 +39,7 @@ Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """One decision with what it was about: a step's cell, or one of its calls."""
+    """One decision with its subject: a step's cell, or one of its calls."""
 
     step: int
     what: str
@@ -63,7 +63,7 @@ def _tells(decision: Decision) -> bool:
 
 
 def denials(step: Step) -> tuple[str, ...]:
-    """Return what of a step was denied: ``cell``, or the names of the calls."""
+    """Return the denied parts of a step: ``cell``, or the names of the calls."""
     return tuple(d.what for d in decided(step) if not d.decision.allowed)
 
 
@@ -123,7 +123,7 @@ def _came(call: HostCall) -> bool:
 
 
 def denial(what: str, decision: Decision) -> str:
-    """Return what the model is told of a denial, of a cell or of a call."""
+    """Return the message to the model on a denied cell or call."""
     who = "a person" if decision.by == "person" else "the policy"
     reason = f": {decision.reason}" if decision.reason else ""
     return f"{what} was denied by {who}{reason}. Nothing was done. Do not try the same again."
@@ -138,7 +138,7 @@ def denied_cell(decision: Decision) -> CellResult:
 
 
 def source_text(source: str) -> str:
-    r"""Return source so that nothing of what would run is hidden from the reader.
+    r"""Return source with nothing that would run hidden from the reader.
 
     A carriage return ends a line for Python, but lets a terminal write over it; characters that
     cannot be seen, or that turn text around, are shown by their numbers.
@@ -174,7 +174,7 @@ def _shown(char: str) -> str:
 
 
 def cell_length(source: str) -> str:
-    r"""Return what a question says of a cell that is too long to be on the screen with it.
+    r"""Return a remark on the length of a cell that does not fit on the screen.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def cell_length(source: str) -> str:
 
 
 def question_text(question: Question, *, whole: bool = False, max_chars: int = MAX_SHOWN) -> str:
-    """Return what would be called, as a person reads it: one argument a line, long ones cut.
+    """Return a call as a person reads it: one argument a line, long ones cut.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def question_text(question: Question, *, whole: bool = False, max_chars: int = M
 
 
 def _parameter(name: str) -> str:
-    """Return a parameter's name; one that a ``**`` took may be any text, a line of ours as well."""
+    """Return a parameter's name; one that a ``**`` took may be any text, even a fake line."""
     if name.isascii() and name.isidentifier() and len(name) <= MAX_NAME:
         return name
     return _cut(json.dumps(name), MAX_NAME)

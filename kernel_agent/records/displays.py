@@ -3,7 +3,7 @@
 ``h = display(x, display_id=True)`` in one cell and ``h.update(y)`` in another changes what stands
 below the first. The trace is only appended to, so the later step's outputs hold the change, as a
 display that says which one it updates; the model reads it there, since that is where it happened.
-Whoever renders all of a session asks here and gets the outputs as Jupyter shows them: the earlier
+A renderer of a whole session asks here and gets the outputs as Jupyter shows them: the earlier
 display changed, nothing below the later cell.
 
 Ids and texts are a kernel's: they name nothing but its own displays.
@@ -53,7 +53,7 @@ class Displays:
         """The outputs of the cells that a later one has changed, by the cells' numbers."""
 
     def take(self, number: int, outputs: Iterable[OutputDict]) -> list[OutputDict]:
-        """Return a cell's outputs as they are shown; what they change of earlier cells is changed.
+        """Return a cell's outputs as they are shown, and apply their changes to earlier cells.
 
         Parameters
         ----------

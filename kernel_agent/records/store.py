@@ -77,7 +77,7 @@ class TraceWriter:
         self._written.update(data)
 
     def restore(self) -> bool:
-        """Write the file again if it is not what was appended; return whether that was so.
+        """Write the file again if its content is not what was appended; return whether it was.
 
         Called by the session after each run, before anything is made of the trace: where the level
         of the sandbox does not hide the file, a cell can change it.
@@ -175,7 +175,7 @@ def _lines(file: Path) -> Iterator[bytes]:
 
 
 def locate(path: str | Path) -> Path:
-    """Return the trace file that is meant: the file itself, or the one in that folder."""
+    """Return the trace file for a path: the file itself, or the one in that folder."""
     file = Path(path)
     if file.is_dir():
         file /= FILE_NAME

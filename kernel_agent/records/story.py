@@ -1,4 +1,4 @@
-"""The story of a run as named blocks of harmless text, and those as plain lines. Pure.
+"""The story of a run as named blocks of harmless text, and as plain lines. Pure.
 
 :class:`Story` turns an event into blocks, for terminals, notebooks and the panel alike: views
 differ only in how a block looks. Everything that comes from a model or a kernel passes through
@@ -79,7 +79,7 @@ class Story:
         self._acting: int | None = None
 
     def blocks(self, event: Event) -> tuple[Block, ...]:
-        """Return what an event adds; nothing for pieces that only pass by."""
+        """Return the blocks that an event adds; none for pieces that only pass by."""
         if isinstance(event, RunStart):
             return self._news(_start_blocks(event))
         if isinstance(event, Acting):
@@ -142,7 +142,7 @@ def _action_blocks(number: int, action: Action | None) -> tuple[Block, ...]:
 
 
 def _unread_blocks(step: Step) -> Iterator[Block]:
-    """Return the replies of a step without an action: they were paid like any other."""
+    """Return the replies of a step without an action, which cost as much as any other."""
     for retry in step.retries:
         text = shorten(retry.content.strip(), MAX_UNREAD)
         yield from _some("thought", f"{text} […cut off]" if retry.cut_off else text)
@@ -154,7 +154,7 @@ def code_block(source: str) -> Block:
 
 
 def _question_blocks(question: Question) -> tuple[Block, ...]:
-    """Return what a person is asked; a cell's code stands above it already."""
+    """Return the question to a person; a cell's code stands above it already."""
     why = question.reason[:1].upper() + question.reason[1:]
     if question.kind == "cell":
         told = f"May this cell run? {why}. {cell_length(question.code)}"
@@ -180,7 +180,7 @@ def _agents(step: Step) -> tuple[Block, ...]:
 
 
 def notice_text(event: Event) -> str:
-    """Return what a person is told of an event between steps; empty for any other."""
+    """Return the notice on an event between steps; empty for any other event."""
     match event:
         case Notice(text=text):
             return text
@@ -231,7 +231,7 @@ def _stop_blocks(stop: RunStop) -> tuple[Block, ...]:
 
 
 def _network(visits: Iterable[Visit]) -> Iterator[Block]:
-    """Say which hosts were asked, and which of that was refused."""
+    """List the hosts that were contacted, and the requests that were refused."""
     for allowed, word in ((True, "Network:"), (False, "Network, refused:")):
         asked = [visit for visit in visits if visit.allowed is allowed]
         shown = [f"{v.host}:{v.port} ({_asked(v)})" for v in asked[:10]]
@@ -247,7 +247,7 @@ def _asked(visit: Visit) -> str:
 
 
 def place_blocks(*, notebook: Path | None, trace: Path, files: Sequence[str]) -> tuple[Block, ...]:
-    """Return where a run is to be found: its notebook, its trace and the files that it made."""
+    """Return the places of a run: its notebook, its trace and the files that it made."""
     made = ", ".join(files[:10]) + (", …" if len(files) > 10 else "")
     return (
         *(_some("end", f"Notebook: {notebook}") if notebook else ()),

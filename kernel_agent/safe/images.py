@@ -32,7 +32,7 @@ _BROKEN = (OSError, ValueError, SyntaxError, EOFError, OverflowError, IndexError
 
 
 class Unreadable(ValueError):
-    """The data is not a picture of the kind that its name says."""
+    """The data is not a picture of the stated kind."""
 
 
 class TooLarge(Unreadable):

@@ -59,7 +59,7 @@ def proxy_variables() -> dict[str, str]:
 
 
 def clean_environment(host: Mapping[str, str]) -> dict[str, str]:
-    """Return what of the host's environment a kernel may see, and what it needs beside."""
+    """Return the host's variables that a kernel may see, and those that it needs beside."""
     kept = {name: host[name] for name in PASSED_ON if name in host}
     return {
         **kept,

@@ -89,7 +89,7 @@ def probe() -> Probe:
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Write the bundle; return how runsc is started with it.
+    """Write the bundle; return the launch of runsc with it.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def specification(
 
 
 def _mounts(files: Tree) -> Iterator[dict[str, Any]]:
-    """Yield the mounts of what lies in memory, then those of the host's files."""
+    """Yield the mounts in memory, then those of the host's files."""
     for place, size in files.memory.items():
         options = ["nosuid", "nodev", "mode=1777", f"size={size}"]
         yield {"destination": place, "type": "tmpfs", "source": "tmpfs", "options": options}

@@ -1,4 +1,4 @@
-"""What a data file is: its kind by its name, and whether its content agrees.
+"""Kinds of data files: the kind by the name, and whether the content agrees.
 
 Reads at most the first megabyte and a few bytes of the end. The check is lenient: preambles, ragged
 last columns, odd encodings and unknown kinds are accepted, because the agent can look at them
@@ -153,7 +153,7 @@ def _decode(head: bytes, encoding: str) -> str:
 
 
 def _controls(text: str) -> float:
-    """Return the share of control characters that no text file has."""
+    """Return the share of control characters, which text files do not have."""
     return sum(1 for c in text if c < " " and c not in "\t\n\r\f\v\x1a\x1b") / max(len(text), 1)
 
 
@@ -245,7 +245,7 @@ def _lines(sample: _Sample, text: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """Where a row begins, and how many columns it has."""
+    """A row's first line, and its number of columns."""
 
     line: int
     width: int
@@ -267,7 +267,7 @@ def _check_table(sample: _Sample, text: str, kind: str) -> None:
 
 
 def delimiter_of(text: str, delimiter: str = "") -> str:
-    r"""Return what separates the columns of a table, of which a text is the beginning.
+    r"""Return the separator of a table's columns, from the beginning of its text.
 
     Empty when no row may be wider than the first, and one is: a plain reader gives up there.
 

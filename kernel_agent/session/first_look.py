@@ -1,4 +1,4 @@
-"""The cell that stands in a run's examples: a first look at its own data.
+"""The example cell of a run's prompt: a first look at its own data.
 
 A weak model copies the example that it is shown, in the prompt and each time that a reply of its
 could not be read. So the example names the run's own file, reads it by the call that reads it,
@@ -67,7 +67,7 @@ def _place(folder: Path, file: DataFile) -> Path:
 
 
 def _beginning(path: Path) -> str:
-    """Return the beginning of a file in UTF-8; empty when it is none, or cannot be read."""
+    """Return the beginning of a file in UTF-8; empty when it is not, or cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(_SAMPLE_BYTES)

@@ -1,4 +1,4 @@
-"""A session: one kernel, one workspace, any number of runs. The place where the parts meet.
+"""A session: one kernel, one workspace, any number of runs. Here the parts meet.
 
 Here is what a caller asks for and does; nothing is decided that belongs to a part. How a session
 starts and ends is in :mod:`.life`. A session works in one folder, which receives ``trace.jsonl``,
@@ -189,7 +189,7 @@ class Session(Life):
         on_event: Callable[[Event], None] | None = None,
         wanted: Sequence[str] = (),
     ) -> Run:
-        """Work on a task until it ends; never raises for an ending, whatever it is.
+        """Work on a task until it ends; no ending raises.
 
         Parameters
         ----------
@@ -311,7 +311,7 @@ class Session(Life):
         return executor.kernels
 
     def stop(self) -> None:
-        """End the current run, or cell of yours, as interrupted, at once.
+        """End the current run, or your own cell, at once, as interrupted.
 
         Safe from any thread or signal handler.
         """
@@ -354,7 +354,7 @@ class Session(Life):
     # --- delegation ------------------------------------------------------------------------
 
     def _spawn(self, lineage: Lineage, out: Path, on_event: Callable[[Event], None]) -> Session:
-        """Make the session of an agent beneath this one: all that is decided is decided here."""
+        """Make the session of an agent beneath this one; every choice for it is made here."""
         assert self._model is not None
         assert self._runner is not None
         deep = lineage.depth >= self.config.max_depth

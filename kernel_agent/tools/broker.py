@@ -1,4 +1,4 @@
-"""The broker: answers the kernel's calls of host tools, and alone holds what they need.
+"""The broker: answers the kernel's calls of host tools, and alone holds their credentials.
 
 The host's end of the wire that :mod:`kernel_agent.inkernel.rpc` describes. The kernel is hostile:
 
@@ -8,7 +8,7 @@ The host's end of the wire that :mod:`kernel_agent.inkernel.rpc` describes. The 
   error and counted; what is refused before it is read costs a glance at its length;
 * what it stands for is charged before it is decoded, in a thread where that is not quick, and only
   for a tool that there is (:mod:`kernel_agent.safe.gate`, :mod:`.requests`);
-* whatever is still under way when the cell ends is given up: nothing works for a cell that is over.
+* what is still under way when the cell ends is given up: nothing works for a cell that is over.
 
 Each bound is a constant here. What was called is kept for the trace, within bounds of its own.
 """
@@ -73,7 +73,7 @@ class Broker:
     tools
         What may be called.
     calling
-        Calls a tool with checked arguments; for whoever watches the calls.
+        Calls a tool with checked arguments; telemetry puts a span around it.
     admit
         Decides on each call, with its checked arguments by name and where it comes from, before it
         is made. What it does not allow is a ``PermissionError``.
@@ -125,7 +125,7 @@ class Broker:
         self._last_id = 0
 
     async def end_cell(self) -> None:
-        """Give up what is still under way; called when a cell is over, however it ended.
+        """Give up requests that are still under way; called when a cell has ended in any way.
 
         An ``async`` tool is cancelled. A plain function cannot be: it is abandoned, and counted.
         """
@@ -140,7 +140,7 @@ class Broker:
         return calls
 
     def take_counted(self) -> dict[str, int]:
-        """Return what was counted since the last time, by kind; begins a new cell's counting."""
+        """Return the counts since the last time, by kind, and begin a new cell's."""
         counted = dict(+self._counted)  # without zeros
         calls = self._calls
         self._begin_cell()
@@ -158,7 +158,7 @@ class Broker:
     async def answer(self, prompt: str, origin: Origin = ANYWHERE) -> str:
         """Answer one request of the kernel; called by the kernel client for each.
 
-        Never raises: whatever goes wrong is an answer. Cancelling it gives up its calls.
+        Never raises: every failure is an answer. Cancelling it gives up its calls.
 
         Parameters
         ----------
@@ -191,7 +191,7 @@ class Broker:
         return json.dumps({"id": refused.number, "results": [], "error": error})
 
     def _look(self, prompt: str) -> None:
-        """Refuse what a glance is enough for."""
+        """Refuse requests that a glance shows to be bad."""
         if not prompt.startswith(PREFIX):
             raise Refused("input", "input() is not available: nobody is at the keyboard")
         if len(prompt) > MAX_REQUEST:
@@ -244,7 +244,7 @@ class Broker:
         return None if task.cancelled() else task.result()
 
     def _at_once(self, prompt: str) -> Request | None:
-        """Read a request that is quick, if none before it is still to be read."""
+        """Read a quick request at once, if no earlier one is waiting to be read."""
         if len(prompt) > QUICK_CHARS or self._in_line:
             return None
         nodes = _count(prompt)
@@ -283,7 +283,7 @@ class Broker:
         return calls
 
     async def _prepared(self, request: Request, charge: Charge) -> list[Made]:
-        """Decode and check the arguments, when there is room for what they stand for."""
+        """Decode and check the arguments, when there is room for their full size."""
         preparing = self._preparing(request)
         async with self._pot.turn():
             while True:
@@ -329,9 +329,9 @@ class Broker:
         return min(KEPT_CHARS, max(KEPT_CELL_CHARS - self._kept, 0))
 
     async def call(self, call: Call, origin: Origin = ANYWHERE) -> HostCall:
-        """Make one call for an action that is calls; as the kernel's calls are made.
+        """Make one call of an action that consists of calls, in the same way as the kernel's.
 
-        Never raises: whatever goes wrong is in the result. Cancelling it gives up waiting.
+        Never raises: every failure is in the result. Cancelling it gives up waiting.
         """
         made = Made(name=call.name, tool=self._tools.get(call.name), origin=origin)
         given = dict(call.arguments)

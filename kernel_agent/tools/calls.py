@@ -127,7 +127,7 @@ def answer_of(value: Json) -> Answer:
 
 
 def observe_calls(action: Calls, result: CellResult, *, max_chars: int = 8000) -> Observation:
-    """Return what a model is shown of its calls: an answer to each, in order.
+    """Return the observation of calls: an answer to each, in order.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the trace keeps of a call's arguments and result: readable, exact where it is small.
+"""A call's arguments and result as the trace keeps them: readable, exact where small.
 
 The forms are those of :mod:`kernel_agent.inkernel.values`, so a notebook can replay them; a table,
 an array or a picture has a ``preview`` beside its data. What is large is described instead:
@@ -23,7 +23,7 @@ DATA_VALUES = 2_000  # values of a table or an array: more are not even written 
 
 
 class _Room:
-    """How many characters may still be kept."""
+    """The number of characters that may still be kept."""
 
     def __init__(self, chars: int) -> None:
         self.left = chars
@@ -114,12 +114,12 @@ def _other(value: Any, room: _Room) -> Json:
 
 
 def _is_seen(kind: str) -> bool:
-    """Whether values of a kind are data with a look of its own: a table, an array, a picture."""
+    """Whether values of a kind have a display of their own: a table, an array, a picture."""
     return bool(FORMS[kind].data) and FORMS[kind].kind is None
 
 
 def _is_large(value: Any) -> bool:
-    """Whether a value is more than is written down even to be measured."""
+    """Whether a value is too large even to be encoded and measured."""
     if isinstance(value, (bytes, bytearray)):
         return len(value) > DATA_CHARS
     size, weight = getattr(value, "size", 0), getattr(value, "nbytes", 0)
@@ -144,7 +144,7 @@ def _size(value: Any) -> str:
 
 
 def _preview(value: Any) -> str:
-    """Return the beginning of a value as text; never more work than that is worth."""
+    """Return the beginning of a value as text, with bounded work."""
     try:
         if isinstance(value, (str, bytes, bytearray)):
             text = str(value[:PREVIEW_CHARS])

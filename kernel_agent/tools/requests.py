@@ -99,7 +99,7 @@ def prepare(
     kept_chars: int,
     secrets: Sequence[str],
 ) -> list[Made]:
-    """Return the calls of a request with checked arguments, or with what is wrong with them.
+    """Return the calls of a request with checked arguments, or with the faults of them.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def _arguments(
 
 
 def check(made: Made, args: Sequence[Any], kwargs: dict[str, Any], room: Room) -> None:
-    """Check a call's arguments as its tool says; what is wrong is in ``refused`` and ``failed``.
+    """Check a call's arguments by its tool; faults go to ``refused`` and ``failed``.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def check(made: Made, args: Sequence[Any], kwargs: dict[str, Any], room: Room) -
 
 
 def _problems(error: Any, tool: Tool) -> str:
-    """Return what is wrong with the arguments, one problem after the other, by parameter."""
+    """Return the problems of the arguments, one after the other, by parameter."""
     count = error.error_count()
     if count > MANY_PROBLEMS:  # to write all of 150,000 down takes half a second in one step
         return f"{count:,} values in the arguments of {tool.name} are not what they should be"

@@ -214,7 +214,7 @@ def _disordered(want: Json, got: Json, rule: Mapping[str, Any]) -> bool:
 
 
 def _stripped(value: Json) -> Json:
-    """Return the values without what holds them: of a table the rows, of one value the value."""
+    """Return the values without their container: the rows of a table, a single value itself."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):

@@ -312,7 +312,7 @@ _BEGINS = re.compile(
 
 
 def thought_of(reply: Reply) -> str:
-    """Return what a reply says before its calls, without code blocks and reasoning."""
+    """Return a reply's text before its calls, without code blocks and reasoning."""
     try:
         found = find_blocks(readable(reply.content))
     except FormatError:  # a flood of delimiters beside a call that can be read

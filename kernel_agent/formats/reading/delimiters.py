@@ -143,7 +143,7 @@ class Mark:
 
 
 def language(info: str) -> Language:
-    """Return what an info string says about the code beside it."""
+    """Classify the code beside an info string."""
     word = re.match(r"[{.\s]*([^\s{}:,;(]*)", info)
     name = word[1].lower() if word else ""
     if not name:

@@ -69,7 +69,7 @@ It costs what any call of the model costs, and raises RuntimeError when the budg
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """One call of a tool here: the run and the cell that it is made for.
+    """The run and the cell in whose name a tool here is called.
 
     ``note`` puts facts into the call's record.
     """
@@ -80,7 +80,7 @@ class Asking:
 
 
 class Delegating(Tool):
-    """A tool of the session's own, which is told of the run and the cell that it works for.
+    """A tool of the session's own, bound to the run and the cell that it works for.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Delegating(Tool):
 
 
 def check_names(tools: Iterable[Tool]) -> None:
-    """Refuse tools whose names are those of the tools here; called by the session.
+    """Refuse tools with the names of the tools here; called by the session.
 
     Raises
     ------
@@ -306,7 +306,7 @@ class Delegation:
 
 
 def _reason(delegated: Delegated | None, run: Run) -> str:
-    """Return in one line how a run without an answer ended, and what it had achieved."""
+    """Return one line on the ending of a run without an answer, and its partial result."""
     where = f" Its notebook: {delegated.folder}/run.ipynb" if delegated else ""
     partial = one_line(run.partial, REASON_CHARS)
     return f"{run.status}: {one_line(run.message, REASON_CHARS)}. So far: {partial}{where}"
@@ -320,7 +320,7 @@ def _at_most(**caps: Any) -> Budget:
 
 
 def _short(words: str) -> str:
-    """Return as many whole words as make a name that is easily read."""
+    """Shorten a text to a readable name of whole words."""
     if len(words) <= NAME_CHARS:
         return words
     return words[: NAME_CHARS + 1].rpartition("-")[0] or words[:NAME_CHARS]

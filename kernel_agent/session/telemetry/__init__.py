@@ -1,4 +1,4 @@
-"""Traces for OpenTelemetry: what a run did, as spans that a collector can show.
+"""Traces for OpenTelemetry: a run as spans that a collector can show.
 
 Off, a session holds a :class:`~.base.Telemetry`, which does nothing and imports nothing. It is on
 when the caller gives a tracer, or when the environment names a collector and the extra ``otel`` is
@@ -29,7 +29,7 @@ EXTRA = "pip install 'kernel-agent[otel]'"
 def telemetry_for(
     tracer: Tracer | None, tell: Tell, environment: Mapping[str, str] | None = None
 ) -> Telemetry:
-    """Return what a session reports to.
+    """Return the telemetry of a session.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def telemetry_for(
     Raises
     ------
     UsageError
-        The caller's: the tracer is none.
+        The caller's: the tracer is not one.
     """
     env = os.environ if environment is None else environment
     if tracer is not None:

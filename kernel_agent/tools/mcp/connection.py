@@ -155,7 +155,7 @@ class Connection:
                 await self._over.wait()
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # whatever a transport fails with, in groups
+        except Exception as error:  # a transport's errors, in groups
             if not opened.done():
                 opened.set_exception(error)
             else:
@@ -229,7 +229,7 @@ class Connection:
         )
 
     async def _end(self) -> None:
-        """Let go of the client, and give up on it when that hangs."""
+        """Close the client, and give up on it when that hangs."""
         self._over.set()
         task, client, self._task, self._client = self._task, self._client, None, None
         if task is None:
@@ -283,7 +283,7 @@ async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator
     from mcp.client.streamable_http import streamable_http_client
 
     class Capped(httpx2.AsyncHTTPTransport):
-        """Ends an answer that is more than is read."""
+        """Ends an answer that exceeds the bounds."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             response = await super().handle_async_request(request)
@@ -316,7 +316,7 @@ async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator
 
 
 def _error_text(error: BaseException | None) -> str:
-    """Return an error's text; of a message that is not what it should be, the first thing wrong."""
+    """Return an error's text; for an invalid message only its first fault."""
     wrong = error.errors() if isinstance(error, ValueError) and hasattr(error, "errors") else []
     if wrong:
         return (
@@ -342,7 +342,7 @@ def _request_timeout() -> int:
 
 
 async def _bound_answer(chunks: AsyncIterable[bytes], *, events: bool) -> AsyncIterator[bytes]:
-    """Yield an HTTP answer, whole or event by event, once it is known to be no more than is read.
+    """Yield an HTTP answer, whole or event by event, once it is known to be within bounds.
 
     The client reads an answer in one step, on the event loop: so its bytes and its items are
     counted before it gets any of them. An event stream may stay open, and is passed on event by
