@@ -103,7 +103,7 @@ class AgentMagics(Magics):
     # --- what a line asks for --------------------------------------------------------------
 
     def _begin(self, line: str, cell: str | None, local: Mapping[str, Any]) -> Handle | None:
-        """Do what a line asks for; return the run, if it asks for one."""
+        """Carry out a line; return the run, if it asks for one."""
         request = read_request(line, cell)
         if request == Request(task=""):
             self._explain()
@@ -252,7 +252,7 @@ class AgentMagics(Magics):
     def _finish(
         self, request: Request, talk: Talk, view: RunView, run: Run | None, why: str
     ) -> None:
-        """Leave below the cell what stays of a run."""
+        """Show the lasting summary of a run below the cell."""
         view.finish(run, why)
         talk.view = None
         if talk.session.closed:
@@ -274,7 +274,7 @@ class AgentMagics(Magics):
         return found
 
     def _changed(self, talk: Talk) -> tuple[list[str], list[str]]:
-        """Return the variables that are not what was passed in, and those without a form now."""
+        """Return variables that changed since they were passed in, and those without a form now."""
         changed, gone = [], []
         for name, known in talk.given.items():
             if name not in self._shell.user_ns:
@@ -305,7 +305,7 @@ class AgentMagics(Magics):
 
 
 def _told(work: Callable[[], T]) -> T:
-    """Do something; what the user has to mend is one line of the notebook, not a traceback."""
+    """Run a function; show the user's mistakes as one line, not as a traceback."""
     try:
         return work()
     except KernelAgentError as error:
@@ -313,7 +313,7 @@ def _told(work: Callable[[], T]) -> T:
 
 
 def _difference(request: Request, chosen: Request) -> str:
-    """Return the option of a session that a request asks for and the session does not have."""
+    """Return the first option in which a request differs from its session."""
     if request.data and request.data != chosen.data:
         return "--data"
     for option in OPTIONS:

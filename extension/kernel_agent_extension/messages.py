@@ -1,4 +1,4 @@
-"""The panel's messages: what it shows, note by note. Pure: no widget, no thread.
+"""The panel's messages: its content, note by note. Pure: no widget, no thread.
 
 An event becomes a few *notes*, dicts of JSON types whose ``op`` names what they change. The page
 builds elements from them and puts every text in with ``textContent``; nothing here is markup. What
@@ -103,7 +103,7 @@ class Scene:
     # --- what happened ---------------------------------------------------------------------
 
     def tell(self, event: Event) -> list[Note]:
-        """Return what an event changes, and keep it."""
+        """Return the notes of an event, and keep them."""
         return self._keep(list(self._notes(event)))
 
     def ask(self, number: int, question: Question) -> list[Note]:
@@ -126,7 +126,7 @@ class Scene:
         return [note, *self._spent()]
 
     def told(self, number: int, decision: Decision | None) -> list[Note]:
-        """Return the note that a question is over: what was decided, or None when withdrawn."""
+        """Return the note that a question is over; the decision is None when it was withdrawn."""
         question = self._questions.pop(number, None)
         if question is None:
             return []
@@ -147,7 +147,7 @@ class Scene:
         return self._keep([{"op": "book", "path": path}])
 
     def replay(self) -> list[Note]:
-        """Return everything that is to be seen now, for a page that was opened just now."""
+        """Return all notes for a page that has just been opened."""
         asked = [note for _, note in sorted(self._questions.items())]
         return [*self._said, *self._draft, *asked, *self._spent()]
 
@@ -326,7 +326,7 @@ def _stream(text: str) -> OutputDict:
 
 
 def _settled(text: str) -> str:
-    """Return what is left when carriage returns have overwritten; the last line stays open."""
+    """Return text after its carriage returns have overwritten lines; the last line stays open."""
     *lines, last = text.split("\n")
     return "\n".join([*(plain(line) for line in lines), last])
 

@@ -1,4 +1,4 @@
-"""How a call of ``%agent`` becomes Python: what a question may hold, and where the cell can wait.
+"""Turn a call of ``%agent`` into Python: any text as the question, an awaited call if possible.
 
 Two input transformers (https://ipython.readthedocs.io/en/stable/config/inputtransforms.html). The
 first keeps questions whole: IPython takes a line that ends in ``word?`` for a call for help. The
