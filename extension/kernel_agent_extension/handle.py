@@ -97,7 +97,7 @@ class Handle:
                 break
             except KeyboardInterrupt:
                 self.stop()
-        return self._ended()
+        return self._finish_run()
 
     def __await__(self) -> Generator[Any, None, Handle]:
         return self._wait().__await__()
@@ -119,7 +119,7 @@ class Handle:
                 break
             except (asyncio.CancelledError, KeyboardInterrupt):  # the kernel was interrupted
                 self.stop()
-        self._ended()
+        self._finish_run()
         return self
 
     def stop(self) -> None:
@@ -194,9 +194,9 @@ class Handle:
     def settle(self) -> None:
         """Finish without a waiting cell; called when a run in the background has ended."""
         with suppress(BaseException):
-            self._ended()
+            self._finish_run()
 
-    def _ended(self) -> Run:
+    def _finish_run(self) -> Run:
         self._pass_on()
         finish, self._finish = self._finish or _nothing, None
         try:

@@ -79,10 +79,10 @@ class AgentMagics(Magics):
         self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None
     ) -> Handle | None:
         """Ask about your data."""
-        handle = _told(lambda: self._begin(line, cell, local_ns or {}))
+        handle = _tell_mistakes(lambda: self._begin(line, cell, local_ns or {}))
         if handle in self._waited:
             assert handle is not None
-            _told(handle.result)
+            _tell_mistakes(handle.result)
         return handle
 
     @needs_local_scope
@@ -91,7 +91,7 @@ class AgentMagics(Magics):
         self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None
     ) -> Handle | None:
         """Stand for %agent where the cell can wait without holding the kernel."""
-        handle = _told(lambda: self._begin(line, cell, local_ns or {}))
+        handle = _tell_mistakes(lambda: self._begin(line, cell, local_ns or {}))
         if handle in self._waited:
             assert handle is not None
             try:
@@ -163,7 +163,7 @@ class AgentMagics(Magics):
         # From here on it may take a while: what is large is looked through, or copied.
         if before is not None and talk is not before and not talk.once:
             view.note(NEW)
-        changed, gone = self._changed(talk)
+        changed, gone = self._find_changed(talk)
         for name in gone:
             view.note(f"{name} cannot be passed in as it is now: the kernel's copy stays.")
         values |= self._values(changed, local)
@@ -273,7 +273,7 @@ class AgentMagics(Magics):
             found[name] = space[name]
         return found
 
-    def _changed(self, talk: Talk) -> tuple[list[str], list[str]]:
+    def _find_changed(self, talk: Talk) -> tuple[list[str], list[str]]:
         """Return variables that changed since they were passed in, and those without a form now."""
         changed, gone = [], []
         for name, known in talk.given.items():
@@ -304,7 +304,7 @@ class AgentMagics(Magics):
         await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), CLOSE_S)
 
 
-def _told(work: Callable[[], T]) -> T:
+def _tell_mistakes(work: Callable[[], T]) -> T:
     """Run a function; show the user's mistakes as one line, not as a traceback."""
     try:
         return work()

@@ -226,7 +226,9 @@ _NOTHING = {str: (Unicode, ""), int: (Int, 0), float: (Float, 0.0)}
 
 def traits() -> dict[str, Any]:
     """Return the traits that ``%config AgentMagics`` can set, by name; each is empty at first."""
-    return {_trait(row): _made(row).tag(config=True) for row in SETTINGS.values() if row.trait}
+    return {
+        _trait(row): _make_trait(row).tag(config=True) for row in SETTINGS.values() if row.trait
+    }
 
 
 def defaults(magics: Any) -> dict[str, Any]:
@@ -239,7 +241,7 @@ def _trait(row: Setting) -> str:
     return row.magic_name.replace("-", "_")
 
 
-def _made(row: Setting) -> Any:
+def _make_trait(row: Setting) -> Any:
     if row.choices:
         return Enum(("", *row.choices), "", help=row.trait)
     kind, nothing = _NOTHING[row.kind]

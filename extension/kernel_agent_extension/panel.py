@@ -164,7 +164,7 @@ class Panel:
         finally:
             with self._changed:
                 self._asked.pop(number, None)
-                self._tell(self._scene.told(number, decision))
+                self._tell(self._scene.close_question(number, decision))
         return decision
 
     def note(self, text: str) -> None:
@@ -215,7 +215,7 @@ class Panel:
     def _tell(self, notes: list[Note]) -> None:
         """Add notes to the next message; the lock is held."""
         for note in notes:
-            if not _joined(self._pending, note):
+            if not _join(self._pending, note):
                 self._pending.append(dict(note))
         if notes:
             self._changed.notify_all()
@@ -311,7 +311,7 @@ def _resolve(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Said], said
         loop.call_soon_threadsafe(resolve)
 
 
-def _joined(pending: list[Note], note: Note) -> bool:
+def _join(pending: list[Note], note: Note) -> bool:
     """Put text behind text that waits to be sent; a later count replaces an earlier one."""
     last = pending[-1] if pending else {}
     if note["op"] == "spent" and last.get("op") == "spent":

@@ -89,7 +89,7 @@ class PlainFront:
         self._state["status"] = "Running the cell"
         self._write(f"--- Step {note['step']} ---\n{note['thought']}\n")
         if note.get("code"):
-            self._write(_indented(note["code"]))
+            self._write(_indent(note["code"]))
 
     def _show_out(self, note: Note) -> None:
         kind = note["kind"]
@@ -204,7 +204,7 @@ def _button(label: str, press: Callable[[], None], *, style: str = "") -> w.Butt
     return button
 
 
-def _indented(code: str) -> str:
+def _indent(code: str) -> str:
     return "".join(f"    {line}\n" for line in code.split("\n"))
 
 

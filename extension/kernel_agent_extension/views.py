@@ -126,11 +126,11 @@ def open_view(
 def _shown_as(shell: Any, panel: str) -> str:
     chosen = os.environ.get(VARIABLE) or panel
     if chosen == "auto" and has_kernel(shell):
-        return "on" if watched(shell) else "page"
+        return "on" if is_watched(shell) else "page"
     return chosen
 
 
-def watched(shell: Any) -> bool:
+def is_watched(shell: Any) -> bool:
     """Whether a front end with widgets, and so a person, has sent the running cell.
 
     JupyterLab and Notebook leave the user's name in their messages empty, as jupyter_client (and

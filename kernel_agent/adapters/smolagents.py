@@ -161,7 +161,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         answer = self._answer = []
         self._context = copy_context()
         result = self._execute(code_action, self._cell_seconds)
-        logs = truncate_content(_printed(result), self._max_logs)
+        logs = truncate_content(_join_output(result), self._max_logs)
         self.state["_print_outputs"] = logs
         self.images = _pictures(result)
         if answer:
@@ -259,7 +259,7 @@ def _plain(value: Any) -> Any:
     return raw() if callable(raw) else value
 
 
-def _printed(result: CellResult) -> str:
+def _join_output(result: CellResult) -> str:
     """Return the cell's printed text, then its displays as text."""
     return plain("".join(map(_text, result.outputs)))
 

@@ -26,7 +26,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kernel_agent.agent.summary import by_rules, ended, held, plan_in, request
+from kernel_agent.agent.summary import (
+    by_rules,
+    describe_ending,
+    describe_observation,
+    plan_in,
+    request,
+)
 from kernel_agent.agent.task import run_text
 from kernel_agent.formats import Format, get_format
 from kernel_agent.records import (
@@ -42,11 +48,11 @@ from kernel_agent.records import (
     Undone,
     Usage,
     Variables,
+    drop_undone,
     model_text,
-    still_told,
 )
 from kernel_agent.safe import one_line
-from kernel_agent.tools import marked_like, shortened
+from kernel_agent.tools import mark_like, shorten_marked
 
 BYTES_PER_TOKEN = 3.5  # of UTF-8; on the careful side for English, code and Chinese alike
 MESSAGE_TOKENS = 4  # a role and its marks
@@ -159,7 +165,7 @@ class Context:
 
     def _undo(self, undone: Undone) -> None:
         """Rebuild the conversation from the records that still hold."""
-        kept = still_told(self._records, undone)
+        kept = drop_undone(self._records, undone)
         self._begin()
         for record in kept:
             if isinstance(record, Undone):  # what it took out is out already
@@ -174,15 +180,15 @@ class Context:
         """Write the whole conversation in another format; what was masked stays masked."""
         self._format = get_format(change.format)
         self._system = Message(role="system", content=change.system_prompt)
-        self._entries = [self._rewritten(entry) for entry in self._entries]
+        self._entries = [self._rewrite_entry(entry) for entry in self._entries]
         self._estimate = self._sum()
 
-    def _rewritten(self, entry: _Entry) -> _Entry:
+    def _rewrite_entry(self, entry: _Entry) -> _Entry:
         if not isinstance(entry.record, Step):
             return entry
         if entry.level == "masked":
             _, mark, note = entry.messages[-1].content.partition(_NOTE)
-            return self._masked(entry, mark + note)
+            return self._mask_entry(entry, mark + note)
         return _entry(entry.record, self._format)
 
     def _note(self, step: Step) -> None:
@@ -201,7 +207,9 @@ class Context:
             counted = usage.prompt_tokens / self._estimate
             self._ratio = min(max(counted, self._least_ratio), MAX_RATIO)
 
-    def refused(self, *, limit_tokens: int | None = None, used_tokens: int | None = None) -> None:
+    def note_refusal(
+        self, *, limit_tokens: int | None = None, used_tokens: int | None = None
+    ) -> None:
         """Note that the endpoint found the conversation too long.
 
         Parameters
@@ -218,7 +226,7 @@ class Context:
         if self.tokens <= self.max_tokens:  # no limit was named, or our count is still off
             self.max_tokens = max(self.tokens // 2, 1)
 
-    def met(
+    def note_window(
         self, window_tokens: int, *, prompt_tokens: int, beside: Sequence[Message] = ()
     ) -> None:
         """Note the size of the model's window, which a reply has filled.
@@ -266,7 +274,7 @@ class Context:
         masking = self._masking(keep)
         if masking and self._after(masking) <= CROWDED * self.max_tokens:
             return (masking,)
-        old = sum(self._masked(entry).tokens for entry in self._old_steps(keep))
+        old = sum(self._mask_entry(entry).tokens for entry in self._old_steps(keep))
         if old > self._target / 2:  # it is the many old steps, and not the last ones
             return (self._summarising(keep), masking, self._shortening())
         return (masking, self._shortening(), self._summarising(keep))
@@ -284,7 +292,7 @@ class Context:
         old = [entry for entry in self._old_steps(keep) if entry.level != "masked"]
         estimate, last = self._estimate, 0
         for entry in old:
-            estimate += self._masked(entry).tokens - entry.tokens
+            estimate += self._mask_entry(entry).tokens - entry.tokens
             last = entry.number
             if estimate <= self._target:
                 break
@@ -307,7 +315,7 @@ class Context:
 
     def _shortening(self) -> Condensation | None:
         left = [entry for entry in self._entries if entry.number and entry.level != "masked"]
-        texts = [_seen(entry).text for entry in left]
+        texts = [_get_observation(entry).text for entry in left]
         size = sum(len(text.encode("utf-8", "replace")) for text in texts)
         if not size:
             return None
@@ -361,7 +369,7 @@ class Context:
         elif done.kind == "summarised":
             self._summarise(done.last, done.text, self._note_on_variables(done.max_chars))
         else:
-            self._cut(done.first, done.last, done.max_chars)
+            self._shorten_steps(done.first, done.last, done.max_chars)
         self._estimate = self._sum()
 
     def _sum(self) -> int:
@@ -376,9 +384,9 @@ class Context:
                 continue
             carried_one = entry.level == "masked" and _NOTE in entry.messages[-1].content
             if entry.level != "masked" or carried_one or entry.number == last:
-                self._entries[index] = self._masked(entry, note if entry.number == last else "")
+                self._entries[index] = self._mask_entry(entry, note if entry.number == last else "")
 
-    def _masked(self, entry: _Entry, note: str = "") -> _Entry:
+    def _mask_entry(self, entry: _Entry, note: str = "") -> _Entry:
         step = entry.record
         assert isinstance(step, Step)
         solved = any(
@@ -396,7 +404,7 @@ class Context:
         self.summary = text
         steps = [e.record for e in self._entries[:end] if isinstance(e.record, Step)]
         gone = [step.observation.text for step in steps]
-        text = marked_like(text, [*gone, self._head.content if self._head else ""])
+        text = mark_like(text, [*gone, self._head.content if self._head else ""])
         self._entries = self._entries[end:]
         where = (
             f"<earlier>\nThe steps up to step {last} are not shown. `outputs[k]` in the kernel is "
@@ -411,13 +419,13 @@ class Context:
         ]
         self._head = Message(role="user", content="\n\n".join(filter(None, parts)))
 
-    def _cut(self, first: int, last: int, max_chars: int) -> None:
+    def _shorten_steps(self, first: int, last: int, max_chars: int) -> None:
         for index, entry in enumerate(self._entries):
             step = entry.record
             if not isinstance(step, Step) or entry.level == "masked":
                 continue
             if first <= step.number <= last and len(step.observation.text) > max_chars:
-                cut = shortened(step.observation.text, max_chars, where=_where(step))
+                cut = shorten_marked(step.observation.text, max_chars, where=_where(step))
                 made = _entry(_with_text(step, cut), self._format)
                 self._entries[index] = dataclasses.replace(made, record=step, level="shortened")
 
@@ -449,7 +457,7 @@ def mask(step: Step, solved: bool = False) -> str:  # noqa: FBT001, FBT002 - the
         line = f"[{one_line(f'{error.ename}: {error.evalue}', 160)} (solved since)]"
         return line if len(line) < len(text) else text
     where = _where(step)
-    line = f"[{held(step)}{'; ' + where if where else ''}]"
+    line = f"[{describe_observation(step)}{'; ' + where if where else ''}]"
     # A few lines with the result in them are worth more than the room that they take.
     return line if 2 * len(line) < len(text) else text
 
@@ -472,14 +480,14 @@ def _entry(record: Record, format: Format) -> _Entry:  # noqa: A002 - the projec
     elif isinstance(record, Step):
         messages = format.write(record)
     else:
-        text = ended(record) if isinstance(record, RunStop) else ""
+        text = describe_ending(record) if isinstance(record, RunStop) else ""
         if isinstance(record, Undone):
             text = model_text(record)
         messages = (Message(role="user", content=text),) if text else ()
     return _Entry(record=record, messages=messages, tokens=_tokens(messages))
 
 
-def _seen(entry: _Entry) -> Observation:
+def _get_observation(entry: _Entry) -> Observation:
     assert isinstance(entry.record, Step)
     return entry.record.observation
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from kernel_agent.agent.context import Context
 from kernel_agent.agent.outcome import Stopped, check_kernel
 from kernel_agent.agent.rules import Ladder, Lower, Patience, warning
-from kernel_agent.agent.turn import Ledger, Turn, written
+from kernel_agent.agent.turn import Ledger, Turn, write_reply
 from kernel_agent.agent.window import RE_ASK_CHARS, Complete, Window
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import Format
@@ -147,7 +147,7 @@ class ModelDecider:
         self, turn: Turn, reply: Reply, error: FormatError, told: tuple[Retry, ...]
     ) -> tuple[Retry, ...]:
         """Keep an unreadable reply; return the feedback given so far about this format."""
-        retry = Retry(content=written(reply), feedback=error.feedback)
+        retry = Retry(content=write_reply(reply), feedback=error.feedback)
         turn.retries = (*turn.retries, retry)
         if self._go_down(turn.ledger):
             return ()

@@ -104,7 +104,7 @@ def refusal(source: str, allowed: Sequence[str]) -> str:
     )
 
 
-def refused(reason: str) -> CellResult:
+def refuse_cell(reason: str) -> CellResult:
     """Return the result of a cell that was not run."""
     return not_run(NAME, reason)
 

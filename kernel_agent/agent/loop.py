@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable
 from kernel_agent.agent.checks import Checks
 from kernel_agent.agent.decider import Decider
 from kernel_agent.agent.observation import observe_action
-from kernel_agent.agent.outcome import Stopped, achieved, cause, ending
+from kernel_agent.agent.outcome import Stopped, cause, describe_progress, ending
 from kernel_agent.agent.turn import Ledger, Turn
 from kernel_agent.errors import TraceError
 from kernel_agent.records import (
@@ -253,7 +253,7 @@ class Agent:
             status=status,
             answer=answer,
             message=message,
-            partial="" if answer else achieved(completed),
+            partial="" if answer else describe_progress(completed),
             steps=len(own),
             seconds=self._meter.seconds,
             usage=self._meter.usage,

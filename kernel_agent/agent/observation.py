@@ -106,18 +106,18 @@ def observe(
         text="\n".join(filter(None, (*pieces, last)))[:max_chars],
         images=tuple(part.image for part in parts if part.image),
         shortened=(kept, frames, body) != (message, before, texts),
-        held=_held(parts, first, message),
+        held=_list_kinds(parts, first, message),
     )
 
 
-def _held(parts: list[_Part], first: str, message: str) -> str:
+def _list_kinds(parts: list[_Part], first: str, message: str) -> str:
     """Say in one line what the outputs were, kind by kind."""
-    told = [_told(kind, [p.text for p in parts if p.kind == kind]) for kind in SHARES]
+    told = [_describe_kind(kind, [p.text for p in parts if p.kind == kind]) for kind in SHARES]
     ending = one_line(first or (message.strip().splitlines() or [""])[-1], 160)
     return "; ".join(filter(None, (*told, ending))) or "printed nothing"
 
 
-def _told(kind: Kind, texts: list[str]) -> str:
+def _describe_kind(kind: Kind, texts: list[str]) -> str:
     size = sum(map(len, texts))
     if not size:
         return ""
@@ -214,7 +214,7 @@ def _is_answer(output: OutputDict) -> bool:
 
 def _display(output: OutputDict) -> _Part:
     data = _mapping(output.get("data"))
-    described = _described(data.get(VALUE_MIME))
+    described = _read_description(data.get(VALUE_MIME))
     table = _Part(text=described, kind="table") if described else None
     part = _figure(data) or table or _Part(text=best_text(data))
     if _is_answer(output):
@@ -230,7 +230,7 @@ def _figure(data: Mapping[str, Any]) -> _Part | None:
     return None
 
 
-def _described(value: Any) -> str:
+def _read_description(value: Any) -> str:
     """Return the kernel's description of a table or array as text; empty for anything else."""
     value = _mapping(value)
     kind, preview, shape = value.get("kind"), value.get("preview"), value.get("shape")

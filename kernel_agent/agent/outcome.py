@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kernel_agent.errors import BudgetExceeded, KernelError, ModelError
 from kernel_agent.records import ExitStatus, Step, count_text
 from kernel_agent.safe import one_line
-from kernel_agent.tools import shortened
+from kernel_agent.tools import shorten_marked
 
 PARTIAL_CHARS = 2000
 
@@ -93,7 +93,7 @@ def check_kernel(step: Step) -> None:
         raise KernelError(f"the kernel was lost: {error.evalue if error else ''}")
 
 
-def achieved(steps: Sequence[Step]) -> str:
+def describe_progress(steps: Sequence[Step]) -> str:
     """Say what a run without an answer has achieved: counts, and its last observation.
 
     Only observations are quoted, never the model's own words: those are not a result.
@@ -103,6 +103,6 @@ def achieved(steps: Sequence[Step]) -> str:
     good = [step for step in steps if step.ok]
     text = f"{count_text(len(steps), 'step')} ran, {len(good)} without an error."
     if good:
-        seen = shortened(good[-1].observation.text, PARTIAL_CHARS)
+        seen = shorten_marked(good[-1].observation.text, PARTIAL_CHARS)
         text += f" Step {good[-1].number} showed last:\n{seen}"
     return text

@@ -15,8 +15,7 @@ from collections.abc import Callable
 
 from kernel_agent.agent.outcome import Denied, LoopDetected
 from kernel_agent.errors import FormatError
-from kernel_agent.formats import Format
-from kernel_agent.formats import written as written_call
+from kernel_agent.formats import Format, write_call
 from kernel_agent.records import (
     Action,
     Calls,
@@ -24,9 +23,9 @@ from kernel_agent.records import (
     Meter,
     Reply,
     Step,
-    decided,
     decision_line,
     denials,
+    list_decisions,
 )
 
 SAME_FAILURES = 3  # identical failures of an identical action that make a loop
@@ -69,7 +68,7 @@ class Patience:
         key = _what_was_done(step)
         self._denials[key] += 1
         self._denied_in_a_row += 1
-        last = decision_line([d for d in decided(step) if not d.decision.allowed][-1])
+        last = decision_line([d for d in list_decisions(step) if not d.decision.allowed][-1])
         if self._denials[key] >= SAME_DENIALS:
             raise Denied(f"the same action was denied {SAME_DENIALS} times ({last})")
         if self._denied_in_a_row >= DENIALS_IN_A_ROW:
@@ -90,7 +89,7 @@ class Patience:
 
 def _what_was_done(step: Step) -> str:
     if isinstance(step.action, Calls):
-        return "\n".join(written_call(call) for call in step.action.calls)
+        return "\n".join(write_call(call) for call in step.action.calls)
     return step.code or (step.retries[-1].content if step.retries else "")
 
 

@@ -109,8 +109,8 @@ class Turn:
         """
         why = one_line(why, _WHY_CHARS)
         if self.acting is not None:
-            return _interrupted(self.acting, why)
-        said, reasoning = self._written()
+            return _mark_interrupted(self.acting, why)
+        said, reasoning = self._get_last_text()
         retries = self.retries
         if said or reasoning:
             told = f"This was cut off, and nothing of it was run: the run had ended ({why})."
@@ -120,21 +120,21 @@ class Turn:
         cut_short = dataclasses.replace(self, retries=retries, reasoning=reasoning)
         return dataclasses.replace(cut_short.step(None), model_seconds=self.seconds)
 
-    def _written(self) -> tuple[str, str]:
+    def _get_last_text(self) -> tuple[str, str]:
         """Return the text and the reasoning of the last reply, both perhaps cut short."""
         if self.reply is not None:
-            return written(self.reply), self.reply.reasoning
+            return write_reply(self.reply), self.reply.reasoning
         said = "".join(piece.text for piece in self._pieces if not piece.reasoning)
         return said, "".join(piece.text for piece in self._pieces if piece.reasoning)
 
 
-def written(reply: Reply) -> str:
+def write_reply(reply: Reply) -> str:
     """Return a reply with its calls as one text."""
     calls = "\n".join(f"{c.name}({c.arguments})" for c in reply.tool_calls)
     return "\n".join(part for part in (reply.content, calls) if part)
 
 
-def _interrupted(step: Step, why: str) -> Step:
+def _mark_interrupted(step: Step, why: str) -> Step:
     error = CellError(ename="Interrupted", evalue=f"the run had ended ({why})")
     result = CellResult(status="interrupted", error=error)
     told = f"This was not carried out to its end: the run had ended ({why})."

@@ -76,7 +76,7 @@ class Window:
             try:
                 reply = await _within_time(ledger, messages, self._complete)
             except ContextLengthError as error:
-                self._context.refused(
+                self._context.note_refusal(
                     limit_tokens=error.limit_tokens, used_tokens=error.used_tokens
                 )
                 if not await self._make_room(ledger, "it was too long for the model"):
@@ -119,7 +119,7 @@ class Window:
             There is nothing to shorten, and no room for a reply.
         """
         used = reply.usage.prompt_tokens
-        self._context.met(window_tokens, prompt_tokens=used, beside=beside)
+        self._context.note_window(window_tokens, prompt_tokens=used, beside=beside)
         shorter = await self._make_room(ledger, "a reply had no room left in the model's window")
         no_room = reply.usage.completion_tokens < LEAST_REPLY_TOKENS
         if not shorter and no_room and not beside and not self._context.has_steps:

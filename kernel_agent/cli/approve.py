@@ -113,7 +113,7 @@ class Prompt:
                         allowed=False, by="person", reason=rest.strip(), standing=True
                     )
                 case "e" | "edit" if question.kind == "cell":
-                    source = self._edited(source)
+                    source = self._edit(source)
                     continue
                 case "v" | "view" if question.kind == "call" and is_cut(question):
                     self._say(f"{question_text(question, whole=True)}\n")
@@ -163,7 +163,7 @@ class Prompt:
 
     # --- editing -----------------------------------------------------------------------------
 
-    def _edited(self, source: str) -> str:
+    def _edit(self, source: str) -> str:
         """Return the cell as the person leaves it in an editor; as it was if that fails."""
         command = _editor()
         if command is None:

@@ -174,7 +174,7 @@ class LiveView:
     def _region(self) -> RenderableType:
         from rich.text import Text
 
-        passing = _unescaped(self._passing) if self._escaped else self._passing
+        passing = _unescape(self._passing) if self._escaped else self._passing
         rows = plain(passing).split("\n")[-_TAIL_LINES:]
         width = max(self._console.width - 1, 1)
         tail = "".join(f"{line[:width]}\n" for line in rows if line.strip())
@@ -187,7 +187,7 @@ class LiveView:
         return Text.assemble(tail, (spent, "reverse"))
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """Return unfinished JSON with the line ends and quotes of its strings unescaped."""
     return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[0]), text)
 

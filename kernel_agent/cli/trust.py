@@ -50,7 +50,7 @@ def _at_terminal() -> bool:
 
 def _ask(untrusted: UntrustedSettings, keyboard: TextIO, screen: Outlet) -> None:
     screen.write(f"\n{one_line(str(untrusted.path), 300)} sets what only you may set:\n\n")
-    screen.write(f"{_shown(untrusted.settings)}\n{WARNING}")
+    screen.write(f"{_list_settings(untrusted.settings)}\n{WARNING}")
     _forget_typed(keyboard)
     while (allowed := _answer(keyboard, screen)) is None:
         screen.write(ANSWERS)
@@ -74,7 +74,7 @@ def _answer(keyboard: TextIO, screen: Outlet) -> bool | None:
     return {"y": True, "yes": True, "n": False, "no": False}.get(line.strip().lower())
 
 
-def _shown(settings: Mapping[str, Any]) -> str:
+def _list_settings(settings: Mapping[str, Any]) -> str:
     """Return the settings one a line, nothing in them hidden; short ones first."""
     rows = [f"    {name} = {_value(value)}\n" for name, value in settings.items()]
     return "".join(sorted(rows, key=len))

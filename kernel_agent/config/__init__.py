@@ -1,4 +1,4 @@
-"""The table of settings, and the files and variables that they are read from."""
+"""One table of settings, and the files and variables that they are read from."""
 
 from kernel_agent import face
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kernel_agent.config.public import public_address, shown
+from kernel_agent.config.public import hide_keys, public_address
 
 T = TypeVar("T")
 
@@ -402,7 +402,7 @@ class Config:
             **values,
             **{name: sorted(values[name]) for name, row in SETTINGS.items() if row.hidden},
             "base_url": None if self.base_url is None else public_address(self.base_url),
-            "extra_body": {k: shown(k, v) for k, v in self.extra_body.items()},
+            "extra_body": {k: hide_keys(k, v) for k, v in self.extra_body.items()},
         }
 
 

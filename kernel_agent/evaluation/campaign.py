@@ -199,7 +199,7 @@ class Campaign:
             try:
                 result = await self._engine.result(spec)
             except WorkerLost as error:
-                result = _lost(spec, str(error))
+                result = _make_lost(spec, str(error))
                 self._lost += 1
             finally:
                 self._reserved -= self._plan.settings.get("max_cost") or 0.0
@@ -310,7 +310,7 @@ def _how_it_went(smoked: RunResult) -> str:
     return f", though its answer was wrong ({smoked.reason})"
 
 
-def _lost(spec: RunSpec, reason: str) -> RunResult:
+def _make_lost(spec: RunSpec, reason: str) -> RunResult:
     return RunResult(
         run_id=spec.run_id, task_id=spec.task.id, arm=spec.arm.name, trial=spec.trial,
         status=LOST, success=None, reason=reason,

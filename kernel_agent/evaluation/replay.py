@@ -287,10 +287,10 @@ def _cells_with_observations(
             continue
         if isinstance(action, Code):
             sources = {block.source for block in find_blocks(readable(turn["content"])).blocks}
-            yield action.source, _recorded(following["content"]), len(sources) > 1
+            yield action.source, _find_recorded(following["content"]), len(sources) > 1
 
 
-def _recorded(content: str) -> str | None:
+def _find_recorded(content: str) -> str | None:
     """Return the recorded observation; None when the harness ran nothing."""
     shown = content.removeprefix(OBSERVATION).strip()
     if shown.startswith(HARNESS_WORDS):

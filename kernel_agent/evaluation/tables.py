@@ -347,8 +347,8 @@ def pairs_markdown(comparison: Comparison) -> str:
     rows = [
         [
             pair.first, pair.second, str(pair.tasks), str(pair.only_first), str(pair.only_second),
-            f"{pair.p:.3g}", f"{pair.p_adjusted:.3g}", _between(pair.success),
-            *(_between(difference) for difference in pair.differences.values()),
+            f"{pair.p:.3g}", f"{pair.p_adjusted:.3g}", _write_interval(pair.success),
+            *(_write_interval(difference) for difference in pair.differences.values()),
         ]
         for pair in comparison.pairs
     ]  # fmt: skip
@@ -390,7 +390,7 @@ def _share(interval: Interval) -> str:
     return f"{interval.value:.0%} ({interval.low:.0%} to {interval.high:.0%})"
 
 
-def _between(interval: Interval | None) -> str:
+def _write_interval(interval: Interval | None) -> str:
     if interval is None or math.isnan(interval.value):
         return "-"
     return f"{interval.value:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"

@@ -1,4 +1,4 @@
-"""Action formats, the ways in which a model writes its actions; and ``parse``.
+"""Action formats, by which a model writes what it wants done; and ``parse``.
 
 ``fenced``, ``envelope``, ``tool_call`` and ``json_calls`` are the formats; ``auto`` chooses among
 them; ``prompts`` holds what each asks for; ``reading`` what they share to read a reply.

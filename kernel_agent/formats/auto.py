@@ -99,7 +99,7 @@ def billions(model: str) -> float | None:
     return max(sizes, default=None)
 
 
-def honoured(options: RequestOptions, reply: Reply) -> bool:
+def honours(options: RequestOptions, reply: Reply) -> bool:
     """Whether a reply shows that the endpoint did what a format's request asked of it."""
     if options.tools:
         return bool(reply.tool_calls)
@@ -128,12 +128,12 @@ def choose(measures: Sequence[Measure]) -> Measure | None:
     )
 
 
-def told(measures: Sequence[Measure]) -> str:
+def describe_measures(measures: Sequence[Measure]) -> str:
     """Return the measurements in words."""
-    return "; ".join(map(_told, measures))
+    return "; ".join(map(_describe_one, measures))
 
 
-def _told(measure: Measure) -> str:
+def _describe_one(measure: Measure) -> str:
     asked = _ASKED_FOR[measure.format]
     if not measure.supported:
         return f"the endpoint does not honour {asked}"

@@ -140,7 +140,7 @@ class Cells:
         with routed(streams["stdout"], streams["stderr"]), self._within():
             raised = self._raised_by(source, number)
         if raised is not None:
-            error = self._described(raised)
+            error = self._describe_error(raised)
             self._memory.append("\n".join(error["traceback"]) + "\n")
         for stream in streams.values():
             stream.end(number)
@@ -211,11 +211,11 @@ class Cells:
         if not code.co_flags & inspect.CO_COROUTINE:
             return value
         try:
-            return asyncio.run(self._awaited(value))
+            return asyncio.run(self._await_in_loop(value))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
-    async def _awaited(self, coroutine: Any) -> Any:
+    async def _await_in_loop(self, coroutine: Any) -> Any:
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(coroutine)
         with self._lock:
             self._awaiting = (loop, task)
@@ -241,7 +241,7 @@ class Cells:
 
     # --- errors --------------------------------------------------------------------------------
 
-    def _described(self, error: BaseException) -> dict[str, Any]:
+    def _describe_error(self, error: BaseException) -> dict[str, Any]:
         cut_frames(error)
         ename = type(error).__name__
         return {"ename": ename, "evalue": str(error), "traceback": self._traceback(error)}

@@ -128,9 +128,9 @@ def _mounts(granted: dict[str, Any]) -> list[str]:
         place, options = _plain(fields[4]), fields[5].split(",")
         kind = fields[fields.index("-") + 1]
         seen.add(place)
-        if "rw" in options and not _granted(place, writable) and kind != "proc":
+        if "rw" in options and not _is_granted(place, writable) and kind != "proc":
             wrong.append(f"{place} is writable")
-        elif readable is not None and not _granted(place, [*writable, *readable]):
+        elif readable is not None and not _is_granted(place, [*writable, *readable]):
             wrong.append(f"{place} was not granted")
     missing = {*writable, *(readable or ())} - seen if readable is not None else set()
     wrong += [f"{place} is not there" for place in sorted(missing)]
@@ -148,7 +148,7 @@ def _plain(field: str) -> str:
     return field
 
 
-def _granted(place: str, grants: list[str]) -> bool:
+def _is_granted(place: str, grants: list[str]) -> bool:
     """Whether a path is a granted one or below one: the host may have mounts there as well."""
     return any(
         place == grant or place.startswith(f"{grant}/") for grant in grants if grant != "/"

@@ -118,11 +118,11 @@ class _Lazy:
         self._find = find
 
     def of(self, now: dict[str, Seen], before: dict[str, Seen]) -> set[str]:
-        unread = {n for n, seen in now.items() if n in before and _unread(before[n], seen)}
+        unread = {n for n, seen in now.items() if n in before and _is_unread(before[n], seen)}
         return self._find() & set(now) if unread else set()
 
 
-def _unread(before: Seen, now: Seen) -> bool:
+def _is_unread(before: Seen, now: Seen) -> bool:
     return before.deep is None or now.deep is None
 
 
@@ -131,7 +131,7 @@ def _differ(before: Seen, now: Seen, touched: set[int]) -> bool:
         return True
     if before.light is not None and now.light is not None and before.light != now.light:
         return True
-    if _unread(before, now):
+    if _is_unread(before, now):
         return before.identity != now.identity or now.identity in touched
     return bool(before.deep != now.deep)
 

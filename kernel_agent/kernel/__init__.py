@@ -1,4 +1,4 @@
-"""Kernels that run cells: a process and our client for it, an interpreter, a fake."""
+"""Where cells run: a process and our client for it, an interpreter, a fake."""
 
 from kernel_agent import face
 

@@ -255,7 +255,7 @@ class KernelClient:
             return
         try:
             if message.complete:
-                self._handlers[name](messages.opened(message.frames, self._session.sign))
+                self._handlers[name](messages.open_envelope(message.frames, self._session.sign))
             else:
                 self._on_left_out(name, message)
         except (
@@ -344,9 +344,9 @@ class KernelClient:
         task = asyncio.create_task(self._answer(message.header, cell, asked), context=context)
         self._requests.add(task)
         self._count(len(asked))
-        task.add_done_callback(partial(self._answered, len(asked)))
+        task.add_done_callback(partial(self._finish_request, len(asked)))
 
-    def _answered(self, size: int, task: asyncio.Task[None]) -> None:
+    def _finish_request(self, size: int, task: asyncio.Task[None]) -> None:
         self._requests.discard(task)
         self._count(-size)
 

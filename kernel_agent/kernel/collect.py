@@ -16,8 +16,8 @@ from kernel_agent.records import (
     UPDATES,
     Answer,
     OutputDict,
+    add_sign,
     error_output,
-    marked,
 )
 from kernel_agent.safe import size_text
 
@@ -89,8 +89,8 @@ class Collector:
         if kind == "update_display_data":
             self._update(content)
         elif kind != "clear_output":
-            data, metadata = _captured(kind, content)
-            metadata = marked(metadata, CAPTURED, "widget")
+            data, metadata = _bundle_output(kind, content)
+            metadata = add_sign(metadata, CAPTURED, "widget")
             self.add({"output_type": "display_data", "data": data, "metadata": metadata})
 
     @property
@@ -157,7 +157,7 @@ class Collector:
         data, metadata = _bundle(content)
         display_id = _display_id(content)
         if display_id is not None:
-            metadata = marked(metadata, SHOWN, display_id)
+            metadata = add_sign(metadata, SHOWN, display_id)
         output: OutputDict = {"output_type": kind, "data": data, "metadata": metadata}
         if kind == "execute_result":
             output["execution_count"] = self._step
@@ -185,7 +185,7 @@ class Collector:
             places, sign = self._updates.get(display_id, []), UPDATES
         output: OutputDict = {
             "output_type": "display_data", "data": data,
-            "metadata": marked(metadata, sign, display_id),
+            "metadata": add_sign(metadata, sign, display_id),
         }  # fmt: skip
         for index in places:
             self._replace(index, output)
@@ -239,7 +239,7 @@ def _bundle(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return dict(data), dict(metadata)
 
 
-def _captured(kind: str, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _bundle_output(kind: str, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     if kind == "stream":
         return _bundle({"data": {"text/plain": _text_of(content)}})
     if kind == "error":

@@ -75,7 +75,7 @@ class _Cell:
     left_out: int = 0
     chars: int = 0
 
-    def printed(self, stream: str, text: str) -> None:
+    def take_text(self, stream: str, text: str) -> None:
         """Take a piece of printed text; called from the interpreter's own thread."""
         room = MAX_CHARS - self.chars
         self.left_out += max(len(text) - room, 0)
@@ -279,10 +279,10 @@ class InterpreterSession(Kernel):
         except asyncio.CancelledError:
             self._end_worker("interrupted")
             await asyncio.wait([running])
-            await self._ended(cell, running.result())
+            await self._finish_cell(cell, running.result())
             raise
         await asyncio.sleep(0)  # what was printed last is told first
-        status, error = await self._ended(cell, running.result())
+        status, error = await self._finish_cell(cell, running.result())
         self._remember(cell)
         return CellResult(
             status=status,
@@ -309,7 +309,7 @@ class InterpreterSession(Kernel):
                 {
                     "output_type": "execute_result",
                     "execution_count": cell.step,
-                    "data": {"text/plain": shown(value)},
+                    "data": {"text/plain": write_value(value)},
                     "metadata": {},
                 }
             )
@@ -326,7 +326,7 @@ class InterpreterSession(Kernel):
         snapshot: Any = await session.feed_start(
             code,
             external_lookup={**names, "outputs": self._texts},
-            print_callback=cell.printed,
+            print_callback=cell.take_text,
             mount=self._mounts,
             cwd=ROOT,
         )
@@ -365,7 +365,7 @@ class InterpreterSession(Kernel):
             return {"return_value": _without_libraries(decode(result.get("value")))}
         return {"exception": _exception(result)}
 
-    async def _ended(
+    async def _finish_cell(
         self, cell: _Cell, end: tuple[CellStatus, CellError | None]
     ) -> tuple[CellStatus, CellError | None]:
         """Report what was left out; after a kill, start again with the state before the cell."""
@@ -412,7 +412,7 @@ def _bound_processor(pid: int | None, timeout_s: float | None) -> None:
 # --- values ------------------------------------------------------------------------------------
 
 
-def shown(value: Any) -> str:
+def write_value(value: Any) -> str:
     """Return a value as IPython would show it; the interpreter's values are Python's own types."""
     from IPython.lib.pretty import pretty
 
@@ -435,7 +435,7 @@ def _final(cell: _Cell, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return {"return_value": None}
     if cell.step and (reason := no_answer(value, cell.source)):  # not of a cell of the host's own
         return {"exception": TypeError(reason)}
-    text = value[:MAX_CHARS] if isinstance(value, str) else shown(value)
+    text = value[:MAX_CHARS] if isinstance(value, str) else write_value(value)
     kind, plain = type(value).__name__, _as_json(value)
     cell.answer = Answer(text=text, value=plain, kind=kind)
     data = {"text/plain": text, ANSWER_MIME: {"kind": kind, "value": plain}}

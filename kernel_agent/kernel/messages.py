@@ -46,7 +46,7 @@ class Envelope:
         return str(self.parent.get("msg_id"))
 
 
-def opened(frames: list[Frame], sign: Sign) -> Envelope:
+def open_envelope(frames: list[Frame], sign: Sign) -> Envelope:
     """Check the signature and read the headers.
 
     ``Session.deserialize`` would also turn dates in all parts into objects, for half a millisecond

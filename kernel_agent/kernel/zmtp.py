@@ -72,16 +72,16 @@ def ready(kind: str, identity: bytes = b"") -> bytes:
         bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value
         for name, value in properties.items()
     )
-    return _framed(body, _COMMAND)
+    return _frame(body, _COMMAND)
 
 
 def message(frames: Iterable[bytes]) -> bytes:
     """Return a message as it is sent."""
     *first, last = frames
-    return b"".join([*(_framed(frame, _MORE) for frame in first), _framed(last, 0)])
+    return b"".join([*(_frame(frame, _MORE) for frame in first), _frame(last, 0)])
 
 
-def _framed(body: bytes, flags: int) -> bytes:
+def _frame(body: bytes, flags: int) -> bytes:
     if len(body) < 256:
         return bytes([flags, len(body)]) + body
     return bytes([flags | _LONG]) + len(body).to_bytes(8, "big") + body
@@ -219,7 +219,7 @@ class Reader:
             raise ProtocolError("the peer gave up")
         # A PING carries how long its sender waits, and up to 16 bytes that come back with a PONG.
         return Command(
-            answer=_framed(b"\x04PONG" + rest[2:18], _COMMAND) if name == b"PING" else b""
+            answer=_frame(b"\x04PONG" + rest[2:18], _COMMAND) if name == b"PING" else b""
         )
 
     def _end_message(self) -> Message:

@@ -35,10 +35,10 @@ from kernel_agent.formats import (
     Measure,
     Notation,
     choose,
+    describe_measures,
     get_format,
-    honoured,
+    honours,
     rungs,
-    told,
 )
 from kernel_agent.models.base import Model
 from kernel_agent.models.openai import OpenAIModel
@@ -161,11 +161,11 @@ async def _tried_out(
             f"requests, {allowance.max_seconds:.3g} s at most (--format NAME chooses one)."
         )
     )
-    choice = await _measured(model, meter)
+    choice = await _measure_all(model, meter)
     return replace(choice, usage=meter.usage, seconds=meter.seconds)
 
 
-async def _measured(model: OpenAIModel, meter: Meter) -> Choice:
+async def _measure_all(model: OpenAIModel, meter: Meter) -> Choice:
     measures: list[Measure] = []
     try:
         async with asyncio.timeout(meter.seconds_left):
@@ -184,7 +184,10 @@ async def _measured(model: OpenAIModel, meter: Meter) -> Choice:
     if chosen is None:
         return Choice(format=DEFAULT, reason="not measured: the endpoint answered with an error")
     return Choice(
-        format=chosen.format, reason=told(measures), measured=True, notation=chosen.notation
+        format=chosen.format,
+        reason=describe_measures(measures),
+        measured=True,
+        notation=chosen.notation,
     )
 
 
@@ -234,7 +237,7 @@ async def _measure_in(
                 return Measure(format=name, outcome="refused")
             raise
         meter.charge(reply.usage)
-        if not honoured(options, reply):
+        if not honours(options, reply):
             return Measure(format=name, outcome="ignored")
         try:
             made.parse(reply)

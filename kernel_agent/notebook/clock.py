@@ -77,10 +77,10 @@ def without_clock(old: str, new: str, period: Period) -> tuple[str, str]:
     ]
     if not readings:
         return old, new
-    return _replaced(old, [a for a, _ in readings]), _replaced(new, [b for _, b in readings])
+    return _replace(old, [a for a, _ in readings]), _replace(new, [b for _, b in readings])
 
 
-def _replaced(text: str, readings: list[re.Match[str]]) -> str:
+def _replace(text: str, readings: list[re.Match[str]]) -> str:
     """Put the sign in place of the readings; their length also moves what stands beside them."""
     pieces, end = [], 0
     for reading in readings:

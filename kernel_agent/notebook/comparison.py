@@ -131,7 +131,7 @@ def compare(
         _compare_text(name, _stream(recorded, name), _stream(again, name), passing)
         for name in ("stdout", "stderr")
     ]
-    told += _compare_displays(_shown(recorded), _shown(again), passing)
+    told += _compare_displays(_select_shown(recorded), _select_shown(again), passing)
     if pages := _pages(recorded):  # Jupyter saves none
         told += _compare_displays(pages, _pages(again), passing)
     return worst(told)
@@ -277,7 +277,7 @@ def _stream(outputs: Iterable[OutputDict], name: str) -> str:
     )
 
 
-def _shown(outputs: Iterable[OutputDict]) -> list[OutputDict]:
+def _select_shown(outputs: Iterable[OutputDict]) -> list[OutputDict]:
     kinds = ("display_data", "execute_result", "error")
     kept = notebook_outputs(output for output in outputs if not is_page(output))
     return [output for output in kept if output.get("output_type") in kinds]

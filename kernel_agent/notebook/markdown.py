@@ -86,14 +86,14 @@ def code_block(code: str, language: str = "") -> str:
 def _line(line: str) -> str:
     line = _HEADING.sub(r"\1####", line)
     pieces = _BACKTICKS.split(line)  # text, run, text, run, …
-    written, i = [_escaped(pieces[0])], 1
+    written, i = [_escape(pieces[0])], 1
     while i < len(pieces):
         end = next((j for j in range(i + 2, len(pieces), 2) if pieces[j] == pieces[i]), None)
         if end is None:
-            written += ["&#96;" * len(pieces[i]), _escaped(pieces[i + 1])]
+            written += ["&#96;" * len(pieces[i]), _escape(pieces[i + 1])]
             i += 2
         else:
-            written += [_span("".join(pieces[i + 1 : end]), pieces[i]), _escaped(pieces[end + 1])]
+            written += [_span("".join(pieces[i + 1 : end]), pieces[i]), _escape(pieces[end + 1])]
             i = end + 2
     return _UNDERLINE.sub(r"\1" + "\\\\", "".join(written))
 
@@ -105,7 +105,7 @@ def _span(code: str, ticks: str) -> str:
     return f"<code>{_MARKUP.sub(lambda m: _as_entities(m[0]), inner)}</code>"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return _LIVE.sub(lambda match: _ENTITIES.get(match[0]) or _as_entities(match[0]), text)
 
 
@@ -153,7 +153,7 @@ def table_html(source: str) -> str | None:
     opened: list[str] = []
     at = 0
     while (start := source.find("<", at)) >= 0:
-        written.append(_html_escaped(source[at:start]))
+        written.append(_escape_html(source[at:start]))
         token = _TOKEN.match(source, start)
         if token is None or len(opened) > MAX_DEPTH:
             return None
@@ -164,13 +164,13 @@ def table_html(source: str) -> str | None:
         tag = tag.lower()
         if tag not in _KEPT:
             return None
-        written.append(_closed(tag, opened) if closing else _opened(tag, attributes, opened))
+        written.append(_close_tag(tag, opened) if closing else _open_tag(tag, attributes, opened))
     if '<table border="1" class="dataframe">' not in written:
         return None
-    return "".join([*written, _html_escaped(source[at:]), *(f"</{t}>" for t in reversed(opened))])
+    return "".join([*written, _escape_html(source[at:]), *(f"</{t}>" for t in reversed(opened))])
 
 
-def _opened(tag: str, attributes: str, opened: list[str]) -> str:
+def _open_tag(tag: str, attributes: str, opened: list[str]) -> str:
     if tag != "br":
         opened.append(tag)
     if tag == "table":
@@ -179,7 +179,7 @@ def _opened(tag: str, attributes: str, opened: list[str]) -> str:
     return f"<{tag}{spans}>"
 
 
-def _closed(tag: str, opened: list[str]) -> str:
+def _close_tag(tag: str, opened: list[str]) -> str:
     """Close a tag, and those that were left open inside it."""
     if tag not in opened:
         return ""
@@ -189,5 +189,5 @@ def _closed(tag: str, opened: list[str]) -> str:
     return closed
 
 
-def _html_escaped(text: str) -> str:
+def _escape_html(text: str) -> str:
     return html.escape(plain(html.unescape(text)))

@@ -32,7 +32,7 @@ from kernel_agent.safe import (
     harmless,
     html_text,
     plain,
-    reencoded,
+    reencode,
     shorten,
 )
 
@@ -217,7 +217,7 @@ def sanitise(html: str) -> str:
 def _picture(mime: str, data: str) -> str | None:
     for max_side in (None, *SIDES):
         try:
-            shown = reencoded(mime, data, max_side=max_side)[0]
+            shown = reencode(mime, data, max_side=max_side)[0]
         except Unreadable:
             return None
         if len(shown.data) <= MAX_IMAGE:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kernel_agent.errors import NotebookError
-from kernel_agent.formats import written
+from kernel_agent.formats import write_call
 from kernel_agent.notebook.calls import asked_text, result_text
 from kernel_agent.notebook.pieces import (
     MAX_OUTPUT,
@@ -62,8 +62,8 @@ from kernel_agent.records import (
     agent_outcome,
     apply_updates,
     count_text,
-    decided,
     decision_line,
+    list_decisions,
     minute_text,
     notice_text,
     reason_text,
@@ -280,13 +280,13 @@ def _answer(run: RunRecords, room: Room) -> Markup:
         was = _answer_text(stop.answer, room)
         return gone + piece("beside", title="The answer that was withdrawn", inner=was)
     if stop.answer is not None:
-        return piece("answer", inner=_answer_shown(run, stop.answer, room))
+        return piece("answer", inner=_show_answer(run, stop.answer, room))
     message = paragraphs(stop.message, max_chars=MAX_ANSWER)
     partial = as_printed(stop.partial, max_chars=MAX_OUTPUT) if stop.partial.strip() else ""
     return piece("no_answer", message=message, partial=partial)
 
 
-def _answer_shown(run: RunRecords, answer: Answer, room: Room) -> Markup:
+def _show_answer(run: RunRecords, answer: Answer, room: Room) -> Markup:
     """Return the answer as a table or a picture where it is one, else its text."""
     for _, output in _last_outputs(run):
         metadata = output.get("metadata")
@@ -407,7 +407,7 @@ def _step_parts(run: RunRecords, step: Step, room: Room, depth: int) -> Iterator
         content = as_printed(retry.content, max_chars=min(4_000, limit))
         feedback = one_line(retry.feedback, 500)
         yield piece("retry", title=f"A reply {what}", content=content, feedback=feedback)
-    decisions = list(decided(step))
+    decisions = list(list_decisions(step))
     yield from (_decision(each) for each in decisions if each.call is None)
     yield from _action(step, limit)
     if step.result is None:
@@ -431,7 +431,7 @@ def _action(step: Step, limit: int) -> Iterator[Markup]:
             was = code(original, max_chars=most)
             yield piece("beside", title="As the model had written it", inner=was)
     elif isinstance(action, Calls):
-        yield code("\n".join(written(call) for call in action.calls), max_chars=most)
+        yield code("\n".join(write_call(call) for call in action.calls), max_chars=most)
     elif action is None:
         yield piece("warning", text="No readable action: nothing was run.")
 

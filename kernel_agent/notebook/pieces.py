@@ -28,7 +28,7 @@ from kernel_agent.safe import (
     one_line,
     paragraphs,
     plain,
-    reencoded,
+    reencode,
 )
 
 if TYPE_CHECKING:
@@ -138,15 +138,15 @@ def output_pieces(result: CellResult, room: Room) -> Iterator[Markup]:
             text += as_text(output.get("text"))[: 4 * MAX_OUTPUT]
             continue
         if text:
-            yield _printed(text, room)
+            yield _show_printed(text, room)
             text = ""
         if kind in ("display_data", "execute_result"):
             yield display_piece(output, room)
     if text:
-        yield _printed(text, room)
+        yield _show_printed(text, room)
 
 
-def _printed(text: str, room: Room) -> Markup:
+def _show_printed(text: str, room: Room) -> Markup:
     limit = min(MAX_OUTPUT, max(room.left // 3, 300))
     return block(text, max_chars=limit, where="the trace has all of it")
 
@@ -169,7 +169,7 @@ def display_piece(output: OutputDict, room: Room, *, rich_only: bool = False) ->
     if rich_only and not pictured and table is None:
         return join([])
     above = [note("A picture is left out: it does not fit here.")] if pictured else []
-    return join([*above, _printed(as_text(data.get("text/plain")), room)])
+    return join([*above, _show_printed(as_text(data.get("text/plain")), room)])
 
 
 def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
@@ -182,7 +182,7 @@ def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
         if longest and expected * (side / longest) ** 2 > 1.3 * most:
             continue
         try:
-            shown, *pixels = reencoded(mime, data, max_side=side)
+            shown, *pixels = reencode(mime, data, max_side=side)
         except Unreadable:
             break
         if len(shown.data) <= most:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.offline import charts
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.jobs import (
     Job,
     Work,
@@ -83,7 +83,7 @@ def missing(job: Job) -> Work:
             f" {inside(job.measure.label)} ({{missing / len({job.source}):.1%}})."
         )
         return "I count the rows without a value.", code, final(sentence)
-    chosen = f"[[{', '.join(map(quoted, names))}]]" if names else ""
+    chosen = f"[[{', '.join(map(quote, names))}]]" if names else ""
     code = (
         f"missing = {job.source}{chosen}.isna().sum().sort_values(ascending=False)\n"
         "missing = missing[missing > 0]\nprint(missing)"
@@ -175,7 +175,7 @@ def distinct_by(job: Job) -> Work:
     by = " and ".join(g.name for g in question.groups)
     ascending = question.direction == "lowest"
     code = (
-        f"distinct = {grouped(job.source, question.groups)}[{quoted(job.measure.name)}].nunique()"
+        f"distinct = {grouped(job.source, question.groups)}[{quote(job.measure.name)}].nunique()"
         f".sort_values(ascending={ascending})\nprint(distinct)"
     )
     what = f"different values of {inside(job.measure.label)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernel_agent.offline import charts
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.jobs import (
     Job,
     Work,
@@ -80,8 +80,8 @@ def by_group(job: Job) -> Work:
     if len(groups) == 2 or (in_order(groups) and not question.n):
         order = ""
     code = (
-        f"summary = {grouped(job.source, groups)}[{quoted(measure.name)}]"
-        f".agg([{', '.join(map(quoted, stats))}]).dropna(){order}"
+        f"summary = {grouped(job.source, groups)}[{quote(measure.name)}]"
+        f".agg([{', '.join(map(quote, stats))}]).dropna(){order}"
     )
     what = told_stat(stat, measure)
     code += month_names("summary", groups) + "\nprint(summary)"
@@ -173,9 +173,7 @@ def rows(job: Job) -> Work:
     lowest = question.direction == "lowest"
     pick = "nsmallest" if lowest else "nlargest"
     labels = [g.column for g in question.groups] or list(job.table.labels)
-    code = (
-        f'top = {job.source}.{pick}({question.n}, {quoted(measure.name)}, keep="all")\nprint(top)'
-    )
+    code = f'top = {job.source}.{pick}({question.n}, {quote(measure.name)}, keep="all")\nprint(top)'
     what = f"{question.direction} {inside(measure.label)}"
     columns = [c for c in labels or telling_columns(job) if c.name != measure.name]
     fields = ", ".join(shown(name_of(c), raw(c) if c.kind == "date" else "") for c in columns)
@@ -255,7 +253,7 @@ def distribution(job: Job) -> Work:
 def _distribution_by(job: Job, title: str) -> Work:
     measure, by = job.measure, job.question.groups[0]
     code = (
-        f"summary = {grouped(job.source, (by,))}[{quoted(measure.name)}].describe()\n"
+        f"summary = {grouped(job.source, (by,))}[{quote(measure.name)}].describe()\n"
         "print(summary)\n\n" + charts.boxes(job.source, by, measure, f"{title} by {by.name}")
     )
     spec, fine = raw(measure), computed(measure)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 
 from kernel_agent.errors import ModelError
 from kernel_agent.offline import counting, measuring, relating, sharing
-from kernel_agent.offline.cells import Cell, quoted
+from kernel_agent.offline.cells import Cell, quote
 from kernel_agent.offline.conversation import failure
 from kernel_agent.offline.jobs import Job, Work, also
 from kernel_agent.offline.question import Question
@@ -36,7 +36,7 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
         source = f"{table.variable}_selected"
         observation = yield _selection(question, table, source, note)
         note = ""
-        kept = _kept(observation)
+        kept = _count_kept(observation)
         if question.single and not re.search(r"^1 rows at most", observation, re.MULTILINE):
             raise NotUnderstood(
                 "whether groups rank by their average, total or highest "
@@ -83,7 +83,7 @@ def _selection(question: Question, table: Table, source: str, note: str) -> Cell
     )
 
 
-def _kept(observation: str) -> int:
+def _count_kept(observation: str) -> int:
     """Return how many usable rows the selection left, from what it printed."""
     _check(observation)
     found = re.search(r"^(\d+) of \d+ rows selected$", observation, re.MULTILINE)
@@ -105,7 +105,7 @@ def _nothing(question: Question, source: str, kept: int) -> Cell:
     if question.kind in ("count", "counts"):
         sentence = f'f"There are {{len({source})}} {noun} ({inside(which)})."'
     else:
-        sentence = quoted(f"No {noun} with known values match ({which}), so there is no figure.")
+        sentence = quote(f"No {noun} with known values match ({which}), so there is no figure.")
     return Cell(thought="Nothing is left to calculate with.", code=f"final_answer({sentence})")
 
 

@@ -88,7 +88,7 @@ class Column:
     def said_missing(self) -> str:
         """The sentence that names other texts taken for missing values; empty without any."""
         taken = [b for b in self.blanks if b not in self.words_lost]
-        return f"{_listed(taken)} in {self.name} was taken as missing." if taken else ""
+        return f"{_list_words(taken)} in {self.name} was taken as missing." if taken else ""
 
     @property
     def numeric(self) -> bool:
@@ -321,7 +321,7 @@ def _better(older: Column, newer: Column) -> Column:
     return dataclasses.replace(newer, sample=sample, doubt=older.doubt, blanks=older.blanks)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _list_words(words: Sequence[str]) -> str:
     return " or ".join(f"“{word}”" for word in words)
 
 

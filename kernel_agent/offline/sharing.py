@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.offline import charts
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.jobs import (
     Job,
     Work,
@@ -40,7 +40,7 @@ def share(job: Job) -> Work:
     before, tail = "", ""
     incomplete = [f.column for f in question.target if f.column.missing]
     if incomplete:
-        names = ", ".join(quoted(c.name) for c in incomplete)
+        names = ", ".join(quote(c.name) for c in incomplete)
         before = f"known = len({source}.dropna(subset=[{names}]))\n"
         tail = (
             f"; of the {{known:,}} with a known {inside(incomplete[0].label)} it is"
@@ -57,7 +57,7 @@ def _share_by(job: Job) -> Work:
     """Return the share in each group; rows where the condition cannot be known are left out."""
     question, source, by = job.question, job.source, job.question.groups[0]
     lines = []
-    incomplete = [quoted(f.column.name) for f in question.target if f.column.missing]
+    incomplete = [quote(f.column.name) for f in question.target if f.column.missing]
     if incomplete:
         lines.append(f"known = {source}.dropna(subset=[{', '.join(incomplete)}])")
         source = "known"
@@ -116,7 +116,7 @@ def share_of_sum(job: Job) -> Work:
     """Return each group's share of the total of a column."""
     by, measure = job.question.groups[0], job.measure
     code = (
-        f"totals = {grouped(job.source, (by,))}[{quoted(measure.name)}].sum()"
+        f"totals = {grouped(job.source, (by,))}[{quote(measure.name)}].sum()"
         ".sort_values(ascending=False)\nshares = totals / totals.sum()\n"
         'print(shares.map("{:.1%}".format))'
     )

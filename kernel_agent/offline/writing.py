@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.question import Group, Question
 from kernel_agent.offline.reader import Filter
 from kernel_agent.offline.schema import Column, singular
@@ -22,12 +22,12 @@ _DIGITS = ((1000, ",.0f"), (100, ",.1f"), (1, ",.2f"), (0.1, ".3f"), (0.001, ".4
 
 def literal(value: object) -> str:
     """Return a value as Python source."""
-    return quoted(value) if isinstance(value, str) else repr(value)
+    return quote(value) if isinstance(value, str) else repr(value)
 
 
 def inside(text: str) -> str:
     """Return text as it stands inside an f-string."""
-    return quoted(text)[1:-1].replace("{", "{{").replace("}", "}}")
+    return quote(text)[1:-1].replace("{", "{{").replace("}", "}}")
 
 
 def slug(text: str) -> str:
@@ -96,14 +96,14 @@ def _size(column: Column) -> float:
 
 def item(variable: str, column: Column) -> str:
     """Return the expression of a column of a table."""
-    return f"{variable}[{quoted(column.name)}]"
+    return f"{variable}[{quote(column.name)}]"
 
 
 def key(variable: str, group: Group) -> str:
     """Return the argument of ``groupby`` for a group."""
     if not group.part:
-        return quoted(group.column.name)
-    return f"{series(variable, group)}.rename({quoted(group.name)})"
+        return quote(group.column.name)
+    return f"{series(variable, group)}.rename({quote(group.name)})"
 
 
 def series(variable: str, group: Group) -> str:
@@ -162,7 +162,7 @@ def title_of(subject: str, question: Question) -> str:
 def finish_chart(title: str, *, x: str, y: str) -> str:
     """Return the lines that label, save and show a chart."""
     return (
-        f"ax.set(title={quoted(title)}, xlabel={quoted(capital(x))}, ylabel={quoted(capital(y))})\n"
+        f"ax.set(title={quote(title)}, xlabel={quote(capital(x))}, ylabel={quote(capital(y))})\n"
         f'fig.savefig("{slug(title)}.png", dpi=150, bbox_inches="tight")\n'
         "plt.show()"
     )

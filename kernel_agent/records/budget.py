@@ -186,9 +186,9 @@ class Meter:
         self.check()
         share = min(max(share, 0.0), LARGEST_SHARE)
         caps = self.budget
-        steps = self._granted("steps", caps.max_steps, self.steps + KEPT_STEPS, share)
-        tokens = self._granted("tokens", caps.max_tokens, self.usage.total_tokens, share)
-        cost = self._granted("cost", caps.max_cost, self.usage.cost_usd or 0.0, share)
+        steps = self._grant("steps", caps.max_steps, self.steps + KEPT_STEPS, share)
+        tokens = self._grant("tokens", caps.max_tokens, self.usage.total_tokens, share)
+        cost = self._grant("cost", caps.max_cost, self.usage.cost_usd or 0.0, share)
         left = self.seconds_left
         seconds = None if left is None else left * LARGEST_SHARE
         return Budget(
@@ -198,7 +198,7 @@ class Meter:
             max_cost=_least(cost, at_most.max_cost),
         )
 
-    def _granted(self, limit: str, cap: float | None, used: float, share: float) -> float | None:
+    def _grant(self, limit: str, cap: float | None, used: float, share: float) -> float | None:
         """Return a share of what is left; at least one where things are counted, if there is one.
 
         Raises

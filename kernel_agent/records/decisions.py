@@ -47,7 +47,7 @@ class Decided:
     call: HostCall | None = None
 
 
-def decided(step: Step) -> Iterator[Decided]:
+def list_decisions(step: Step) -> Iterator[Decided]:
     """Return the decisions of a step that are worth telling, the cell's first."""
     calls = step.result.calls if step.result else ()
     if step.decision is not None and _tells(step.decision):
@@ -64,7 +64,7 @@ def _tells(decision: Decision) -> bool:
 
 def denials(step: Step) -> tuple[str, ...]:
     """Return the denied parts of a step: ``cell``, or the names of the calls."""
-    return tuple(d.what for d in decided(step) if not d.decision.allowed)
+    return tuple(d.what for d in list_decisions(step) if not d.decision.allowed)
 
 
 def as_json(steps: Sequence[Step]) -> list[dict[str, Json]]:
@@ -84,7 +84,7 @@ def as_json(steps: Sequence[Step]) -> list[dict[str, Json]]:
             "contains": list(each.call.contains) if each.call else [],
         }
         for step in steps
-        for each in decided(step)
+        for each in list_decisions(step)
     ]
 
 
@@ -152,7 +152,7 @@ def source_text(source: str) -> str:
     shown, piled = list[str](), 0
     for char in lines:
         piled = piled + 1 if unicodedata.combining(char) else 0
-        shown.append(_shown(char) if piled <= PILED else f"\\u{ord(char):04x}")
+        shown.append(_escape_char(char) if piled <= PILED else f"\\u{ord(char):04x}")
     return "".join(shown)
 
 
@@ -164,7 +164,7 @@ _BLANK = frozenset(
 )  # fmt: skip
 
 
-def _shown(char: str) -> str:
+def _escape_char(char: str) -> str:
     if char in "\n\t" or (char.isprintable() and char not in _BLANK):
         return char
     if unicodedata.category(char) == "Zs":  # spaces that are not ASCII's
@@ -216,15 +216,15 @@ def _parameter(name: str) -> str:
     """Return a parameter's name; one that a ``**`` took may be any text, even a fake line."""
     if name.isascii() and name.isidentifier() and len(name) <= MAX_NAME:
         return name
-    return _cut(json.dumps(name), MAX_NAME)
+    return _shorten_text(json.dumps(name), MAX_NAME)
 
 
 def _argument(value: Any, room: int | None) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if room is None else _cut(text, room)
+    return text if room is None else _shorten_text(text, room)
 
 
-def _cut(text: str, room: int) -> str:
+def _shorten_text(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     half = room // 2

@@ -135,7 +135,7 @@ def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
         if not line.strip():
             continue
         try:
-            items += _counted(line)
+            items += _count_items(line)
             if items > MAX_ALL_ITEMS:
                 raise TraceError(f"{file} has more than {MAX_ALL_ITEMS:,} items: it is not read")
             records.append(_record_of(line))
@@ -151,7 +151,7 @@ def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
     return tuple(records), False
 
 
-def _counted(line: bytes) -> int:
+def _count_items(line: bytes) -> int:
     items = json_items(line, MAX_ITEMS)
     if items > MAX_ITEMS:
         raise ValueError(f"it has more than {MAX_ITEMS:,} items")

@@ -17,8 +17,8 @@ from typing import Any, Literal, TypeAlias
 from kernel_agent.records.action import Action, Calls, Code
 from kernel_agent.records.decisions import (
     cell_length,
-    decided,
     decision_line,
+    list_decisions,
     question_text,
     source_text,
     untrusted_line,
@@ -165,7 +165,7 @@ def _question_blocks(question: Question) -> tuple[Block, ...]:
 
 def _decision_blocks(step: Step, *, changed: bool) -> Iterator[Block]:
     """Say what was decided, and show the code that ran where a person has ``changed`` it."""
-    each = list(decided(step))
+    each = list(list_decisions(step))
     for one in each[:10]:
         yield from _some("notice", decision_line(one))
     if len(each) > 10:
@@ -185,7 +185,7 @@ def notice_text(event: Event) -> str:
         case Notice(text=text):
             return text
         case Condensation():
-            return _condensed(event)
+            return _describe_condensation(event)
         case FormatChange():
             return f"Going on in the format {event.format}: {event.reason}."
         case Undone():
@@ -193,7 +193,7 @@ def notice_text(event: Event) -> str:
     return ""
 
 
-def _condensed(event: Condensation) -> str:
+def _describe_condensation(event: Condensation) -> str:
     steps = f"step {event.last}" if event.first == event.last else (
         f"steps {event.first} to {event.last}"
     )  # fmt: skip
@@ -234,13 +234,13 @@ def _network(visits: Iterable[Visit]) -> Iterator[Block]:
     """List the hosts that were contacted, and the requests that were refused."""
     for allowed, word in ((True, "Network:"), (False, "Network, refused:")):
         asked = [visit for visit in visits if visit.allowed is allowed]
-        shown = [f"{v.host}:{v.port} ({_asked(v)})" for v in asked[:10]]
+        shown = [f"{v.host}:{v.port} ({_describe_visit(v)})" for v in asked[:10]]
         more = [f"{len(asked) - 10} more"] if len(asked) > 10 else []
         if shown:
             yield from _some("end" if allowed else "warning", f"{word} {', '.join(shown + more)}")
 
 
-def _asked(visit: Visit) -> str:
+def _describe_visit(visit: Visit) -> str:
     times = count_text(visit.requests, "request")
     moved = f", {size_text(visit.sent)} out, {size_text(visit.received)} in"
     return times + moved if visit.allowed else times

@@ -22,7 +22,7 @@ MAX_REASON = 500  # characters
 MAX_TOLD = 3  # differences that the model is told
 
 
-def still_told(records: Sequence[Record], undone: Undone) -> list[Record]:
+def drop_undone(records: Sequence[Record], undone: Undone) -> list[Record]:
     """Return the records of a conversation without the undone ones.
 
     The steps go, with the endings of their runs and everything that had shortened them. The tasks

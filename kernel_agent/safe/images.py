@@ -53,7 +53,7 @@ class Shown:
     height: int
 
 
-def reencoded(media_type: str, data: Any, *, max_side: int | None = None) -> tuple[Shown, int, int]:
+def reencode(media_type: str, data: Any, *, max_side: int | None = None) -> tuple[Shown, int, int]:
     """Return a picture encoded anew, and the width and height that it had.
 
     Parameters

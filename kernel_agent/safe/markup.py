@@ -95,10 +95,10 @@ def highlight(source: str, *, max_chars: int) -> list[tuple[str, str]]:
     shown = shorten(plain(source).strip("\n"), max_chars)
     if not shown.strip():
         return []
-    return list(_highlighted(shown)) if len(shown) <= MAX_HIGHLIGHTED else [("", shown)]
+    return list(_highlight(shown)) if len(shown) <= MAX_HIGHLIGHTED else [("", shown)]
 
 
-def _highlighted(source: str) -> Iterator[tuple[str, str]]:
+def _highlight(source: str) -> Iterator[tuple[str, str]]:
     """Yield pieces of the source, each with its colour or none."""
     from pygments.lexers.python import PythonLexer
     from pygments.token import Comment, Keyword, Name, Number, Operator, String

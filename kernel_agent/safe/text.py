@@ -51,7 +51,7 @@ def plain(text: str) -> str:
     text = encodable(_ESCAPES.sub("", text)).replace("\r\n", "\n")
     text = text.replace("\v", "\n").replace("\f", "\n")
     if "\r" in text or "\b" in text:
-        text = "\n".join(_overwritten(line) for line in text.split("\n"))
+        text = "\n".join(_overwrite(line) for line in text.split("\n"))
     return visible(_CONTROLS.sub("", text))
 
 
@@ -203,7 +203,7 @@ def _tail(text: str, room: int) -> str:
     return text[newline + 1 if newline >= 0 else start :]
 
 
-def _overwritten(line: str) -> str:
+def _overwrite(line: str) -> str:
     """Apply the carriage returns and backspaces of a line.
 
     The last text written at a position stands, so the parts are laid from last to first.

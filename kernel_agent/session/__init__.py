@@ -1,4 +1,4 @@
-"""Sessions, in which the parts meet: a kernel, a folder, tools, any number of runs."""
+"""Where the parts meet: a session has a kernel, a folder, tools, and any number of runs."""
 
 from kernel_agent import face
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from kernel_agent.agent import refusal, refused
+from kernel_agent.agent import refusal, refuse_cell
 from kernel_agent.errors import UsageError
 from kernel_agent.records import (
     Action,
@@ -188,7 +188,7 @@ class Executor:
         if self._config.guard_imports is not None:
             reason = refusal(source, self._config.guard_imports)
             if reason:
-                return refused(reason)
+                return refuse_cell(reason)
         recording = self.kernels.history.recording(number, source, is_step=is_step)
         self._approval.enter(number, source)
 
@@ -239,5 +239,5 @@ class Executor:
                 is_step=False,
             )
         if not self.busy:  # in a run, the next step's report has it
-            kernels.changed(result.changes)
+            kernels.note_changes(result.changes)
         return result

@@ -184,7 +184,7 @@ class Kernels:
             level=self._parts.level,
             after=self.steps,
         )
-        self.changed(changes)
+        self.note_changes(changes)
         return given
 
     async def _set(self, source: str, names: Sequence[str]) -> CellResult:
@@ -196,7 +196,7 @@ class Kernels:
             recording.end(result)
         return result
 
-    def changed(self, changes: Changes | None) -> None:
+    def note_changes(self, changes: Changes | None) -> None:
         """Note changes of the variables between two runs."""
         self._changes = merge(self._changes, changes)
 
@@ -258,7 +258,7 @@ class Kernels:
             tell(Notice(text=f"Playing {told} again in a new kernel; no tool is called."))
         aside = Aside(parts.folder, self.history, first=first, last=last, again=cells)
         await asyncio.to_thread(aside.take)
-        proxy = proxy_of(parts.config, parts.tell, visited=parts.approval.visited)
+        proxy = proxy_of(parts.config, parts.tell, visited=parts.approval.note_visit)
         kernel = self._make(proxy, resumed)
         self._playing = asyncio.ensure_future(self._play_again(kernel, cells))
         try:

@@ -196,7 +196,7 @@ class Life(Synchronous):
             self._closed = True
             await self._closing.close()
 
-    def _started(self) -> Runner:
+    def _get_runner(self) -> Runner:
         if self._runner is None or self._closed:
             raise UsageError(CLOSED if self._closed else NOT_STARTED)
         if asyncio.get_running_loop() is not self._loop:

@@ -83,7 +83,7 @@ class _Writing:
         if depth > MAX_DEPTH:
             raise ValueError("the data is nested too deeply")
         if isinstance(value, dict) and "$" in value:
-            return self._typed(name, value, depth + 1)
+            return self._write_typed(name, value, depth + 1)
         if _is_plain(value):
             return self._plain(name, value)
         if isinstance(value, list):
@@ -101,7 +101,7 @@ class _Writing:
         file = self._path(name, "json", json.dumps(value).encode())
         return f"json.loads({file}.read_text())"
 
-    def _typed(self, name: str, value: dict[str, Any], depth: int) -> str:
+    def _write_typed(self, name: str, value: dict[str, Any], depth: int) -> str:
         kind = value["$"]
         form = FORMS.get(kind) if isinstance(kind, str) else None
         if form is None:

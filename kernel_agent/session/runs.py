@@ -201,7 +201,7 @@ class Runner:
             stop=self._parts.stop,
             checks=Checks(
                 admit=admit,
-                show=approval.shown,
+                show=approval.mark_shown,
                 visits=self._kernels.take_visits,
                 obeyed=self._watch.news,
             ),
@@ -254,7 +254,7 @@ class Runner:
             versions=versions(),
             config={**parts.config.public, "mcp": parts.servers},
             changes=self._kernels.take_changes(),
-            given=self._kernels.exchange.told(),
+            given=self._kernels.exchange.take_news(),
             wanted=tuple(wanted),
         )
 

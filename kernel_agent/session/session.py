@@ -211,7 +211,7 @@ class Session(Life):
         """
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
-        runner = self._started()
+        runner = self._get_runner()
         tell = listener_of(on_event) or self._on_event
         return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
 
@@ -237,7 +237,7 @@ class Session(Life):
         on_event
             As in :meth:`run`.
         """
-        runner = self._started()
+        runner = self._get_runner()
         tell = listener_of(on_event) or self._on_event
         caps = budget or dataclasses.replace(self.budget, max_steps=None)
         return await runner.run(title, caps, tell=tell, cells=cells)
@@ -252,7 +252,7 @@ class Session(Life):
         timeout_s
             Seconds until it is interrupted; the configured ``cell_seconds`` by default.
         """
-        executor = self._started().executor
+        executor = self._get_runner().executor
         return await executor.execute(code, timeout_s=timeout_s, tell=self._on_event)
 
     async def put(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
@@ -304,7 +304,7 @@ class Session(Life):
         return await kernels.now.get(names)
 
     async def _between_runs(self, what: str) -> Kernels:
-        executor = self._started().executor
+        executor = self._get_runner().executor
         if executor.busy:
             raise UsageError(f"the session is busy with a run: {what} between runs")
         await executor.kernels.revive(self._on_event)
@@ -348,7 +348,7 @@ class Session(Life):
         TraceError
             The trace cannot be written.
         """
-        runner = self._started()
+        runner = self._get_runner()
         return await runner.undo(steps, reason, tell=on_event or self._on_event)
 
     # --- delegation ------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class Session(Life):
             kernel=self._plan.order.kernel,
         )
         if self._approval.tainted:
-            session._approval.entered("the run that delegated")
+            session._approval.note_data("the run that delegated")
         return session
 
     async def whole_answer(self, run: Run) -> Json:

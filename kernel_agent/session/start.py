@@ -152,7 +152,7 @@ def plan_of(order: Order, *, stop: StopSignal, tell: Listener, spawn: Spawn) -> 
         tools=tools,
         named_tools=named_tools,
         servers=Servers(servers, tell),
-        proxy=proxy_of(config, tell, visited=approval.visited),
+        proxy=proxy_of(config, tell, visited=approval.note_visit),
         resume=None if order.resume is None else Path(order.resume).absolute(),
         approval=approval,
         stop=stop,
@@ -308,4 +308,4 @@ def tell_doubts(parts: Parts, format: Format) -> None:  # noqa: A002 - the proje
     for line in parts.approval.policy.strangers({tool.name for tool in parts.tools}):
         parts.tell(Notice(text=line))
     if parts.config.untrusted_data and parts.files:
-        parts.approval.entered("the data files")
+        parts.approval.note_data("the data files")

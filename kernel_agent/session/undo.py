@@ -310,9 +310,9 @@ async def play_again(
                 on_request=recording.listening(recorded.answer),
             )
         except KernelError as error:
-            raise UndoError(_lost(cell, str(error))) from None
+            raise UndoError(_describe_loss(cell, str(error))) from None
         if result.status == "dead":
-            raise UndoError(_lost(cell, result.error.evalue if result.error else ""))
+            raise UndoError(_describe_loss(cell, result.error.evalue if result.error else ""))
         recording.end(result)
         # What this cell showed and asked the first time is what the trace has, and what counts.
         played[-1] = dataclasses.replace(
@@ -339,16 +339,16 @@ class Recorded:
     def __init__(self, requests: Sequence[tuple[str, str]], *, dropped: int = 0) -> None:
         self._answers: dict[str, deque[str]] = defaultdict(deque)
         for request, reply in requests:
-            self._answers[_asked(request)[1]].append(reply)
+            self._answers[_split_number(request)[1]].append(reply)
         self._unknown = "whose answer was too much to keep" if dropped else "not made before"
         self.missing = ""
         """What was asked for which there is no answer."""
 
     async def answer(self, request: str) -> str:
         """Answer one request; the same request gets its answers in their order."""
-        number, asked = _asked(request)
+        number, asked = _split_number(request)
         if self._answers[asked]:
-            return _numbered(self._answers[asked].popleft(), number)
+            return _set_number(self._answers[asked].popleft(), number)
         self.missing = f"asked for a call {self._unknown}; it was not made."
         told = {
             "ok": False,
@@ -358,7 +358,7 @@ class Recorded:
         return json.dumps({"id": number, "results": [told] * max(_calls(request), 1)})
 
 
-def _asked(request: str) -> tuple[object, str]:
+def _split_number(request: str) -> tuple[object, str]:
     """Return a request's number, and the request without it: numbers differ in another kernel."""
     head, brace, body = request.partition("{")
     try:
@@ -369,7 +369,7 @@ def _asked(request: str) -> tuple[object, str]:
     return number, head + json.dumps(content, sort_keys=True)
 
 
-def _numbered(reply: str, number: object) -> str:
+def _set_number(reply: str, number: object) -> str:
     try:
         content = json.loads(reply)
     except ValueError:
@@ -406,7 +406,7 @@ def _name(cell: Played) -> str:
     return f"Step {cell.number}" if cell.is_step else f"Your cell {cell.number}"
 
 
-def _lost(cell: Played, reason: str) -> str:
+def _describe_loss(cell: Played, reason: str) -> str:
     return one_line(
         f"nothing was undone: the kernel was lost while {_name(cell).lower()} was played again"
         f"{f' ({reason})' if reason else ''}",

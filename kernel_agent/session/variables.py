@@ -50,7 +50,7 @@ class Exchange:
         tables = (g for g in self.given.values() if g.type == "DataFrame" and not self._apart)
         return tuple(file for given in tables for file in given.files)
 
-    def told(self) -> tuple[Given, ...]:
+    def take_news(self) -> tuple[Given, ...]:
         """Return the variables that are new to the model, once; called when a run begins."""
         untold, self._untold = tuple(self._untold.values()), {}
         return untold
@@ -91,13 +91,13 @@ class Exchange:
                 changes = merge(changes, await _send(execute, name, value))
         else:
             changes = await _set(execute, made, level=level)
-        told = tuple(map(self._compared, made))
+        told = tuple(map(self._describe_replaced, made))
         for given in told:
             self._put.append((after, given))
             self._untold[given.name] = given
         return told, changes
 
-    def _compared(self, given: Given) -> Given:
+    def _describe_replaced(self, given: Given) -> Given:
         """Describe the value being replaced: an earlier one, or the agent's change of it."""
         known = self.given.get(given.name)
         again = known is not None and known.fingerprint != given.fingerprint

@@ -298,7 +298,7 @@ async def _run_cell(cell: Any, kernel: Kernel, number: int, again: _Again) -> Co
         return Comparison(verdict=Verdict.ERROR, detail=f"not run: {one_line(str(error))}")
     outputs = again.displays.take(number, result.outputs)
     if result.status != "error":
-        return _ended(result, again.timeout_s) or again.compare(cell, outputs)
+        return _judge_ending(result, again.timeout_s) or again.compare(cell, outputs)
     comparison = again.compare(cell, with_error(outputs, result.error))
     if any(o.get("output_type") == "error" for o in cell.outputs):
         return comparison
@@ -306,7 +306,7 @@ async def _run_cell(cell: Any, kernel: Kernel, number: int, again: _Again) -> Co
     return worst([comparison, Comparison(verdict=Verdict.ERROR, detail=one_line(told, 400))])
 
 
-def _ended(result: CellResult, timeout_s: float) -> Comparison | None:
+def _judge_ending(result: CellResult, timeout_s: float) -> Comparison | None:
     """Return the verdict of a cell that did not come to its end, else None."""
     if result.status == "ok":
         return None

@@ -37,7 +37,7 @@ from kernel_agent.tools.caller import (
     to_the_end,
 )
 from kernel_agent.tools.definition import ANYWHERE, Origin, Tool
-from kernel_agent.tools.recorded import kept_arguments
+from kernel_agent.tools.recorded import keep_arguments
 from kernel_agent.tools.requests import (
     PREFIX,
     Made,
@@ -177,7 +177,7 @@ class Broker:
         self._under_way += 1
         self._weight += weight
         try:
-            return await self._answered([prompt], charge, origin)
+            return await self._answer_in_turn([prompt], charge, origin)
         except Refused as refused:
             return self._refusal(refused)
         finally:
@@ -199,7 +199,7 @@ class Broker:
         if self._under_way >= MAX_UNDER_WAY or self._weight > MAX_WEIGHT:
             raise Refused("flood", "too many requests are under way: wait for their answers")
 
-    async def _answered(self, prompts: list[str], charge: Charge, origin: Origin) -> str:
+    async def _answer_in_turn(self, prompts: list[str], charge: Charge, origin: Origin) -> str:
         """Read a request, prepare its calls, make them; the cell's end gives up each of the three.
 
         Parameters
@@ -224,7 +224,7 @@ class Broker:
             return json.dumps({"results": [], "error": CELL_OVER})
         prepared = self._quickly(request, charge)
         if prepared is None:
-            prepared = await self._unless_over(self._prepared(request, charge))
+            prepared = await self._unless_over(self._prepare(request, charge))
         if prepared is None:
             results = [json.dumps(CELL_OVER)] * len(request.calls)
         else:
@@ -282,7 +282,7 @@ class Broker:
         self._pot.keep(charge, room)
         return calls
 
-    async def _prepared(self, request: Request, charge: Charge) -> list[Made]:
+    async def _prepare(self, request: Request, charge: Charge) -> list[Made]:
         """Decode and check the arguments, when there is room for their full size."""
         preparing = self._preparing(request)
         async with self._pot.turn():
@@ -336,7 +336,7 @@ class Broker:
         made = Made(name=call.name, tool=self._tools.get(call.name), origin=origin)
         given = dict(call.arguments)
         args, kwargs = made.tool.spread(given) if made.tool else ([], given)
-        made.arguments = json_without(kept_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
+        made.arguments = json_without(keep_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
         await in_thread(check, made, args, kwargs, Room(0))
         if made.refused:
             self._counted[made.refused] += 1

@@ -216,7 +216,7 @@ class Approval:
             question = Question(
                 kind="call",
                 number=self._step,
-                reason=f"{why}{self._said_of(influences)}",
+                reason=f"{why}{self._describe_influences(influences)}",
                 code=self._code,
                 name=tool.name,
                 arguments=readable(arguments),
@@ -290,19 +290,19 @@ class Approval:
             return Decision(allowed=False, by="policy", reason=f"{NOBODY}, and {question.reason}")
         began = self._clock()
         with self._meter.paused():
-            decision = await self._answered(self._approver, question)
+            decision = await self._await_answer(self._approver, question)
         return dataclasses.replace(decision, seconds=self._clock() - began)
 
-    async def _answered(self, approver: Approver, question: Question) -> Decision:
+    async def _await_answer(self, approver: Approver, question: Question) -> Decision:
         """Wait for the person, or for an event that makes the question pointless."""
-        asking = asyncio.ensure_future(_asked(approver, question))
+        asking = asyncio.ensure_future(_ask_approver(approver, question))
         ends = [asyncio.ensure_future(e.wait()) for e in (self._stop, self._cell_over)]
         try:
             await asyncio.sleep(0)  # the question waits for its answer before it is shown
             self._tell(question)
             await asyncio.wait((asking, *ends), return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
-                return _checked(asking)
+                return _check_decision(asking)
             return self._too_late()
         finally:
             for task in (asking, *ends):
@@ -314,15 +314,15 @@ class Approval:
 
     # --- untrusted data ----------------------------------------------------------------------
 
-    def entered(self, name: str) -> None:
+    def note_data(self, name: str) -> None:
         """Note untrusted data that came by no call: inputs, or a host that a cell reached."""
         if all(source.name != name for source in self._sources):
             self._sources.append(_Source(number=0, name=name))
 
-    def visited(self, visit: Visit) -> None:
+    def note_visit(self, visit: Visit) -> None:
         """Note untrusted data from a host that a cell reached; called by the proxy for each."""
         if visit.allowed:
-            self.entered(f"the host {visit.host}")
+            self.note_data(f"the host {visit.host}")
 
     def mark(self, call: HostCall, result: Any = None) -> HostCall:
         """Return a call's record with its number and its possible influences.
@@ -354,7 +354,7 @@ class Approval:
             call, number=number, influenced_by=influences.could, contains=influences.contains
         )
 
-    def shown(self, observation: Observation, result: CellResult) -> Observation:
+    def mark_shown(self, observation: Observation, result: CellResult) -> Observation:
         """Return an observation, marked as data when it may contain untrusted data.
 
         A denial is our own word, and stands after the mark where it is not data.
@@ -394,7 +394,7 @@ class Approval:
             found=found,
         )
 
-    def _said_of(self, influences: _Influences) -> str:
+    def _describe_influences(self, influences: _Influences) -> str:
         """Describe in a question the possible influences on the arguments."""
         if not influences.known:
             return ""
@@ -407,11 +407,11 @@ class Approval:
         return said
 
 
-async def _asked(approver: Approver, question: Question) -> Decision:
+async def _ask_approver(approver: Approver, question: Question) -> Decision:
     return await approver(question)
 
 
-def _checked(asking: asyncio.Future[Decision]) -> Decision:
+def _check_decision(asking: asyncio.Future[Decision]) -> Decision:
     """Return the person's decision; any other value of an approver means no."""
     if asking.cancelled():
         return Decision(allowed=False, by="policy", reason="the question was withdrawn")

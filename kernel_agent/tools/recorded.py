@@ -37,7 +37,7 @@ class _Room:
         return False
 
 
-def kept(value: Any, max_chars: int) -> Json:
+def keep_result(value: Any, max_chars: int) -> Json:
     """Return a value as the trace keeps it, in about so many characters at most.
 
     Parameters
@@ -47,16 +47,16 @@ def kept(value: Any, max_chars: int) -> Json:
     max_chars
         What does not fit is described; a description itself is a few hundred characters.
     """
-    return _kept(value, _Room(max_chars), 0)
+    return _keep_value(value, _Room(max_chars), 0)
 
 
-def kept_arguments(args: list[Any], kwargs: dict[str, Any], max_chars: int) -> dict[str, Json]:
+def keep_arguments(args: list[Any], kwargs: dict[str, Any], max_chars: int) -> dict[str, Json]:
     """Return the arguments of a call likewise: ``args`` and ``kwargs`` are always there."""
     room = _Room(max_chars)
     return {"args": _items(args, room, 0), "kwargs": _dict(kwargs, room, 0)}
 
 
-def _kept(value: Any, room: _Room, depth: int) -> Json:
+def _keep_value(value: Any, room: _Room, depth: int) -> Json:
     if depth > DEPTH_MAX:
         return _left_out(value, "nested too deeply")
     if isinstance(value, str):
@@ -81,7 +81,7 @@ def _items(values: list[Any], room: _Room, depth: int) -> list[Json]:
             left = len(values) - n
             made.append({"$": LEFT_OUT, "type": "items", "size": f"{left:,} more items"})
             break
-        made.append(_kept(item, room, depth + 1))
+        made.append(_keep_value(item, room, depth + 1))
     return made
 
 
@@ -94,7 +94,7 @@ def _dict(value: dict[Any, Any], room: _Room, depth: int) -> Json:
         if len(key) > room.left or not room.take(key):
             more = f"{len(value) - n:,} more entries"
             return {"$": LEFT_OUT, "type": "dict", "size": more, "entries": made}
-        made[key] = _kept(item, room, depth + 1)
+        made[key] = _keep_value(item, room, depth + 1)
     return made
 
 

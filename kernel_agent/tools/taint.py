@@ -59,7 +59,7 @@ def defuse(text: str, word: str) -> str:
     return _LOOKS_LIKE_OURS.sub("(", without)
 
 
-def marked_like(text: str, examples: Iterable[str]) -> str:
+def mark_like(text: str, examples: Iterable[str]) -> str:
     """Mark a text that was made from others like the first of them that is marked."""
     for example in examples:
         if found := re.search(r"\[untrusted (\w+): ", example):
@@ -67,7 +67,7 @@ def marked_like(text: str, examples: Iterable[str]) -> str:
     return text
 
 
-def shortened(text: str, max_chars: int, *, where: str = "") -> str:
+def shorten_marked(text: str, max_chars: int, *, where: str = "") -> str:
     """Shorten as :func:`kernel_agent.safe.text.shorten` does, but keep the two lines of a mark."""
     found = _MARKED.fullmatch(text)
     if found is None:

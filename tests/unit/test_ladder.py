@@ -10,7 +10,7 @@ from kernel_agent.formats.auto import (
     Measure,
     billions,
     choose,
-    honoured,
+    honours,
     lower_rung,
     rungs,
     told,
@@ -103,4 +103,4 @@ def test_a_rung_leads_to_the_next_one_and_json_to_none():
 )  # fmt: skip
 def test_an_option_is_honoured_when_the_reply_is_exactly_what_it_asks_for(name, reply, expected):
     """What only a lenient reader can make out shows that the endpoint ignored it."""
-    assert honoured(get_format(name).options(), reply) is expected
+    assert honours(get_format(name).options(), reply) is expected

@@ -446,8 +446,8 @@ async def test_a_denied_call_brings_nothing_in_and_a_failed_one_its_error():
 async def test_data_that_came_by_no_call_has_the_number_0():
     """Inputs that the user marked, hosts that a cell reached."""
     made, _ = approval("never")
-    made.entered("the data files")
-    made.entered("the data files")
+    made.note_data("the data files")
+    made.note_data("the data files")
     call = over(made, pay, await made.call(pay, {"to": "x"}))
     assert call.influenced_by == (0,)
 

@@ -323,10 +323,10 @@ async def test_pieces_are_kept_of_the_latest_results_only_and_numbers_of_all():
 
 async def test_only_hosts_that_were_reached_bring_something_in():
     made, _ = approval()
-    made.visited(Visit(host="a.example", port=443, allowed=False))
+    made.note_visit(Visit(host="a.example", port=443, allowed=False))
     assert not made.tainted
-    made.visited(Visit(host="a.example", port=443, allowed=True))
-    made.visited(Visit(host="a.example", port=443, allowed=True))
+    made.note_visit(Visit(host="a.example", port=443, allowed=True))
+    made.note_visit(Visit(host="a.example", port=443, allowed=True))
     assert made.tainted
     shown = made.shown(Observation(text="x"), CellResult(status="ok"))
     assert "it may hold what came from the host a.example" in shown.text

@@ -322,10 +322,10 @@ def thought_of(reply: Reply) -> str:
     return prose[: call.start()].strip() if call else prose
 
 
-def written(call: Call) -> str:
+def write_call(call: Call) -> str:
     """Return a call as Python writes it; for people, never for running.
 
-    >>> written(Call(name="rate", arguments={"currency": "USD"}))
+    >>> write_call(Call(name="rate", arguments={"currency": "USD"}))
     "rate(currency='USD')"
     """
     return f"{call.name}({', '.join(f'{k}={v!r}' for k, v in call.arguments.items())})"

@@ -39,7 +39,7 @@ class Prompts:
         async with self._places:
             while True:
                 meter.check()
-                tokens = _given_up(messages).prompt_tokens + self._longest
+                tokens = _estimate_question(messages).prompt_tokens + self._longest
                 if meter.affords(tokens):
                     break
                 self._answered.clear()
@@ -56,9 +56,11 @@ class Prompts:
         self._longest = max(known, reply.usage.completion_tokens)
 
 
-async def asked(current: CurrentRun, messages: list[Message], note: Callable[..., None]) -> Reply:
+async def ask_and_charge(
+    current: CurrentRun, messages: list[Message], note: Callable[..., None]
+) -> Reply:
     """Ask the model and charge the cost; for an answer that nobody awaits, only the question's."""
-    usage = _given_up(messages, current.meter.usage)
+    usage = _estimate_question(messages, current.meter.usage)
     try:
         async with asyncio.timeout(current.meter.seconds_left):
             reply = await current.telemetry.beneath().complete(
@@ -74,7 +76,7 @@ async def asked(current: CurrentRun, messages: list[Message], note: Callable[...
     return reply
 
 
-def _given_up(messages: list[Message], so_far: Usage | None = None) -> Usage:
+def _estimate_question(messages: list[Message], so_far: Usage | None = None) -> Usage:
     """Return the cost of a question without its answer, at the price of earlier ones."""
     usage = estimate_usage(messages, Reply(content=""))
     if so_far is None or so_far.cost_usd is None:

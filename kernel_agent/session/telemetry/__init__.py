@@ -46,7 +46,7 @@ def telemetry_for(
     env = os.environ if environment is None else environment
     if tracer is not None:
         return _with_tracer(tracer, env)
-    if not _wanted(env):
+    if not _is_wanted(env):
         return Telemetry()
     try:
         return _with_export(env)
@@ -55,7 +55,7 @@ def telemetry_for(
         return Telemetry()
 
 
-def _wanted(env: Mapping[str, str]) -> bool:
+def _is_wanted(env: Mapping[str, str]) -> bool:
     """Whether the environment asks for spans, by the variables that every such program heeds."""
     named = any(env.get(name, "").strip() for name in ENDPOINTS)
     disabled = env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

@@ -154,13 +154,13 @@ class Spans(Telemetry):
         kind = SpanKind.CLIENT if "server.address" in attributes else SpanKind.INTERNAL
         with self._spanning(f"chat {model.name}", attributes, kind=kind) as span:
             if self._content:
-                _put(span, _asked(messages))
+                _put(span, _describe_input(messages))
             reply = await model.complete(messages, options, tell)
             if reply.finish_reason:
                 _put(span, {"gen_ai.response.finish_reasons": [reply.finish_reason]})
             _put(span, _usage(reply.usage))
             if self._content:
-                _put(span, {"gen_ai.output.messages": _json([_replied(reply)])})
+                _put(span, {"gen_ai.output.messages": _json([_describe_output(reply)])})
         return reply
 
     async def call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -403,7 +403,7 @@ def _sendable(value: Any) -> Any:
 def _fail(span: Span, kind: str, message: str = "") -> None:
     """Mark a span as failed. The kind may come from a kernel, so it must look like a kind."""
     _put(span, {"error.type": kind if ERROR_NAME.fullmatch(kind) or kind.isdigit() else OTHER})
-    span.set_status(Status(StatusCode.ERROR, _sendable(_cut(message)) or None))
+    span.set_status(Status(StatusCode.ERROR, _sendable(_shorten(message)) or None))
 
 
 def _error_type(error: BaseException) -> str:
@@ -415,7 +415,7 @@ def _error_type(error: BaseException) -> str:
 # --- content, in the form of the conventions' schemas --------------------------------------------
 
 
-def _asked(messages: Sequence[Message]) -> Attributes:
+def _describe_input(messages: Sequence[Message]) -> Attributes:
     system = [_text(m.content) for m in messages if m.role == "system"]
     said = [{"role": m.role, "parts": _parts(m)} for m in messages if m.role != "system"]
     return {"gen_ai.system_instructions": _json(system), "gen_ai.input.messages": _json(said)}
@@ -427,7 +427,7 @@ def _parts(message: Message) -> list[Json]:
             {
                 "type": "tool_call_response",
                 "id": message.tool_call_id,
-                "response": _cut(message.content),
+                "response": _shorten(message.content),
             }
         ]
     # Pictures are named, not sent: they would be most of the bytes.
@@ -435,7 +435,7 @@ def _parts(message: Message) -> list[Json]:
     return [_text(message.content), *images, *map(_tool_call, message.tool_calls)]
 
 
-def _replied(reply: Reply) -> Json:
+def _describe_output(reply: Reply) -> Json:
     thought = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
     said = [_text(reply.content)] if reply.content else []
     return {
@@ -446,7 +446,7 @@ def _replied(reply: Reply) -> Json:
 
 
 def _text(text: str) -> Json:
-    return {"type": "text", "content": _cut(text)}
+    return {"type": "text", "content": _shorten(text)}
 
 
 def _tool_call(call: ToolCall) -> Json:
@@ -469,9 +469,9 @@ def _object(value: Any) -> str:
             default=repr,
         )
     except (ValueError, TypeError, RecursionError):  # a circle, keys that are no text
-        return _json({"text": _cut(repr(value))})
-    return text if len(text) <= CONTENT_CHARS else _json({"text": _cut(text)})
+        return _json({"text": _shorten(repr(value))})
+    return text if len(text) <= CONTENT_CHARS else _json({"text": _shorten(text)})
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= CONTENT_CHARS else f"{text[:CONTENT_CHARS]} …"

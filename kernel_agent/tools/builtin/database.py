@@ -88,7 +88,7 @@ class Database:
             )
             self._file = _sqlite_file(url) if self.kind == "SQLite" else ""
             with self._engine.connect() as connection:
-                warning = _unprotected(connection)
+                warning = _find_gaps(connection)
         except ArgumentError:
             raise UsageError(f"--tools sql={name}: not a database URL") from None
         except (SQLAlchemyError, ImportError, ValueError, sqlite3.Error) as error:
@@ -295,7 +295,7 @@ def _cancel_when_late(
         timer.cancel()
 
 
-def _unprotected(connection: "Connection") -> str:
+def _find_gaps(connection: "Connection") -> str:
     """Return the gaps of read-only for this connection."""
     kind = connection.dialect.name
     if kind == "sqlite":
