@@ -207,9 +207,7 @@ class Context:
             counted = usage.prompt_tokens / self._estimate
             self._ratio = min(max(counted, self._least_ratio), MAX_RATIO)
 
-    def note_refusal(
-        self, *, limit_tokens: int | None = None, used_tokens: int | None = None
-    ) -> None:
+    def overflow(self, *, limit_tokens: int | None = None, used_tokens: int | None = None) -> None:
         """Note that the endpoint found the conversation too long.
 
         Parameters

@@ -76,7 +76,7 @@ class Window:
             try:
                 reply = await _within_time(ledger, messages, self._complete)
             except ContextLengthError as error:
-                self._context.note_refusal(
+                self._context.overflow(
                     limit_tokens=error.limit_tokens, used_tokens=error.used_tokens
                 )
                 if not await self._make_room(ledger, "it was too long for the model"):

@@ -10,10 +10,10 @@ from kernel_agent.formats.auto import (
     Measure,
     billions,
     choose,
+    describe_measures,
     honours,
     lower_rung,
     rungs,
-    told,
 )
 from kernel_agent.records.conversation import Reply, ToolCall
 
@@ -39,7 +39,7 @@ def measure(name, unreadable=0, outcome="honoured", notation=None):
 def test_the_first_that_nothing_breaks_else_the_one_that_least_does(measures, chosen):
     """Of two that break equally often, the one that asks for less."""
     assert choose(measures).format == chosen
-    assert told(measures).count(";") == len(measures) - 1
+    assert describe_measures(measures).count(";") == len(measures) - 1
 
 
 def test_nothing_is_chosen_where_nothing_is_supported():
@@ -51,7 +51,7 @@ def test_nothing_is_chosen_where_nothing_is_supported():
 def test_what_was_measured_says_in_which_notation():
     """For the notice, and for whoever wants to ask another program likewise."""
     measures = [measure("tool", notation="forced"), measure("envelope", outcome="refused")]
-    assert told(measures) == (
+    assert describe_measures(measures) == (
         "native calls (named as the choice): 0 of 2 test replies unreadable; "
         "the endpoint does not honour a JSON schema"
     )
