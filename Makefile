@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Hundreds of processes start in a run of the tests; none of them should compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run unit test test-all mutants check bench attacks eval-oracle eval-campaign clean
+.PHONY: help setup run unit test test-all test-parallel test-alone mutants check bench attacks eval-oracle eval-campaign clean
 
 help:
 	@echo "make setup   build .venv with all that tests and checks need (other goals do it when needed)"
@@ -47,19 +47,24 @@ run: $(USABLE)
 # The folders of a tier; CONTRIBUTING.md says what is where. The first two try fewer generated examples.
 UNIT = tests/unit
 TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus
-PARALLEL = -q -n logical --dist
+# Levels, browsers and attacks: one test after another, since nothing may disturb what is measured.
+ALONE = tests/sandbox tests/browser tests/attacks
+PARALLEL = -q -n logical --dist worksteal
 QUICK = --hypothesis-profile quick
 
 unit: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) loadscope $(QUICK) $(UNIT)
+	$(PYTHON) -m pytest $(PARALLEL) $(QUICK) $(UNIT)
 
 test: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) worksteal $(QUICK) $(TEST)
+	$(PYTHON) -m pytest $(PARALLEL) $(QUICK) -m "not long" $(TEST)
 
-# What starts kernels, levels and browsers is tried one after another here: nothing disturbs what is measured.
-test-all: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) loadscope $(UNIT)
-	$(PYTHON) -m pytest -q tests --ignore=tests/unit
+test-all: test-parallel test-alone
+
+test-parallel: $(READY)
+	$(PYTHON) -m pytest $(PARALLEL) $(TEST) tests/goldens tests/suites
+
+test-alone: $(READY)
+	$(PYTHON) -m pytest -q $(ALONE)
 
 # Break 300 places of the code, one at a time: which do the unit tests notice?
 mutants: $(READY)

@@ -38,8 +38,6 @@ LOOKED_AT = (
     "agent/*.py", "formats/*.py", "formats/reading/*.py", "tools/policy.py",
     "notebook/comparison.py", "records/*.py",
 )  # fmt: skip
-# They start processes of their own, which would not be broken, or look at sources as text.
-NOT_ASKED = {"test_house.py"}
 LIBRARIES = (
     "hypothesis", "hypothesis.strategies", "pandas", "IPython", "nbformat", "pydantic", "PIL.Image",
     "jupyter_client", "pytest_asyncio", "rich.console", "json_repair",
@@ -176,7 +174,7 @@ def nearest(module: str) -> list[Path]:
 
 @cache
 def unit_tests() -> tuple[Path, ...]:
-    return tuple(p for p in sorted(UNIT.glob("test_*.py")) if p.name not in NOT_ASKED)
+    return tuple(sorted(UNIT.glob("test_*.py")))
 
 
 @cache

@@ -293,7 +293,7 @@ def _raise_in(thread: int, kind: type[BaseException]) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
-class _Forgotten(BaseException):  # noqa: N818 - no error: it ends a wait
+class _Forgotten(BaseException):
     """Takes the place of an interrupt that came too late."""
 
 

@@ -116,7 +116,7 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
     NotebookError
         The records hold no run, or what they hold makes no valid notebook.
     """
-    import nbformat
+    from kernel_agent.notebook.library import nbformat
 
     runs = runs_of(apply_updates(records))
     if not runs:

@@ -35,7 +35,7 @@ def prepare_notebooks() -> None:
 
     Called in a thread of its own while a model thinks, when a run begins.
     """
-    import nbformat
+    from kernel_agent.notebook.library import nbformat
 
     nbformat.validate(nbformat.v4.new_notebook())  # type: ignore[no-untyped-call]  # nbformat is untyped
 
@@ -105,7 +105,7 @@ def write_page(page: str, path: str | Path) -> Path:
 
 
 def _text(notebook: nbformat.NotebookNode) -> str:
-    import nbformat
+    from kernel_agent.notebook.library import nbformat
 
     text: str = nbformat.writes(notebook, version=nbformat.NO_CONVERT)  # type: ignore[no-untyped-call]  # nbformat is untyped
     return f"{text}\n"

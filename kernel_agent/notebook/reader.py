@@ -54,8 +54,7 @@ def read_notebook(path: str | Path, notes: list[str] | None = None) -> nbformat.
     NotebookError
         In one line: what is wrong with the file.
     """
-    import nbformat
-    from nbformat.v4.rwbase import rejoin_lines
+    from kernel_agent.notebook.library import nbformat
 
     try:
         with Folder(Path(path).parent) as folder:
@@ -81,7 +80,7 @@ def read_notebook(path: str | Path, notes: list[str] | None = None) -> nbformat.
         warnings.simplefilter("ignore")  # cells without an id: fine here
         try:
             notebook: nbformat.NotebookNode = nbformat.from_dict(content)  # type: ignore[no-untyped-call]  # nbformat is untyped
-            notebook = rejoin_lines(notebook)  # type: ignore[no-untyped-call]  # nbformat is untyped
+            notebook = nbformat.v4.rwbase.rejoin_lines(notebook)  # type: ignore[no-untyped-call]  # nbformat is untyped
             nbformat.validate({**notebook, "metadata": {}})
         except (nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:
             raise NotebookError(f"{path} is not a valid notebook: {one_line(str(error))}") from None
@@ -114,7 +113,7 @@ def _with_sound_ids(cells: list[Any]) -> list[Any]:
 
 def _upgrade(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
     """Return the content of a notebook of format 2 or 3 in format 4."""
-    import nbformat
+    from kernel_agent.notebook.library import nbformat
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -6,8 +6,10 @@ Nothing is decided here: each function reads settings and calls what makes the p
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -304,7 +306,16 @@ def proxy_of(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that a run may have used."""
+    """Return the versions of Python and of the packages that a run may have used.
+
+    They are read again when a folder of packages has changed: reading takes as long as a step.
+    """
+    folders = (folder for folder in sys.path if folder.endswith("-packages"))
+    return dict(_versions(tuple(map(_changed_at, folders))))
+
+
+@lru_cache(maxsize=1)
+def _versions(_as_of: tuple[int, ...]) -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -312,3 +323,10 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _changed_at(folder: str) -> int:
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except OSError:
+        return 0

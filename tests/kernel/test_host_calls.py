@@ -92,6 +92,7 @@ def text(result: CellResult) -> str:
     ).strip()
 
 
+@pytest.mark.long
 async def test_eight_threads_make_ten_thousand_calls_and_nothing_is_lost_or_reordered(
     kernel: KernelSession,
 ) -> None:
@@ -291,6 +292,7 @@ def fuzz() -> Any:
     return module
 
 
+@pytest.mark.long
 async def test_hostile_requests_leave_no_memory_taken_on_the_host(kernel: KernelSession) -> None:
     """Of what was allocated since, nothing is left: the allocators' own heaps come and go."""
     code, left = fuzz().FUZZ, [0.0]
@@ -311,6 +313,7 @@ async def test_hostile_requests_leave_no_memory_taken_on_the_host(kernel: Kernel
     assert more[1] < 0.5, left
 
 
+@pytest.mark.long
 async def test_a_thousand_hostile_requests_cost_the_host_nothing(kernel: KernelSession) -> None:
     """Counted by kind, no task left, and the next cell works as ever."""
     module = fuzz()

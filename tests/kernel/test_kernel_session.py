@@ -250,6 +250,7 @@ async def test_thousands_of_outputs_all_arrive_while_the_reader_is_busy(
     assert len(displayed) == 1000
 
 
+@pytest.mark.long
 async def test_a_thread_that_goes_on_displaying_after_its_cell_does_not_hold_the_host(
     kernel: KernelSession,
 ) -> None:

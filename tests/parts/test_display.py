@@ -214,6 +214,7 @@ def test_a_picture_that_would_not_fit_is_scaled_down() -> None:
 # --- where it would act --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_page_of_an_exported_notebook_has_nothing_live_of_theirs(tmp_path: Path) -> None:
     tree = html5lib.parse(exported_page(tmp_path).read_text(), namespaceHTMLElements=False)
     (main,) = (e for e in tree.iter() if e.tag == "main")

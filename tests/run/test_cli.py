@@ -481,6 +481,7 @@ def test_export_writes_the_notebook_again(finished, tmp_path):
     assert (tmp_path / "again.ipynb").read_bytes() == (out / "run.ipynb").read_bytes()
 
 
+@pytest.mark.long
 def test_verify_gives_a_verdict_a_cell_and_an_exit_code(finished, tmp_path):
     """0 when it reproduces, 1 when it differs."""
     out, _ = finished

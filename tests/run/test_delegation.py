@@ -84,6 +84,7 @@ SIDE_BY_SIDE = [
 ]
 
 
+@pytest.mark.long
 async def test_three_agents_work_side_by_side_one_fails_one_reaches_its_limit(
     tmp_path: Path,
 ) -> None:
@@ -191,6 +192,7 @@ async def test_stopping_the_run_stops_its_agents_and_leaves_no_kernel(tmp_path: 
     assert await gone(out)
 
 
+@pytest.mark.long
 async def test_a_kernel_that_dies_takes_its_agents_with_it(tmp_path: Path) -> None:
     replies = [
         cell(
@@ -209,6 +211,7 @@ async def test_a_kernel_that_dies_takes_its_agents_with_it(tmp_path: Path) -> No
     assert [agent.status for agent in run.agents] == [ExitStatus.INTERRUPTED]
 
 
+@pytest.mark.long
 async def test_every_kind_of_value_goes_in_and_comes_back(tmp_path: Path) -> None:
     replies = [
         cell(
@@ -301,6 +304,7 @@ def test_a_host_that_is_killed_leaves_no_kernel(tmp_path: Path) -> None:
     assert asyncio.run(gone(out))
 
 
+@pytest.mark.long
 def test_the_command_shows_the_tree_and_counts_it(tmp_path: Path) -> None:
     out = tmp_path / "out"
     script = tmp_path / "script.jsonl"
@@ -331,6 +335,7 @@ def test_the_command_shows_the_tree_and_counts_it(tmp_path: Path) -> None:
     assert "! Agent 1-count: Count\n!   answered · 1 step" in shown.stdout
 
 
+@pytest.mark.long
 def test_the_example_reports_the_agent_that_failed_and_the_one_at_its_limit(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kernel_agent", "run", "Does mass grow on every island?"]
     command += ["--data", "example_notebooks/data/penguins.csv", "--tools", "delegate", "--json"]

@@ -51,6 +51,7 @@ def results(folder):
     return [json.loads(line) for line in lines]
 
 
+@pytest.mark.long
 def test_two_formats_are_compared_on_real_tables_and_the_second_time_nothing_is_run(tmp_path):
     """The example of the documentation: offline analyst, two formats, report and table."""
     arms = ("--format", "fenced", "--format", "envelope", "--sandbox", "none", "--limit", "3")
@@ -90,6 +91,7 @@ def test_parse_failures_steps_and_wrong_answers_are_counted_for_each_arm(tmp_pat
     assert (b["success"], b["reason"]) == (False, "expected '2', got 3") or not b["success"]
 
 
+@pytest.mark.long
 def test_an_arm_whose_model_is_down_is_left_out_with_one_line_and_its_exit_code(tmp_path):
     """The other arm is measured all the same."""
     path = tasks(tmp_path, {"id": "a", "task": "How many rows does the table have?", "answer": 1,
@@ -112,6 +114,7 @@ def test_an_arm_whose_model_is_down_is_left_out_with_one_line_and_its_exit_code(
 @pytest.mark.parametrize(
     ("verdict", "success"), [('{"pass": true, "reason": "ok"}', True), ("Lovely answer!", None)]
 )
+@pytest.mark.long
 def test_a_judge_decides_by_the_rubric_and_its_nonsense_is_no_verdict(tmp_path, verdict, success):
     """A real endpoint; nonsense is asked again twice and leaves the answer not judged."""
     path = tasks(tmp_path, {"id": "r", "task": "Say hello", "check": {"kind": "rubric",
@@ -130,6 +133,7 @@ def test_a_judge_decides_by_the_rubric_and_its_nonsense_is_no_verdict(tmp_path, 
         assert "could not be judged: right and wrong are counted without" in said
 
 
+@pytest.mark.long
 def test_an_evaluation_that_is_killed_goes_on_where_it_was(tmp_path):
     """Killed without warning while a cell runs; then Ctrl-C; then to the end."""
     path = tasks(
@@ -178,6 +182,7 @@ def wait_for(what, seconds=30):
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_each_bad_input_is_one_line_and_nothing_is_run(tmp_path):
     """Exit code 2, and no folder is left behind."""
     good = {"id": "a", "task": "One?", "answer": 1}

@@ -84,6 +84,7 @@ def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("path", BY_HAND, ids=stem)
+@pytest.mark.long
 def test_an_example_runs_from_a_clean_state_and_shows_what_it_shows(
     clean: Path, path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def command(*arguments, **environment):
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_command_takes_servers_and_databases(tmp_path, shop):
     """The URL of the database from the environment."""
     replies = tmp_path / "replies.jsonl"

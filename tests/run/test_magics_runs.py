@@ -175,6 +175,7 @@ async def test_runs_in_the_background_go_side_by_side_and_can_be_stopped(tmp_pat
 
 
 @pytest.mark.parametrize("first_line", ["", "%%time\n"])
+@pytest.mark.long
 async def test_the_interrupt_ends_a_run_that_does_not_let_itself_be_interrupted(
     tmp_path, first_line
 ):

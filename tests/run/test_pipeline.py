@@ -44,6 +44,7 @@ def command(*words, cwd):
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_cells_run_in_order_and_leave_a_notebook_with_their_text(tmp_path, notebook):
     (tmp_path / "sales.csv").write_text("month,amount\n1,10\n2,32\n")
     done = command(notebook, "--data", "sales.csv", "--out", "june", "--json", cwd=tmp_path)

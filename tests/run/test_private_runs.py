@@ -81,6 +81,7 @@ def test_what_cells_make_that_programs_obey_is_in_result_trace_and_words(tmp_pat
     assert "p/kernel-agent.toml (kernel-agent)" in " ".join(shown.split())
 
 
+@pytest.mark.long
 def test_the_command_names_it_on_each_of_its_ways(tmp_path: Path) -> None:
     reply = {"content": "Next.\n```python\nopen('.env', 'w'); final_answer(1)\n```"}
     (tmp_path / "s.jsonl").write_text(json.dumps(reply) + "\n")

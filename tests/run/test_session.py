@@ -251,6 +251,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 def test_what_tools_give_does_not_pile_up_on_the_host(tmp_path: Path) -> None:
     """A session keeps answers for an undo, and no more than it has room for."""
     command = [sys.executable, "-c", TOOLS_THAT_GIVE_MUCH, str(tmp_path / "out")]

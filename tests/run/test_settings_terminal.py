@@ -58,6 +58,7 @@ def test_a_file_that_the_user_names_needs_no_answer(project: Path) -> None:
     assert DENIED in done.stdout
 
 
+@pytest.mark.long
 def test_a_yes_holds_until_the_file_changes_and_what_is_shown_hides_nothing(project: Path) -> None:
     with terminal(project) as first:
         shown = first.wait_for(PROMPT)

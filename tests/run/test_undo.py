@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,7 @@ def doings(draw: st.DrawFn) -> list[str | int]:
 
 @settings(max_examples=10)
 @given(doings())
+@pytest.mark.long
 def test_after_undos_the_session_is_as_if_the_undone_cells_had_never_run(
     tmp_path_factory: pytest.TempPathFactory, doing: list[str | int]
 ) -> None:
@@ -139,6 +141,7 @@ async def test_files_of_undone_steps_are_kept_aside_and_the_user_s_own_stay(
     async with make([first, second], out) as session:
         await session.run("One", budget=ONE)
         (out / "mine.csv").write_text("the user's")
+        await asyncio.sleep(0.02)  # files are stamped by a clock that ticks every 4 to 10 ms
         await session.run("Two", budget=ONE)
         undone = await session.undo()
     assert sorted(undone.files) == ["link.txt", "pipe", "plots/a/one.csv", "plots/a/two.csv"]
@@ -189,6 +192,7 @@ async def test_a_kernel_that_is_lost_while_cells_are_played_again_leaves_the_ses
     async with make(cells, tmp_path) as session:
         await session.run("One", budget=ONE)
         (tmp_path / "mark.csv").write_text("put here by the user")
+        await asyncio.sleep(0.02)  # files are stamped by a clock that ticks every 4 to 10 ms
         await session.run("Two", budget=ONE)
         with pytest.raises(UndoError, match=r"lost while step 1 was played again") as caught:
             await session.undo()
@@ -225,6 +229,7 @@ def test_an_undo_can_be_stopped_and_nothing_was_undone(tmp_path: Path) -> None:
     with make(cells, tmp_path, on_event=heard) as session:
         session.run_sync("One", budget=ONE)
         (tmp_path / "mark.csv").write_text("put here by the user")
+        time.sleep(0.02)  # files are stamped by a clock that ticks every 4 to 10 ms
         session.run_sync("Two", budget=ONE)
         stopper = threading.Thread(target=lambda: (playing.wait(30), session.stop()))
         stopper.start()

@@ -40,14 +40,16 @@ async def test_with_nobody_to_ask_a_call_with_effects_is_denied_and_others_are_m
 
 async def test_a_person_allows_one_call_and_denies_another(tmp_path):
     """Each question shows the arguments; the clock stands still meanwhile."""
-    person, paid = Person(YES, NO, seconds=4), []
+    person, paid = Person(YES, NO, seconds=0.3), []
     code = (
         "pay('anna', 1)\ntry:\n    pay('mallory', 500)\nexcept PermissionError as e:\n    print(e)"
     )
+    began = time.monotonic()
     run, _, events = await play(
         tmp_path / "out", cell(code), ANSWER, paid=paid, approver=person,
         budget=Budget(max_seconds=60),
     )  # fmt: skip
+    whole = time.monotonic() - began
     assert run.status == "answered"
     assert paid == [("anna", 1.0)]
     assert [q.arguments for q in person.questions] == [
@@ -57,9 +59,8 @@ async def test_a_person_allows_one_call_and_denies_another(tmp_path):
     assert [e for e in events if isinstance(e, Question)] == person.questions
     calls = run.steps[0].result.calls
     assert [c.decision.allowed for c in calls] == [True, False]
-    assert all(c.decision.seconds >= 4 for c in calls)
-    assert run.steps[0].result.seconds < 4
-    assert run.seconds < 6
+    assert all(c.decision.seconds >= 0.3 for c in calls)
+    assert run.steps[0].result.seconds <= run.seconds <= whole - 0.6
     assert "we owe them nothing" in run.steps[0].observation.text
 
 

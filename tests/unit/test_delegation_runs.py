@@ -57,9 +57,9 @@ async def test_an_agent_has_no_variable_and_no_file_of_the_run_above_it(tmp_path
 async def test_waiting_for_an_agent_is_not_the_cells_time(tmp_path: Path) -> None:
     replies = [
         cell("answer = delegate('Take a while')\nfinal_answer(answer)"),
-        reply("Take a while", "import time\ntime.sleep(1)\nfinal_answer('done')"),
+        reply("Take a while", "final_answer('done')", delay_s=0.7),
     ]
-    config = load_config().merged(cell_seconds=2.0)
+    config = load_config().merged(cell_seconds=0.5)
     async with make(replies, tmp_path / "out", config=config) as session:
         run = await session.run("Wait")
     assert run.answer == "done"
@@ -208,7 +208,7 @@ async def test_the_host_tools_and_the_trust_of_a_run_are_those_of_its_agents(
 async def test_the_model_is_asked_once_and_metered(tmp_path: Path) -> None:
     replies = [
         cell("two = llm.map(['Is a red?', 'Is b red?'])\nfinal_answer([*two, llm('Is c red?')])"),
-        {"for": "Is a red?", "content": "yes", "delay_s": 0.5},
+        {"for": "Is a red?", "content": "yes", "delay_s": 0.1},
         {"for": "Is b red?", "content": "no"},
         {"for": "Is c red?", "content": "maybe", "usage": {"prompt_tokens": 7,
                                                            "completion_tokens": 3}},

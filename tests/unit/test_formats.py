@@ -298,7 +298,7 @@ FLOODS = [
 @pytest.mark.parametrize("piece", FLOODS, ids=repr)
 def test_a_flood_of_delimiters_is_refused_without_running_anything(name, piece):
     """A model in a loop costs time in proportion to what it wrote."""
-    action = outcome(piece * (30_000 // len(piece)), name)
+    action = outcome(piece * (10_000 // len(piece)), name)
     if isinstance(action, FormatError):
         assert len(action.feedback) < 2000
     elif isinstance(action, Code):

@@ -118,6 +118,7 @@ async def test_a_cell_that_does_something_else_when_played_again_is_named_with_i
         await session.run("One", budget=ONE)
         await session.run("Two", budget=ONE)
         (tmp_path / "mark.csv").write_text("put here by the user")
+        await asyncio.sleep(0.02)  # files are stamped by a clock that ticks every 4 to 10 ms
         await session.run("Three", budget=ONE)
         undone = await session.undo()
     assert undone.differences == (
@@ -132,7 +133,7 @@ async def test_cells_that_were_interrupted_are_not_played_again_and_that_is_said
     tmp_path: Path,
 ) -> None:
     cells = ["x = 1", "y = 2\nwhile True: pass", "z = 3"]
-    async with make(cells, tmp_path, budget=Budget(max_steps=1, max_seconds=3)) as session:
+    async with make(cells, tmp_path, budget=Budget(max_steps=1, max_seconds=0.8)) as session:
         for _ in cells:
             await session.run("Next")
         undone = await session.undo()
@@ -156,9 +157,9 @@ async def test_cells_of_the_person_s_own_before_the_step_are_played_and_those_af
 
 
 async def test_an_undo_in_a_run_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with make(["import time\ntime.sleep(1)\nfinal_answer(1)"], tmp_path) as session:
+    async with make(["import time\ntime.sleep(0.4)\nfinal_answer(1)"], tmp_path) as session:
         running = asyncio.ensure_future(session.run("Slow"))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.1)
         with pytest.raises(UsageError, match="stop the run first, then undo"):
             await session.undo()
         assert (await running).answer == 1

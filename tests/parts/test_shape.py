@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from unit.test_house import HOUSE, ROOT, rooms, sources
+from parts.test_house import HOUSE, ROOT, rooms, sources
 
 MODULE, CLASS, FUNCTION, ARGUMENTS = 500, 350, 60, 8  # lines, and arguments of a constructor
 ARROWS = 80  # from room to room
