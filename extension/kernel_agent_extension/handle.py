@@ -21,7 +21,7 @@ from kernel_agent.records import Event, ExitStatus, Json, Step, Usage, spent_tex
 from kernel_agent.session import Run
 
 TICK_S = 0.1
-"""How often a waiting cell wakes up; also what lets it be interrupted (ipykernel issue 881)."""
+"""Seconds between wake-ups of a waiting cell; they also let it be interrupted (ipykernel #881)."""
 
 
 class Handle:

@@ -120,7 +120,7 @@ class Panel:
         self._closed = False
         self._thread = threading.Thread(target=self._deliver, name=THREAD, daemon=True)
         self.messages = 0
-        """How many messages were sent to the page."""
+        """Number of messages sent to the page."""
 
     def __enter__(self) -> Self:
         return self

@@ -100,7 +100,7 @@ _BODIES = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp,
     ast.DictComp, ast.GeneratorExp,
 )  # fmt: skip
-"""What may not be asynchronous, or would become it."""
+"""Syntax that may not be asynchronous, or would become so."""
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:

@@ -107,7 +107,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         self._running = threading.Lock()
         self._begun = False
         self.state: dict[str, Any] = {"_print_outputs": ""}
-        """What the agent reads after a failure: the text that was printed before it."""
+        """The agent's text after a failure: the output printed before it."""
         self.images: list[Any] = []
         """The pictures that the latest cell displayed, as PIL images."""
 

@@ -117,9 +117,9 @@ class Context:
         self._last_step = 0
         self._estimate = _tokens([self._system])
         self.variables = Variables()
-        """What is in the kernel, as far as it was reported."""
+        """The kernel's variables, as far as they were reported."""
         self.summary = ""
-        """What the steps that are gone amount to."""
+        """The summary of the steps that are gone."""
 
     @property
     def tokens(self) -> int:

@@ -47,7 +47,7 @@ Kind: TypeAlias = Literal["printed", "stderr", "table", "figure", "value", "answ
 SHARES: dict[Kind, float] = {
     "printed": 1.0, "value": 1.0, "answer": 1.0, "table": 0.75, "stderr": 0.25, "figure": 0.25,
 }  # fmt: skip
-"""How much of an observation's room all outputs of a kind may take together."""
+"""Share of an observation's room for all outputs of a kind together."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,7 @@ class Ladder:
 
     def __init__(self, first: Format, lower: Lower = lambda _: None) -> None:
         self.format = first
-        """How the model writes its actions now."""
+        """The format in which the model writes its actions now."""
         self._lower = lower
         self._replies = self._unreadable = 0  # since the format was chosen
 

@@ -36,12 +36,12 @@ OBSERVATION = "Observation:"
 _SEVERAL = "; one block of several"
 _RAISED = re.compile(r"raised (.*?); recorded:")
 BUDGET_LINE = re.compile(r"\n?You have \d+ steps? left.*\Z", re.DOTALL)
-"""What the recording harness added below each observation."""
+"""Text that the recording harness added below each observation."""
 RESULT_LABEL = re.compile(r"^Out\[\d+\]: ", re.MULTILINE)
-"""What it wrote before the value of a cell's last line."""
+"""Text that it wrote before the value of a cell's last line."""
 NO_OUTPUT = "[Executed Successfully with No Output]"
 HARNESS_WORDS = ("Your answer is wrong.", "I don't understand your input.")
-"""How its own answers begin: nothing was run."""
+"""Beginning of its own answers: nothing was run."""
 
 
 @dataclass(frozen=True, kw_only=True)

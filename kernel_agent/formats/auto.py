@@ -42,7 +42,7 @@ _ASKED_FOR = {"tool": "native calls", "envelope": "a JSON schema", "fenced": "pl
 
 
 Outcome = Literal["honoured", "refused", "ignored"]
-"""What an endpoint did with what a format asks of it."""
+"""An endpoint's response to a format's request."""
 
 
 @dataclass(frozen=True, kw_only=True)

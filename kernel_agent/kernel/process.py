@@ -109,7 +109,7 @@ class KernelProcess(Kernel):
         self.steps = 0
         """The number of the latest cell."""
         self.sandbox_report: dict[str, Any] = {}
-        """What the sandbox's self-test found when the kernel started."""
+        """Findings of the sandbox's self-test when the kernel started."""
 
     @property
     def alive(self) -> bool:

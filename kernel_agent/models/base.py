@@ -20,7 +20,7 @@ class Model(Protocol):
     """The seam between the loop and the model that writes the actions."""
 
     name: str
-    """What the trace calls it."""
+    """The model's name in the trace."""
 
     accepts_images: bool
     """Whether it is sent pictures."""
@@ -30,7 +30,7 @@ class Model(Protocol):
     conversations, which are made by rules otherwise."""
 
     answers_no_prompts: str
-    """Why it cannot answer a prompt that a cell asks it; empty when it can."""
+    """The reason why it cannot answer prompts from cells; empty when it can."""
 
     @property
     def endpoint(self) -> object:

@@ -39,13 +39,13 @@ MAX_RETRY_AFTER_S = 60.0
 """The longest that a server may make us wait; one that asks for an hour is tried again sooner."""
 
 MAX_TEXT_CHARS = 300
-"""How long a message may become with a server's own words in it: one readable line."""
+"""Characters of a message with a server's own words in it: one readable line."""
 
 MAX_BODY_CHARS = 3000
-"""How much of a server's words is looked at at all."""
+"""Characters of a server's words that are read at all."""
 
 Trouble = Literal["", "silent", "unfinished", "refused", "timed out"]
-"""What is not met by merely asking again. ``silent``: a stream in which nothing came.
+"""Kinds of errors that asking again does not mend. ``silent``: a stream in which nothing came.
 ``unfinished``: one that was ended politely, but without the word that the reply is whole.
 ``refused``: the connection. ``timed out``: no byte for as long as was allowed."""
 

@@ -59,7 +59,7 @@ PROBE_S = 60.0
 
 SHARE_OF_TIME = 0.25
 SHARE_OF_MONEY = 0.1
-"""How much of the first run's seconds, and of its cost, measuring may take."""
+"""Share of the first run's seconds, and of its cost, that measuring may take."""
 
 MIN_TOKENS = 20_000
 """With a smaller cap on tokens nothing is measured: eight requests cost about 8,000."""
@@ -68,7 +68,7 @@ SHARE_OF_TOKENS = 0.4
 
 MAX_AGE_S = 30 * 86_400.0
 TOO_SLOW_AGE_S = 3 * 3600.0
-"""How long it is remembered that measuring took too long: the machine may have been busy."""
+"""Time for which a measurement that took too long is remembered: the machine may have been busy."""
 
 MAX_ENTRIES = 500
 VERSION = 1

@@ -27,7 +27,7 @@ from kernel_agent.models.errors import EndpointError
 
 TOO_MANY = 429
 STARTING = {502, 503}
-"""What a server says that is up again and not ready yet, or a gateway before it."""
+"""Statuses of a server that is up again but not ready yet, or of a gateway before it."""
 
 MAX_BACKOFF_S = 60.0
 
@@ -43,7 +43,7 @@ EARLY_ENDS = 2
 """After so many streams of a call that were ended early the reply is asked for in one piece."""
 
 MAX_TOLD = 3
-"""How many kinds of trouble the last message names: the latest."""
+"""Number of kinds of trouble that the last message names: the latest."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":", b"error:")
-"""How a stream of events can begin, after a byte order mark and blank lines."""
+"""Beginnings of a stream of events, after a byte order mark and blank lines."""
 
 
 class ReplyReader:

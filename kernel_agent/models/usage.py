@@ -17,7 +17,7 @@ CHARS_PER_TOKEN = 4
 """The rule of thumb for English and code; good enough for a cap, and marked as an estimate."""
 
 PIXELS_PER_TOKEN = 750
-"""What a vision endpoint charges for a picture (Anthropic's published rule: w * h / 750)."""
+"""Pixels for one token of a picture (Anthropic's published rule: w * h / 750)."""
 
 
 @dataclass(frozen=True, kw_only=True)

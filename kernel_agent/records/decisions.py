@@ -34,7 +34,7 @@ MAX_LINE = 200
 PILED = 2  # marks over one letter; more are shown by their numbers
 
 Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
-"""What asks a person: a question goes in, a decision comes out."""
+"""Asks a person: a question goes in, a decision comes out."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,7 +48,7 @@ class TraceWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: list[Record] = []
-        """What was appended: the host's own word, whatever becomes of the file."""
+        """The appended records: the host's own word, even if the file changes."""
         self._before, self._written = b"", hashlib.sha256()
         try:
             with Folder(path.parent) as folder:

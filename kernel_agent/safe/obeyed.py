@@ -49,7 +49,7 @@ OBEYED: Mapping[str, tuple[str, ...]] = {
         ".renviron", ".rdata", ".gdbinit", ".lldbinit", ".irbrc", ".htaccess",
     ),
 }  # fmt: skip
-"""Who obeys which names, in lower case: a file system may take no notice of it."""
+"""Programs and the names that they obey, in lower case: a file system may ignore case."""
 
 _NAMES = re.compile(
     "|".join(

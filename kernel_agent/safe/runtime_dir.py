@@ -24,7 +24,7 @@ LEFT = "left"
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-"""What a run leaves shows what was in the data: nobody else on the machine needs to read it."""
+"""A run's files show the data: nobody else on the machine needs to read them."""
 
 
 def make_private(folder: Path, *, exist_ok: bool = False) -> None:

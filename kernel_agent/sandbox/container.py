@@ -59,7 +59,7 @@ LEVEL = Level(
 )  # fmt: skip
 
 RUNTIMES = ("crun", "runc")
-"""Which of them works depends on the machine's control groups (crun refuses mixed versions)."""
+"""Runtimes to try: the machine's control groups decide (crun refuses mixed versions)."""
 PROBE_TIMEOUT_S = 20.0
 CGROUPS = Path("/sys/fs/cgroup")
 _ADVICE_ROOT = "podman needs a runtime: apt install crun runc, or dnf install crun runc."

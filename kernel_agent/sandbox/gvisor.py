@@ -60,7 +60,7 @@ PROBE_TIMEOUT_S = 10.0
 OWN_TASKS = 512
 """Threads and traced stubs of runsc itself that count in a control group (about 60 idle)."""
 OWN_MEMORY_MB = 256
-"""What runsc's processes themselves use (80 MB seen), beside the cells."""
+"""Memory of runsc's own processes (80 MB seen), beside the cells."""
 RESERVED_MB = 2048
 """Address space that is set aside and hardly used (1.5 GB seen with pandas, matplotlib and eight
 threads); with less, libraries fail while they are loaded."""

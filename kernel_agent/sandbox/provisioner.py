@@ -67,10 +67,10 @@ class KernelAgentProvisioner(LocalProvisioner):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.resumed: dict[str, Any] = {}
-        """What was noted of the kernel when it was hibernated; empty for a new one."""
+        """Notes on the kernel from its hibernation; empty for a new one."""
         self.chosen: Level | None = None
         self.on_limit: Callable[[str], Awaitable[None]] | None = None
-        """What is done when a limit is exceeded, before the kernel is killed."""
+        """Called when a limit is exceeded, before the kernel is killed."""
         self._directory: Path | None = None
         self._launch: Launch | None = None
         self._groups: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from kernel_agent.sandbox.steps import readable_paths
 
 SHARED_MEMORY_MB = 256
 FONTS = Path("/opt/matplotlib")
-"""Where the host's list of fonts is found inside; matplotlib's own folder must be writable."""
+"""Path inside of the host's list of fonts; matplotlib's own folder must be writable."""
 
 
 @dataclass(frozen=True, kw_only=True)

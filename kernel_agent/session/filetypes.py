@@ -23,7 +23,7 @@ from typing import BinaryIO
 from kernel_agent.errors import InputError
 
 SAMPLE_BYTES = 1 << 20
-"""How much of a file is looked at: thousands of rows, parsed in some ten milliseconds."""
+"""Bytes of a file that are read: thousands of rows, parsed in some ten milliseconds."""
 
 _NUL_BYTES = 1 << 16
 

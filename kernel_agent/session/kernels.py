@@ -61,13 +61,13 @@ class Kernels:
         self._resume = parts.resume
         self._kept = at_top(parts.folder.resolve())  # what lay there before; not what cells made
         self.agents = agents_folder(parts.folder, parts.level)
-        """Where the folders of delegated runs go."""
+        """The folder for delegated runs."""
         self.now: Kernel | None = None
         """The kernel that runs cells now; None until the first is started."""
         self.exchange = Exchange()
         """The variables of the user's that the kernel was given."""
         self.history = History()
-        """What the kernels have run."""
+        """The cells that the kernels have run."""
         self.steps = 0
         """Numbers that were used, by steps and by cells of the person's own."""
         self.left: asyncio.Future[CellResult] | None = None

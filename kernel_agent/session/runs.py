@@ -90,7 +90,7 @@ class Runner:
         pandas = level_of(parts.level).has_packages and _may_import(parts.config, "pandas")
         self._look = look_at(parts.folder, parts.files, pandas=pandas)
         self.format = get_format(choice.format, look=self._look)
-        """How the model writes its actions now."""
+        """The format in which the model writes its actions now."""
         self._context = Context(
             self._system_prompt(self.format), self.format, max_tokens=self._config.context_tokens
         )

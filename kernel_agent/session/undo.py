@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kernel_agent.kernel import Kernel
 
 Answer = Callable[[str], Awaitable[str]]
-"""What answers a request of the kernel: text in, text out (``inkernel/rpc.py`` has the wire)."""
+"""Answers a request of the kernel: text in, text out (``inkernel/rpc.py`` has the wire)."""
 
 _CLOCK_REALTIME_COARSE = 5  # linux/time.h
 MAX_KEPT = 64_000_000  # characters of requests and answers that are kept of a session's cells
@@ -342,7 +342,7 @@ class Recorded:
             self._answers[_split_number(request)[1]].append(reply)
         self._unknown = "whose answer was too much to keep" if dropped else "not made before"
         self.missing = ""
-        """What was asked for which there is no answer."""
+        """Requests without a recorded answer."""
 
     async def answer(self, request: str) -> str:
         """Answer one request; the same request gets its answers in their order."""

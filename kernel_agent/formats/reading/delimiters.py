@@ -64,7 +64,7 @@ _TURN_TOKENS = (
     r"|<\|start_tool_result\|>|<\uff5ctool▁outputs?▁begin\uff5c>|\[(?:INST|TOOL_RESULTS)\]"
 )
 TAG_SPACE = r"(?:\w{1,9}:|\uff5cDSML\uff5c)?"
-"""What some families write before the names of tags: Anthropic, MiniMax, DeepSeek."""
+"""Prefixes of tag names in some families: Anthropic, MiniMax, DeepSeek."""
 
 _CALL_TAGS = ("function", "invoke", "tool_call")  # Qwen and OpenHands; those above; GLM
 _CALLS = (

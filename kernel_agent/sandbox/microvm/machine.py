@@ -31,7 +31,7 @@ from kernel_agent.sandbox.microvm.guest.wire import NOTE, Wire, WireError
 
 QEMU = "qemu-system-x86_64"
 FOUND_IN = {"PATH": "/usr/bin:/bin:/usr/local/bin"}
-"""Where QEMU and bwrap are looked for, whatever the user's ``PATH`` says."""
+"""Folders of QEMU and bwrap; the user's ``PATH`` is ignored."""
 KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off nokaslr rdinit=/init"
 )
@@ -122,7 +122,7 @@ CAGE = (
     "--proc", "/proc", "--dev", "/dev", "--dev-bind-try", "/dev/kvm", "/dev/kvm",
     "--tmpfs", "/tmp", "--chdir", "/", "--",
 )  # fmt: skip
-"""What QEMU runs in where bubblewrap works: a hole in QEMU then finds no files and no network."""
+"""QEMU's cage where bubblewrap works: a hole in QEMU then finds no files and no network."""
 
 
 def version() -> str | None:

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from kernel_agent.session.telemetry.base import ENDPOINTS, version
 
 CLOSE_S = 2.0
-"""How long closing waits for the last batch; a collector nearby takes it in milliseconds."""
+"""Wait for the last batch when closing; a collector nearby takes it in milliseconds."""
 
 SCOPE = "kernel_agent"
 
