@@ -152,11 +152,11 @@ class Cells:
         """Return the report of the variables that changed."""
         return self._variables.look(source)
 
-    def taken(self, names: Sequence[str]) -> dict[str, Any]:
+    def take_variables(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables as the wire has them."""
         return _through_json(Taken(names, self.namespace)._repr_mimebundle_())
 
-    def answered(self) -> dict[str, Any]:
+    def take_answer(self) -> dict[str, Any]:
         """Return the latest answer as the wire has it."""
         return _through_json(Answered(self._final_answer.value)._repr_mimebundle_())
 

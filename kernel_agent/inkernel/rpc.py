@@ -279,7 +279,7 @@ def error_of(result: dict[str, Any]) -> Exception:
 def cut_frames(error: BaseException) -> None:
     """Take our own frames out of an exception's traceback, and out of those that led to it.
 
-    Called before a traceback is shown: the person and the model see the line of theirs that called
+    Called before a traceback is shown: the person and the model see their own line that called
     the tool, and nothing of how the call travelled.
     """
     seen: set[int] = set()

@@ -174,11 +174,13 @@ class FakeKernel(Kernel):
 
     async def get(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables; see :meth:`Kernel.get`."""
-        return await read_values(names, await asyncio.to_thread(self._there().taken, names))
+        return await read_values(
+            names, await asyncio.to_thread(self._there().take_variables, names)
+        )
 
     async def get_answer(self) -> Json:
         """Return the latest answer; see :meth:`Kernel.get_answer`."""
-        return read_answer(await asyncio.to_thread(self._there().answered))
+        return read_answer(await asyncio.to_thread(self._there().take_answer))
 
     def _there(self) -> Cells:
         if self._cells is None:

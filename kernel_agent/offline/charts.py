@@ -10,7 +10,7 @@ from kernel_agent.offline.writing import (
     START_CHART,
     capital,
     finish_chart,
-    grouped,
+    group_by,
     item,
     slug,
     with_unit,
@@ -103,7 +103,7 @@ def histograms(source: str, columns: list[Column]) -> str:
 def boxes(source: str, by: Group, measure: Column, title: str) -> str:
     """Return one box for each group."""
     return (
-        f"groups = {{str(g): v.dropna() for g, v in {grouped(source, (by,))}"
+        f"groups = {{str(g): v.dropna() for g, v in {group_by(source, (by,))}"
         f"[{quote(measure.name)}]}}\n"
         f"{START_CHART}\nax.boxplot(list(groups.values())[:20], tick_labels=list(groups)[:20])\n"
         + finish_chart(title, x=by.name, y=with_unit(measure))

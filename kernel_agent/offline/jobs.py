@@ -14,10 +14,10 @@ from kernel_agent.offline.schema import Column, Table
 from kernel_agent.offline.writing import (
     STAT_WORDS,
     computed,
+    insert,
     inside,
     item,
-    shown,
-    told,
+    tell,
     unit,
 )
 
@@ -54,7 +54,7 @@ class Job:
     @property
     def which(self) -> str:
         """The conditions in words, as they follow the subject of a sentence."""
-        return f" ({inside(told(self.question.filters))})" if self.question.filters else ""
+        return f" ({inside(tell(self.question.filters))})" if self.question.filters else ""
 
 
 Work = tuple[str, str, str]
@@ -216,4 +216,4 @@ def told_stat(stat: str, column: Column) -> str:
 def told_value(name: str, column: Column, stat: str) -> str:
     """Return the replacement field of a figure, with its unit."""
     mark = "" if stat == "var" else unit(column)
-    return shown(name, computed(column, stat)) + mark
+    return insert(name, computed(column, stat)) + mark

@@ -19,7 +19,7 @@ from kernel_agent.offline.jobs import Job, Work, also
 from kernel_agent.offline.question import Question
 from kernel_agent.offline.reader import NotUnderstood
 from kernel_agent.offline.schema import Table
-from kernel_agent.offline.writing import conditions, inside, item, told
+from kernel_agent.offline.writing import conditions, inside, item, tell
 
 
 def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
@@ -75,7 +75,7 @@ def _selection(question: Question, table: Table, source: str, note: str) -> Cell
         for c in columns
     )
     return Cell(
-        thought=f"{note}The question is about some of the rows only ({told(question.filters)}).",
+        thought=f"{note}The question is about some of the rows only ({tell(question.filters)}).",
         code=(
             f"{source} = {table.variable}[{conditions(table.variable, question.filters)}]\n"
             f'print(len({source}), "of", len({table.variable}), "rows selected"){counts}{single}'
@@ -95,7 +95,7 @@ def _count_kept(observation: str) -> int:
 
 def _nothing(question: Question, source: str, kept: int) -> Cell:
     """Return the answer when no row fits; more than one row for a single value is refused."""
-    which = told(question.filters)
+    which = tell(question.filters)
     if kept > 1:
         raise NotUnderstood(
             f"which value of {question.measures[0].name}: {kept} rows match ({which}); ask for"

@@ -21,7 +21,7 @@ from kernel_agent.offline.writing import (
     STAT_WORDS,
     capital,
     computed,
-    grouped,
+    group_by,
     inside,
     title_of,
     unit,
@@ -57,7 +57,7 @@ def _correlation_by(job: Job, a: Column, b: Column) -> Work:
     code = (
         f"by_{slug_name(by.name)} = {{\n"
         f"    group: rows[{quote(a.name)}].corr(rows[{quote(b.name)}])\n"
-        f"    for group, rows in {grouped(job.source, (by,))}\n}}\n"
+        f"    for group, rows in {group_by(job.source, (by,))}\n}}\n"
         f"print(by_{slug_name(by.name)})"
     )
     closing = listing(f"by_{slug_name(by.name)}.items()", "r = {r:.3f}", "r", few=job.few)
@@ -121,7 +121,7 @@ def trend(job: Job) -> Work:
     time, others = question.groups[0], question.groups[1:]
     stat = question.stats[0]
     word = STAT_WORDS[stat]
-    source = grouped(job.source, question.groups)
+    source = group_by(job.source, question.groups)
     measure = question.measures[0] if question.measures else None
     what = told_stat(stat, measure) if measure else f"number of {job.question.noun}"
     values = f"{source}[{quote(measure.name)}].{stat}()" if measure else f"{source}.size()"

@@ -35,7 +35,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "chart"
 
 
-def counted(count: int, noun: str) -> str:
+def inflect(count: int, noun: str) -> str:
     """Return a plural noun in the number that so many have."""
     return singular(noun) if count == 1 else noun
 
@@ -82,7 +82,7 @@ def raw(column: Column) -> str:
     return ""
 
 
-def shown(expression: str, spec: str) -> str:
+def insert(expression: str, spec: str) -> str:
     """Return a replacement field of an f-string."""
     return f"{{{expression}:{spec}}}" if spec else f"{{{expression}}}"
 
@@ -116,7 +116,7 @@ def series(variable: str, group: Group) -> str:
     return item(variable, group.column) + parts.get(group.part, "")
 
 
-def grouped(variable: str, groups: tuple[Group, ...]) -> str:
+def group_by(variable: str, groups: tuple[Group, ...]) -> str:
     """Return the ``groupby`` call of one or two groups."""
     keys = [key(variable, g) for g in groups]
     return f"{variable}.groupby({keys[0] if len(keys) == 1 else '[' + ', '.join(keys) + ']'})"
@@ -148,14 +148,14 @@ def conditions(variable: str, filters: tuple[Filter, ...]) -> str:
     return " & ".join(f"({p})" if any(o in p for o in operators) else p for p in parts)
 
 
-def told(filters: tuple[Filter, ...]) -> str:
+def tell(filters: tuple[Filter, ...]) -> str:
     """Return filters in words, for titles and sentences."""
     return ", ".join(f.told for f in filters)
 
 
 def title_of(subject: str, question: Question) -> str:
     """Return a chart's title: the subject, and which rows it is of."""
-    which = told(question.filters)
+    which = tell(question.filters)
     return capital(f"{subject} ({which})" if which else subject)
 
 

@@ -34,7 +34,7 @@ class Limits:
     directory together; ``file_mb`` the size of one file.
 
     As many descriptors as ``open_files``, and 253 more, may lie unread in sockets, counted for the
-    user; another program of theirs can send none while there are more than it may open itself,
+    user; another of the user's programs can send none while there are more than it may open itself,
     which is usually 1,024.
     """
 
