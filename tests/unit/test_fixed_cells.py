@@ -1,24 +1,22 @@
 """Fixed cells; a kernel in this process."""
 
-import nbformat
-from nbformat.v4 import new_code_cell, new_notebook
-
 from kernel_agent import Budget, FakeKernel, Session
+from kernel_agent.notebook.library import nbformat
 from kernel_agent.records.action import Code
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.session.pipeline import FixedCell, read_cells
 
 
 def write(path, *cells, **metadata):
-    nbformat.write(new_notebook(cells=list(cells), metadata=metadata), path)
+    nbformat.write(nbformat.v4.new_notebook(cells=list(cells), metadata=metadata), path)
     return path
 
 
 async def test_a_cell_that_may_fail_does_not_end_it(tmp_path):
     file = write(
         tmp_path / "n.ipynb",
-        new_code_cell("1 / 0", metadata={"tags": ["raises-exception"]}),
-        new_code_cell("final_answer(7)"),
+        nbformat.v4.new_code_cell("1 / 0", metadata={"tags": ["raises-exception"]}),
+        nbformat.v4.new_code_cell("final_answer(7)"),
     )
     async with Session(kernel=FakeKernel, model="offline", out=tmp_path / "o") as session:
         run = await session.play(read_cells(file), "n")
@@ -29,8 +27,8 @@ async def test_a_cell_that_may_fail_does_not_end_it(tmp_path):
 async def test_a_cell_that_is_to_be_skipped_is_not_run(tmp_path):
     file = write(
         tmp_path / "n.ipynb",
-        new_code_cell("1 / 0", metadata={"tags": ["skip-execution"]}),
-        new_code_cell("7"),
+        nbformat.v4.new_code_cell("1 / 0", metadata={"tags": ["skip-execution"]}),
+        nbformat.v4.new_code_cell("7"),
     )
     assert [cell.code.source for cell in read_cells(file)] == ["7"]
 
