@@ -131,7 +131,7 @@ class FormatError(KernelAgentError):
         ``missing`` (no action), ``truncated`` (cut off), ``syntax`` (code that does not
         compile), ``malformed`` (an envelope or arguments that cannot be read).
     code
-        The code that was found and must not run, for those who count; empty when there is none.
+        The code that was found and must not run, for statistics; empty without any.
     """
 
     def __init__(

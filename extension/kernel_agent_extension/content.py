@@ -41,7 +41,7 @@ class Shown:
         self._full = False
 
     def notes(self, output: OutputDict) -> Iterator[Note]:
-        """Return what an output adds; each is harmless text, a picture of ours or rows of texts."""
+        """Return the notes of an output: harmless text, pictures that we encoded, rows of texts."""
         self.any = True
         if self._full:
             return
@@ -169,7 +169,7 @@ def harmless_text(text: str, max_chars: int) -> str:
 
 
 def rows(html: str) -> Note | None:
-    """Return a table of ours as rows of texts; None when there is no table in it.
+    """Return an output's described table as rows of texts; None without one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A session as a notebook holds it, and one question to it from beginning to end.
+"""A notebook's session, and one question to it from beginning to end.
 
 All of this runs on the event loop that the notebook's sessions share; only :meth:`Talk.stop` may be
 called from elsewhere.
@@ -23,7 +23,7 @@ from kernel_agent_extension.views import RunView
 
 
 class Talk:
-    """A session, what it was asked for, and what variables it was given.
+    """A session, its options, and the variables passed in.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class Talk:
         return {name: given.fingerprint for name, given in self.session.given.items()}
 
     def stop(self) -> None:
-        """End the question: the run as interrupted, or what comes before it."""
+        """End the question: the run, as interrupted, or the preparations before it."""
         if self._at == "running":
             self.session.stop()
         elif self._at == "preparing" and self.future is not None:
@@ -209,6 +209,6 @@ class Talk:
 
 
 def _budget(budget: Budget, request: Request) -> Budget:
-    """Return the session's limits with those of a question over them."""
+    """Return the session's limits, overridden by a question's."""
     own = {name: v for name, v in request.settings.items() if not SETTINGS[name].argument}
     return replace(budget, **own)

@@ -1,6 +1,6 @@
-"""A run in a notebook: it goes on by itself, and may be waited for, looked at and stopped.
+"""A run in a notebook: it goes on by itself; a cell may wait for it, look at it, stop it.
 
-The session's loop is in a thread of its own. Whoever waits does so in ticks of a tenth of a
+The session's loop is in a thread of its own. A caller waits in ticks of a tenth of a
 second, shows what has happened, and can be interrupted: by ``await`` in a cell, which leaves the
 kernel free for the messages of a button, or by blocking where nothing can be awaited.
 """
@@ -21,7 +21,7 @@ from kernel_agent.records import Event, ExitStatus, Json, Step, Usage, spent_tex
 from kernel_agent.session import Run
 
 TICK_S = 0.1
-"""How often a waiting cell wakes up; also what lets it be interrupted (ipykernel issue 881)."""
+"""Seconds between wake-ups of a waiting cell; they also let it be interrupted (ipykernel #881)."""
 
 
 class Handle:
@@ -73,7 +73,7 @@ class Handle:
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> Run:
-        """Wait for the end of the run, and return what came of it.
+        """Wait for the end of the run, and return its result.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class Handle:
                 break
             except KeyboardInterrupt:
                 self.stop()
-        return self._ended()
+        return self._finish_run()
 
     def __await__(self) -> Generator[Any, None, Handle]:
         return self._wait().__await__()
@@ -119,7 +119,7 @@ class Handle:
                 break
             except (asyncio.CancelledError, KeyboardInterrupt):  # the kernel was interrupted
                 self.stop()
-        self._ended()
+        self._finish_run()
         return self
 
     def stop(self) -> None:
@@ -133,7 +133,7 @@ class Handle:
 
     @property
     def answer(self) -> Json:
-        """The answer as a value; None when there is none."""
+        """The answer as a value; None without one."""
         return self.result().answer
 
     @property
@@ -169,7 +169,7 @@ class Handle:
         printer.text(repr(self))
 
     def _ipython_display_(self) -> None:
-        """Show what it is; nothing in the cell that asked, below which the run itself is shown."""
+        """Describe the run; show nothing in the cell that asked, which shows the run itself."""
         import IPython
         from IPython.display import publish_display_data
 
@@ -182,7 +182,7 @@ class Handle:
     # --- while it lasts --------------------------------------------------------------------
 
     def _pass_on(self, wait_s: float = 0.0) -> None:
-        """Show what has happened since the last time; wait for the first of it at most so long."""
+        """Show the events since the last time; wait for the first one at most so long."""
         try:
             event = self._events.get(timeout=wait_s) if wait_s else self._events.get_nowait()
             while True:
@@ -192,11 +192,11 @@ class Handle:
             return
 
     def settle(self) -> None:
-        """Finish without anybody who waits; called when a run in the background has ended."""
+        """Finish without a waiting cell; called when a run in the background has ended."""
         with suppress(BaseException):
-            self._ended()
+            self._finish_run()
 
-    def _ended(self) -> Run:
+    def _finish_run(self) -> Run:
         self._pass_on()
         finish, self._finish = self._finish or _nothing, None
         try:
@@ -212,7 +212,7 @@ class Handle:
 
 
 def _nothing(_run: Run | None, _why: str) -> None:
-    """Stand for what was done already."""
+    """Do nothing: the work was done already."""
 
 
 def is_answered(run: Run | None) -> bool:

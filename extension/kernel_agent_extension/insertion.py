@@ -15,7 +15,7 @@ def final_answer(value):
 
 
 def code_of(run: Run, files: Sequence[DataFile] = ()) -> str:
-    """Return what a run did as the source of one cell.
+    """Return a run's code as the source of one cell.
 
     Steps that failed are left out and named. Inputs are read from where they came from, variables
     that were passed in are those of the user.

@@ -79,10 +79,10 @@ class AgentMagics(Magics):
         self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None
     ) -> Handle | None:
         """Ask about your data."""
-        handle = _told(lambda: self._begin(line, cell, local_ns or {}))
+        handle = _tell_mistakes(lambda: self._begin(line, cell, local_ns or {}))
         if handle in self._waited:
             assert handle is not None
-            _told(handle.result)
+            _tell_mistakes(handle.result)
         return handle
 
     @needs_local_scope
@@ -91,7 +91,7 @@ class AgentMagics(Magics):
         self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None
     ) -> Handle | None:
         """Stand for %agent where the cell can wait without holding the kernel."""
-        handle = _told(lambda: self._begin(line, cell, local_ns or {}))
+        handle = _tell_mistakes(lambda: self._begin(line, cell, local_ns or {}))
         if handle in self._waited:
             assert handle is not None
             try:
@@ -103,7 +103,7 @@ class AgentMagics(Magics):
     # --- what a line asks for --------------------------------------------------------------
 
     def _begin(self, line: str, cell: str | None, local: Mapping[str, Any]) -> Handle | None:
-        """Do what a line asks for; return the run, if it asks for one."""
+        """Carry out a line; return the run, if it asks for one."""
         request = read_request(line, cell)
         if request == Request(task=""):
             self._explain()
@@ -163,7 +163,7 @@ class AgentMagics(Magics):
         # From here on it may take a while: what is large is looked through, or copied.
         if before is not None and talk is not before and not talk.once:
             view.note(NEW)
-        changed, gone = self._changed(talk)
+        changed, gone = self._find_changed(talk)
         for name in gone:
             view.note(f"{name} cannot be passed in as it is now: the kernel's copy stays.")
         values |= self._values(changed, local)
@@ -252,7 +252,7 @@ class AgentMagics(Magics):
     def _finish(
         self, request: Request, talk: Talk, view: RunView, run: Run | None, why: str
     ) -> None:
-        """Leave below the cell what stays of a run."""
+        """Show the lasting summary of a run below the cell."""
         view.finish(run, why)
         talk.view = None
         if talk.session.closed:
@@ -273,8 +273,8 @@ class AgentMagics(Magics):
             found[name] = space[name]
         return found
 
-    def _changed(self, talk: Talk) -> tuple[list[str], list[str]]:
-        """Return the variables that are not what was passed in, and those without a form now."""
+    def _find_changed(self, talk: Talk) -> tuple[list[str], list[str]]:
+        """Return variables that changed since they were passed in, and those without a form now."""
         changed, gone = [], []
         for name, known in talk.given.items():
             if name not in self._shell.user_ns:
@@ -304,8 +304,8 @@ class AgentMagics(Magics):
         await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), CLOSE_S)
 
 
-def _told(work: Callable[[], T]) -> T:
-    """Do something; what the user has to mend is one line of the notebook, not a traceback."""
+def _tell_mistakes(work: Callable[[], T]) -> T:
+    """Run a function; show the user's mistakes as one line, not as a traceback."""
     try:
         return work()
     except KernelAgentError as error:
@@ -313,7 +313,7 @@ def _told(work: Callable[[], T]) -> T:
 
 
 def _difference(request: Request, chosen: Request) -> str:
-    """Return the option of a session that a request asks for and the session does not have."""
+    """Return the first option in which a request differs from its session."""
     if request.data and request.data != chosen.data:
         return "--data"
     for option in OPTIONS:

@@ -1,4 +1,4 @@
-"""The panel's messages: what it shows, note by note. Pure: no widget, no thread.
+"""The panel's messages: its content, note by note. Pure: no widget, no thread.
 
 An event becomes a few *notes*, dicts of JSON types whose ``op`` names what they change. The page
 builds elements from them and puts every text in with ``textContent``; nothing here is markup. What
@@ -103,7 +103,7 @@ class Scene:
     # --- what happened ---------------------------------------------------------------------
 
     def tell(self, event: Event) -> list[Note]:
-        """Return what an event changes, and keep it."""
+        """Return the notes of an event, and keep them."""
         return self._keep(list(self._notes(event)))
 
     def ask(self, number: int, question: Question) -> list[Note]:
@@ -125,8 +125,8 @@ class Scene:
         self._questions[number] = note
         return [note, *self._spent()]
 
-    def told(self, number: int, decision: Decision | None) -> list[Note]:
-        """Return the note that a question is over: what was decided, or None when withdrawn."""
+    def close_question(self, number: int, decision: Decision | None) -> list[Note]:
+        """Return the note that a question is over; the decision is None when it was withdrawn."""
         question = self._questions.pop(number, None)
         if question is None:
             return []
@@ -135,7 +135,7 @@ class Scene:
             self._asked_at = None
         note: Note = {"op": "told", "id": number, "step": question["step"]}
         if decision is not None:
-            note["said"] = _said(question["kind"], decision)
+            note["said"] = _describe_decision(question["kind"], decision)
         return [*self._keep([note]), *self._spent()]
 
     def note(self, text: str) -> list[Note]:
@@ -147,7 +147,7 @@ class Scene:
         return self._keep([{"op": "book", "path": path}])
 
     def replay(self) -> list[Note]:
-        """Return everything that is to be seen now, for a page that was opened just now."""
+        """Return all notes for a page that has just been opened."""
         asked = [note for _, note in sorted(self._questions.items())]
         return [*self._said, *self._draft, *asked, *self._spent()]
 
@@ -155,13 +155,13 @@ class Scene:
 
     def _notes(self, event: Event) -> Iterator[Note]:
         if self._is_delegated(event):
-            yield from self._delegated(event)
+            yield from self._note_delegated(event)
             return
         match event:
             case RunStart():
                 yield from self._start(event)
             case ReplyText(text=text) if text:
-                yield from self._drafted(event)
+                yield from self._note_draft(event)
             case Acting():
                 self._shown = Shown(event.number)
                 yield _act(event.number, event.action)
@@ -180,7 +180,7 @@ class Scene:
             return self._run_id is not None and event.parent_id is not None
         return getattr(event, "run_id", None) in self._children
 
-    def _delegated(self, event: Event) -> Iterator[Note]:
+    def _note_delegated(self, event: Event) -> Iterator[Note]:
         """Say that delegated work began or ended; its steps have numbers of their own."""
         match event:
             case RunStart(run_id=run_id, task=task):
@@ -208,7 +208,7 @@ class Scene:
         }
         yield from self._spent()
 
-    def _drafted(self, event: ReplyText) -> Iterator[Note]:
+    def _note_draft(self, event: ReplyText) -> Iterator[Note]:
         room = MAX_DRAFT - sum(len(kept["text"]) for kept in self._draft)
         if room > 0:
             note: Note = {"op": "text", "text": encodable(event.text)[:room]}
@@ -297,7 +297,7 @@ class Scene:
                 self._draft.clear()
             if op == "spent" and not self._is_end(notes):
                 continue  # a replay says it anew
-            if not self._merged(note):
+            if not self._merge(note):
                 # A copy: what is merged here later must not change what is on its way.
                 self._said.append(dict(note))
         return notes
@@ -305,14 +305,14 @@ class Scene:
     def _is_end(self, notes: list[Note]) -> bool:
         return bool(notes[-1]["op"] == "end")
 
-    def _merged(self, note: Note) -> bool:
+    def _merge(self, note: Note) -> bool:
         """Put text of a stream behind the text before it, as it would look in the end."""
         last = self._said[-1] if self._said else {}
         if note["op"] != "out" or note["kind"] != "stream" or last.get("kind") != "stream":
             return False
         if (last["step"], last["name"]) != (note["step"], note["name"]):
             return False
-        last["text"] = _settled(last["text"] + note["text"])
+        last["text"] = _settle(last["text"] + note["text"])
         return True
 
 
@@ -325,8 +325,8 @@ def _stream(text: str) -> OutputDict:
     return {"output_type": "stream", "name": "stdout", "text": text}
 
 
-def _settled(text: str) -> str:
-    """Return what is left when carriage returns have overwritten; the last line stays open."""
+def _settle(text: str) -> str:
+    """Return text after its carriage returns have overwritten lines; the last line stays open."""
     *lines, last = text.split("\n")
     return "\n".join([*(plain(line) for line in lines), last])
 
@@ -348,7 +348,7 @@ def _arguments(arguments: Any) -> str:
     return ", ".join(f"{name}={value!r:.2000}" for name, value in dict(arguments).items())
 
 
-def _said(kind: str, decision: Decision) -> str:
+def _describe_decision(kind: str, decision: Decision) -> str:
     what = "cell" if kind == "cell" else "call"
     if not decision.allowed:
         return f"You denied the {what}" + (

@@ -1,4 +1,4 @@
-"""What a line or cell of ``%agent`` asks for: its options, and the question around them.
+"""Read a line or cell of ``%agent``: its options, and the question around them.
 
 Options that are settings come from the table of settings, with the defaults that ``%config`` sets.
 The rest of a line is prose: in it, an apostrophe opens nothing and ``--`` is a dash, so no shell's
@@ -21,7 +21,7 @@ from kernel_agent.config import SETTINGS, Setting
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One option: how it is written, what follows it, what it does, and the setting that it is."""
+    """One option: its name, its value's name, its help, and its setting."""
 
     name: str
     value: str
@@ -101,7 +101,7 @@ The kernel's interrupt (the stop button) stops a run; its trace and notebook are
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a line or cell asks for."""
+    """The content of a line or cell: options and question."""
 
     task: str
     data: tuple[str, ...] = ()
@@ -182,7 +182,7 @@ def _names(found: dict[str, list[str]], option: str) -> tuple[str, ...]:
 
 
 def _value(option: Option, row: Setting, text: str) -> Any:
-    """Return what an option says of its setting."""
+    """Return an option's value for its setting."""
     if row.kind is bool:
         return True
     if row.choices and text not in row.choices:
@@ -225,8 +225,10 @@ _NOTHING = {str: (Unicode, ""), int: (Int, 0), float: (Float, 0.0)}
 
 
 def traits() -> dict[str, Any]:
-    """Return what ``%config AgentMagics`` can set, by name; each is empty at first."""
-    return {_trait(row): _made(row).tag(config=True) for row in SETTINGS.values() if row.trait}
+    """Return the traits that ``%config AgentMagics`` can set, by name; each is empty at first."""
+    return {
+        _trait(row): _make_trait(row).tag(config=True) for row in SETTINGS.values() if row.trait
+    }
 
 
 def defaults(magics: Any) -> dict[str, Any]:
@@ -239,7 +241,7 @@ def _trait(row: Setting) -> str:
     return row.magic_name.replace("-", "_")
 
 
-def _made(row: Setting) -> Any:
+def _make_trait(row: Setting) -> Any:
     if row.choices:
         return Enum(("", *row.choices), "", help=row.trait)
     kind, nothing = _NOTHING[row.kind]

@@ -52,7 +52,7 @@ class Front(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of every widget."""
+        """Close every widget."""
         ...
 
 
@@ -120,7 +120,7 @@ class Panel:
         self._closed = False
         self._thread = threading.Thread(target=self._deliver, name=THREAD, daemon=True)
         self.messages = 0
-        """How many messages were sent to the page."""
+        """Number of messages sent to the page."""
 
     def __enter__(self) -> Self:
         return self
@@ -164,16 +164,16 @@ class Panel:
         finally:
             with self._changed:
                 self._asked.pop(number, None)
-                self._tell(self._scene.told(number, decision))
+                self._tell(self._scene.close_question(number, decision))
         return decision
 
     def note(self, text: str) -> None:
-        """Say something that comes from no event."""
+        """Show a note that comes from no event."""
         with self._changed:
             self._tell(self._scene.note(text))
 
     def finish(self, html: str | None = None, text: str = "") -> None:
-        """Put a static summary in the panel's place, and let go of the widget.
+        """Put a static summary in the panel's place, and close the widget.
 
         Parameters
         ----------
@@ -201,7 +201,7 @@ class Panel:
     # --- to the page -----------------------------------------------------------------------
 
     def open(self, make: Callable[[Callable[[Any], None]], Front]) -> None:
-        """Make what shows the panel, and display it; called once, by :func:`open_panel`."""
+        """Make the widgets of the panel, and display them; called once, by :func:`open_panel`."""
         self._front = make(self._heard)
         with self._changed:
             self._offer_notebook()
@@ -213,9 +213,9 @@ class Panel:
         )
 
     def _tell(self, notes: list[Note]) -> None:
-        """Add to what goes next; the lock is held."""
+        """Add notes to the next message; the lock is held."""
         for note in notes:
-            if not _joined(self._pending, note):
+            if not _join(self._pending, note):
                 self._pending.append(dict(note))
         if notes:
             self._changed.notify_all()
@@ -226,7 +226,7 @@ class Panel:
             self._tell(self._scene.book(_from_here(self._notebook)))
 
     def _deliver(self) -> None:
-        """Send what there is, then rest: the panel's own thread."""
+        """Send the waiting notes, then rest: the panel's own thread."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._pending or self._outgoing)
@@ -249,7 +249,7 @@ class Panel:
     # --- from the page ---------------------------------------------------------------------
 
     def _heard(self, said: Any) -> None:
-        """Take what a page says; anything that is not understood is ignored."""
+        """Handle a page's message; ignore unknown ones."""
         if not isinstance(said, dict):
             return
         match said.get("do"):
@@ -311,7 +311,7 @@ def _resolve(loop: asyncio.AbstractEventLoop, answer: asyncio.Future[Said], said
         loop.call_soon_threadsafe(resolve)
 
 
-def _joined(pending: list[Note], note: Note) -> bool:
+def _join(pending: list[Note], note: Note) -> bool:
     """Put text behind text that waits to be sent; a later count replaces an earlier one."""
     last = pending[-1] if pending else {}
     if note["op"] == "spent" and last.get("op") == "spent":
@@ -399,7 +399,7 @@ _made: type[Any] | None = None
 
 
 def _answer_where_it_was_asked(channel: Any) -> None:
-    """Let what a page says be handled on the subshell that it names.
+    """Handle a page's messages on the subshell that they name.
 
     ipykernel 7.4 hands it to the shell that sent last instead, where it waits behind a cell that
     blocks; then Stop would be heard after the run. Earlier ones have no such rule.

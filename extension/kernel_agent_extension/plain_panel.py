@@ -1,4 +1,4 @@
-"""The panel in plain ipywidgets, for where the page's own program cannot be loaded.
+"""The panel in plain ipywidgets, for front ends that cannot load the page's own program.
 
 The same messages, shown with what every front end with widgets has: buttons, disabled text areas,
 pictures. Text areas, because they are the one widget that takes text for text: ``HTML`` interprets
@@ -22,7 +22,7 @@ _WIDE = "98%"
 
 
 class PlainFront:
-    """Plain widgets for what :class:`kernel_agent_extension.panel.Panel` sends.
+    """Plain widgets for the messages of :class:`kernel_agent_extension.panel.Panel`.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class PlainFront:
         heard({"do": "hello", "view": "plain"})
 
     def send(self, message: dict[str, Any]) -> None:
-        """Show what a message says; called by the panel's thread."""
+        """Show a message; called by the panel's thread."""
         if "for" in message:
             self._log_text = ""
             self._undo.layout.display = "" if message.get("undo") else "none"
@@ -89,7 +89,7 @@ class PlainFront:
         self._state["status"] = "Running the cell"
         self._write(f"--- Step {note['step']} ---\n{note['thought']}\n")
         if note.get("code"):
-            self._write(_indented(note["code"]))
+            self._write(_indent(note["code"]))
 
     def _show_out(self, note: Note) -> None:
         kind = note["kind"]
@@ -204,7 +204,7 @@ def _button(label: str, press: Callable[[], None], *, style: str = "") -> w.Butt
     return button
 
 
-def _indented(code: str) -> str:
+def _indent(code: str) -> str:
     return "".join(f"    {line}\n" for line in code.split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""How a call of ``%agent`` becomes Python: what a question may hold, and where the cell can wait.
+"""Turn a call of ``%agent`` into Python: any text as the question, an awaited call if possible.
 
 Two input transformers (https://ipython.readthedocs.io/en/stable/config/inputtransforms.html). The
 first keeps questions whole: IPython takes a line that ends in ``word?`` for a call for help. The
@@ -34,10 +34,10 @@ def keep_questions(lines: list[str]) -> list[str]:
     """
     if lines and lines[0].startswith("%%"):
         return lines
-    return [_called(line) for line in lines]
+    return [_write_call(line) for line in lines]
 
 
-def _called(line: str) -> str:
+def _write_call(line: str) -> str:
     match = _LINE.match(line.rstrip())
     if match is None:
         return line
@@ -69,17 +69,17 @@ class AwaitCalls:
 
     def __call__(self, lines: list[str]) -> list[str]:
         """Return the cell with its calls awaited."""
-        return lines if self._running else awaited(lines)
+        return lines if self._running else await_calls(lines)
 
 
-def awaited(lines: list[str]) -> list[str]:
+def await_calls(lines: list[str]) -> list[str]:
     r"""Return a cell in which calls of the magic are awaited where Python allows it.
 
     Examples
     --------
-    >>> awaited(["x = get_ipython().run_line_magic('agent', 'Why?')\n"])
+    >>> await_calls(["x = get_ipython().run_line_magic('agent', 'Why?')\n"])
     ["x = (await get_ipython().run_line_magic('agent_awaited', 'Why?'))\n"]
-    >>> awaited(["def f():\n", "    return get_ipython().run_line_magic('agent', 'Why?')\n"])[1]
+    >>> await_calls(["def f():\n", "    return get_ipython().run_line_magic('agent', 'Why?')\n"])[1]
     "    return get_ipython().run_line_magic('agent', 'Why?')\n"
     """
     source = "".join(lines)
@@ -100,7 +100,7 @@ _BODIES = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.ListComp, ast.SetComp,
     ast.DictComp, ast.GeneratorExp,
 )  # fmt: skip
-"""What may not be asynchronous, or would become it."""
+"""Syntax that may not be asynchronous, or would become so."""
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:

@@ -56,11 +56,11 @@ class RunView(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Say something that comes from no event."""
+        """Show a note that comes from no event."""
         ...
 
     def finish(self, run: Run | None, why: str = "") -> None:
-        """Leave what stays; called once. There is no run when it did not begin, but a reason."""
+        """Show the lasting summary, once; a run that did not begin has a reason instead."""
         ...
 
 
@@ -90,7 +90,7 @@ def open_view(
     notebook: Path,
     sandbox: str,
 ) -> RunView:
-    """Open what shows a run below the cell that runs now.
+    """Open the view of a run below the cell that runs now.
 
     Parameters
     ----------
@@ -126,11 +126,11 @@ def open_view(
 def _shown_as(shell: Any, panel: str) -> str:
     chosen = os.environ.get(VARIABLE) or panel
     if chosen == "auto" and has_kernel(shell):
-        return "on" if watched(shell) else "page"
+        return "on" if is_watched(shell) else "page"
     return chosen
 
 
-def watched(shell: Any) -> bool:
+def is_watched(shell: Any) -> bool:
     """Whether a front end with widgets, and so a person, has sent the running cell.
 
     JupyterLab and Notebook leave the user's name in their messages empty, as jupyter_client (and
@@ -164,7 +164,7 @@ class TextView(PlainView):
                 display_figure(output)
 
     def note(self, text: str) -> None:
-        """Say something that comes from no event."""
+        """Show a note that comes from no event."""
         self(Notice(text=text))
 
     def finish(self, run: Run | None, why: str = "") -> None:  # noqa: ARG002 - raised in the cell
@@ -178,7 +178,7 @@ def _places(run: Run) -> Iterable[Block]:
 
 
 class _Told:
-    """The events of a run, kept for what stays below the cell."""
+    """The events of a run, kept for the summary that stays below the cell."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -189,7 +189,7 @@ class _Told:
             self._events.append(event)
 
     def bundle(self, run: Run | None, why: str) -> dict[str, str]:
-        """Return what stays, as text and, where there is a run, as a static page of our making."""
+        """Return the summary as text and, where there is a run, as a static page."""
         lines: list[str] = []
         shown = PlainView(lines.append)
         for event in self._events:
@@ -215,7 +215,7 @@ class _Told:
         return notices_html(notices) + summary if notices else summary
 
     def _notices(self) -> list[str]:
-        """Return what a person should know and no record holds."""
+        """Return the notices that no record holds."""
         notices = [event.text for event in self._events if isinstance(event, Notice)]
         shown = list(dict.fromkeys(notices))
         more = [f"{len(shown) - NOTICES} more of these are left out."]
@@ -255,7 +255,7 @@ def _plain_bundle(text: str) -> dict[str, str]:
 
 
 class _PageView:
-    """Nothing while the run lasts, then its static page: for programs that run notebooks."""
+    """Shows nothing while the run lasts, then its static page: for programs that run notebooks."""
 
     approver: Approver | None = None
     direct = False

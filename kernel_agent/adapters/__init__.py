@@ -1,1 +1,1 @@
-"""Our kernel under other programs' agents; each module needs the package that it is named after."""
+"""Our kernel under other programs' agents; each module needs the package that it is named for."""

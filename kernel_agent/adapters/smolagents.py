@@ -107,7 +107,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         self._running = threading.Lock()
         self._begun = False
         self.state: dict[str, Any] = {"_print_outputs": ""}
-        """What the agent reads after a failure: the text that was printed before it."""
+        """The agent's text after a failure: the output printed before it."""
         self.images: list[Any] = []
         """The pictures that the latest cell displayed, as PIL images."""
 
@@ -119,8 +119,8 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         Raises
         ------
         UsageError
-            The caller's: a name that is none in Python, an executor that was cleaned up or is at
-            work for another agent.
+            The caller's: a name that Python does not allow, an executor that was cleaned up or
+            is at work for another agent.
         """
         wrong = [name for name in tools if not name.isidentifier()]
         if wrong:
@@ -161,7 +161,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         answer = self._answer = []
         self._context = copy_context()
         result = self._execute(code_action, self._cell_seconds)
-        logs = truncate_content(_printed(result), self._max_logs)
+        logs = truncate_content(_join_output(result), self._max_logs)
         self.state["_print_outputs"] = logs
         self.images = _pictures(result)
         if answer:
@@ -191,7 +191,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
     # --- inside ----------------------------------------------------------------------------
 
     def _host_functions(self) -> list[Callable[..., Any]]:
-        """Return what the kernel calls on the host, under the names that it knows."""
+        """Return the host functions that the kernel calls, by the names that it knows."""
 
         def agent_tool(name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
             """Call a tool of the agent."""
@@ -204,7 +204,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
         return [agent_tool, agent_variable]
 
     def _begin(self) -> None:
-        """Have a kernel with the tools and variables that were sent; the last may be lost."""
+        """Set up the kernel, or its replacement, with the tools and variables sent so far."""
         if self._session.closed:
             raise UsageError(OVER)
         if self._begun and self._session.alive:
@@ -254,13 +254,13 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
 
 
 def _plain(value: Any) -> Any:
-    """Return what an ``AgentText`` or ``AgentImage`` wraps; anything else as it is."""
+    """Unwrap an ``AgentText`` or ``AgentImage``; return anything else as it is."""
     raw = getattr(value, "to_raw", None)
     return raw() if callable(raw) else value
 
 
-def _printed(result: CellResult) -> str:
-    """Return what the cell printed and, as text, what it displayed."""
+def _join_output(result: CellResult) -> str:
+    """Return the cell's printed text, then its displays as text."""
     return plain("".join(map(_text, result.outputs)))
 
 

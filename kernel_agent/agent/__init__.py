@@ -1,4 +1,4 @@
-"""The loop: what the model is sent, what it asked for, and what it is shown of the outcome."""
+"""The loop: send the model a conversation, carry out its action, show it the outcome."""
 
 from kernel_agent import face
 

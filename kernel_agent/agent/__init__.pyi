@@ -5,7 +5,7 @@ from .decider import ModelDecider as ModelDecider
 from .guard import check_guard as check_guard
 from .guard import guard_prompt as guard_prompt
 from .guard import refusal as refusal
-from .guard import refused as refused
+from .guard import refuse_cell as refuse_cell
 from .loop import Agent as Agent
 from .outcome import CellFailed as CellFailed
 from .outcome import Stopped as Stopped

@@ -1,4 +1,4 @@
-"""What the model is sent: the records of a session as messages, within an allowance of tokens.
+"""The context: the records of a session as messages, within an allowance of tokens.
 
 Pure: records in, messages out. The conversation only grows at its end, so that the prefix stays
 the same to the byte and the endpoint's prompt cache hits. When it outgrows its allowance,
@@ -26,7 +26,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kernel_agent.agent.summary import by_rules, ended, held, plan_in, request
+from kernel_agent.agent.summary import (
+    by_rules,
+    describe_ending,
+    describe_observation,
+    plan_in,
+    request,
+)
 from kernel_agent.agent.task import run_text
 from kernel_agent.formats import Format, get_format
 from kernel_agent.records import (
@@ -42,11 +48,11 @@ from kernel_agent.records import (
     Undone,
     Usage,
     Variables,
+    drop_undone,
     model_text,
-    still_told,
 )
 from kernel_agent.safe import one_line
-from kernel_agent.tools import marked_like, shortened
+from kernel_agent.tools import mark_like, shorten_marked
 
 BYTES_PER_TOKEN = 3.5  # of UTF-8; on the careful side for English, code and Chinese alike
 MESSAGE_TOKENS = 4  # a role and its marks
@@ -75,7 +81,7 @@ class _Entry:
 
     @property
     def number(self) -> int:
-        """The step's number; 0 for what is no step."""
+        """The step's number; 0 for other records."""
         return self.record.number if isinstance(self.record, Step) else 0
 
 
@@ -111,9 +117,9 @@ class Context:
         self._last_step = 0
         self._estimate = _tokens([self._system])
         self.variables = Variables()
-        """What is in the kernel, as far as it was reported."""
+        """The kernel's variables, as far as they were reported."""
         self.summary = ""
-        """What the steps that are gone amount to."""
+        """The summary of the steps that are gone."""
 
     @property
     def tokens(self) -> int:
@@ -122,12 +128,12 @@ class Context:
 
     @property
     def has_steps(self) -> bool:
-        """Whether there is more than the instructions and what was asked."""
+        """Whether there is more than the instructions and the task."""
         return self._head is not None or any(entry.number for entry in self._entries)
 
     @property
     def observation_chars(self) -> int:
-        """How long one observation may be, in characters, for the conversation to hold several."""
+        """Characters that one observation may have, so that the conversation holds several."""
         return max(self._chars(OBSERVATION_SHARE), MIN_OBSERVATION)
 
     def messages(self) -> list[Message]:
@@ -136,7 +142,7 @@ class Context:
         return [self._system, *head, *(m for entry in self._entries for m in entry.messages)]
 
     def add(self, record: Record) -> None:
-        """Append what happened, or shorten as it says; called once for each record, in order."""
+        """Append a record, or shorten as it says; called once for each record, in order."""
         if isinstance(record, Undone):
             self._undo(record)
         self._records.append(record)
@@ -158,8 +164,8 @@ class Context:
         self._estimate += self._entries[-1].tokens
 
     def _undo(self, undone: Undone) -> None:
-        """Go back: tell again, from the beginning, what still holds."""
-        kept = still_told(self._records, undone)
+        """Rebuild the conversation from the records that still hold."""
+        kept = drop_undone(self._records, undone)
         self._begin()
         for record in kept:
             if isinstance(record, Undone):  # what it took out is out already
@@ -174,15 +180,15 @@ class Context:
         """Write the whole conversation in another format; what was masked stays masked."""
         self._format = get_format(change.format)
         self._system = Message(role="system", content=change.system_prompt)
-        self._entries = [self._rewritten(entry) for entry in self._entries]
+        self._entries = [self._rewrite_entry(entry) for entry in self._entries]
         self._estimate = self._sum()
 
-    def _rewritten(self, entry: _Entry) -> _Entry:
+    def _rewrite_entry(self, entry: _Entry) -> _Entry:
         if not isinstance(entry.record, Step):
             return entry
         if entry.level == "masked":
             _, mark, note = entry.messages[-1].content.partition(_NOTE)
-            return self._masked(entry, mark + note)
+            return self._mask_entry(entry, mark + note)
         return _entry(entry.record, self._format)
 
     def _note(self, step: Step) -> None:
@@ -196,13 +202,13 @@ class Context:
     # --- what is known of the allowance ------------------------------------------------------
 
     def calibrate(self, usage: Usage) -> None:
-        """Take in how many tokens the endpoint counted for the messages as they are now."""
+        """Correct the estimate by the endpoint's count of the messages as they are now."""
         if not usage.estimated and usage.prompt_tokens and self._estimate >= CALIBRATE_FROM:
             counted = usage.prompt_tokens / self._estimate
             self._ratio = min(max(counted, self._least_ratio), MAX_RATIO)
 
-    def refused(self, *, limit_tokens: int | None = None, used_tokens: int | None = None) -> None:
-        """Take in that the endpoint found the conversation too long.
+    def overflow(self, *, limit_tokens: int | None = None, used_tokens: int | None = None) -> None:
+        """Note that the endpoint found the conversation too long.
 
         Parameters
         ----------
@@ -218,10 +224,10 @@ class Context:
         if self.tokens <= self.max_tokens:  # no limit was named, or our count is still off
             self.max_tokens = max(self.tokens // 2, 1)
 
-    def met(
+    def note_window(
         self, window_tokens: int, *, prompt_tokens: int, beside: Sequence[Message] = ()
     ) -> None:
-        """Take in how large the model's window is: a reply ran into its end.
+        """Note the size of the model's window, which a reply has filled.
 
         Parameters
         ----------
@@ -262,18 +268,18 @@ class Context:
         return None
 
     def _ladder(self, keep: int) -> tuple[Condensation | None, ...]:
-        """Return what can be done, the first that helps first."""
+        """Return the ways to shorten, in the order in which they are tried."""
         masking = self._masking(keep)
         if masking and self._after(masking) <= CROWDED * self.max_tokens:
             return (masking,)
-        old = sum(self._masked(entry).tokens for entry in self._old_steps(keep))
+        old = sum(self._mask_entry(entry).tokens for entry in self._old_steps(keep))
         if old > self._target / 2:  # it is the many old steps, and not the last ones
             return (self._summarising(keep), masking, self._shortening())
         return (masking, self._shortening(), self._summarising(keep))
 
     @property
     def _target(self) -> float:
-        """How long the conversation should be afterwards, in estimated tokens."""
+        """Length to which the conversation is shortened, in estimated tokens."""
         return self.max_tokens * RELIEF_TO / self._ratio
 
     def _old_steps(self, keep: int) -> list[_Entry]:
@@ -284,7 +290,7 @@ class Context:
         old = [entry for entry in self._old_steps(keep) if entry.level != "masked"]
         estimate, last = self._estimate, 0
         for entry in old:
-            estimate += self._masked(entry).tokens - entry.tokens
+            estimate += self._mask_entry(entry).tokens - entry.tokens
             last = entry.number
             if estimate <= self._target:
                 break
@@ -307,7 +313,7 @@ class Context:
 
     def _shortening(self) -> Condensation | None:
         left = [entry for entry in self._entries if entry.number and entry.level != "masked"]
-        texts = [_seen(entry).text for entry in left]
+        texts = [_get_observation(entry).text for entry in left]
         size = sum(len(text.encode("utf-8", "replace")) for text in texts)
         if not size:
             return None
@@ -334,14 +340,14 @@ class Context:
 
     @property
     def summary_chars(self) -> int:
-        """How long a summary may be, in characters."""
+        """Characters that a summary may have."""
         return self._chars(SUMMARY_SHARE)
 
     def _chars(self, share: float) -> int:
         return int(self.max_tokens * share * BYTES_PER_TOKEN / self._ratio)
 
     def leaving(self, last: int) -> list[Record]:
-        """Return the records that a summary up to step ``last`` has to stand for, in order."""
+        """Return the records that a summary up to step ``last`` replaces, in order."""
         gone = [entry.record for entry in self._entries[: self._index_after(last)]]
         stays = self._start
         if self._head_task is not None and any(record is stays for record in gone):
@@ -349,7 +355,7 @@ class Context:
         return [record for record in gone if record is not stays]
 
     def summary_request(self, last: int) -> list[Message]:
-        """Return what to ask a model for a summary of the steps up to ``last``."""
+        """Return the request to a model for a summary of the steps up to ``last``."""
         records = self.leaving(last)
         return request(records, earlier=self.summary, max_chars=self._chars(RELIEF_TO))
 
@@ -361,7 +367,7 @@ class Context:
         elif done.kind == "summarised":
             self._summarise(done.last, done.text, self._note_on_variables(done.max_chars))
         else:
-            self._cut(done.first, done.last, done.max_chars)
+            self._shorten_steps(done.first, done.last, done.max_chars)
         self._estimate = self._sum()
 
     def _sum(self) -> int:
@@ -376,9 +382,9 @@ class Context:
                 continue
             carried_one = entry.level == "masked" and _NOTE in entry.messages[-1].content
             if entry.level != "masked" or carried_one or entry.number == last:
-                self._entries[index] = self._masked(entry, note if entry.number == last else "")
+                self._entries[index] = self._mask_entry(entry, note if entry.number == last else "")
 
-    def _masked(self, entry: _Entry, note: str = "") -> _Entry:
+    def _mask_entry(self, entry: _Entry, note: str = "") -> _Entry:
         step = entry.record
         assert isinstance(step, Step)
         solved = any(
@@ -396,7 +402,7 @@ class Context:
         self.summary = text
         steps = [e.record for e in self._entries[:end] if isinstance(e.record, Step)]
         gone = [step.observation.text for step in steps]
-        text = marked_like(text, [*gone, self._head.content if self._head else ""])
+        text = mark_like(text, [*gone, self._head.content if self._head else ""])
         self._entries = self._entries[end:]
         where = (
             f"<earlier>\nThe steps up to step {last} are not shown. `outputs[k]` in the kernel is "
@@ -411,13 +417,13 @@ class Context:
         ]
         self._head = Message(role="user", content="\n\n".join(filter(None, parts)))
 
-    def _cut(self, first: int, last: int, max_chars: int) -> None:
+    def _shorten_steps(self, first: int, last: int, max_chars: int) -> None:
         for index, entry in enumerate(self._entries):
             step = entry.record
             if not isinstance(step, Step) or entry.level == "masked":
                 continue
             if first <= step.number <= last and len(step.observation.text) > max_chars:
-                cut = shortened(step.observation.text, max_chars, where=_where(step))
+                cut = shorten_marked(step.observation.text, max_chars, where=_where(step))
                 made = _entry(_with_text(step, cut), self._format)
                 self._entries[index] = dataclasses.replace(made, record=step, level="shortened")
 
@@ -434,7 +440,7 @@ _NOTE = "Variables after step "
 
 
 def mask(step: Step, solved: bool = False) -> str:  # noqa: FBT001, FBT002 - the one thing to say
-    """Return the line that stands for an observation: what it held, and how to reopen it.
+    """Return the line that replaces an observation: what it held, and how to reopen it.
 
     Parameters
     ----------
@@ -449,7 +455,7 @@ def mask(step: Step, solved: bool = False) -> str:  # noqa: FBT001, FBT002 - the
         line = f"[{one_line(f'{error.ename}: {error.evalue}', 160)} (solved since)]"
         return line if len(line) < len(text) else text
     where = _where(step)
-    line = f"[{held(step)}{'; ' + where if where else ''}]"
+    line = f"[{describe_observation(step)}{'; ' + where if where else ''}]"
     # A few lines with the result in them are worth more than the room that they take.
     return line if 2 * len(line) < len(text) else text
 
@@ -466,20 +472,20 @@ def _with_text(step: Step, text: str) -> Step:
 
 
 def _entry(record: Record, format: Format) -> _Entry:  # noqa: A002 - the project's word
-    """Return what is said of a record."""
+    """Return the conversation's entry for a record."""
     if isinstance(record, RunStart):
         messages: tuple[Message, ...] = (Message(role="user", content=run_text(record)),)
     elif isinstance(record, Step):
         messages = format.write(record)
     else:
-        text = ended(record) if isinstance(record, RunStop) else ""
+        text = describe_ending(record) if isinstance(record, RunStop) else ""
         if isinstance(record, Undone):
             text = model_text(record)
         messages = (Message(role="user", content=text),) if text else ()
     return _Entry(record=record, messages=messages, tokens=_tokens(messages))
 
 
-def _seen(entry: _Entry) -> Observation:
+def _get_observation(entry: _Entry) -> Observation:
     assert isinstance(entry.record, Step)
     return entry.record.observation
 

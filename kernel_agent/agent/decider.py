@@ -1,4 +1,4 @@
-"""Deciders say what the loop does next; this is the one that asks a model.
+"""Deciders choose the loop's next action; this one asks a model.
 
 A decider gives the next action, is told what happened, and says when the run is over. A model's
 action is a reply, read in a format; where it cannot be read, it is asked for again. Cells that were
@@ -13,7 +13,7 @@ from typing import Protocol
 from kernel_agent.agent.context import Context
 from kernel_agent.agent.outcome import Stopped, check_kernel
 from kernel_agent.agent.rules import Ladder, Lower, Patience, warning
-from kernel_agent.agent.turn import Ledger, Turn, written
+from kernel_agent.agent.turn import Ledger, Turn, write_reply
 from kernel_agent.agent.window import RE_ASK_CHARS, Complete, Window
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import Format
@@ -36,7 +36,7 @@ CUT_CHARS = 400  # of one that was cut off: all of it again would leave less roo
 
 
 class Decider(Protocol):
-    """The seam between the loop and what it is to do next."""
+    """The seam between the loop and the choice of its next action."""
 
     @property
     def observation_chars(self) -> int:
@@ -60,7 +60,7 @@ class Decider(Protocol):
         ...
 
     def remark(self, step: Step, meter: Meter) -> str:
-        """Return what is added to a step's observation; called before the step is recorded."""
+        """Return a line to add to a step's observation; called before the step is recorded."""
         ...
 
     def judge(self, step: Step, *, stopped: bool) -> Answer | None:
@@ -115,12 +115,12 @@ class ModelDecider:
 
     @property
     def format(self) -> Format:
-        """How the model writes its actions now."""
+        """The format in which the model writes its actions now."""
         return self._ladder.format
 
     @property
     def observation_chars(self) -> int:
-        """What the user allows, or less where the window is small."""
+        """The user's setting, or less where the window is small."""
         return min(self._observation_chars, self._context.observation_chars)
 
     async def decide(self, turn: Turn) -> Action | None:
@@ -146,15 +146,15 @@ class ModelDecider:
     def _refuse(
         self, turn: Turn, reply: Reply, error: FormatError, told: tuple[Retry, ...]
     ) -> tuple[Retry, ...]:
-        """Keep an unreadable reply; return what the model has been told about this format."""
-        retry = Retry(content=written(reply), feedback=error.feedback)
+        """Keep an unreadable reply; return the feedback given so far about this format."""
+        retry = Retry(content=write_reply(reply), feedback=error.feedback)
         turn.retries = (*turn.retries, retry)
         if self._go_down(turn.ledger):
             return ()
         return (*told, _shown_again(retry, error))
 
     def _go_down(self, ledger: Ledger) -> bool:
-        """Go on in the format that asks for less, if it is time and there is one."""
+        """Switch to the format that asks for less, if it is time and there is one."""
         change = self._ladder.go_down()
         if change is not None:
             ledger.record(dataclasses.replace(change, run_id=ledger.run_id, time=now()))
@@ -169,7 +169,7 @@ class ModelDecider:
         return warning(step, meter)
 
     def judge(self, step: Step, *, stopped: bool) -> Answer | None:
-        """Return the answer, nothing to go on, or raise what ends the run."""
+        """Return the answer, or None to go on; raise the error that ends the run."""
         if step.result is not None and step.result.answer is not None:
             return step.result.answer  # also when it came with the stop
         if stopped:
@@ -180,7 +180,7 @@ class ModelDecider:
 
 
 def _shown_again(retry: Retry, error: FormatError) -> Retry:
-    """Return what the model is shown of an unreadable reply; the trace has all of it."""
+    """Return an unreadable reply as the model is shown it; the trace has all of it."""
     if error.kind != "truncated":
         return retry
     return dataclasses.replace(retry, content=shorten(retry.content, CUT_CHARS))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_agent.records import Image
-from kernel_agent.safe import FORMATS, TooLarge, Unreadable, reencoded
+from kernel_agent.safe import FORMATS, TooLarge, Unreadable, reencode
 
 MAX_SIDE = 768  # pixels; what endpoints scale pictures to before they count them
 
@@ -25,7 +25,7 @@ def figure(media_type: str, data: Any) -> tuple[str, Image | None]:
     """
     kind = FORMATS[media_type]
     try:
-        shown, width, height = reencoded(media_type, data, max_side=MAX_SIDE)
+        shown, width, height = reencode(media_type, data, max_side=MAX_SIDE)
     except TooLarge as error:
         size = f" {error.size[0]}x{error.size[1]}" if error.size else ": a"
         comma = "," if error.size else " that is"

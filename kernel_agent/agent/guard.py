@@ -5,7 +5,7 @@ reads code; it does not confine it. What is known to pass it: attributes whose n
 (``getattr(module, "o" + "s")`` is refused, ``vars(module)[name]`` and ``operator.attrgetter`` are
 not), modules that an allowed package holds under another name, files that an allowed library opens
 (``pandas.read_csv`` reads any file that the kernel can read), ``eval`` inside allowed libraries
-(``pandas.eval``), pickles, C code. Whoever must be kept in needs a sandbox level.
+(``pandas.eval``), pickles, C code. To confine hostile code, use a sandbox level.
 
 Pure, but for IPython's own translation of magics and ``!commands`` into Python, which is why those
 are seen, too. The cap on operations is counted where the cell runs:
@@ -46,7 +46,7 @@ _BY_NAME = frozenset(("getattr", "setattr", "delattr", "hasattr"))
 
 
 def check_guard(allowed: Sequence[str] | None, max_operations: int | None) -> None:
-    """Check what the user asked for.
+    """Check the user's settings of the guard.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def check_guard(allowed: Sequence[str] | None, max_operations: int | None) -> No
 
 
 def guard_prompt(allowed: Sequence[str] | None, max_operations: int | None) -> str:
-    """Return what the model is told beforehand; empty without a guard."""
+    """Return the guard's part of the system prompt; empty without a guard."""
     lines = []
     if allowed is not None:
         listed = ", ".join(sorted(allowed)) or "nothing"
@@ -81,7 +81,7 @@ def guard_prompt(allowed: Sequence[str] | None, max_operations: int | None) -> s
 
 
 def refusal(source: str, allowed: Sequence[str]) -> str:
-    """Return why a cell is not run, as text for the model; empty when nothing is known against it.
+    """Return why a cell is not run, as text for the model; empty when it may run.
 
     Called by the session before each cell, when a list was asked for. A cell that cannot be parsed
     is not refused: the kernel tells what is wrong with it.
@@ -104,7 +104,7 @@ def refusal(source: str, allowed: Sequence[str]) -> str:
     )
 
 
-def refused(reason: str) -> CellResult:
+def refuse_cell(reason: str) -> CellResult:
     """Return the result of a cell that was not run."""
     return not_run(NAME, reason)
 
@@ -227,7 +227,7 @@ def _magic_calls(tree: ast.Module) -> Iterator[ast.Call]:
 
 
 def _magic_name(node: ast.Call) -> str:
-    """Return which method of ``get_ipython()`` a translated magic or command calls, or nothing."""
+    """Return the method of ``get_ipython()`` that a translated magic calls; empty for none."""
     match node.func:
         case ast.Attribute(
             value=ast.Call(func=ast.Name(id="get_ipython"), args=[]),

@@ -26,7 +26,7 @@ from collections.abc import Awaitable, Callable
 from kernel_agent.agent.checks import Checks
 from kernel_agent.agent.decider import Decider
 from kernel_agent.agent.observation import observe_action
-from kernel_agent.agent.outcome import Stopped, achieved, cause, ending
+from kernel_agent.agent.outcome import Stopped, cause, describe_progress, ending
 from kernel_agent.agent.turn import Ledger, Turn
 from kernel_agent.errors import TraceError
 from kernel_agent.records import (
@@ -63,7 +63,7 @@ class Agent:
     decider
         Says what is done next, and when the run is over.
     execute
-        Carries out an action as step number n and returns what came of it.
+        Carries out an action as step number n and returns the result.
     record
         Keeps a record in the trace.
     meter
@@ -141,7 +141,7 @@ class Agent:
         return self._end(start.run_id, status, answer, message)
 
     def hear(self, event: Event) -> None:
-        """Take in what the model says while it writes; called from the run's own event loop."""
+        """Hear what the model writes, piece by piece; called from the run's own event loop."""
         if self._turn is not None:
             self._turn.hear(event)
 
@@ -186,7 +186,7 @@ class Agent:
         return action
 
     async def _act(self, step: Step, action: Action) -> Step:
-        """Carry out the action, if it may be, and look at what came of it."""
+        """Carry out the action, if it is allowed, and observe the result."""
         self._on_event(Acting(number=step.number, action=action))
         decision = await self._checks.admit(action, step.number)
         edited = decision.edited if decision else None
@@ -237,7 +237,7 @@ class Agent:
             raise Stopped
 
     def _keep_unfinished(self, why: str) -> None:
-        """Keep what was written in a turn that the run's end has cut short."""
+        """Record what was written in a turn that the run's end has cut short."""
         turn, self._turn = self._turn, None
         step = turn.unfinished(why) if turn else None
         if step is not None:
@@ -253,7 +253,7 @@ class Agent:
             status=status,
             answer=answer,
             message=message,
-            partial="" if answer else achieved(completed),
+            partial="" if answer else describe_progress(completed),
             steps=len(own),
             seconds=self._meter.seconds,
             usage=self._meter.usage,
@@ -266,6 +266,6 @@ class Agent:
 
 
 def _add(observation: Observation, *, before: str = "", after: str = "") -> Observation:
-    """Return an observation with a line more."""
+    """Return an observation with one more line."""
     head, tail = before and f"{before}\n", after and f"\n{after}"
     return dataclasses.replace(observation, text=f"{head}{observation.text}{tail}")

@@ -1,4 +1,4 @@
-"""What a model is shown of a cell: the little text and the few pictures that it can act on.
+"""Observations: the text and the pictures of a cell that a model is shown.
 
 Pure: nbformat outputs in, an :class:`~kernel_agent.records.Observation` out. What a cell put out
 comes in the order in which it came: printed text, stderr (marked), tables as shape, types and a
@@ -47,7 +47,7 @@ Kind: TypeAlias = Literal["printed", "stderr", "table", "figure", "value", "answ
 SHARES: dict[Kind, float] = {
     "printed": 1.0, "value": 1.0, "answer": 1.0, "table": 0.75, "stderr": 0.25, "figure": 0.25,
 }  # fmt: skip
-"""How much of an observation's room all outputs of a kind may take together."""
+"""Share of an observation's room for all outputs of a kind together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class _Part:
 
 
 def observe_action(action: Action, result: CellResult, *, step: int, max_chars: int) -> Observation:
-    """Return what a model is shown of an action: of a cell, of calls, or that it has answered."""
+    """Return the observation of an action: of a cell, of calls, or of an answer."""
     if isinstance(action, Final):
         return Observation(text="The answer was given.")
     if isinstance(action, Calls):
@@ -71,7 +71,7 @@ def observe_action(action: Action, result: CellResult, *, step: int, max_chars: 
 def observe(
     result: CellResult, *, step: int, max_chars: int = 8000, max_images: int = 4
 ) -> Observation:
-    """Return what a model is shown of a cell.
+    """Return the observation of a cell.
 
     Parameters
     ----------
@@ -106,18 +106,18 @@ def observe(
         text="\n".join(filter(None, (*pieces, last)))[:max_chars],
         images=tuple(part.image for part in parts if part.image),
         shortened=(kept, frames, body) != (message, before, texts),
-        held=_held(parts, first, message),
+        held=_list_kinds(parts, first, message),
     )
 
 
-def _held(parts: list[_Part], first: str, message: str) -> str:
+def _list_kinds(parts: list[_Part], first: str, message: str) -> str:
     """Say in one line what the outputs were, kind by kind."""
-    told = [_told(kind, [p.text for p in parts if p.kind == kind]) for kind in SHARES]
+    told = [_describe_kind(kind, [p.text for p in parts if p.kind == kind]) for kind in SHARES]
     ending = one_line(first or (message.strip().splitlines() or [""])[-1], 160)
     return "; ".join(filter(None, (*told, ending))) or "printed nothing"
 
 
-def _told(kind: Kind, texts: list[str]) -> str:
+def _describe_kind(kind: Kind, texts: list[str]) -> str:
     size = sum(map(len, texts))
     if not size:
         return ""
@@ -214,7 +214,7 @@ def _is_answer(output: OutputDict) -> bool:
 
 def _display(output: OutputDict) -> _Part:
     data = _mapping(output.get("data"))
-    described = _described(data.get(VALUE_MIME))
+    described = _read_description(data.get(VALUE_MIME))
     table = _Part(text=described, kind="table") if described else None
     part = _figure(data) or table or _Part(text=best_text(data))
     if _is_answer(output):
@@ -230,8 +230,8 @@ def _figure(data: Mapping[str, Any]) -> _Part | None:
     return None
 
 
-def _described(value: Any) -> str:
-    """Return the kernel's description of a table or array as text, or empty when it is none."""
+def _read_description(value: Any) -> str:
+    """Return the kernel's description of a table or array as text; empty for anything else."""
     value = _mapping(value)
     kind, preview, shape = value.get("kind"), value.get("preview"), value.get("shape")
     if kind not in ("DataFrame", "Series", "ndarray") or not isinstance(preview, str):
@@ -287,7 +287,7 @@ def _few_images(parts: list[_Part], max_images: int) -> list[_Part]:
 
 
 def _within_shares(parts: list[_Part], room: int, where: str) -> list[str]:
-    """Shorten what takes more than the share of its kind, when all together is too much."""
+    """Shorten each kind of output to its share, when all together is too much."""
     texts = [part.text for part in parts]
     if sum(map(len, texts)) + len(texts) <= room:
         return texts

@@ -1,4 +1,4 @@
-"""How a run ends: the errors that end it, the status and the message of each, what was achieved.
+"""Endings of a run: the errors that end it, the status and message of each, partial results.
 
 Inside the loop an ending is raised; :func:`ending` translates it once, at the loop's outer edge.
 Pure.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kernel_agent.errors import BudgetExceeded, KernelError, ModelError
 from kernel_agent.records import ExitStatus, Step, count_text
 from kernel_agent.safe import one_line
-from kernel_agent.tools import shortened
+from kernel_agent.tools import shorten_marked
 
 PARTIAL_CHARS = 2000
 
@@ -29,11 +29,11 @@ class LoopDetected(Exception):
 
 
 class Denied(Exception):
-    """What the model wants to do was denied again and again."""
+    """The model's actions were denied again and again."""
 
 
 class CellFailed(Exception):
-    """A fixed cell failed that may not fail."""
+    """A fixed cell failed that must not fail."""
 
 
 class Stopped(Exception):
@@ -54,7 +54,7 @@ ENDINGS = {
 
 
 def ending(error: BaseException) -> tuple[ExitStatus, str] | None:
-    """Return the status that an error of the loop's own means, and its message; else None."""
+    """Return the status and message for an error of the loop's own; None for any other."""
     if isinstance(error, BudgetExceeded):
         return LIMITS[error.limit], limit_text(error)
     status = next((ENDINGS[kind] for kind in ENDINGS if isinstance(error, kind)), None)
@@ -93,8 +93,8 @@ def check_kernel(step: Step) -> None:
         raise KernelError(f"the kernel was lost: {error.evalue if error else ''}")
 
 
-def achieved(steps: Sequence[Step]) -> str:
-    """Say what a run without an answer has achieved: counts, and the last thing that it saw.
+def describe_progress(steps: Sequence[Step]) -> str:
+    """Say what a run without an answer has achieved: counts, and its last observation.
 
     Only observations are quoted, never the model's own words: those are not a result.
     """
@@ -103,6 +103,6 @@ def achieved(steps: Sequence[Step]) -> str:
     good = [step for step in steps if step.ok]
     text = f"{count_text(len(steps), 'step')} ran, {len(good)} without an error."
     if good:
-        seen = shortened(good[-1].observation.text, PARTIAL_CHARS)
+        seen = shorten_marked(good[-1].observation.text, PARTIAL_CHARS)
         text += f" Step {good[-1].number} showed last:\n{seen}"
     return text

@@ -15,8 +15,7 @@ from collections.abc import Callable
 
 from kernel_agent.agent.outcome import Denied, LoopDetected
 from kernel_agent.errors import FormatError
-from kernel_agent.formats import Format
-from kernel_agent.formats import written as written_call
+from kernel_agent.formats import Format, write_call
 from kernel_agent.records import (
     Action,
     Calls,
@@ -24,9 +23,9 @@ from kernel_agent.records import (
     Meter,
     Reply,
     Step,
-    decided,
     decision_line,
     denials,
+    list_decisions,
 )
 
 SAME_FAILURES = 3  # identical failures of an identical action that make a loop
@@ -41,7 +40,7 @@ none or the user chose the format."""
 
 
 class Patience:
-    """Counts the failures and the denials of one run; ends it when they repeat themselves."""
+    """Counts the failures and denials of one run; ends it when they repeat."""
 
     def __init__(self) -> None:
         self._failures: Counter[tuple[str, str]] = Counter()
@@ -69,14 +68,14 @@ class Patience:
         key = _what_was_done(step)
         self._denials[key] += 1
         self._denied_in_a_row += 1
-        last = decision_line([d for d in decided(step) if not d.decision.allowed][-1])
+        last = decision_line([d for d in list_decisions(step) if not d.decision.allowed][-1])
         if self._denials[key] >= SAME_DENIALS:
             raise Denied(f"the same action was denied {SAME_DENIALS} times ({last})")
         if self._denied_in_a_row >= DENIALS_IN_A_ROW:
             raise Denied(f"something was denied in {DENIALS_IN_A_ROW} steps in a row ({last})")
 
     def _count_failure(self, step: Step) -> None:
-        """Count it under what was done and how it failed; addresses differ from time to time."""
+        """Count a failure by its action and its error without addresses, which always differ."""
         error = step.result.error if step.result else None
         failed = f"{error.ename}: {error.evalue}" if error else step.observation.text
         key = (_what_was_done(step), ADDRESS.sub("0x…", failed))
@@ -90,7 +89,7 @@ class Patience:
 
 def _what_was_done(step: Step) -> str:
     if isinstance(step.action, Calls):
-        return "\n".join(written_call(call) for call in step.action.calls)
+        return "\n".join(write_call(call) for call in step.action.calls)
     return step.code or (step.retries[-1].content if step.retries else "")
 
 
@@ -107,7 +106,7 @@ class Ladder:
 
     def __init__(self, first: Format, lower: Lower = lambda _: None) -> None:
         self.format = first
-        """How the model writes its actions now."""
+        """The format in which the model writes its actions now."""
         self._lower = lower
         self._replies = self._unreadable = 0  # since the format was chosen
 
@@ -147,7 +146,7 @@ class Ladder:
 
 
 def warning(step: Step, meter: Meter) -> str:
-    """Return what the model is told after a step when its next one is the last; else empty."""
+    """Return the warning that the model's next step is its last; empty before that."""
     cap = meter.budget.max_steps
     answered = step.result is not None and step.result.answer is not None
     if cap is None or cap < 2 or meter.steps != cap - 1 or answered:

@@ -1,4 +1,4 @@
-"""What stands for steps that are no longer in the conversation: by rules, or by the model.
+"""Summaries of steps that have left the conversation: by rules, or by the model.
 
 Pure. By rules it is a line a step. A model writes a better one, but may remember what never was:
 so it is asked to put the names of variables in backticks, and every sentence with a name that the
@@ -25,7 +25,7 @@ from kernel_agent.records import (
     model_text,
 )
 from kernel_agent.safe import one_line, plain, shorten
-from kernel_agent.tools import shortened
+from kernel_agent.tools import shorten_marked
 
 LINE_CHARS = 160  # of one step in a summary by rules
 PLAN_CHARS = 1200
@@ -57,7 +57,7 @@ _NUMBERED = re.compile(r"^\s*\d[.)] .+\n+\s*\d[.)] ", re.MULTILINE)
 
 
 def by_rules(records: Sequence[Record], *, earlier: str, max_chars: int) -> str:
-    """Return a line a step; the oldest lines are counted when there is no room for them.
+    """Return one line for each step; the oldest are only counted when there is no room.
 
     Parameters
     ----------
@@ -88,7 +88,9 @@ def _line(record: Record) -> str:
     if isinstance(record, Step):
         thought = one_line(_first_sentence(record.thought), LINE_CHARS // 2)
         said = thought or one_line(record.code, LINE_CHARS // 2)
-        return f"Step {record.number}: {said} -> {one_line(held(record), LINE_CHARS)}"
+        return (
+            f"Step {record.number}: {said} -> {one_line(describe_observation(record), LINE_CHARS)}"
+        )
     if isinstance(record, RunStop):
         if record.answer is not None:
             return f"Answer: {one_line(record.answer.text, 2 * LINE_CHARS)}"
@@ -102,8 +104,8 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?])\s", text.strip(), maxsplit=1)[0]
 
 
-def held(step: Step) -> str:
-    """Return in one line what a step's observation held."""
+def describe_observation(step: Step) -> str:
+    """Describe a step's observation in one line."""
     if step.observation.held:
         return step.observation.held
     text = step.observation.text
@@ -138,7 +140,7 @@ def request(records: Sequence[Record], *, earlier: str, max_chars: int) -> list[
     max_chars
         Upper bound of the question; long steps are shortened alike.
     """
-    parts = [part for record in records if (part := _told(record))]
+    parts = [part for record in records if (part := _describe_record(record))]
     if earlier:
         parts.insert(0, f"Your notes so far:\n{earlier}")
     share = max(max_chars // max(len(parts), 1), 80)
@@ -149,7 +151,7 @@ def request(records: Sequence[Record], *, earlier: str, max_chars: int) -> list[
     ]
 
 
-def _told(record: Record) -> str:
+def _describe_record(record: Record) -> str:
     if not isinstance(record, Step):
         return _line(record)
     action = record.action
@@ -158,14 +160,14 @@ def _told(record: Record) -> str:
         code = shorten(action.source, CODE_CHARS)
     elif isinstance(action, Calls):
         code = ", ".join(call.name for call in action.calls)
-    seen = shortened(record.observation.text, SEEN_CHARS)
+    seen = shorten_marked(record.observation.text, SEEN_CHARS)
     pieces = (f"Step {record.number}. {shorten(record.thought, CODE_CHARS)}", code, f"-> {seen}")
     return "\n".join(piece for piece in pieces if piece)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A summary that names only what there is; ``unknown`` are the names that there are not."""
+    """A summary that names only variables that exist; ``unknown`` are the other names."""
 
     text: str
     dropped: tuple[str, ...] = ()
@@ -193,7 +195,7 @@ def check(text: str, *, names: frozenset[str], told: str, max_chars: int) -> Che
     kept, dropped = list[str](), list[str]()
     unknown: dict[str, None] = {}
     for sentence in filter(None, (s.strip() for s in _SENTENCE.split(text))):
-        wrong = [name for name in _named(sentence, told) if name not in names]
+        wrong = [name for name in _find_names(sentence, told) if name not in names]
         unknown |= dict.fromkeys(wrong)
         (dropped if wrong else kept).append(sentence)
     return Checked(
@@ -201,7 +203,7 @@ def check(text: str, *, names: frozenset[str], told: str, max_chars: int) -> Che
     )
 
 
-def _named(sentence: str, told: str) -> list[str]:
+def _find_names(sentence: str, told: str) -> list[str]:
     """Return the variables that a sentence names: in backticks, or as no other word is spelled."""
     marked = [found.strip() for found in _NAME.findall(sentence) if not _FILE.fullmatch(found)]
     names = [root[1] for found in marked if (root := _ROOT.match(found))]
@@ -210,7 +212,7 @@ def _named(sentence: str, told: str) -> list[str]:
 
 
 def ask_again(unknown: Sequence[str]) -> Message:
-    """Return what the model is told about names that do not exist."""
+    """Return the feedback to the model about names that do not exist."""
     names = ", ".join(f"`{name}`" for name in unknown[:20])
     return Message(
         role="user",
@@ -219,8 +221,8 @@ def ask_again(unknown: Sequence[str]) -> Message:
     )
 
 
-def ended(stop: RunStop) -> str:
-    """Return what the model is told of a run's end, or empty when it was answered."""
+def describe_ending(stop: RunStop) -> str:
+    """Return the note to the model on a run's end; empty when it was answered."""
     if stop.status is ExitStatus.ANSWERED:
         return ""
     return f"(That run ended without an answer: {stop.message})"

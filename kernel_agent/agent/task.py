@@ -36,7 +36,7 @@ def run_text(start: RunStart) -> str:
 
 
 def given_text(given: Given) -> str:
-    """Return what the model is told of a variable that the user has put into the kernel."""
+    """Describe to the model a variable that the user has put into the kernel."""
     head = ", ".join(filter(None, (f"- {given.name}: {given.type}", given.shape)))
     if given.again:
         head += " (the user has changed it since you saw it last: what you made of it is outdated"

@@ -1,4 +1,4 @@
-"""One turn of the loop as far as it has come: what the model wrote in it, and what that cost.
+"""One turn of the loop so far: the model's replies in it, and their cost.
 
 A turn that is over is a step of the trace. When the run ends before that, by a limit, a stop or an
 endpoint that fails, what was written and paid until then is kept as a last step: without an action
@@ -35,7 +35,7 @@ _WHY_CHARS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """A run as a decider sees it: what it may spend, where it is recorded, who is told of it.
+    """A run as a decider sees it: its budget, its trace, its listener.
 
     ``check_stopped`` raises when somebody has asked for the run's end.
     """
@@ -49,7 +49,7 @@ class Ledger:
 
 @dataclass(kw_only=True)
 class Turn:
-    """What is known of a turn that is under way.
+    """A turn that is under way.
 
     ``reply`` is the one that could be read; ``acting`` is the step once its action is carried out;
     ``model_seconds`` is how long the last reply took to come, with all before it.
@@ -68,25 +68,25 @@ class Turn:
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds that it has taken so far."""
         return time.monotonic() - self._began
 
     def hear(self, event: Event) -> None:
-        """Take in a piece of the reply that is being written; a notice says that it begins anew."""
+        """Add a piece of the reply that is being written; a notice says that it begins anew."""
         if isinstance(event, ReplyText):
             self._pieces.append(event)
         elif isinstance(event, Notice):
             self._pieces.clear()
 
     def take(self, reply: Reply) -> None:
-        """Take in a reply that is whole."""
+        """Add a complete reply."""
         self.usage += reply.usage
         self.reasoning = reply.reasoning
         self.model_seconds = self.seconds
         self._pieces.clear()
 
     def step(self, action: Action | None) -> Step:
-        """Return the step that it becomes, whose action is still to be carried out."""
+        """Return the turn as a step whose action is still to be carried out."""
         return Step(
             run_id=self.ledger.run_id,
             number=self.number,
@@ -100,7 +100,7 @@ class Turn:
         )
 
     def unfinished(self, why: str) -> Step | None:
-        """Return the step that it is, now that the run has ended; None when nothing was written.
+        """Return the turn as a step of a run that has ended; None when nothing was written.
 
         Parameters
         ----------
@@ -109,8 +109,8 @@ class Turn:
         """
         why = one_line(why, _WHY_CHARS)
         if self.acting is not None:
-            return _interrupted(self.acting, why)
-        said, reasoning = self._written()
+            return _mark_interrupted(self.acting, why)
+        said, reasoning = self._get_last_text()
         retries = self.retries
         if said or reasoning:
             told = f"This was cut off, and nothing of it was run: the run had ended ({why})."
@@ -120,21 +120,21 @@ class Turn:
         cut_short = dataclasses.replace(self, retries=retries, reasoning=reasoning)
         return dataclasses.replace(cut_short.step(None), model_seconds=self.seconds)
 
-    def _written(self) -> tuple[str, str]:
-        """Return what was written of the last reply and thought for it, both perhaps cut short."""
+    def _get_last_text(self) -> tuple[str, str]:
+        """Return the text and the reasoning of the last reply, both perhaps cut short."""
         if self.reply is not None:
-            return written(self.reply), self.reply.reasoning
+            return write_reply(self.reply), self.reply.reasoning
         said = "".join(piece.text for piece in self._pieces if not piece.reasoning)
         return said, "".join(piece.text for piece in self._pieces if piece.reasoning)
 
 
-def written(reply: Reply) -> str:
+def write_reply(reply: Reply) -> str:
     """Return a reply with its calls as one text."""
     calls = "\n".join(f"{c.name}({c.arguments})" for c in reply.tool_calls)
     return "\n".join(part for part in (reply.content, calls) if part)
 
 
-def _interrupted(step: Step, why: str) -> Step:
+def _mark_interrupted(step: Step, why: str) -> Step:
     error = CellError(ename="Interrupted", evalue=f"the run had ended ({why})")
     result = CellResult(status="interrupted", error=error)
     told = f"This was not carried out to its end: the run had ended ({why})."

@@ -1,4 +1,4 @@
-"""Asking a model within its window: the conversation is shortened before it is too long, or after.
+"""Ask a model within its window: shorten the conversation before it is too long, or after.
 
 What a window holds is learned from the endpoint: when it refuses a conversation, and when a reply
 had no room left in it. How the conversation is shortened is :mod:`kernel_agent.agent.context`'s;
@@ -54,7 +54,7 @@ class Window:
         self._names = names
 
     async def ask(self, ledger: Ledger, beside: list[Message]) -> Reply:
-        """Ask for a reply; shorten the conversation before, and when the model accepts less.
+        """Ask for a reply; shorten the conversation first, and again when the model accepts less.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class Window:
             try:
                 reply = await _within_time(ledger, messages, self._complete)
             except ContextLengthError as error:
-                self._context.refused(
+                self._context.overflow(
                     limit_tokens=error.limit_tokens, used_tokens=error.used_tokens
                 )
                 if not await self._make_room(ledger, "it was too long for the model"):
@@ -105,7 +105,7 @@ class Window:
 
     @property
     def _alone(self) -> str:
-        """What is left of a conversation that cannot be shortened."""
+        """The rest of a conversation that cannot be shortened further."""
         return f"the instructions{', the task and the last step' * self._context.has_steps} alone"
 
     async def _meet(
@@ -119,7 +119,7 @@ class Window:
             There is nothing to shorten, and no room for a reply.
         """
         used = reply.usage.prompt_tokens
-        self._context.met(window_tokens, prompt_tokens=used, beside=beside)
+        self._context.note_window(window_tokens, prompt_tokens=used, beside=beside)
         shorter = await self._make_room(ledger, "a reply had no room left in the model's window")
         no_room = reply.usage.completion_tokens < LEAST_REPLY_TOKENS
         if not shorter and no_room and not beside and not self._context.has_steps:
@@ -143,7 +143,7 @@ class Window:
     async def _summary(
         self, ledger: Ledger, planned: Condensation, summarise: Complete
     ) -> Condensation:
-        """Let the model write the summary; by rules it stays when it cannot.
+        """Let the model write the summary; keep the one by rules when it cannot.
 
         What names a variable that does not exist is asked for again once, and then dropped.
         """

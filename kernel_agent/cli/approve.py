@@ -1,4 +1,4 @@
-"""Questions to the person at a terminal, on cells that would run and calls that would be made.
+"""Questions to the person at a terminal: whether a cell runs, whether a call is made.
 
 The session asks on its own thread, and the terminal belongs to the thread that shows the run. So
 :meth:`Prompt.approver` leaves the question behind and waits; when the question's event reaches
@@ -46,7 +46,7 @@ class _Asked:
 
 
 class Prompt:
-    """A view that also asks; used instead of the view that it is given.
+    """A view that also asks; it stands in for the view that it is given.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Prompt:
                         allowed=False, by="person", reason=rest.strip(), standing=True
                     )
                 case "e" | "edit" if question.kind == "cell":
-                    source = self._edited(source)
+                    source = self._edit(source)
                     continue
                 case "v" | "view" if question.kind == "call" and is_cut(question):
                     self._say(f"{question_text(question, whole=True)}\n")
@@ -163,7 +163,7 @@ class Prompt:
 
     # --- editing -----------------------------------------------------------------------------
 
-    def _edited(self, source: str) -> str:
+    def _edit(self, source: str) -> str:
         """Return the cell as the person leaves it in an editor; as it was if that fails."""
         command = _editor()
         if command is None:
@@ -190,7 +190,7 @@ class Prompt:
 
 
 def _answers(question: Question) -> str:
-    """Return what can be typed."""
+    """Return the answers that can be typed."""
     if question.kind == "cell":
         return (
             "  y run it   n REASON do not   e change it first   Ctrl-C stops the run\n"

@@ -53,7 +53,7 @@ Cells = Sequence[FixedCell]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What the user chose; ``settings`` are those of :class:`~kernel_agent.config.Config`."""
+    """The user's choices; ``settings`` are those of :class:`~kernel_agent.config.Config`."""
 
     data: tuple[str | Beside, ...] = ()
     tools: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ def converse(options: Options) -> int:
 
 
 def _undo(session: Session, steps: int, reason: str, view: View) -> None:
-    """Take steps back; what cannot be undone is told, and the conversation goes on."""
+    """Undo steps; report what cannot be undone, and go on with the conversation."""
     try:
         session.undo_sync(steps, reason=reason, on_event=view)
     except (UndoError, UsageError) as error:
@@ -141,7 +141,7 @@ def _answer(task: str, options: Options, view: View, cells: Cells, *, may_ask: b
 def _asking(
     view: View, *, may_ask: bool
 ) -> Iterator[tuple[Callable[[Event], None], Approver | None]]:
-    """Yield what shows a run, and what asks the person where there is one."""
+    """Yield the view of a run, and the approver where there is a person to ask."""
     if may_ask and sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
         prompt = Prompt(view, sys.stdin, sys.stdout)
         yield prompt, prompt.approver
@@ -168,7 +168,7 @@ def _session(
 
 
 def _question() -> str | None:
-    """Return what is typed at the prompt; empty after Ctrl-C, None when the user leaves."""
+    """Return the line typed at the prompt; empty after Ctrl-C, None when the user leaves."""
     try:
         question = input(PROMPT).strip()
     except KeyboardInterrupt:
@@ -197,7 +197,7 @@ Stop = Callable[[], None]
 
 @contextmanager
 def _signals() -> Iterator[Callable[[Stop], Any]]:
-    """Take Ctrl-C and SIGTERM; yield a context that says what the first of them stops.
+    """Handle Ctrl-C and SIGTERM; yield a context that says what the first of them stops.
 
     Outside that context, where nothing is under way, a signal raises ``KeyboardInterrupt``.
     """
@@ -238,7 +238,7 @@ def _leave() -> None:
 
 
 def _print_result(run: Run) -> None:
-    """Print the answer, or on the error channel why there is none."""
+    """Print the answer, or the reason for its absence on the error channel."""
     if run.status is ExitStatus.ANSWERED:
         write_line(plain(run.text))
     else:

@@ -1,4 +1,4 @@
-"""What is here and whether it works: every part is looked at, and the kernel is really started.
+"""Check this machine: look at every part, and really start a kernel.
 
 Nothing is sent to a model, and of a key only whether it is set is said.
 """
@@ -34,7 +34,7 @@ _READERS = {"pyarrow": "Parquet", "openpyxl": "Excel"}
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at; ``needed`` says that nothing works without it.
+    """The result of one check; ``needed`` says that nothing works without it.
 
     ``detail`` marks what explains the finding before it and is neither good nor bad.
     """
@@ -47,7 +47,7 @@ class Finding:
 
 
 def examine(say: Callable[[str], None]) -> int:
-    """Look at everything, say each finding as a line, and return the exit code."""
+    """Check everything, print each finding as a line, and return the exit code."""
     usable = True
     for finding in findings():
         mark = "" if finding.detail else "ok" if finding.ok else "BAD" if finding.needed else "-"
@@ -60,7 +60,7 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def findings() -> Iterator[Finding]:
-    """Look at one thing after the other."""
+    """Yield one finding after another."""
     yield Finding(name="python", text=f"{platform.python_version()} ({sys.executable})")
     yield from map(_package, _NEEDED)
     yield from (_reader(name, kind) for name, kind in _READERS.items())
@@ -129,7 +129,7 @@ def _levels(config: Config) -> Iterator[Finding]:
 
 
 def _self_test(report: Mapping[str, Any]) -> str:
-    """Return what was measured inside, in words."""
+    """Return the self-test's measurements in words."""
     holds = report.get("holds", {})
     facts = report.get("facts", {})
     good = ", ".join(name for name, held in holds.items() if held)

@@ -52,7 +52,7 @@ def install(name: str, *, level: str = "auto", prefix: Path | None = None) -> st
     SandboxError
         The level does not work here: a kernel that could not start is not offered.
     UsageError
-        The name is none, or the place cannot be written.
+        The name is not valid, or the place cannot be written.
     """
     from jupyter_client.kernelspec import KernelSpecManager
 
@@ -78,12 +78,12 @@ def install(name: str, *, level: str = "auto", prefix: Path | None = None) -> st
 
 
 def remove(name: str) -> str:
-    """Remove a kernelspec of ours and return what to tell the user.
+    """Remove a kernelspec that :func:`install` wrote; return what to tell the user.
 
     Raises
     ------
     UsageError
-        There is none of this name, it is not ours, or it cannot be removed.
+        There is no kernelspec of this name, it belongs to another program, or it cannot be removed.
     """
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 

@@ -129,7 +129,7 @@ class LiveView:
         self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        """Show an event: what stays is printed, what passes by is drawn above the progress."""
+        """Show an event: print what stays, draw what passes by above the progress."""
         if isinstance(event, ReplyText):
             self._passing += event.text
             self._escaped |= event.call or self._passing.lstrip().startswith("{")
@@ -174,7 +174,7 @@ class LiveView:
     def _region(self) -> RenderableType:
         from rich.text import Text
 
-        passing = _unescaped(self._passing) if self._escaped else self._passing
+        passing = _unescape(self._passing) if self._escaped else self._passing
         rows = plain(passing).split("\n")[-_TAIL_LINES:]
         width = max(self._console.width - 1, 1)
         tail = "".join(f"{line[:width]}\n" for line in rows if line.strip())
@@ -187,8 +187,8 @@ class LiveView:
         return Text.assemble(tail, (spent, "reverse"))
 
 
-def _unescaped(text: str) -> str:
-    """Return JSON in the making as one reads it: with the line ends and quotes of its strings."""
+def _unescape(text: str) -> str:
+    """Return unfinished JSON with the line ends and quotes of its strings unescaped."""
     return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[0]), text)
 
 

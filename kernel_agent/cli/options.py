@@ -24,14 +24,14 @@ Settings: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class FromTable:
-    """Stand in a record's annotation for settings: all that come next, or those up to one."""
+    """Marks a record's field for settings: all that follow in the table, or those up to one."""
 
     upto: str = ""
 
 
 @dataclass(frozen=True)
 class _Typed:
-    """One option as it is typed: its parameter, the record's field that it is for, its setting."""
+    """One option as it is typed: its parameter, its field in the record, its setting."""
 
     parameter: Parameter
     field: str
@@ -50,7 +50,7 @@ def command(name: str, options: type, work: Callable[[Any], int]) -> Callable[..
     work
         Given the record, it returns an exit code. Its docstring is the help.
     """
-    typed = list(_typed(name, options))
+    typed = list(_read_fields(name, options))
 
     def carry_out(**given: Any) -> int:
         values: dict[str, Any] = {}
@@ -67,7 +67,7 @@ def command(name: str, options: type, work: Callable[[Any], int]) -> Callable[..
     return carry_out
 
 
-def _typed(name: str, options: type) -> Iterator[_Typed]:
+def _read_fields(name: str, options: type) -> Iterator[_Typed]:
     rows = _rows(name)
     hints = typing.get_type_hints(options, include_extras=True)
     for each in fields(options):
@@ -132,7 +132,7 @@ def _setting(row: Setting, value: Any) -> Any:
     if row.kind is bool:
         return value or None
     if row.kind is dict:
-        return _named(row, value or ())
+        return _read_pairs(row, value or ())
     if isinstance(value, list):
         return tuple(value) or None
     if row.kind is list and value is not None:
@@ -140,8 +140,8 @@ def _setting(row: Setting, value: Any) -> Any:
     return value
 
 
-def _named(row: Setting, options: typing.Iterable[str]) -> dict[str, str] | None:
-    """Return the words that NAME=WORD gives to names.
+def _read_pairs(row: Setting, options: typing.Iterable[str]) -> dict[str, str] | None:
+    """Read NAME=WORD pairs: return the words by name.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Where the command writes: a stream that may fail, or whose reader may leave."""
+"""The command's output: a stream that may fail, or whose reader may leave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Outlet:
         self.fault: OSError | None = None
 
     def write(self, text: str) -> None:
-        """Write and flush, or do nothing more once that has failed."""
+        """Write and flush; do nothing once that has failed."""
         if self.fault is not None:
             return
         try:
@@ -33,7 +33,7 @@ class Outlet:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     def check(self) -> None:
-        """Raise what went wrong, unless it was only that the reader has left.
+        """Raise the error of a write, unless the reader has merely left.
 
         Raises
         ------

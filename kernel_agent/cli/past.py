@@ -1,4 +1,4 @@
-"""The commands that look at a past run: show it, write its notebook, run that again."""
+"""Commands on a past run: show it, write its notebook, verify that notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The question at a terminal whether a settings file of the working directory may do what it says.
+"""Ask at a terminal whether a settings file of the working directory may take effect.
 
 It is asked once for each content of a file, before anything else is done, and the answer is kept
 (:mod:`kernel_agent.safe.trust`). Everything that the file sets beyond the harmless is shown, so
@@ -29,7 +29,7 @@ PROMPT = "Use them? [y/n]> "
 
 
 def settle_settings() -> None:
-    """Ask about the settings file of this folder where that is needed and somebody can answer.
+    """Ask about this folder's settings file if it needs an answer and somebody can give one.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def _at_terminal() -> bool:
 
 def _ask(untrusted: UntrustedSettings, keyboard: TextIO, screen: Outlet) -> None:
     screen.write(f"\n{one_line(str(untrusted.path), 300)} sets what only you may set:\n\n")
-    screen.write(f"{_shown(untrusted.settings)}\n{WARNING}")
+    screen.write(f"{_list_settings(untrusted.settings)}\n{WARNING}")
     _forget_typed(keyboard)
     while (allowed := _answer(keyboard, screen)) is None:
         screen.write(ANSWERS)
@@ -60,7 +60,7 @@ def _ask(untrusted: UntrustedSettings, keyboard: TextIO, screen: Outlet) -> None
 
 
 def _answer(keyboard: TextIO, screen: Outlet) -> bool | None:
-    """Return what was answered, None when it was neither yes nor no.
+    """Return the answer; None when it was neither yes nor no.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def _answer(keyboard: TextIO, screen: Outlet) -> bool | None:
     return {"y": True, "yes": True, "n": False, "no": False}.get(line.strip().lower())
 
 
-def _shown(settings: Mapping[str, Any]) -> str:
+def _list_settings(settings: Mapping[str, Any]) -> str:
     """Return the settings one a line, nothing in them hidden; short ones first."""
     rows = [f"    {name} = {_value(value)}\n" for name, value in settings.items()]
     return "".join(sorted(rows, key=len))

@@ -1,4 +1,4 @@
-"""A run as the command line shows it: the seam that its views share, and what both need.
+"""The seam that the command line's views share, and what both of them need.
 
 What is shown is decided in one place, :class:`kernel_agent.records.Story`; plain lines are written
 by :class:`kernel_agent.records.PlainView`, and the live view of a terminal, which leaves the same
@@ -78,12 +78,12 @@ def _pass_on(events: SimpleQueue[Event | None], view: Callable[[Event], None]) -
 
 
 def paths(run: Run) -> tuple[Block, ...]:
-    """Return where a run is to be found, for the end of what is shown."""
+    """Return the lines on where a run's files are, shown at its end."""
     return place_blocks(notebook=run.notebook, trace=run.trace, files=run.files)
 
 
 def progress(budget: Mapping[str, Any], *, step: int, seconds: float, usage: Usage) -> str:
-    """Return the line that says how much of each cap is spent."""
+    """Return a line on how much of each cap is spent."""
     spent = [
         f"step {step}{cap_text(budget.get('max_steps'), '/')}",
         f"{seconds:.0f}{cap_text(budget.get('max_seconds'), '/')} s",

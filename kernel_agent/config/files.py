@@ -80,7 +80,7 @@ def _named_file(path: Path) -> dict[str, Any]:
 
 
 def _own_file() -> dict[str, Any]:
-    path = _expanded(Path(OWN_FILE))
+    path = _expand(Path(OWN_FILE))
     # Without a home, or with one named by a relative path, it would be a file of the folder.
     return _read(path) if path.is_absolute() and path.is_file() else {}
 
@@ -88,12 +88,12 @@ def _own_file() -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            return _parsed(path, file.read(MAX_BYTES + 1))
+            return _parse(path, file.read(MAX_BYTES + 1))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
 
 
-def _parsed(path: Path, content: bytes) -> dict[str, Any]:
+def _parse(path: Path, content: bytes) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{path}: it is larger than {MAX_BYTES:,} bytes, no settings file is")
     try:
@@ -102,7 +102,7 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
         raise ConfigError(f"{path}: it is nested too deeply") from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return {name: _checked(name, value, str(path)) for name, value in table.items()}
+    return {name: _check(name, value, str(path)) for name, value in table.items()}
 
 
 # --- the folder's ----------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _parsed(path: Path, content: bytes) -> dict[str, Any]:
 def _folders(
     own: Mapping[str, Any], given: Mapping[str, Any], tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return what the file in the working directory sets, as far as it may.
+    """Return the settings of the working directory's file, as far as it may set them.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _folders(
     if found is None:
         return {}
     path, content = found
-    values = {k: v for k, v in _parsed(path, content).items() if k not in given}
+    values = {k: v for k, v in _parse(path, content).items() if k not in given}
     before = {name: own.get(name, row.default) for name, row in SETTINGS.items()}
     beyond = {k: v for k, v in values.items() if not SETTINGS[k].folder_may_set(before[k], v)}
     allowed = answer_on(path, content) if beyond else None
@@ -162,7 +162,7 @@ def _in_working_directory() -> tuple[Path, bytes] | None:
 
 
 def _refuse_runs_folder(path: Path) -> None:
-    """Refuse a file from a folder that is a run's, or lies in one: cells write there.
+    """Refuse a settings file in a run's folder or below one: cells write there.
 
     Raises
     ------
@@ -205,7 +205,7 @@ def _shown_path(path: Path) -> str:
 # --- values ----------------------------------------------------------------------------------
 
 
-def _expanded(path: Path) -> Path:
+def _expand(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError:  # there is no home directory
@@ -222,7 +222,7 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def _checked(name: str, value: Any, where: str) -> Any:
+def _check(name: str, value: Any, where: str) -> Any:
     if name not in SETTINGS:
         raise ConfigError(f"{where}: there is no setting {name!r}")
     if not SETTINGS[name].accepts(value):
@@ -238,7 +238,7 @@ def _from_text(row: Setting, text: str) -> Any:
         if row.kind is list:
             return [item.strip() for item in text.split(",") if item.strip()]
         if row.kind is dict:
-            return _checked(row.name, tomllib.loads(f"value = {text}")["value"], row.variable)
+            return _check(row.name, tomllib.loads(f"value = {text}")["value"], row.variable)
         return row.kind(text)
     except (ValueError, KeyError):
         kind = row.kind.__name__

@@ -28,7 +28,7 @@ _SECRET_WORDS = frozenset(
 
 
 def hides(name: str) -> bool:
-    """Return whether what has this name (of a header, a field) is a secret, by the name.
+    """Return whether a header or field is a secret, judged by its name.
 
     Examples
     --------
@@ -38,14 +38,14 @@ def hides(name: str) -> bool:
     return not _SECRET_WORDS.isdisjoint(name.lower().replace("-", "_").split("_"))
 
 
-def shown(name: str, value: Any) -> Any:
+def hide_keys(name: str, value: Any) -> Any:
     """Return a further field of the requests as a trace may hold it.
 
     Examples
     --------
-    >>> shown("gateway", {"api-key": "s3cret", "max_tokens": 5})
+    >>> hide_keys("gateway", {"api-key": "s3cret", "max_tokens": 5})
     {'api-key': '…', 'max_tokens': 5}
     """
     if isinstance(value, Mapping):
-        return {k: shown(str(k), v) for k, v in value.items()}
+        return {k: hide_keys(str(k), v) for k, v in value.items()}
     return "…" if isinstance(value, str) and hides(name) else value

@@ -1,4 +1,4 @@
-"""One table of settings: a setting is a field of :class:`Config`, and is described where it stands.
+"""The table of settings: each is a field of :class:`Config` with its description.
 
 Everything else reads the description: settings files and the environment
 (:mod:`kernel_agent.config.files`), the options of the commands (:mod:`kernel_agent.cli.options`),
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from kernel_agent.config.public import public_address, shown
+from kernel_agent.config.public import hide_keys, public_address
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class Magic:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One row of the table.
+    """A row of the table.
 
     Parameters
     ----------
@@ -119,9 +119,9 @@ class Setting:
     choices
         The words that it can be.
     option, magic
-        Its options on the command line and in ``%agent``; None where there is none.
+        Its options on the command line and in ``%agent``; None where it has none.
     trait
-        The help of ``%config AgentMagics.NAME``; empty where there is none.
+        The help of ``%config AgentMagics.NAME``; empty where it has none.
     """
 
     name: str
@@ -402,7 +402,7 @@ class Config:
             **values,
             **{name: sorted(values[name]) for name, row in SETTINGS.items() if row.hidden},
             "base_url": None if self.base_url is None else public_address(self.base_url),
-            "extra_body": {k: shown(k, v) for k, v in self.extra_body.items()},
+            "extra_body": {k: hide_keys(k, v) for k, v in self.extra_body.items()},
         }
 
 
@@ -420,7 +420,7 @@ def _rows() -> dict[str, Setting]:
 
 
 def _kind(hint: Any) -> type:
-    """Return what a file writes for an annotation: a list for each sequence, a dict for a mapping.
+    """Return a setting's type in a file: a list for any sequence, a dict for a mapping.
 
     Examples
     --------

@@ -84,7 +84,7 @@ class Plan:
         ]  # fmt: skip
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the folder keeps of the plan."""
+        """Return the plan as the folder keeps it."""
         return {
             "kernel_agent": _version(),
             "python": platform.python_version(),
@@ -137,7 +137,7 @@ class Campaign:
         self._smoked: list[RunResult] = []
 
     async def run(self, at_once: int) -> Outcome:
-        """Smoke-test the arms that have something to do, then do it."""
+        """Smoke-test the arms with missing runs, then carry those runs out."""
         self._done = self._store.finished(self._specs, repeat=self._plan.repeat)
         if self._done:
             self._tell(f"{len(self._done)} of {len(self._specs)} runs are there already")
@@ -159,7 +159,7 @@ class Campaign:
     # --- smoke test ------------------------------------------------------------------------
 
     async def _smoke(self, arm: Arm, places: asyncio.Semaphore) -> None:
-        """Ask an arm something small; one that cannot even begin takes no part."""
+        """Ask an arm a small question; exclude it if it cannot even begin."""
         table = self._store.folder / "smoke.csv"
         table.write_text(SMOKE_TABLE, encoding="utf-8")
         task = Task(
@@ -199,7 +199,7 @@ class Campaign:
             try:
                 result = await self._engine.result(spec)
             except WorkerLost as error:
-                result = _lost(spec, str(error))
+                result = _make_lost(spec, str(error))
                 self._lost += 1
             finally:
                 self._reserved -= self._plan.settings.get("max_cost") or 0.0
@@ -244,7 +244,7 @@ async def evaluate(
     at_once: int | None = None,
     tell: Tell = lambda _line: None,
 ) -> Outcome:
-    """Carry out what is missing of a plan.
+    """Carry out the missing runs of a plan.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _never_began(result: RunResult) -> bool:
-    """Whether a run says that no run of its arm can begin: no kernel, or no reply.
+    """Whether a run shows that no run of its arm can begin: no kernel, or no reply.
 
     A model that answers nothing has taken part: leaving it out would hide how weak it is.
     """
@@ -310,7 +310,7 @@ def _how_it_went(smoked: RunResult) -> str:
     return f", though its answer was wrong ({smoked.reason})"
 
 
-def _lost(spec: RunSpec, reason: str) -> RunResult:
+def _make_lost(spec: RunSpec, reason: str) -> RunResult:
     return RunResult(
         run_id=spec.run_id, task_id=spec.task.id, arm=spec.arm.name, trial=spec.trial,
         status=LOST, success=None, reason=reason,

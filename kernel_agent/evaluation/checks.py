@@ -35,7 +35,7 @@ NUMBER = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether an answer is right, None when that could not be found out; and why not."""
+    """Whether an answer is right (None when that could not be judged), and why not."""
 
     success: bool | None
     reason: str = ""
@@ -258,7 +258,7 @@ Reply with one JSON object and nothing else: {{"pass": true or false, "reason": 
 
 
 async def _by_rubric(check: Rubric, task: Task, text: str, ask: Ask) -> Verdict:
-    mark = secrets.token_hex(8)  # unknown to whoever wrote the answer
+    mark = secrets.token_hex(8)  # unknown to the author of the answer
     expected = "" if task.answer is None else f"\nExpected answer:\n{task.answer}\n"
     question = (
         f"Task:\n{task.turns[-1]}\n\nRubric:\n{check.rubric}\n{expected}\n"

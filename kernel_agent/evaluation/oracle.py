@@ -177,7 +177,7 @@ def _conversation(
     write: Write,
     group: Group,
 ) -> Need:
-    """Follow a conversation and count what each turn sends and writes."""
+    """Follow a conversation and count the tokens that each turn sends and writes."""
     history, turns, prompt, written = len(described), 0, 0, 0
     for turn in task.turns:
         history += len(turn.request)

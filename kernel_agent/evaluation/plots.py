@@ -36,7 +36,7 @@ def success_png(comparison: Comparison) -> bytes:
 
 
 def measures_png(comparison: Comparison) -> bytes:
-    """Return what each arm needs: the distribution over tasks, one panel a measure."""
+    """Plot each arm's needs: the distribution over tasks, one panel for each measure."""
     arms = [row.arm for row in comparison.arms if row.runs]
     shown: dict[str, dict[str, list[float]]] = {}
     for measure, (_, value) in MEASURES.items():

@@ -36,12 +36,12 @@ OBSERVATION = "Observation:"
 _SEVERAL = "; one block of several"
 _RAISED = re.compile(r"raised (.*?); recorded:")
 BUDGET_LINE = re.compile(r"\n?You have \d+ steps? left.*\Z", re.DOTALL)
-"""What the recording harness added below each observation."""
+"""Text that the recording harness added below each observation."""
 RESULT_LABEL = re.compile(r"^Out\[\d+\]: ", re.MULTILINE)
-"""What it wrote before the value of a cell's last line."""
+"""Text that it wrote before the value of a cell's last line."""
 NO_OUTPUT = "[Executed Successfully with No Output]"
 HARNESS_WORDS = ("Your answer is wrong.", "I don't understand your input.")
-"""How its own answers begin: nothing was run."""
+"""Beginning of its own answers: nothing was run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class Episode:
 class Agreement:
     """Observations of a suite: ``agreed`` of ``compared`` are the same.
 
-    ``ours_raised`` counts the errors of ours where the recording has none or another: a package or
+    ``ours_raised`` counts our errors where the recording has none or another: a package or
     a tool that is not here shows there. ``several_blocks`` counts differences in turns that hold
     more than one block of code: the recorded harness may have run another one, or all of them.
     """
@@ -221,7 +221,7 @@ async def _run_all(
     at_once: int,
     tell: Callable[[str], None],
 ) -> list[list[str | None]]:
-    """Run every episode; return what :func:`_run_episode` says of each, in their order."""
+    """Run every episode; return the results of :func:`_run_episode` in order."""
     found: list[list[str | None]] = [[] for _ in episodes]
     waiting = iter(range(len(episodes)))
     done = 0
@@ -249,7 +249,7 @@ async def _run_episode(
 ) -> list[str | None]:
     """Run an episode's cells in one kernel.
 
-    Returns for each "" or how its observation differs; None when there is none to compare.
+    Returns for each "" or how its observation differs; None when there is nothing to compare.
     """
     from kernel_agent.session import Session
 
@@ -277,7 +277,7 @@ async def _run_episode(
 def _cells_with_observations(
     turns: Sequence[Mapping[str, str]], name: str
 ) -> Iterator[tuple[str, str | None, bool]]:
-    """Yield each cell, what was recorded of it, and whether its turn holds other blocks."""
+    """Yield each cell, its recorded observation, and whether its turn holds other blocks."""
     for turn, following in pairwise(turns):
         if turn["role"] != "assistant" or not following["content"].startswith(OBSERVATION):
             continue
@@ -287,11 +287,11 @@ def _cells_with_observations(
             continue
         if isinstance(action, Code):
             sources = {block.source for block in find_blocks(readable(turn["content"])).blocks}
-            yield action.source, _recorded(following["content"]), len(sources) > 1
+            yield action.source, _find_recorded(following["content"]), len(sources) > 1
 
 
-def _recorded(content: str) -> str | None:
-    """Return what the recorded kernel showed; None when the harness ran nothing."""
+def _find_recorded(content: str) -> str | None:
+    """Return the recorded observation; None when the harness ran nothing."""
     shown = content.removeprefix(OBSERVATION).strip()
     if shown.startswith(HARNESS_WORDS):
         return None
@@ -326,7 +326,7 @@ def _output_text(result: CellResult) -> str:
 
 
 def replay_text(found: Replayed) -> str:
-    """Return what was found as Markdown."""
+    """Return the findings as Markdown."""
     lines = [f"{found.file}, {found.episodes} episodes", ""]
     lines += ["| format | turns | actions | errors |", "| --- | --- | --- | --- |"]
     for one in found.parsed:

@@ -71,7 +71,7 @@ def failures_markdown(comparison: Comparison) -> str:
     if not failed:
         return "Every answer was right."
     lines = [
-        f"- `{r.task_id}`, {r.arm}, trial {r.trial}: {r.status}: {_quoted(r.reason)}"
+        f"- `{r.task_id}`, {r.arm}, trial {r.trial}: {r.status}: {_quote(r.reason)}"
         + (f" ([notebook]({r.notebook}))" if r.notebook else "")
         for r in failed[:MAX_FAILURES]
     ]
@@ -194,7 +194,7 @@ def _display_data(made: str | bytes) -> dict[str, str]:
     }
 
 
-def _quoted(reason: str) -> str:
+def _quote(reason: str) -> str:
     """Return a reason, which may hold anything that a model wrote, as inert text."""
     return f"`{one_line(reason, 200).replace('`', chr(39))}`" if reason else "no reason"
 

@@ -39,7 +39,7 @@ MAX_ANSWER = 20_000  # characters of an answer in a result; the trace has all of
 
 
 def run_one(spec: RunSpec) -> RunResult:
-    """Carry out a run and wait for it; what engines call on their workers."""
+    """Carry out a run and wait for it; called by engines on their workers."""
     return asyncio.run(carry_out(spec))
 
 
@@ -60,9 +60,9 @@ async def carry_out(spec: RunSpec) -> RunResult:
         runs, verdict = await _session(spec, folder)
         result = _result(spec, runs, verdict, started)
     except KernelAgentError as error:
-        result = _failed(spec, _status(error), str(error), started)
+        result = _make_failed(spec, _status(error), str(error), started)
     except Exception as error:  # tools and checks are the user's: a task never stops the rest
-        result = _failed(spec, REFUSED, f"{type(error).__name__}: {error}", started)
+        result = _make_failed(spec, REFUSED, f"{type(error).__name__}: {error}", started)
     return _keep(spec, result) if result.finished else result
 
 
@@ -99,7 +99,7 @@ async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
         if cells is not None:
             prepared = await session.execute(cells.setup)
             if not prepared.ok:
-                raise InputError(f"the task's own setup failed: {_raised(prepared)}")
+                raise InputError(f"the task's own setup failed: {_describe_error(prepared)}")
         for number, turn in enumerate(task.turns, start=1):
             if bench:
                 bench.turn_begins(number)
@@ -130,14 +130,14 @@ async def _by_reference(
         results = [await session.execute(code) for code in (cells.setup, cells.reference)]
     failed = next((result for result in results if not result.ok), None)
     if failed is not None:
-        return not_judged(f"the suite's reference code fails here: {_raised(failed)}")
+        return not_judged(f"the suite's reference code fails here: {_describe_error(failed)}")
     expected = results[-1].answer
     if expected is None:
         return not_judged("the suite's reference code gives no answer")
     return cells.compare(expected, run)
 
 
-def _raised(result: CellResult) -> str:
+def _describe_error(result: CellResult) -> str:
     error = result.error
     return f"{error.ename}: {error.evalue}" if error else str(result.status)
 
@@ -229,7 +229,7 @@ def _result(spec: RunSpec, runs: Sequence[Run], verdict: Verdict, started: str) 
     )
 
 
-def _failed(spec: RunSpec, status: str, reason: str, started: str) -> RunResult:
+def _make_failed(spec: RunSpec, status: str, reason: str, started: str) -> RunResult:
     return RunResult(
         run_id=spec.run_id, task_id=spec.task.id, arm=spec.arm.name, trial=spec.trial,
         status=status, success=False, reason=one_line(reason, 300), started=started,

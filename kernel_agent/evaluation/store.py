@@ -83,7 +83,7 @@ class Store:
         lock.flush()
 
     def plan(self, plan: dict[str, Any], specs: Iterable[RunSpec]) -> None:
-        """Write what is going to be done; a spec that is there already stays."""
+        """Write the planned runs; keep a spec that exists already."""
         _write_whole(self.folder / PLAN_NAME, json.dumps(plan, indent=1, ensure_ascii=False))
         for spec in specs:
             path = self.folder / "specs" / f"{spec.run_id}.json"
@@ -164,7 +164,7 @@ def read_plan(folder: str | Path) -> dict[str, Any]:
     Raises
     ------
     InputError
-        There is none.
+        The folder has no plan.
     """
     path = Path(folder) / PLAN_NAME
     try:

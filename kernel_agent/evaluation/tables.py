@@ -73,7 +73,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The whole of what the results say; ``words`` is what a reader is told.
+    """All findings of the results; ``words`` is the text for a reader.
 
     Arms are called by what they differ in; ``common`` says what all of them have.
     """
@@ -130,7 +130,7 @@ def compare_results(plan: Mapping[str, Any], results: Iterable[RunResult]) -> Co
 
 
 def _names(arms: Sequence[Arm]) -> tuple[dict[str, str], str]:
-    """Return what each arm is called, by what it differs in, and what is common to all."""
+    """Name each arm by the parts in which it differs; return the names and the common parts."""
     parts = {arm.name: arm.parts for arm in arms}
     first = arms[0].parts
     differ = [kind for kind in first if len({part[kind] for part in parts.values()}) > 1]
@@ -347,8 +347,8 @@ def pairs_markdown(comparison: Comparison) -> str:
     rows = [
         [
             pair.first, pair.second, str(pair.tasks), str(pair.only_first), str(pair.only_second),
-            f"{pair.p:.3g}", f"{pair.p_adjusted:.3g}", _between(pair.success),
-            *(_between(difference) for difference in pair.differences.values()),
+            f"{pair.p:.3g}", f"{pair.p_adjusted:.3g}", _write_interval(pair.success),
+            *(_write_interval(difference) for difference in pair.differences.values()),
         ]
         for pair in comparison.pairs
     ]  # fmt: skip
@@ -390,7 +390,7 @@ def _share(interval: Interval) -> str:
     return f"{interval.value:.0%} ({interval.low:.0%} to {interval.high:.0%})"
 
 
-def _between(interval: Interval | None) -> str:
+def _write_interval(interval: Interval | None) -> str:
     if interval is None or math.isnan(interval.value):
         return "-"
     return f"{interval.value:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"

@@ -1,4 +1,4 @@
-"""Tasks: what is asked, with which data and tools, and how the answer is judged.
+"""Tasks: the question, its data and tools, and the check of the answer.
 
 A file of tasks is JSON lines (``.jsonl``) or YAML (``.yaml``, ``.yml``; needs the extra ``eval``),
 a list of objects::
@@ -198,7 +198,7 @@ class Task(_Strict):
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
-    """Tasks with the name of where they come from, and remarks on them that a report repeats."""
+    """Tasks with the name of their source, and remarks on them that a report repeats."""
 
     name: str
     tasks: tuple[Task, ...]
@@ -244,7 +244,7 @@ Place = Sequence[int | str]
 
 @dataclass(frozen=True)
 class _Entry:
-    """One object of the file, and where each part of it stands."""
+    """One object of the file, with the line of each part."""
 
     value: Any
     path: str

@@ -1,4 +1,4 @@
-"""Which format a model is asked for, when the user leaves that to us (``--format auto``).
+"""Choose the format for a model when the user has not (``--format auto``).
 
 The rungs, from the most structure to the least: a native call, an envelope under a JSON schema, a
 fenced block. A model is asked for the highest rung that its endpoint really supports and that it
@@ -42,12 +42,12 @@ _ASKED_FOR = {"tool": "native calls", "envelope": "a JSON schema", "fenced": "pl
 
 
 Outcome = Literal["honoured", "refused", "ignored"]
-"""What an endpoint did with what a format asks of it."""
+"""An endpoint's response to a format's request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """How an endpoint and its model took to a format, and in which further notation, if in one."""
+    """A format's trial with an endpoint and its model, and the notation that worked, if any."""
 
     format: str
     outcome: Outcome = "honoured"
@@ -57,7 +57,7 @@ class Measure:
 
     @property
     def supported(self) -> bool:
-        """Whether the endpoint does what the format asks of it."""
+        """Whether the endpoint honours the format's request."""
         return self.outcome == "honoured"
 
     @property
@@ -99,7 +99,7 @@ def billions(model: str) -> float | None:
     return max(sizes, default=None)
 
 
-def honoured(options: RequestOptions, reply: Reply) -> bool:
+def honours(options: RequestOptions, reply: Reply) -> bool:
     """Whether a reply shows that the endpoint did what a format's request asked of it."""
     if options.tools:
         return bool(reply.tool_calls)
@@ -128,12 +128,12 @@ def choose(measures: Sequence[Measure]) -> Measure | None:
     )
 
 
-def told(measures: Sequence[Measure]) -> str:
-    """Return what was measured, in words."""
-    return "; ".join(map(_told, measures))
+def describe_measures(measures: Sequence[Measure]) -> str:
+    """Return the measurements in words."""
+    return "; ".join(map(_describe_one, measures))
 
 
-def _told(measure: Measure) -> str:
+def _describe_one(measure: Measure) -> str:
     asked = _ASKED_FOR[measure.format]
     if not measure.supported:
         return f"the endpoint does not honour {asked}"

@@ -31,7 +31,7 @@ class Format(Protocol):
         ...
 
     def options(self, *, tools: Sequence[ToolSchema] = ()) -> RequestOptions:
-        """Return what every request needs from the endpoint; called for each.
+        """Return the options that every request sends to the endpoint; called for each.
 
         Parameters
         ----------
@@ -51,7 +51,7 @@ class Format(Protocol):
         ...
 
     def write(self, step: Step) -> tuple[Message, ...]:
-        """Return how a finished step stands in the history: the action, once, and its observation.
+        """Return a finished step's messages in the history: the action, once, and its observation.
 
         Called by :mod:`kernel_agent.agent.context` on every request; must be deterministic.
         """

@@ -106,10 +106,10 @@ class ParallelCalls:
         """Return how a finished step stands in the history."""
         match step.action:
             case Calls(calls=calls):
-                return call_messages(step, [_as_written(call) for call in calls])
+                return call_messages(step, [_write_native(call) for call in calls])
             case Final(answer=answer):
                 return call_messages(
-                    step, [_as_written(Call(name=FINAL_ANSWER, arguments={"answer": answer}))]
+                    step, [_write_native(Call(name=FINAL_ANSWER, arguments={"answer": answer}))]
                 )
         return write_step(step, compose=Fenced().compose)
 
@@ -148,6 +148,6 @@ def _answer(arguments: Json) -> Json:
     return arguments
 
 
-def _as_written(call: Call) -> ToolCall:
+def _write_native(call: Call) -> ToolCall:
     arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
     return ToolCall(id="", name=call.name, arguments=arguments)

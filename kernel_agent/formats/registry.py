@@ -19,7 +19,7 @@ AUTO = "auto"
 """The name that leaves the choice to :mod:`kernel_agent.formats.auto`."""
 
 DEFAULT = "fenced"
-"""What ``auto`` is for a model that nobody measured: every model can write it."""
+"""The format of ``auto`` for a model that was not measured: every model can write it."""
 
 
 def register(name: str, make: Callable[[], Format]) -> None:

@@ -36,7 +36,7 @@ from kernel_agent.formats.reading.calls import (
     read_arguments,
     thought_of,
     unwrap_arguments,
-    written,
+    write_call,
 )
 from kernel_agent.formats.reading.objects import object_end
 from kernel_agent.formats.reading.source import check
@@ -214,5 +214,5 @@ def _as_python(name: str, arguments: Json) -> str:
         value = next(iter(arguments.values())) if len(arguments) == 1 else arguments
         return f"final_answer({value!r})" if arguments else ""
     if all(key.isidentifier() for key in arguments):
-        return written(Call(name=name, arguments=arguments))
+        return write_call(Call(name=name, arguments=arguments))
     return f"{name}(**{arguments!r})"

@@ -88,7 +88,7 @@ def show_page(shell: Any, page: Any, *_: Any, **__: Any) -> None:
 
 
 def end_cell() -> None:
-    """Stand in for the end of the kernel that `exit()` asks for: code means the end of its cell.
+    """End the cell when code calls ``exit()``, which would end the kernel.
 
     ipykernel lets the cell go on, and ends with all variables a moment later, in another cell.
 

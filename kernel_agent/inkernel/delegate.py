@@ -106,7 +106,7 @@ def form_of(value: Any) -> Any:
 
 
 def _outcomes(channel: HostChannel, calls: list[dict[str, Any]]) -> list[Any]:
-    """Make calls side by side; return for each what came of it, an exception where it failed."""
+    """Make calls side by side; return the result of each, or its exception."""
     sent = [channel.send(call["name"], tuple(call["args"]), call["kwargs"]) for call in calls]
     return [_outcome(channel.text(reply)) for reply in sent]
 

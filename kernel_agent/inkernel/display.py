@@ -162,7 +162,7 @@ class DisplayCap:
         self._chars = 0
 
     def install(self, shell: Any) -> None:
-        """Stand in the way of both: ``display(…)`` and the value of a cell's last line."""
+        """Intercept both ``display(…)`` and the value of a cell's last line."""
         shell.display_pub.register_hook(self._on_message)
         write = shell.displayhook.write_format_data
         # ipykernel's own hook for this came after 7.1.

@@ -34,7 +34,7 @@ def load_inside() -> ModuleType:
 
 
 def beside(connection_file: str, name: str) -> dict[str, object]:
-    """Return what the host wrote for this kernel, or nothing."""
+    """Return the host's file for this kernel, or nothing."""
     path = Path(connection_file).with_name(name)
     return json.loads(path.read_text()) if path.is_file() else {}
 

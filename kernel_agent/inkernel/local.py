@@ -64,7 +64,7 @@ class LocalChannel(HostChannel):
 
 
 class Shell:
-    """What the parts need of IPython's shell: a formatter, and where displays go."""
+    """The parts of IPython's shell that cells need: a formatter, and a publisher of displays."""
 
     def __init__(self) -> None:
         self.display_formatter = DisplayFormatter()
@@ -85,7 +85,7 @@ class Shell:
 
 
 class Cells:
-    """A namespace, and what happens around each cell that runs in it.
+    """A namespace, with the hooks around each cell that runs in it.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class Cells:
         with routed(streams["stdout"], streams["stderr"]), self._within():
             raised = self._raised_by(source, number)
         if raised is not None:
-            error = self._described(raised)
+            error = self._describe_error(raised)
             self._memory.append("\n".join(error["traceback"]) + "\n")
         for stream in streams.values():
             stream.end(number)
@@ -152,11 +152,11 @@ class Cells:
         """Return the report of the variables that changed."""
         return self._variables.look(source)
 
-    def taken(self, names: Sequence[str]) -> dict[str, Any]:
+    def take_variables(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables as the wire has them."""
         return _through_json(Taken(names, self.namespace)._repr_mimebundle_())
 
-    def answered(self) -> dict[str, Any]:
+    def take_answer(self) -> dict[str, Any]:
         """Return the latest answer as the wire has it."""
         return _through_json(Answered(self._final_answer.value)._repr_mimebundle_())
 
@@ -211,11 +211,11 @@ class Cells:
         if not code.co_flags & inspect.CO_COROUTINE:
             return value
         try:
-            return asyncio.run(self._awaited(value))
+            return asyncio.run(self._await_in_loop(value))
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
-    async def _awaited(self, coroutine: Any) -> Any:
+    async def _await_in_loop(self, coroutine: Any) -> Any:
         loop, task = asyncio.get_running_loop(), asyncio.ensure_future(coroutine)
         with self._lock:
             self._awaiting = (loop, task)
@@ -227,7 +227,7 @@ class Cells:
 
     @contextmanager
     def _within(self) -> Iterator[None]:
-        """Be in the folder: this thread alone, where the system can do that, else the process."""
+        """Work in the folder: this thread alone where the system can do that, else the process."""
         if not self._apart and sys.platform == "linux":
             self._apart = ctypes.CDLL(None).unshare(CLONE_FS) == 0
         before = None if self._apart else Path.cwd()
@@ -241,7 +241,7 @@ class Cells:
 
     # --- errors --------------------------------------------------------------------------------
 
-    def _described(self, error: BaseException) -> dict[str, Any]:
+    def _describe_error(self, error: BaseException) -> dict[str, Any]:
         cut_frames(error)
         ename = type(error).__name__
         return {"ename": ename, "evalue": str(error), "traceback": self._traceback(error)}
@@ -338,7 +338,7 @@ class Stream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Put out what waits for the end of its line."""
+        """Put out text that waits for the end of its line."""
         text, self._line = self._line, ""
         if text:
             self._emit("stream", {"name": self._name, "text": text})

@@ -81,7 +81,7 @@ def short(text: Any) -> str:
         It is no text, or longer than any of them.
     """
     if not isinstance(text, str):
-        raise ValueError("its text is none")  # noqa: TRY004 - damage, not a type
+        raise ValueError("its text is not a string")  # noqa: TRY004 - damage, not a type
     if len(text) > TEXT_MAX:
         raise ValueError(f"a text of {len(text):,} characters")
     return text

@@ -74,7 +74,7 @@ class HostChannel:
         self._wake = -1  # the end of the pipe that wakes the carrier; made with the first call
 
     def begin(self, parent: dict[str, Any], ident: Any) -> None:
-        """Take the cell that begins: calls are made in its name, whatever thread they come from.
+        """Begin a cell: calls are made in its name, from any thread.
 
         Calls of earlier cells that are still waiting are over.
 
@@ -184,7 +184,7 @@ class HostChannel:
             self._waiting[number] = reply
         try:
             session.send(socket, message, ident=ident)
-        except Exception as error:  # whatever it is, the caller has to hear of it
+        except Exception as error:  # any error must reach the caller
             with self._lock:
                 self._waiting.pop(number, None)
             _fail(reply, f"the request could not be sent: {error}")
@@ -279,7 +279,7 @@ def error_of(result: dict[str, Any]) -> Exception:
 def cut_frames(error: BaseException) -> None:
     """Take our own frames out of an exception's traceback, and out of those that led to it.
 
-    Called before a traceback is shown: the person and the model see the line of theirs that called
+    Called before a traceback is shown: the person and the model see their own line that called
     the tool, and nothing of how the call travelled.
     """
     seen: set[int] = set()

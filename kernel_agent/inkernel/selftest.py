@@ -118,7 +118,7 @@ def _in(link: str, name: str) -> bool:
 
 
 def _mounts(granted: dict[str, Any]) -> list[str]:
-    """Return what of the mount table was not granted, and what of the grant is not there."""
+    """Return the mounts that were not granted, and the grants that are not mounted."""
     if not granted:
         return []
     wrong, seen = [], set()
@@ -128,9 +128,9 @@ def _mounts(granted: dict[str, Any]) -> list[str]:
         place, options = _plain(fields[4]), fields[5].split(",")
         kind = fields[fields.index("-") + 1]
         seen.add(place)
-        if "rw" in options and not _granted(place, writable) and kind != "proc":
+        if "rw" in options and not _is_granted(place, writable) and kind != "proc":
             wrong.append(f"{place} is writable")
-        elif readable is not None and not _granted(place, [*writable, *readable]):
+        elif readable is not None and not _is_granted(place, [*writable, *readable]):
             wrong.append(f"{place} was not granted")
     missing = {*writable, *(readable or ())} - seen if readable is not None else set()
     wrong += [f"{place} is not there" for place in sorted(missing)]
@@ -148,8 +148,8 @@ def _plain(field: str) -> str:
     return field
 
 
-def _granted(place: str, grants: list[str]) -> bool:
-    """Whether it is one of them, or lies in one: the host may have mounts there as well."""
+def _is_granted(place: str, grants: list[str]) -> bool:
+    """Whether a path is a granted one or below one: the host may have mounts there as well."""
     return any(
         place == grant or place.startswith(f"{grant}/") for grant in grants if grant != "/"
     ) or (place == "/" and "/" in grants)
@@ -182,7 +182,7 @@ def _connects(port: int) -> str:
 
 
 def _datagram() -> str:
-    """Send one to an address that is set aside for documentation (RFC 5737)."""
+    """Send a datagram to an address that is set aside for documentation (RFC 5737)."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"", ("192.0.2.1", 9))
@@ -192,7 +192,7 @@ def _datagram() -> str:
 
 
 def _foreign(known: set[str]) -> set[str]:
-    """Return variables that nobody gave to this kernel, its first process's among them."""
+    """Return variables that this kernel was not given, its first process's among them."""
     names = set(os.environ)
     try:
         first = Path("/proc/1/environ").read_bytes().split(b"\0")

@@ -24,7 +24,7 @@ class FinalAnswer(BaseException):
 
 
 class Foreign:
-    """The tools that cells find under their names, whatever the cell before made of those.
+    """The tools, bound to their names again before each cell, which may have rebound them.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Foreign:
         shell.events.register("pre_run_cell", lambda _info: self._namespace.update(self._tools))
 
     def define(self, tools: Mapping[str, str]) -> None:
-        """Have these tools and no others, each with its description; called by the host's cells."""
+        """Define exactly these tools, each with its description; called by the host's cells."""
         for name in self._tools.keys() - tools.keys():
             self._namespace.pop(name, None)
         self._tools = {name: tool(name, doc, self._call) for name, doc in tools.items()}
@@ -89,7 +89,7 @@ def tool(name: str, doc: str, host: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _say(error: Exception, ours: str, theirs: str) -> None:
-    """Let an error name what the cell knows, not the host's function behind it."""
+    """Make an error name the tool as the cell knows it, not the host's function behind it."""
     error.args = tuple(
         arg.replace(ours, theirs) if isinstance(arg, str) else arg for arg in error.args
     )

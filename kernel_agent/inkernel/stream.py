@@ -40,7 +40,7 @@ class Cut:
         self._tail_chars = 0
 
     def hold(self, text: str) -> None:
-        """Keep the end of what is not sent."""
+        """Keep the end of the text that is not sent."""
         self.held_back += len(text)
         self._tail.append(text[-TAIL:])
         self._tail_chars += min(len(text), TAIL)
@@ -48,7 +48,7 @@ class Cut:
             self._tail_chars -= len(self._tail.popleft())
 
     def ending(self, step: int, *, whole: bool) -> str:
-        """Return the line that says what was left out, and the last part."""
+        """Return a line on what was left out, and the last part."""
         tail = "".join(self._tail)[-TAIL:]
         left_out = self.held_back - len(tail)
         where = "outputs[{}] holds {}".format(
@@ -157,7 +157,7 @@ class CappedStream(ForkedStream):
             super()._flush()
 
     def end_cell(self, step: int) -> None:
-        """Publish what is still on its way; called when a cell is over, before its end is said."""
+        """Publish all pending output; called when a cell is over, before its end is announced."""
         self.drain()
         with self._cut_lock:
             cuts, self._cuts = self._cuts, {}
@@ -167,7 +167,7 @@ class CappedStream(ForkedStream):
             super().write(cut.ending(step, whole=whole))
 
     def drain(self) -> None:
-        """Publish what has been written to the file descriptor up to now."""
+        """Publish everything written to the file descriptor so far."""
         if self._fid is None:
             return
         while _waiting(self._fid):
@@ -191,7 +191,7 @@ class CappedStream(ForkedStream):
         return fd
 
     def _watch_pipe_fd(self) -> None:
-        """Publish what arrives on the descriptor; ipykernel runs this in a thread."""
+        """Publish text as it arrives on the descriptor; ipykernel runs this in a thread."""
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
         while self._should_watch:

@@ -1,4 +1,4 @@
-"""Tables on the wire: Arrow IPC streams, and what they stand for before they are unfolded.
+"""Tables on the wire: Arrow IPC streams, measured before they are unfolded.
 
 A few bytes of a stream can stand for many values, so only flat columns that are not compressed are
 read, and what each takes in pandas is charged to a :class:`~.room.Room` from types and lengths
@@ -52,7 +52,7 @@ def read_table(data: bytes, room: Room) -> Any:
     Raises
     ------
     ValueError
-        It is none, or what it stands for is more than there is room for.
+        It is no Arrow stream, or unfolds to more than there is room for.
     """
     import pyarrow as pa
 
@@ -68,7 +68,7 @@ def read_table(data: bytes, room: Room) -> Any:
         if table.num_rows * max(table.num_columns, 1) > CELLS_MAX:
             raise ValueError(f"a table of more than {CELLS_MAX:,} cells")
         for column in table.columns:
-            room.take(sum(_unfolded(chunk) for chunk in column.chunks))
+            room.take(sum(_estimate_size(chunk) for chunk in column.chunks))
         table.validate(full=True)
         return _in_pandas(table)
     except pa.ArrowException as error:
@@ -83,12 +83,12 @@ def _count_batches(data: bytes, room: Room) -> int:
     for message in pa.ipc.MessageReader.open_stream(data):
         room.take(BATCH_BYTES)
         count += 1
-        if _compressed(message.metadata.to_pybytes()):
+        if _is_compressed(message.metadata.to_pybytes()):
             raise ValueError("a table that is compressed")
     return count
 
 
-def _unfolded(chunk: Any) -> int:  # noqa: PLR0911 - a table
+def _estimate_size(chunk: Any) -> int:  # noqa: PLR0911 - a table
     """Return about how many bytes a column takes in pandas, the two copies of its objects included.
 
     From types and lengths alone, which a stream states and :meth:`validate` checks afterwards. The
@@ -100,11 +100,11 @@ def _unfolded(chunk: Any) -> int:  # noqa: PLR0911 - a table
     if types.is_null(kind):
         return 16 * rows
     if types.is_dictionary(kind):
-        return 16 * rows + _unfolded(chunk.dictionary)
+        return 16 * rows + _estimate_size(chunk.dictionary)
     if types.is_struct(kind):
-        return 248 * rows + sum(_unfolded(chunk.field(n)) for n in range(kind.num_fields))
+        return 248 * rows + sum(_estimate_size(chunk.field(n)) for n in range(kind.num_fields))
     if types.is_list(kind) or types.is_large_list(kind):
-        return 192 * rows + _unfolded(chunk.values)
+        return 192 * rows + _estimate_size(chunk.values)
     if types.is_decimal(kind):
         return 128 * rows
     if types.is_date(kind) or types.is_time(kind):
@@ -174,7 +174,7 @@ def _check_flat(kind: Any, *, top: bool = False) -> None:
         raise ValueError(f"a column of type {str(kind)[:60]}")
 
 
-def _compressed(metadata: bytes) -> bool:
+def _is_compressed(metadata: bytes) -> bool:
     """Whether the body of an Arrow message is compressed, read from its flatbuffer.
 
     https://arrow.apache.org/docs/format/Columnar.html; field 3 of a RecordBatch is its

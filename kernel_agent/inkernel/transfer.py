@@ -76,7 +76,7 @@ def _size(value: Any) -> int:
 
 
 def taken(names: Sequence[str]) -> Taken:
-    """Return what the host asks for; called by its user expression."""
+    """Return the variables that the host asks for; called by its user expression."""
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()

@@ -17,8 +17,8 @@ Records go as the plain values that they hold: dataclasses and pydantic's models
 of an enum as their values, paths and UUIDs as text. Ranges, views of a dict, an index of pandas and
 arrays of objects go as lists.
 
-Whoever decodes trusts nothing: sizes are checked against the bytes that are there, a picture is
-opened as PNG only, a table has flat columns that are not compressed, and what is none of this is
+The decoder trusts nothing: sizes are checked against the bytes that are there, a picture is
+opened as PNG only, a table has flat columns that are not compressed, and everything else is
 refused. What a form stands for is charged to a :class:`~.room.Room` before a library unfolds it,
 by the form's own header. One step in C stays short, since nothing else of the program runs
 meanwhile: base64 and a table's texts are read in pieces.
@@ -53,7 +53,7 @@ _DTYPE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?|[SU]\d{1,7}|[mM]8(?:\[\d{0,4}[
 
 
 class Form(NamedTuple):
-    """How values of one kind cross, and how a cell sets a variable to one.
+    """The wire form of one kind of value, and the source that sets a variable to one.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def _encode_pandas(value: Any, depth: int) -> Any:
 
 
 def _encode_record(value: Any, depth: int) -> Any:
-    """Encode what holds plain values under a type of its own."""
+    """Encode a value of another type (a record, an enum, a path) as the plain values in it."""
     kind = type(value)
     if isinstance(value, enum.Enum):
         return encode(value.value, depth)

@@ -1,4 +1,4 @@
-"""Find the variables that a cell added, changed or removed, without running anybody's code.
+"""Find the variables that a cell added, changed or removed, without running their code.
 
 No ``__repr__``, ``__eq__``, ``__len__`` or property of a value is called: types are asked through
 ``type`` itself, contents are read through the C functions of built-in types and the buffers of
@@ -70,7 +70,7 @@ class Variables:
         self._seen: dict[str, Seen] = {}
 
     def look(self, source: str = "") -> dict[str, Any]:
-        """Return what is different since the last look; called after each cell with its source.
+        """Return the changes since the last look; called after each cell with its source.
 
         Returns
         -------
@@ -112,17 +112,17 @@ class Variables:
 
 
 class _Lazy:
-    """The names that a cell writes to, worked out only when something could not be read whole."""
+    """The names that a cell writes to, parsed only when a value could not be read whole."""
 
     def __init__(self, find: Callable[[], set[str]]) -> None:
         self._find = find
 
     def of(self, now: dict[str, Seen], before: dict[str, Seen]) -> set[str]:
-        unread = {n for n, seen in now.items() if n in before and _unread(before[n], seen)}
+        unread = {n for n, seen in now.items() if n in before and _is_unread(before[n], seen)}
         return self._find() & set(now) if unread else set()
 
 
-def _unread(before: Seen, now: Seen) -> bool:
+def _is_unread(before: Seen, now: Seen) -> bool:
     return before.deep is None or now.deep is None
 
 
@@ -131,7 +131,7 @@ def _differ(before: Seen, now: Seen, touched: set[int]) -> bool:
         return True
     if before.light is not None and now.light is not None and before.light != now.light:
         return True
-    if _unread(before, now):
+    if _is_unread(before, now):
         return before.identity != now.identity or now.identity in touched
     return bool(before.deep != now.deep)
 
@@ -154,7 +154,7 @@ def _see(value: Any, allowance: _Allowance) -> Seen:
         structure = reader.walk(value, 0)
         light = (structure, reader.light()) if reader.affordable else None
         deep = reader.deep()
-    except Exception:  # whatever a library's internals have become: the object itself is left
+    except Exception:  # a library's internals may have changed: the object itself is left
         shape, light, deep = "", identity, None
     return Seen(kind, shape, identity, light, deep)
 
@@ -185,7 +185,7 @@ def _shape(value: Any) -> str:
 
 
 class _Reader:
-    """Collects what a value consists of: a structure of plain values, and buffers."""
+    """Collects the parts of a value: a structure of plain values, and buffers."""
 
     def __init__(self, allowance: _Allowance) -> None:
         self._allowance = allowance
@@ -207,7 +207,7 @@ class _Reader:
         return tuple(_checksum(buffer) for buffer in self._buffers)
 
     def walk(self, value: Any, depth: int) -> Any:  # noqa: PLR0911 - one line a kind of value
-        """Return the value's structure: what can be compared without asking the value."""
+        """Return the value's structure, which can be compared without calling its code."""
         self._allowance.items -= 1
         if self._allowance.items < 0:
             self.affordable = False
@@ -280,7 +280,7 @@ class _Reader:
         return (axes, [self._column(block.values) for block in manager.blocks])
 
     def _column(self, values: Any) -> Any:
-        """Walk an index, or what a block holds: an array or one of the extension arrays."""
+        """Walk an index, or a block's content: an array or one of the extension arrays."""
         cls = type(values)
         numpy = sys.modules["numpy"]
         if cls is numpy.ndarray:

@@ -1,4 +1,4 @@
-"""Where cells run: the kernel process, our client for it, and what the model is shown of a cell."""
+"""Where cells run: a process and our client for it, an interpreter, a fake."""
 
 from kernel_agent import face
 

@@ -1,8 +1,8 @@
-"""One of a kernel's sockets: connected once, read no faster than its messages are looked at.
+"""One of a kernel's sockets: connected once, read no faster than its messages are handled.
 
 A channel tries to connect until the kernel has bound its socket and introduced itself. Once that
 stood, the end of the connection is the end of the channel: a kernel never makes its sockets anew,
-so whoever would answer now is somebody else.
+so anything that answers now is another process.
 
 What is read is handed on at once, for a few milliseconds at a time; then everything else on the
 event loop has its turn. What is not handed on yet is not read either: the sender has to wait.
@@ -106,7 +106,7 @@ class Channel(asyncio.Protocol):
             await asyncio.sleep(RETRY_S)
 
     async def close(self) -> None:
-        """End the connection; what was not sent by now is not."""
+        """End the connection; unsent messages are dropped."""
         self._lost = self._lost or "closed"
         self._chunks.clear()
         if self._opening is not None:
@@ -120,7 +120,7 @@ class Channel(asyncio.Protocol):
     # --- sending ---------------------------------------------------------------------------
 
     def send(self, frames: list[bytes]) -> bool:
-        """Send a message, as soon as the connection stands.
+        """Send a message as soon as the connection is made.
 
         Returns
         -------
@@ -153,7 +153,7 @@ class Channel(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._work)
 
     def _work(self) -> None:
-        """Hand on what has come, for as long as one may."""
+        """Hand on what has come, for one slice of time."""
         self._working = False
         until = perf_counter() + SLICE_S
         try:
@@ -196,7 +196,7 @@ class Channel(asyncio.Protocol):
             self._transport.write(data)
 
     def _regulate(self) -> None:
-        """Read on when little waits, and not when much does."""
+        """Pause reading when much waits, resume when little does."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
             reads, wanted = transport.is_reading(), self._waiting <= self._ahead and not self._held
@@ -206,7 +206,7 @@ class Channel(asyncio.Protocol):
                 transport.resume_reading()
 
     def _end(self, reason: str) -> None:
-        """Give the connection up; what is left of it is not looked at."""
+        """Give the connection up; drop what is left of it."""
         self._chunks.clear()
         self._waiting = 0
         if self._transport is not None:

@@ -1,4 +1,4 @@
-"""Our client for a running kernel: four sockets, read as soon as they have something, no loss.
+"""Our client for a running kernel: four sockets, read without delay and without loss.
 
 Written over jupyter_client's ``Session`` (which signs and packs messages) instead of its
 clients, because those wait for fixed times, poll, and rely on a socket that drops messages
@@ -54,7 +54,7 @@ OUTPUTS = (*LATE, "update_display_data", "clear_output")
 
 
 class Cell:
-    """A cell that is running: what it has put out, and whether it is over."""
+    """A cell that is running: its outputs so far, and whether it is over."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Cell:
         *,
         brings_values: bool = False,
     ) -> None:
-        # Of whoever runs the cell: in a notebook, what a tool or an approver prints belongs to the
+        # The caller's context: in a notebook, what a tool or an approver prints belongs to the
         # cell that asked, not to the one in which the session was started.
         context = self.context = copy_context()
 
@@ -164,7 +164,7 @@ class KernelClient:
             channel.open()
 
     def ask_for_a_sign(self) -> None:
-        """Make the kernel put something out, for kernels that do not greet (ipykernel < 7.2)."""
+        """Make the kernel send a message, for kernels that do not greet (ipykernel < 7.2)."""
         self._send("shell", self._session.msg("kernel_info_request", {}))
 
     def execute(
@@ -216,11 +216,11 @@ class KernelClient:
         return cell
 
     def forget(self, cell: Cell) -> None:
-        """Stop collecting for a cell; what still comes of it is shown with the next one."""
+        """Stop collecting for a cell; its late output is shown with the next one."""
         self._cells = {k: c for k, c in self._cells.items() if c is not cell}
 
     def interrupt(self) -> None:
-        """Raise KeyboardInterrupt in the running cell, also in one that awaits.
+        """Raise KeyboardInterrupt in the running cell, even in one that awaits.
 
         An awaiting cell only notices when its event loop wakes up (ipykernel issue 881): the
         second message wakes it.
@@ -255,7 +255,7 @@ class KernelClient:
             return
         try:
             if message.complete:
-                self._handlers[name](messages.opened(message.frames, self._session.sign))
+                self._handlers[name](messages.open_envelope(message.frames, self._session.sign))
             else:
                 self._on_left_out(name, message)
         except (
@@ -265,7 +265,7 @@ class KernelClient:
             self.ignored += 1
 
     def _is_flood(self, size: int) -> bool:
-        """Whether a message is more than is looked at: to check it takes longer than to send it."""
+        """Whether a message is too large to handle: checking it takes longer than sending it."""
         self._cell_bytes += size
         return size > SMALL_BYTES and self._cell_bytes > MAX_CELL_BYTES
 
@@ -303,7 +303,7 @@ class KernelClient:
             self._widgets.listen(kind, messages.content_of(message.content))
 
     def _late_collector(self) -> Collector:
-        """Return where to keep what a thread or child of an earlier cell puts out.
+        """Return the collector for late output of an earlier cell's thread or child.
 
         The next cell shows it, or the one that is running.
         """
@@ -344,14 +344,14 @@ class KernelClient:
         task = asyncio.create_task(self._answer(message.header, cell, asked), context=context)
         self._requests.add(task)
         self._count(len(asked))
-        task.add_done_callback(partial(self._answered, len(asked)))
+        task.add_done_callback(partial(self._finish_request, len(asked)))
 
-    def _answered(self, size: int, task: asyncio.Task[None]) -> None:
+    def _finish_request(self, size: int, task: asyncio.Task[None]) -> None:
         self._requests.discard(task)
         self._count(-size)
 
     def _count(self, size: int) -> None:
-        """Let the kernel wait with its next call while those under way are too many bytes."""
+        """Hold the kernel's next call back while those under way are too many bytes."""
         was_held = self._under_way > MAX_UNDER_WAY
         self._under_way += size
         if was_held != (held := self._under_way > MAX_UNDER_WAY):

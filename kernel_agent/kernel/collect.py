@@ -1,4 +1,4 @@
-"""From output messages to notebook outputs: what a cell has put out, in order, within bounds.
+"""From output messages to notebook outputs: a cell's outputs, in order, within bounds.
 
 Pure: it takes message contents and holds nbformat dicts. Contents come from a hostile kernel, so
 every field is checked for its type before it is kept.
@@ -16,8 +16,8 @@ from kernel_agent.records import (
     UPDATES,
     Answer,
     OutputDict,
+    add_sign,
     error_output,
-    marked,
 )
 from kernel_agent.safe import size_text
 
@@ -89,13 +89,13 @@ class Collector:
         if kind == "update_display_data":
             self._update(content)
         elif kind != "clear_output":
-            data, metadata = _captured(kind, content)
-            metadata = marked(metadata, CAPTURED, "widget")
+            data, metadata = _bundle_output(kind, content)
+            metadata = add_sign(metadata, CAPTURED, "widget")
             self.add({"output_type": "display_data", "data": data, "metadata": metadata})
 
     @property
     def last_error(self) -> OutputDict | None:
-        """The error that was put out last."""
+        """The last error among the outputs."""
         errors = (o for o in reversed(self._outputs) if o["output_type"] == "error")
         return next(errors, None)
 
@@ -119,7 +119,7 @@ class Collector:
             self._on_output(output)
 
     def leave_out(self, size: int) -> None:
-        """Say with the outputs that one of so many bytes came and was not looked at."""
+        """Add a note that an output of so many bytes came and was not read."""
         if len(self._too_large) < MAX_OUTPUTS:
             self._too_large.append(size)
 
@@ -157,7 +157,7 @@ class Collector:
         data, metadata = _bundle(content)
         display_id = _display_id(content)
         if display_id is not None:
-            metadata = marked(metadata, SHOWN, display_id)
+            metadata = add_sign(metadata, SHOWN, display_id)
         output: OutputDict = {"output_type": kind, "data": data, "metadata": metadata}
         if kind == "execute_result":
             output["execution_count"] = self._step
@@ -185,7 +185,7 @@ class Collector:
             places, sign = self._updates.get(display_id, []), UPDATES
         output: OutputDict = {
             "output_type": "display_data", "data": data,
-            "metadata": marked(metadata, sign, display_id),
+            "metadata": add_sign(metadata, sign, display_id),
         }  # fmt: skip
         for index in places:
             self._replace(index, output)
@@ -239,7 +239,7 @@ def _bundle(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return dict(data), dict(metadata)
 
 
-def _captured(kind: str, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _bundle_output(kind: str, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     if kind == "stream":
         return _bundle({"data": {"text/plain": _text_of(content)}})
     if kind == "error":
@@ -264,12 +264,12 @@ def _error(content: dict[str, Any]) -> OutputDict:
 
 
 def _size(output: OutputDict) -> int:
-    """Return how many bytes of memory an output takes, whatever it is made of.
+    """Return how many bytes of memory an output takes.
 
     Raises
     ------
     ValueError
-        It is nested more deeply than whoever reads it later can follow.
+        It is nested more deeply than later readers can follow.
     """
     size = sys.getsizeof(output)
     waiting: list[tuple[Any, int]] = [(output, 0)]

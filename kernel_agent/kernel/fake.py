@@ -1,4 +1,4 @@
-"""A kernel in this process, for tests of tools, prompts and whatever else needs *a* kernel.
+"""A kernel in this process, for tests of tools, prompts and all else that needs *a* kernel.
 
 ::
 
@@ -90,7 +90,7 @@ class FakeKernel(Kernel):
         worker.start()
 
     async def close(self) -> None:
-        """Let go of it all; a cell that still runs is interrupted."""
+        """Release everything; a cell that still runs is interrupted."""
         if self._cells is not None:
             self._cells.interrupt()
         self._lose()
@@ -174,11 +174,13 @@ class FakeKernel(Kernel):
 
     async def get(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables; see :meth:`Kernel.get`."""
-        return await read_values(names, await asyncio.to_thread(self._there().taken, names))
+        return await read_values(
+            names, await asyncio.to_thread(self._there().take_variables, names)
+        )
 
     async def get_answer(self) -> Json:
         """Return the latest answer; see :meth:`Kernel.get_answer`."""
-        return read_answer(await asyncio.to_thread(self._there().answered))
+        return read_answer(await asyncio.to_thread(self._there().take_answer))
 
     def _there(self) -> Cells:
         if self._cells is None:
@@ -200,7 +202,7 @@ class _Cell:
         self._source, self._number, self._over = source, number, over
         self._on_output, self._on_request = on_output, on_request
         self._loop = asyncio.get_running_loop()
-        self._context: Context = copy_context()  # of whoever runs the cell
+        self._context: Context = copy_context()  # of the caller that runs the cell
         self._tasks: set[asyncio.Task[None]] = set()
         self.collector = Collector(self._show, step=number)
         self.raised: BaseException | None = None
@@ -208,7 +210,7 @@ class _Cell:
 
     @property
     def error(self) -> CellError | None:
-        """What the cell raised, as it was put out."""
+        """The cell's exception, as it was put out."""
         shown = self.collector.last_error if self.raised is not None else None
         if shown is None:
             return None
@@ -217,7 +219,7 @@ class _Cell:
         )
 
     def run(self, cells: Cells) -> None:
-        """Run it to its end; called in the kernel's thread."""
+        """Run the cell to its end; called in the kernel's thread."""
         cells.channel.ask = None if self._on_request is None else self._ask
         try:
             self.raised = cells.run(self._source, self._number, self.collector.add_message)

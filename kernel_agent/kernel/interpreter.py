@@ -64,7 +64,7 @@ PREFIX = "kernel-agent/1 "  # the wire of host calls: kernel_agent.inkernel.rpc
 
 @dataclass
 class _Cell:
-    """One cell under way: what it has put out so far."""
+    """A cell under way, with its outputs so far."""
 
     step: int
     on_output: OnOutput
@@ -75,7 +75,7 @@ class _Cell:
     left_out: int = 0
     chars: int = 0
 
-    def printed(self, stream: str, text: str) -> None:
+    def take_text(self, stream: str, text: str) -> None:
         """Take a piece of printed text; called from the interpreter's own thread."""
         room = MAX_CHARS - self.chars
         self.left_out += max(len(text) - room, 0)
@@ -226,7 +226,7 @@ class InterpreterSession(Kernel):
         return {name: await self._get(name) for name in names}
 
     async def get_answer(self) -> Json:
-        """Say that there is none: what this kernel has is plain, and came with the answer."""
+        """Return None: this kernel's answers are plain values, and came with the cell's result."""
         raise InputError("the interpreter's answers are plain values")
 
     async def _get(self, name: str) -> Any:
@@ -279,10 +279,10 @@ class InterpreterSession(Kernel):
         except asyncio.CancelledError:
             self._end_worker("interrupted")
             await asyncio.wait([running])
-            await self._ended(cell, running.result())
+            await self._finish_cell(cell, running.result())
             raise
         await asyncio.sleep(0)  # what was printed last is told first
-        status, error = await self._ended(cell, running.result())
+        status, error = await self._finish_cell(cell, running.result())
         self._remember(cell)
         return CellResult(
             status=status,
@@ -309,14 +309,14 @@ class InterpreterSession(Kernel):
                 {
                     "output_type": "execute_result",
                     "execution_count": cell.step,
-                    "data": {"text/plain": shown(value)},
+                    "data": {"text/plain": write_value(value)},
                     "metadata": {},
                 }
             )
         return "ok", None
 
     async def _drive(self, session: AsyncMontySession, code: str, cell: _Cell) -> Any:
-        """Feed the code and answer what it asks of the host, until it is through."""
+        """Feed the code and answer its calls of the host, until it is done."""
         from pydantic_monty import AsyncFunctionSnapshot, MontyComplete
 
         def named(*_: object, **__: object) -> None:
@@ -326,7 +326,7 @@ class InterpreterSession(Kernel):
         snapshot: Any = await session.feed_start(
             code,
             external_lookup={**names, "outputs": self._texts},
-            print_callback=cell.printed,
+            print_callback=cell.take_text,
             mount=self._mounts,
             cwd=ROOT,
         )
@@ -365,10 +365,10 @@ class InterpreterSession(Kernel):
             return {"return_value": _without_libraries(decode(result.get("value")))}
         return {"exception": _exception(result)}
 
-    async def _ended(
+    async def _finish_cell(
         self, cell: _Cell, end: tuple[CellStatus, CellError | None]
     ) -> tuple[CellStatus, CellError | None]:
-        """Tell what was left out; after a kill, start again with the state before the cell."""
+        """Report what was left out; after a kill, start again with the state before the cell."""
         status, error = end
         if cell.left_out:
             line = f"\n… {cell.left_out:,} more characters were printed and are left out …\n"
@@ -392,7 +392,7 @@ class InterpreterSession(Kernel):
 
 
 def _bound_processor(pid: int | None, timeout_s: float | None) -> None:
-    """Give the worker as much processor time as its cell may take, so that it cannot outlive us.
+    """Limit the worker's processor time to its cell's time, so that it cannot outlive us.
 
     A worker that waits ends when its host does. One that computes looks for nobody; when the host
     was killed, the operating system ends it here.
@@ -412,7 +412,7 @@ def _bound_processor(pid: int | None, timeout_s: float | None) -> None:
 # --- values ------------------------------------------------------------------------------------
 
 
-def shown(value: Any) -> str:
+def write_value(value: Any) -> str:
     """Return a value as IPython would show it; the interpreter's values are Python's own types."""
     from IPython.lib.pretty import pretty
 
@@ -435,7 +435,7 @@ def _final(cell: _Cell, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return {"return_value": None}
     if cell.step and (reason := no_answer(value, cell.source)):  # not of a cell of the host's own
         return {"exception": TypeError(reason)}
-    text = value[:MAX_CHARS] if isinstance(value, str) else shown(value)
+    text = value[:MAX_CHARS] if isinstance(value, str) else write_value(value)
     kind, plain = type(value).__name__, _as_json(value)
     cell.answer = Answer(text=text, value=plain, kind=kind)
     data = {"text/plain": text, ANSWER_MIME: {"kind": kind, "value": plain}}

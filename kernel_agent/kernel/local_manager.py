@@ -1,4 +1,4 @@
-"""The kernel's process on this machine: what starts it, and how it ended, in words.
+"""The kernel's process on this machine: start it, and say in words how it ended.
 
 jupyter_client's manager starts it through the ``kernel-agent`` provisioner, where the sandbox is;
 the kernelspec is made here and stands nowhere else.
@@ -89,7 +89,7 @@ def _little_memory(given: int | None) -> str:
 
 
 def last_lines(log: Path, lines: int = 5) -> str:
-    """Return the end of a process's log, below a line's end; empty where there is none."""
+    """Return the end of a process's log, below a line's end; empty where there is no log."""
     try:
         text = log.read_text(errors="replace").strip()
     except OSError:

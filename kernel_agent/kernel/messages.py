@@ -42,11 +42,11 @@ class Envelope:
 
     @property
     def answers(self) -> str:
-        """The id of the message in whose course this one was sent."""
+        """The id of the message that this one answers."""
         return str(self.parent.get("msg_id"))
 
 
-def opened(frames: list[Frame], sign: Sign) -> Envelope:
+def open_envelope(frames: list[Frame], sign: Sign) -> Envelope:
     """Check the signature and read the headers.
 
     ``Session.deserialize`` would also turn dates in all parts into objects, for half a millisecond
@@ -68,7 +68,7 @@ def opened(frames: list[Frame], sign: Sign) -> Envelope:
 
 
 def headers_of(frames: list[Frame]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return header and parent of a message of which the rest was not kept, unchecked.
+    """Return header and parent, unchecked, of a message whose other parts were not kept.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def content_of(
 
 
 class TooCostly(ValueError):
-    """To read this would hold up everything else."""
+    """Reading this would hold up everything else."""
 
 
 def items_in(content: Frame, enough: int) -> int:
@@ -134,7 +134,7 @@ def items_in(content: Frame, enough: int) -> int:
 
 
 def metadata_of(metadata: Frame) -> dict[str, Any]:
-    """Return what our code in the kernel has written into a reply's metadata."""
+    """Return the metadata that our code in the kernel added to a reply."""
     if len(metadata) > MAX_METADATA or items_in(metadata, MAX_ITEMS) > MAX_ITEMS:
         return {}
     found = json.loads(metadata)

@@ -109,7 +109,7 @@ class KernelProcess(Kernel):
         self.steps = 0
         """The number of the latest cell."""
         self.sandbox_report: dict[str, Any] = {}
-        """What the sandbox's self-test found when the kernel started."""
+        """Findings of the sandbox's self-test when the kernel started."""
 
     @property
     def alive(self) -> bool:
@@ -125,7 +125,7 @@ class KernelProcess(Kernel):
     # --- life ------------------------------------------------------------------------------
 
     async def start(self, *, timeout_s: float | None = None) -> None:
-        """Start the process and wait until nothing that it puts out can be missed.
+        """Start the process and wait until no output of it can be missed.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class KernelProcess(Kernel):
         await manager.start_kernel(cwd=str(self.cwd), env=dict(os.environ), log_path=str(log))
 
     async def _settle(self) -> None:
-        """Do what is to be done before the first cell: read what the self-test has found."""
+        """Prepare the kernel for its first cell: read the self-test's report."""
         self.sandbox_report = self._provisioner.report()
         self.steps = int(self._provisioner.resumed.get("steps", 0))
         self._provisioner.on_limit = self._limit_reached
@@ -185,7 +185,7 @@ class KernelProcess(Kernel):
 
     @property
     def _patience_s(self) -> float:
-        """How long a kernel may stay silent; its provisioner may be another than ours."""
+        """Seconds that a kernel may stay silent; its provisioner may be another than ours."""
         provisioner = self._manager.provisioner if self._manager else None
         return float(getattr(provisioner, "patience_s", START_TIMEOUT_S))
 
@@ -221,7 +221,7 @@ class KernelProcess(Kernel):
         self._mark_dead()
 
     async def _end_when_lost(self, client: KernelClient) -> None:
-        """End a kernel that lives on without one of its connections: what it says is not heard."""
+        """End a kernel that lost one of its connections, over which it is not heard any more."""
         assert self._died is not None
         reason = await client.lost
         await _first_of(self._died, seconds=LOST_GRACE_S + self.poll_s)
@@ -235,7 +235,7 @@ class KernelProcess(Kernel):
 
     @property
     def epitaph(self) -> str:
-        """How the kernel's process ended, for a person."""
+        """The end of the kernel's process in words."""
         given = self._grant["limits"].get("memory_mb")
         return self._limit or self._lost or epitaph_of(self._exit_code, given)
 
@@ -369,7 +369,7 @@ class KernelSession(KernelProcess):
             if end == "timeout":
                 await self._interrupt_or_kill(cell)
         except asyncio.CancelledError:
-            # Whoever cancels wants the cell to end, too; the kernel stays usable.
+            # A caller that cancels wants the cell to end, too; the kernel stays usable.
             await asyncio.shield(self._interrupt_or_kill(cell))
             raise
         finally:

@@ -1,4 +1,4 @@
-"""The seam between a session and whatever runs its cells.
+"""The seam between a session and the kernel that runs its cells.
 
 A :class:`Kernel` runs cells one after the other and keeps their variables. Three kinds are behind
 it: a Jupyter kernel in its sandbox (:mod:`.process`; :mod:`.remote` has those of other machines),
@@ -34,7 +34,7 @@ class Kernel(Protocol):
     """The number of the latest cell."""
 
     sandbox_report: Mapping[str, Any]
-    """What the sandbox's self-test found when the kernel started; empty where there is none."""
+    """Findings of the sandbox's self-test when the kernel started; empty without one."""
 
     @property
     @abstractmethod
@@ -43,7 +43,7 @@ class Kernel(Protocol):
 
     @abstractmethod
     async def start(self) -> None:
-        """Start it, and wait until nothing that it puts out can be missed.
+        """Start it, and wait until no output of it can be missed.
 
         Raises
         ------
@@ -106,7 +106,7 @@ class Kernel(Protocol):
 
     @abstractmethod
     async def get_answer(self) -> Json:
-        """Return the latest answer in the wire's forms: nothing is read, another kernel will.
+        """Return the latest answer in the wire's forms, not decoded: another kernel will do that.
 
         Raises
         ------
@@ -152,7 +152,7 @@ MakeKernel = Callable[..., Kernel]
 
 
 class Proxy(Protocol):
-    """What :class:`kernel_agent.sandbox.proxy.Proxy` is to a kernel."""
+    """The part of :class:`kernel_agent.sandbox.proxy.Proxy` that a kernel uses."""
 
     async def start(self, path: Path) -> None:
         """Listen on a unix socket."""
@@ -163,7 +163,7 @@ class Proxy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What a kernel in its sandbox may touch beside its working directory, and what not in it.
+    """The paths that a sandboxed kernel may touch beside its folder, and those denied in it.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelOptions:
-    """What a session's kernel is made with; each kind takes what it knows.
+    """Options for a session's kernel; each kind takes those that it knows.
 
     Parameters
     ----------

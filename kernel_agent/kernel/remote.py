@@ -1,8 +1,8 @@
 """A kernel that somebody else's provisioner starts, on another machine.
 
-It is a stock ipykernel, reached over TCP with signed messages. What cells of an agent find in a
-kernel of ours is sent to it as source when it has started: ``final_answer``, ``outputs[k]``, host
-tools. There is no common folder: small inputs are sent, and what cells write stays there.
+It is a stock ipykernel, reached over TCP with signed messages. The agent's additions
+(``final_answer``, ``outputs[k]``, host tools) are sent to it as source when it has started. There
+is no common folder: small inputs are sent, and what cells write stays there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values on their way between a kernel and its host, as each side states them.
+"""Values on their way between a kernel and its host: code and expressions for each way.
 
 The kernel's side is :mod:`kernel_agent.inkernel.transfer`; how a value is written is in
 :mod:`kernel_agent.inkernel.values`. What a kernel claims is checked while it is read.
@@ -24,7 +24,7 @@ _TAKING = "__import__('sys').modules['_kernel_agent_inside.transfer']"
 
 
 def setting(name: str, text: str) -> list[str]:
-    """Return the cells that set a variable in a kernel that sees no folder of ours.
+    """Return the cells that set a variable in a kernel that shares no folder with the host.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Which outputs a widget takes: those of a message whose id an Output widget names. Pure.
+"""Outputs that widgets take: those of a message whose id an Output widget names. Pure.
 
 ``with widgets.Output():`` sends nothing aside itself. It writes the cell's id into the widget's
-state, and whoever shows the cell puts what comes then into the widget (as nbclient does and
+state, and the front end puts what comes then into the widget (as nbclient does and
 JupyterLab: https://ipywidgets.readthedocs.io/en/stable/examples/Output%20Widget.html). Here no
 widget is shown, so such outputs are marked: the model reads them, the notebook leaves them out.
 """

@@ -1,4 +1,4 @@
-"""What goes over a Jupyter kernel's sockets: ZMTP 3.0 without security, read within bounds. Pure.
+"""The protocol of a Jupyter kernel's sockets: ZMTP 3.0 without security, within bounds. Pure.
 
 libzmq, which kernels use, has no bound for a message: it keeps the parts of one that is not over
 for as long as they come. The host reads its side of the connection itself, and keeps of a message
@@ -7,7 +7,7 @@ only what is allowed; the rest is counted and thrown away as it arrives. Nothing
 
 The protocol is https://rfc.zeromq.org/spec/23/; a peer that speaks a later 3.x answers in 3.0,
 in which a subscription is a message. Bytes go in (:meth:`Reader.feed`), events come out
-(:meth:`Reader.next_event`); each event is little work, so that whoever asks can stop in between.
+(:meth:`Reader.next_event`); each event is little work, so that the caller can stop in between.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_SIZE = 1 << 30  # bytes of a message of which the end is waited for
 
 
 class ProtocolError(ValueError):
-    """The peer does not keep to the protocol, or sends what has no end."""
+    """The peer breaks the protocol, or sends without end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Ready:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Anything else that is no message; ``answer`` is to be sent where it is not empty."""
+    """Any other command; send ``answer`` where it is not empty."""
 
     answer: bytes = b""
 
@@ -72,16 +72,16 @@ def ready(kind: str, identity: bytes = b"") -> bytes:
         bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value
         for name, value in properties.items()
     )
-    return _framed(body, _COMMAND)
+    return _frame(body, _COMMAND)
 
 
 def message(frames: Iterable[bytes]) -> bytes:
     """Return a message as it is sent."""
     *first, last = frames
-    return b"".join([*(_framed(frame, _MORE) for frame in first), _framed(last, 0)])
+    return b"".join([*(_frame(frame, _MORE) for frame in first), _frame(last, 0)])
 
 
-def _framed(body: bytes, flags: int) -> bytes:
+def _frame(body: bytes, flags: int) -> bytes:
     if len(body) < 256:
         return bytes([flags, len(body)]) + body
     return bytes([flags | _LONG]) + len(body).to_bytes(8, "big") + body
@@ -219,7 +219,7 @@ class Reader:
             raise ProtocolError("the peer gave up")
         # A PING carries how long its sender waits, and up to 16 bytes that come back with a PONG.
         return Command(
-            answer=_framed(b"\x04PONG" + rest[2:18], _COMMAND) if name == b"PING" else b""
+            answer=_frame(b"\x04PONG" + rest[2:18], _COMMAND) if name == b"PING" else b""
         )
 
     def _end_message(self) -> Message:

@@ -1,4 +1,4 @@
-"""Models: whatever writes the actions, behind the seam of :class:`~kernel_agent.models.base.Model`.
+"""Models: they write the actions, behind the seam :class:`~kernel_agent.models.base.Model`.
 
 ``openai`` speaks to an endpoint, ``scripted`` plays back replies, ``offline`` follows rules.
 """

@@ -17,10 +17,10 @@ from kernel_agent.records import Event, Message, Reply, RequestOptions
 
 
 class Model(Protocol):
-    """The seam between the loop and whatever writes the actions."""
+    """The seam between the loop and the model that writes the actions."""
 
     name: str
-    """What the trace calls it."""
+    """The model's name in the trace."""
 
     accepts_images: bool
     """Whether it is sent pictures."""
@@ -30,11 +30,11 @@ class Model(Protocol):
     conversations, which are made by rules otherwise."""
 
     answers_no_prompts: str
-    """Why it cannot answer a prompt that a cell asks it; empty when it can."""
+    """The reason why it cannot answer prompts from cells; empty when it can."""
 
     @property
     def endpoint(self) -> object:
-        """Where it is reached: as text, an address; empty for one that works in this process."""
+        """The model's address; empty for one that works in this process."""
         ...
 
     async def prepare(self) -> None:
@@ -87,7 +87,7 @@ class ModelDefaults:
 
 
 class Lent(ModelDefaults):
-    """A model that another session lends: it is asked as ever; its owner prepares and closes it.
+    """A model lent by another session, which prepares and closes it.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class _Completed(Lent):
 
 
 def as_model(given: Model) -> Model:
-    """Return a model that has every member: what was given, if it does.
+    """Return a model that has every member: the given one, if it does.
 
     This is the one place where a model is asked whether it has a member. Called by the session
     with a model that a user has written, perhaps with ``complete`` and ``close`` alone.

@@ -31,10 +31,10 @@ _OPTIONAL = {
     "stop": re.compile(r"['\"`]stop['\"`]"),
     "stream": re.compile(r"to stream\b|['\"`]stream['\"`]|streaming.{0,20}not", re.IGNORECASE),
 }
-"""What a request can do without, and how servers name it when they complain."""
+"""Optional fields of a request, and servers' names for them in complaints."""
 
 _MEASURED = {"response_format", "tool_choice"}
-"""What a request must not do without where it is tried out whether the server knows it."""
+"""Fields that a request keeps while it tries out whether the server knows them."""
 
 _WANTED: dict[Need, re.Pattern[str]] = {
     "two roles": re.compile(
@@ -54,12 +54,12 @@ _WANTED: dict[Need, re.Pattern[str]] = {
         r"content type: <nil>|content.{0,60}valid string|expected a string, got null"
     ),
 }
-"""How servers say what they want of messages."""
+"""Servers' wordings of their demands on messages."""
 
 _KEYWORD = re.compile(
     r"""Unknown name \\?"(\$?\w+)\\?" at '(?:tools\[|generation_config\.response_schema)"""
 )
-"""How Gemini, behind gateways too, says that a schema is more than it knows."""
+"""Gemini's complaint, also behind gateways, about a schema that is too rich."""
 
 _NOTES: dict[Need, str] = {
     "two roles": "takes turns of user and assistant only",
@@ -81,16 +81,16 @@ class Ways:
     def __init__(self, own: Mapping[str, Json] | None = None) -> None:
         self._own = dict(own or {})
         self.needs: set[Need] = set()
-        """What it wants of messages."""
+        """The server's demands on messages."""
         self.notations: frozenset[Notation] = frozenset()
-        """In which of the further notations it is asked."""
+        """The further notations in which it is asked."""
         self._left_out: set[str] = set()
         self._keywords: set[str] = set()  # of schemas
         self._measuring = False
         self._took_object = False  # it answered a request in the notation `json_object`
 
     def measuring(self, notations: Iterable[Notation]) -> Self:
-        """Return the same for requests that try out a notation: nothing of it is given up.
+        """Return these ways for requests that try out a notation and give nothing up.
 
         What is learned beside it is learned here, too.
         """

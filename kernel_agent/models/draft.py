@@ -74,7 +74,7 @@ class Draft:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been said to the user or called, thoughts aside."""
+        """Whether the reply has neither text nor calls, thoughts aside."""
         return not (self._content or self._refusal or self._calls)
 
     @property
@@ -104,7 +104,7 @@ class Draft:
         self.usage = chunk.get("usage") or self.usage
 
     def reply(self) -> Reply:
-        """Return what has been written so far."""
+        """Return the reply as written so far."""
         finish_reason = "length" if self.full else self.finish_reason
         same = (finish_reason or "").lower()
         return Reply(

@@ -150,7 +150,7 @@ class Endpoint:
             await client.close()
 
     def read_error(self, error: Exception, *, model: str) -> EndpointError | None:
-        """Return what an exception of :meth:`post` means; None when it is a bug here."""
+        """Translate an exception of :meth:`post`; return None when it is a bug here."""
         return errors.from_exception(
             error,
             model=model,

@@ -39,13 +39,13 @@ MAX_RETRY_AFTER_S = 60.0
 """The longest that a server may make us wait; one that asks for an hour is tried again sooner."""
 
 MAX_TEXT_CHARS = 300
-"""How long a message may become with a server's own words in it: one readable line."""
+"""Characters of a message with a server's own words in it: one readable line."""
 
 MAX_BODY_CHARS = 3000
-"""How much of a server's words is looked at at all."""
+"""Characters of a server's words that are read at all."""
 
 Trouble = Literal["", "silent", "unfinished", "refused", "timed out"]
-"""What is not met by merely asking again. ``silent``: a stream in which nothing came.
+"""Kinds of errors that asking again does not mend. ``silent``: a stream in which nothing came.
 ``unfinished``: one that was ended politely, but without the word that the reply is whole.
 ``refused``: the connection. ``timed out``: no byte for as long as was allowed."""
 
@@ -70,7 +70,7 @@ class EndpointError(Exception):
     details
         All that the server said, for finding out which option it does not know.
     trouble
-        What it is, where more can be done than to ask again.
+        The kind of error, where more helps than asking again.
     """
 
     def __init__(
@@ -207,13 +207,13 @@ def _status_of(error: Json, code: str, text: str) -> int | None:
 
 
 def withheld_error(reason: str) -> EndpointError:
-    """Return the error of a reply that the endpoint itself ended, for what stands in it."""
+    """Return the error of a reply that the endpoint ended because of its content."""
     what, advice = _WITHHELD
     return EndpointError(f"wrote a reply but {what} ({reason})", advice=advice, retry=True)
 
 
 def complaint(body: str) -> tuple[str, str]:
-    """Return what an error body says, as one line, and its code; servers differ in where it is.
+    """Return an error body's message in one line, and its code; servers differ in the place.
 
     >>> complaint('{"error": {"message": "Slow down", "code": "rate_limit_exceeded"}}')
     ('Slow down', 'rate_limit_exceeded')

@@ -36,17 +36,17 @@ from kernel_agent.models.usage import Prices, usage_of, window_met
 from kernel_agent.records import Event, Json, Message, Notice, Reply, RequestOptions
 
 USAGE_WAIT_S = 5.0
-"""How long to wait for the token counts, which come in a chunk of their own after the last text."""
+"""Wait for the token counts, which come in a chunk of their own after the last text."""
 
 END_WAIT_S = 0.1
-"""How long to wait for the end of a body that said it is done: reading it saves the connection."""
+"""Wait for the end of a body that said it is done: reading it saves the connection."""
 
 _LENGTHS = {"max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict", "num_predict"}
-"""What a user's own field bounds a reply with: then its end says nothing of the window."""
+"""Fields with which a user bounds a reply: then its end says nothing of the window."""
 
 
 NEVER_SAYS = 3
-"""How many replies without a reason, and none with one, show that an endpoint never gives any."""
+"""Replies, all without a reason, that show that an endpoint never gives one."""
 
 
 @dataclass(kw_only=True)
@@ -98,7 +98,7 @@ class OpenAIModel(ModelDefaults):
     """It can be asked for a summary."""
 
     endpoint: Endpoint
-    """Where it is; the connections to it."""
+    """The endpoint and the connections to it."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class OpenAIModel(ModelDefaults):
             raise
         except Exception as error:
             # Broad because the client's errors, and those of the two transports that it may rest
-            # on, have no base in common; whatever is not one of theirs is raised as it is.
+            # on, have no base in common; any other error is raised as it is.
             fault = self.endpoint.read_error(error, model=self.name)
             if fault is None:
                 raise

@@ -1,4 +1,4 @@
-"""Which format a model behind an endpoint can be asked for: measured once, then remembered.
+"""Find the format that a model behind an endpoint can be asked for: measure once, remember it.
 
 For ``--format auto``. Each rung is tried with two small tasks, with the prompt that runs use, and
 the first that the endpoint honours and the model does not break is taken: two short requests in
@@ -35,10 +35,10 @@ from kernel_agent.formats import (
     Measure,
     Notation,
     choose,
+    describe_measures,
     get_format,
-    honoured,
+    honours,
     rungs,
-    told,
 )
 from kernel_agent.models.base import Model
 from kernel_agent.models.openai import OpenAIModel
@@ -59,7 +59,7 @@ PROBE_S = 60.0
 
 SHARE_OF_TIME = 0.25
 SHARE_OF_MONEY = 0.1
-"""How much of the first run's seconds, and of its cost, measuring may take."""
+"""Share of the first run's seconds, and of its cost, that measuring may take."""
 
 MIN_TOKENS = 20_000
 """With a smaller cap on tokens nothing is measured: eight requests cost about 8,000."""
@@ -68,7 +68,7 @@ SHARE_OF_TOKENS = 0.4
 
 MAX_AGE_S = 30 * 86_400.0
 TOO_SLOW_AGE_S = 3 * 3600.0
-"""How long it is remembered that measuring took too long: the machine may have been busy."""
+"""Time for which a measurement that took too long is remembered: the machine may have been busy."""
 
 MAX_ENTRIES = 500
 VERSION = 1
@@ -86,7 +86,7 @@ _SAYS_UNSUPPORTED = {400, 404, 405, 415, 422, 500, 501}
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """A format, why it was chosen, and what finding out cost."""
+    """A format, the reason for its choice, and the cost of finding out."""
 
     format: str
     reason: str
@@ -141,7 +141,7 @@ async def choose_format(
 
 
 def _allowance(budget: Budget, limit_s: float) -> Budget:
-    """Return what measuring may cost."""
+    """Return the budget of the measurement."""
     seconds, tokens, cost = budget.max_seconds, budget.max_tokens, budget.max_cost
     return Budget(
         max_steps=None,
@@ -161,11 +161,11 @@ async def _tried_out(
             f"requests, {allowance.max_seconds:.3g} s at most (--format NAME chooses one)."
         )
     )
-    choice = await _measured(model, meter)
+    choice = await _measure_all(model, meter)
     return replace(choice, usage=meter.usage, seconds=meter.seconds)
 
 
-async def _measured(model: OpenAIModel, meter: Meter) -> Choice:
+async def _measure_all(model: OpenAIModel, meter: Meter) -> Choice:
     measures: list[Measure] = []
     try:
         async with asyncio.timeout(meter.seconds_left):
@@ -184,7 +184,10 @@ async def _measured(model: OpenAIModel, meter: Meter) -> Choice:
     if chosen is None:
         return Choice(format=DEFAULT, reason="not measured: the endpoint answered with an error")
     return Choice(
-        format=chosen.format, reason=told(measures), measured=True, notation=chosen.notation
+        format=chosen.format,
+        reason=describe_measures(measures),
+        measured=True,
+        notation=chosen.notation,
     )
 
 
@@ -234,7 +237,7 @@ async def _measure_in(
                 return Measure(format=name, outcome="refused")
             raise
         meter.charge(reply.usage)
-        if not honoured(options, reply):
+        if not honours(options, reply):
             return Measure(format=name, outcome="ignored")
         try:
             made.parse(reply)
@@ -254,7 +257,7 @@ def memory_file() -> Path:
 
 
 def recall(path: Path, *, endpoint: str, model: str) -> Choice | None:
-    """Return what was chosen for a model before; None when it is unknown, old or unreadable."""
+    """Return an earlier choice for a model; None when it is unknown, old or unreadable."""
     entry = _read(path).get(_key(endpoint, model))
     if not isinstance(entry, dict):
         return None

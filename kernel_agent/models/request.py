@@ -22,7 +22,7 @@ MAX_CACHE_BYTES = 8_000_000
 
 
 Need = Literal["two roles", "signatures", "reasoning", "text"]
-"""What some servers want of messages; met only after a server asked for it.
+"""Demands of some servers on messages; met only after a server asked for it.
 
 ``two roles``: turns of user and assistant, as the chat templates of Gemma and early Mistral models.
 ``signatures``: Gemini's thought signature on each call; ours are composed, so Google's documented

@@ -27,7 +27,7 @@ from kernel_agent.models.errors import EndpointError
 
 TOO_MANY = 429
 STARTING = {502, 503}
-"""What a server says that is up again and not ready yet, or a gateway before it."""
+"""Statuses of a server that is up again but not ready yet, or of a gateway before it."""
 
 MAX_BACKOFF_S = 60.0
 
@@ -43,7 +43,7 @@ EARLY_ENDS = 2
 """After so many streams of a call that were ended early the reply is asked for in one piece."""
 
 MAX_TOLD = 3
-"""How many kinds of trouble the last message names: the latest."""
+"""Number of kinds of trouble that the last message names: the latest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +109,7 @@ class Tries:
         self._met: dict[str, int] = {}  # how often which kind of it
 
     def after(self, error: EndpointError, *, streamed: bool, answered: bool) -> Again | None:
-        """Return what to do after a failed try; None when it was the last.
+        """Return the retry after a failed try; None when it was the last.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class Tries:
         )
 
     def summary(self) -> str:
-        """Return what the endpoint did, each kind of it once, with how often.
+        """Return the endpoint's failures, each kind once, with its count.
 
         >>> tries = Tries(Transport(max_retries=0))
         >>> for what in ("broke off", "said no", "said no"):

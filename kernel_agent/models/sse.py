@@ -19,11 +19,11 @@ MAX_LINE_BYTES = 32_000_000
 them; they are refused before they fill memory."""
 
 _ERROR = b"error"
-"""What llama.cpp names the line of an error that comes within a stream."""
+"""llama.cpp's name for the line of an error within a stream."""
 
 MAX_NAME_CHARS = 100
 DATA_LINE_BYTES = 64
-"""What a line of data weighs beyond its text: empty ones cost memory, too."""
+"""Cost of a line of data beyond its text: empty ones take memory, too."""
 
 
 class ServerEvent(NamedTuple):

@@ -39,7 +39,7 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _FIELDS = (b"data:", b"event:", b"id:", b"retry:", b":", b"error:")
-"""How a stream of events can begin, after a byte order mark and blank lines."""
+"""Beginnings of a stream of events, after a byte order mark and blank lines."""
 
 
 class ReplyReader:
@@ -80,7 +80,7 @@ class ReplyReader:
 
     @property
     def whole(self) -> bool:
-        """Whether what has been read so far is a complete reply, as far as the endpoint says."""
+        """Whether the reply so far is complete, as far as the endpoint says."""
         return self.done or self.draft.finish_reason is not None
 
     def feed(self, chunk: bytes) -> None:

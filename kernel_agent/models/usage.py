@@ -17,7 +17,7 @@ CHARS_PER_TOKEN = 4
 """The rule of thumb for English and code; good enough for a cap, and marked as an estimate."""
 
 PIXELS_PER_TOKEN = 750
-"""What a vision endpoint charges for a picture (Anthropic's published rule: w * h / 750)."""
+"""Pixels for one token of a picture (Anthropic's published rule: w * h / 750)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Prices:
                 raise UsageError(f"the price {field.name} must be 0 or more, not {price!r}")
 
     def cost_usd(self, usage: Usage) -> float:
-        """Return what these tokens cost.
+        """Return the cost of these tokens.
 
         >>> prices = Prices(prompt_per_million=2.0, completion_per_million=8.0)
         >>> prices.cost_usd(Usage(prompt_tokens=500_000, completion_tokens=250_000))

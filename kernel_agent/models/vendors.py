@@ -153,7 +153,7 @@ VENDORS = (
 
 
 def words(field: str) -> Words:
-    """Return what all vendors say for one thing, in the order of the rows.
+    """Return all vendors' wordings for one thing, in the order of the rows.
 
     >>> words("broken_off")
     ('insufficient_system_resource', 'network_error', 'abort')
@@ -187,10 +187,10 @@ NAMED_WAIT = re.compile(
     r"(?:again in|retry in|retry after|retryDelay\W{1,4}|estimated_time\W{1,3})\s?"
     r"(?:(\d{1,3})h)?(?:(\d{1,4})m(?!s))?(?:(\d{1,9}(?:\.\d+)?) ?(ms|s|,|\}|$))?"
 )
-"""How long to wait: OpenAI, Groq, Azure and Gemini in words, Gemini in a ``retryDelay``."""
+"""Time to wait: OpenAI, Groq, Azure and Gemini in words, Gemini in a ``retryDelay``."""
 
 RESET = re.compile(r"RateLimit-Reset\W{1,4}(\d{10})(\d{3})?\b")
 """OpenRouter: the time (in ms) at which the rate begins anew."""
 
 THINKING = ("reasoning_content", "reasoning", "thinking")
-"""Where a message holds what the model thought: DeepSeek and most servers, OpenRouter, others."""
+"""Fields of a message for the model's thoughts: DeepSeek and most servers, OpenRouter, others."""

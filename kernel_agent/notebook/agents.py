@@ -1,4 +1,4 @@
-"""The runs that a step delegated, as a list in the notebook of the run above them. Pure."""
+"""A list of the runs that a step delegated, for the notebook of the run above them. Pure."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
 def _runs_again(run: RunRecords, step: Step) -> bool:
     """Whether the step becomes code cells.
 
-    What a person took back or denied, and what a guard refused or ended, would now be done, or
+    Steps that a person took back or denied, or a guard refused or ended, would now be done, or
     never end.
     """
     result = step.result
@@ -208,13 +208,13 @@ def _add_environment(cells: _Cells, runs: Sequence[RunRecords]) -> None:
     hidden = {"jupyter": {"source_hidden": True}}
     made = [call for step in again if step.result for call in step.result.calls]
     calls = sorted(made, key=lambda call: call.number)  # as they were asked for, not answered
-    tools = tools_source(calls, _named(runs, sources))
+    tools = tools_source(calls, _find_tools(runs, sources))
     needed = [*sources, "import pyarrow"] if "'arrow': " in tools else sources  # to rebuild tables
     source = environment_source(
         needed,
         versions=runs[0].start.versions,
         texts=texts,
-        refused=any(step.result is not None and _refused(step.result) for step in again),
+        refused=any(step.result is not None and _is_refused(step.result) for step in again),
     )
     cells.code("environment", source, tags=hidden, role="environment")
     if tools:
@@ -226,7 +226,7 @@ def _add_environment(cells: _Cells, runs: Sequence[RunRecords]) -> None:
         cells.code("tools", tools, tags=hidden, role="tools")
 
 
-def _refused(result: CellResult) -> bool:
+def _is_refused(result: CellResult) -> bool:
     return result.error is not None and " is no answer: " in result.error.evalue
 
 
@@ -244,7 +244,7 @@ def _times(calls: Sequence[HostCall]) -> str:
     return "once" if len(calls) == 1 else f"{len(calls)} times"
 
 
-def _named(runs: Sequence[RunRecords], sources: Sequence[str]) -> list[str]:
+def _find_tools(runs: Sequence[RunRecords], sources: Sequence[str]) -> list[str]:
     """Return the tools that the code names."""
     tools = dict.fromkeys(tool for run in runs for tool in run.start.tools)
     return [t for t in tools if any(re.search(rf"\b{re.escape(t)}\b", s) for s in sources)]
@@ -298,7 +298,7 @@ _FAILED: dict[str, Any] = {
 
 
 def _add_calls(cells: _Cells, run: RunRecords, step: Step) -> None:
-    """Add a cell for each call: it calls the replay of the tool and shows what that gives."""
+    """Add a cell for each call: it calls the tool's replay and shows the result."""
     assert step.result is not None
     for n, call in enumerate(step.result.calls, start=1):
         name = f"run-{run.number}-step-{step.number:02d}-call-{n}"
@@ -433,7 +433,7 @@ def _files(start: RunStart) -> Iterator[DataFile]:
 
 
 def _encodable(value: Any) -> Any:
-    """Replace, all through the notebook, what no file can hold (lone surrogates)."""
+    """Replace lone surrogates, which no file can hold, all through the notebook."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""A call of the host as a person reads it: what was asked, what it gave, no data. Pure."""
+"""A call of the host as a person reads it: arguments and result, no data. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def asked_text(call: HostCall) -> str:
 
 
 def result_text(call: HostCall) -> str:
-    """Return what a call gave, or its error."""
+    """Return a call's result, or its error."""
     return _json(describe(call.result)) if call.ok else call.error
 
 
@@ -30,7 +30,7 @@ def _arguments(given: Json) -> str:
 
 
 def describe(value: Json) -> Json:
-    """Return a value of a trace for a person: what has a typed form is named by its type.
+    """Describe a value of a trace to a person: a typed form by the name of its type.
 
     Examples
     --------

@@ -77,10 +77,10 @@ def without_clock(old: str, new: str, period: Period) -> tuple[str, str]:
     ]
     if not readings:
         return old, new
-    return _replaced(old, [a for a, _ in readings]), _replaced(new, [b for _, b in readings])
+    return _replace(old, [a for a, _ in readings]), _replace(new, [b for _, b in readings])
 
 
-def _replaced(text: str, readings: list[re.Match[str]]) -> str:
+def _replace(text: str, readings: list[re.Match[str]]) -> str:
     """Put the sign in place of the readings; their length also moves what stands beside them."""
     pieces, end = [], 0
     for reading in readings:
@@ -100,7 +100,7 @@ def _is_reading(found: re.Match[str], period: Period) -> bool:
 
 
 def _moments(text: str, period: Period) -> Iterator[float]:
-    """Yield the moment, in whatever time zone: the one of the run is nearest."""
+    """Yield the moment in the time zone in which it is nearest to the run."""
     said = _moment(text).replace(tzinfo=UTC).timestamp()
     offset = round((said - period.began) / QUARTER_S) * QUARTER_S
     if abs(offset) <= FARTHEST_S:
@@ -133,7 +133,7 @@ def _is_short(text: str) -> bool:
 
 
 def _either_way(text: str) -> Iterator[date]:
-    """Yield what 03/04/2026 may be: day and month stand in either order."""
+    """Yield the readings of a date such as 03/04/2026, with day and month in either order."""
     first, second, year = map(int, _NUMBER.findall(text))
     for month, day in ((first, second), (second, first)):
         if month <= 12:

@@ -52,7 +52,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A verdict, and for a difference what it is: a unified diff or a line."""
+    """A verdict, with a unified diff or a line that describes a difference."""
 
     verdict: Verdict
     detail: str = ""
@@ -95,7 +95,7 @@ _SLOWEST = re.compile(
 
 @dataclass(frozen=True)
 class _Passing:
-    """What of a text passes: the folders of both runs, and when the new one was."""
+    """Parts of a text that may differ: the folders of both runs, and the time of the new one."""
 
     folders: tuple[str, str]
     period: Period | None
@@ -108,7 +108,7 @@ def compare(
     folders: tuple[str, str] = ("", ""),
     period: Period | None = None,
 ) -> Comparison:
-    """Compare what a cell showed with what it shows now.
+    """Compare a cell's recorded outputs with its new ones.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def compare(
         _compare_text(name, _stream(recorded, name), _stream(again, name), passing)
         for name in ("stdout", "stderr")
     ]
-    told += _compare_displays(_shown(recorded), _shown(again), passing)
+    told += _compare_displays(_select_shown(recorded), _select_shown(again), passing)
     if pages := _pages(recorded):  # Jupyter saves none
         told += _compare_displays(pages, _pages(again), passing)
     return worst(told)
@@ -147,7 +147,7 @@ def worst(comparisons: Iterable[Comparison]) -> Comparison:
 
 
 def normal(text: str, folder: str = "") -> str:
-    """Return text without what changes from run to run and means nothing."""
+    """Return text without the meaningless parts that change from run to run."""
     if len(folder) > 1:
         text = text.replace(folder, "<folder>")
     for pattern, sign, needed in _VOLATILE:
@@ -277,7 +277,7 @@ def _stream(outputs: Iterable[OutputDict], name: str) -> str:
     )
 
 
-def _shown(outputs: Iterable[OutputDict]) -> list[OutputDict]:
+def _select_shown(outputs: Iterable[OutputDict]) -> list[OutputDict]:
     kinds = ("display_data", "execute_result", "error")
     kept = notebook_outputs(output for output in outputs if not is_page(output))
     return [output for output in kept if output.get("output_type") in kinds]
@@ -304,7 +304,7 @@ def _error(output: OutputDict) -> str:
 
 
 def _html(source: str) -> str:
-    """Return the text of a table: how it is marked up is no difference."""
+    """Return the text of a table, without its markup, which is no difference."""
     return html_text(source)
 
 

@@ -31,7 +31,7 @@ __all__ = [
 
 @cache
 def prepare_notebooks() -> None:
-    """Import what writes notebooks, which takes a second, so that the end of a run need not wait.
+    """Import the notebook writer, which takes a second, so that the end of a run need not wait.
 
     Called in a thread of its own while a model thinks, when a run begins.
     """

@@ -1,11 +1,11 @@
-"""Notes of a step in the notebook: decisions, failures, and what is not run again. Pure.
+"""Notes of a step in the notebook: decisions, failures, steps that are not run again. Pure.
 
 Markdown that folds away, for people who want to know how the answer came about.
 """
 
 from __future__ import annotations
 
-from kernel_agent.formats import written
+from kernel_agent.formats import write_call
 from kernel_agent.notebook.markdown import code_block, verbatim
 from kernel_agent.notebook.outputs import full_text
 from kernel_agent.records import (
@@ -15,8 +15,8 @@ from kernel_agent.records import (
     Retry,
     Step,
     Undone,
-    decided,
     decision_line,
+    list_decisions,
     reason_text,
     source_text,
     untrusted_line,
@@ -28,8 +28,8 @@ MAX_FOLDED = 4_000  # characters of the output of a step that is not run again
 
 
 def decisions_note(step: Step) -> str:
-    """Return a folded note on what was asked, allowed or denied, and on untrusted results."""
-    each = list(decided(step))
+    """Return a folded note on decisions and on untrusted results."""
+    each = list(list_decisions(step))
     lines = [decision_line(one) for one in each[:MAX_DECISIONS]]
     if len(each) > MAX_DECISIONS:
         lines.append(f"{len(each) - MAX_DECISIONS} more decisions are in the trace.")
@@ -56,7 +56,7 @@ def failure_text(step: Step) -> str:
 
 
 def not_run_again(step: Step) -> str:
-    """Return a step that is not a cell: folded, with what it was and what it had shown."""
+    """Return a step that is not a cell: folded, with its code and its output."""
     if isinstance(step.action, Code):
         status = step.result.status if step.result else "dead"
         ended = {
@@ -69,35 +69,35 @@ def not_run_again(step: Step) -> str:
             ended = "was denied and never ran"
         summary = f"Step {step.number} {ended}: its code is not run again"
         output = full_text(step.result.outputs) if step.result else ""
-        return _folded(summary, step.code, output)
+        return _fold(summary, step.code, output)
     if isinstance(step.action, Calls):
         ended = step.result.status if step.result else "dead"
         summary = f"Step {step.number} was given up ({ended}): its calls are not made again"
-        made = [written(call) for call in step.action.calls]
-        return _folded(summary, "\n".join(made), step.observation.text)
+        made = [write_call(call) for call in step.action.calls]
+        return _fold(summary, "\n".join(made), step.observation.text)
     if isinstance(step.action, Final):
         return ""
     if step.action is None:
         replies = "\n\n".join(_reply(retry) for retry in step.retries)
         why = f"Step {step.number} had no readable action: nothing was run"
-        return _folded(why, shorten(plain(replies), MAX_FOLDED), "", language="")
+        return _fold(why, shorten(plain(replies), MAX_FOLDED), "", language="")
     shown = plain(step.observation.text).strip()
     return code_block(shorten(shown, MAX_FOLDED)) if shown else ""
 
 
 def undone_note(step: Step, undone: Undone) -> str:
-    """Return a step that the person took back: folded, with what it was and what it had shown."""
+    """Return a step that the person took back: folded, with its code and its output."""
     why = undo_reason(undone)
     summary = f"Step {step.number} was undone by the user: its code is not run again"
     if isinstance(step.action, Calls):
-        code = "\n".join(written(call) for call in step.action.calls)
+        code = "\n".join(write_call(call) for call in step.action.calls)
     else:
         code = step.code
-    folded = _folded(summary, code, step.observation.text)
+    folded = _fold(summary, code, step.observation.text)
     return f"*Undone by the user:* {why}.\n\n{folded}" if why else folded
 
 
-def _folded(summary: str, code: str, output: str, *, language: str = "python") -> str:
+def _fold(summary: str, code: str, output: str, *, language: str = "python") -> str:
     parts = [f"<details>\n<summary>{summary}</summary>"]
     if code.strip():
         parts.append(code_block(plain(code), language))

@@ -1,4 +1,4 @@
-r"""Text that nobody vouches for, as Markdown and HTML in which nothing is live. Pure.
+r"""Untrusted text as Markdown and HTML in which nothing is live. Pure.
 
 In a running notebook everything that is displayed is trusted: a script in an output, or a tag in
 a Markdown cell that another program wrote, can call the server that the notebook came from and
@@ -75,7 +75,7 @@ def quote_text(text: str) -> str:
 
 
 def code_block(code: str, language: str = "") -> str:
-    """Return any text as a block of code, whatever it contains."""
+    """Return any text as a block of code."""
     if _LIVE_IN_BLOCK.search(code):
         return f"<pre><code>{_as_entities_where_live(code)}</code></pre>"
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
@@ -86,14 +86,14 @@ def code_block(code: str, language: str = "") -> str:
 def _line(line: str) -> str:
     line = _HEADING.sub(r"\1####", line)
     pieces = _BACKTICKS.split(line)  # text, run, text, run, …
-    written, i = [_escaped(pieces[0])], 1
+    written, i = [_escape(pieces[0])], 1
     while i < len(pieces):
         end = next((j for j in range(i + 2, len(pieces), 2) if pieces[j] == pieces[i]), None)
         if end is None:
-            written += ["&#96;" * len(pieces[i]), _escaped(pieces[i + 1])]
+            written += ["&#96;" * len(pieces[i]), _escape(pieces[i + 1])]
             i += 2
         else:
-            written += [_span("".join(pieces[i + 1 : end]), pieces[i]), _escaped(pieces[end + 1])]
+            written += [_span("".join(pieces[i + 1 : end]), pieces[i]), _escape(pieces[end + 1])]
             i = end + 2
     return _UNDERLINE.sub(r"\1" + "\\\\", "".join(written))
 
@@ -105,7 +105,7 @@ def _span(code: str, ticks: str) -> str:
     return f"<code>{_MARKUP.sub(lambda m: _as_entities(m[0]), inner)}</code>"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return _LIVE.sub(lambda match: _ENTITIES.get(match[0]) or _as_entities(match[0]), text)
 
 
@@ -131,7 +131,7 @@ MAX_DEPTH = 100
 
 
 def table_html(source: str) -> str | None:
-    """Return the HTML of a table, written anew from what is known to be harmless.
+    """Return the HTML of a table, written anew from harmless parts.
 
     Not a parser of HTML, on purpose: whatever is not one of a few plain tags, a comment or a
     style sheet makes the whole worthless, so that no two readings of it are possible (and no
@@ -153,7 +153,7 @@ def table_html(source: str) -> str | None:
     opened: list[str] = []
     at = 0
     while (start := source.find("<", at)) >= 0:
-        written.append(_html_escaped(source[at:start]))
+        written.append(_escape_html(source[at:start]))
         token = _TOKEN.match(source, start)
         if token is None or len(opened) > MAX_DEPTH:
             return None
@@ -164,13 +164,13 @@ def table_html(source: str) -> str | None:
         tag = tag.lower()
         if tag not in _KEPT:
             return None
-        written.append(_closed(tag, opened) if closing else _opened(tag, attributes, opened))
+        written.append(_close_tag(tag, opened) if closing else _open_tag(tag, attributes, opened))
     if '<table border="1" class="dataframe">' not in written:
         return None
-    return "".join([*written, _html_escaped(source[at:]), *(f"</{t}>" for t in reversed(opened))])
+    return "".join([*written, _escape_html(source[at:]), *(f"</{t}>" for t in reversed(opened))])
 
 
-def _opened(tag: str, attributes: str, opened: list[str]) -> str:
+def _open_tag(tag: str, attributes: str, opened: list[str]) -> str:
     if tag != "br":
         opened.append(tag)
     if tag == "table":
@@ -179,7 +179,7 @@ def _opened(tag: str, attributes: str, opened: list[str]) -> str:
     return f"<{tag}{spans}>"
 
 
-def _closed(tag: str, opened: list[str]) -> str:
+def _close_tag(tag: str, opened: list[str]) -> str:
     """Close a tag, and those that were left open inside it."""
     if tag not in opened:
         return ""
@@ -189,5 +189,5 @@ def _closed(tag: str, opened: list[str]) -> str:
     return closed
 
 
-def _html_escaped(text: str) -> str:
+def _escape_html(text: str) -> str:
     return html.escape(plain(html.unescape(text)))

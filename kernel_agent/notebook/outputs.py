@@ -1,4 +1,4 @@
-"""Outputs of a kernel made fit for a browser: the one place that decides it. Pure.
+"""Make a kernel's outputs fit for a browser: the one place that decides it. Pure.
 
 In a running notebook every output is trusted: a script in it can call the server that the notebook
 came from and run code in any kernel. Outputs come from a hostile kernel, so of what it displays
@@ -32,7 +32,7 @@ from kernel_agent.safe import (
     harmless,
     html_text,
     plain,
-    reencoded,
+    reencode,
     shorten,
 )
 
@@ -157,7 +157,7 @@ def displayable(output: OutputDict) -> dict[str, Any]:
 
 
 def is_page(output: OutputDict) -> bool:
-    """Whether a display is what Jupyter shows in its pager (``name?``) and saves nowhere."""
+    """Whether a display is for Jupyter's pager (``name?``), which saves nothing."""
     ours = _mapping(_mapping(output.get("metadata")).get("kernel_agent"))
     return PAGE_MIME in _mapping(output.get("data")) or ours.get("page") is True
 
@@ -174,7 +174,7 @@ def picture_size(output: OutputDict, mime: str) -> dict[str, int]:
 
 
 def best_text(data: Mapping[str, Any]) -> str:
-    """Return what a display says in text: its own, its HTML's, its source, or its types' names."""
+    """Return a display as text: its own, its HTML's, its source, or its types' names."""
     text = plain(as_text(data.get("text/plain"))).strip("\n")
     if text and not _TELLS_NOTHING.fullmatch(text):
         return text
@@ -217,7 +217,7 @@ def sanitise(html: str) -> str:
 def _picture(mime: str, data: str) -> str | None:
     for max_side in (None, *SIDES):
         try:
-            shown = reencoded(mime, data, max_side=max_side)[0]
+            shown = reencode(mime, data, max_side=max_side)[0]
         except Unreadable:
             return None
         if len(shown.data) <= MAX_IMAGE:

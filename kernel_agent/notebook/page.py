@@ -1,4 +1,4 @@
-"""A run as a person reads it when it is over: the question, the answer, and how it came about.
+"""A finished run as a page for a person: the question, the answer, and the steps to it.
 
 Records in, HTML out. Pure. :func:`summary_html` gives a fragment with inline styles for the output
 of a cell: it lives on in the saved notebook, in nbviewer and in ``nbconvert``; GitHub removes every
@@ -6,7 +6,7 @@ style, and headings, lists and folds are still in their order. :func:`page_html`
 whole file, for ``kernel-agent show --html``.
 
 What is shown is decided here, as plain data; how it looks stands in two templates beside this
-module, ``summary.html`` and ``page.html``. Nothing of a model or a kernel is interpreted: whatever
+module, ``summary.html`` and ``page.html``. Nothing of a model or a kernel is interpreted: all that
 a template is given is escaped (:func:`kernel_agent.safe.markup.escape_text`), displays come
 through :mod:`kernel_agent.notebook.outputs`, and the whole through one more parser
 (:func:`kernel_agent.safe.markup.belt`).
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kernel_agent.errors import NotebookError
-from kernel_agent.formats import written
+from kernel_agent.formats import write_call
 from kernel_agent.notebook.calls import asked_text, result_text
 from kernel_agent.notebook.pieces import (
     MAX_OUTPUT,
@@ -62,8 +62,8 @@ from kernel_agent.records import (
     agent_outcome,
     apply_updates,
     count_text,
-    decided,
     decision_line,
+    list_decisions,
     minute_text,
     notice_text,
     reason_text,
@@ -188,7 +188,7 @@ def _run(run: RunRecords, room: Room, notebook: str | None, depth: int = 0) -> M
 
 
 def _ending(run: RunRecords) -> tuple[str, str]:
-    """Return how a run ended, and the colour for it."""
+    """Return a run's ending in words, and its colour."""
     if run.stop is None:
         return UNFINISHED, "orange"
     status = run.stop.status
@@ -231,7 +231,7 @@ def _spent(run: RunRecords) -> Iterator[str]:
 
 
 def _address(notebook: str | None) -> str:
-    """Return the link to a notebook: whatever its name is, a path and no other scheme."""
+    """Return the link to a notebook: always a path, never another scheme."""
     if notebook is None:
         return ""
     slash = "/" if notebook.startswith("/") else "./"
@@ -280,13 +280,13 @@ def _answer(run: RunRecords, room: Room) -> Markup:
         was = _answer_text(stop.answer, room)
         return gone + piece("beside", title="The answer that was withdrawn", inner=was)
     if stop.answer is not None:
-        return piece("answer", inner=_answer_shown(run, stop.answer, room))
+        return piece("answer", inner=_show_answer(run, stop.answer, room))
     message = paragraphs(stop.message, max_chars=MAX_ANSWER)
     partial = as_printed(stop.partial, max_chars=MAX_OUTPUT) if stop.partial.strip() else ""
     return piece("no_answer", message=message, partial=partial)
 
 
-def _answer_shown(run: RunRecords, answer: Answer, room: Room) -> Markup:
+def _show_answer(run: RunRecords, answer: Answer, room: Room) -> Markup:
     """Return the answer as a table or a picture where it is one, else its text."""
     for _, output in _last_outputs(run):
         metadata = output.get("metadata")
@@ -299,7 +299,7 @@ def _answer_shown(run: RunRecords, answer: Answer, room: Room) -> Markup:
 
 
 def _last_outputs(run: RunRecords) -> Iterator[tuple[Step, OutputDict]]:
-    """Yield what a run displayed, the latest first, with the step of each."""
+    """Yield a run's displays, the latest first, each with its step."""
     for step in reversed(run.steps):
         for output in reversed(step.result.outputs if step.result else ()):
             yield step, output
@@ -407,7 +407,7 @@ def _step_parts(run: RunRecords, step: Step, room: Room, depth: int) -> Iterator
         content = as_printed(retry.content, max_chars=min(4_000, limit))
         feedback = one_line(retry.feedback, 500)
         yield piece("retry", title=f"A reply {what}", content=content, feedback=feedback)
-    decisions = list(decided(step))
+    decisions = list(list_decisions(step))
     yield from (_decision(each) for each in decisions if each.call is None)
     yield from _action(step, limit)
     if step.result is None:
@@ -420,7 +420,7 @@ def _step_parts(run: RunRecords, step: Step, room: Room, depth: int) -> Iterator
 
 
 def _action(step: Step, limit: int) -> Iterator[Markup]:
-    """Yield what was run or called, and what it was before a person changed it."""
+    """Yield the code or calls of a step, and the code before a person changed it."""
     action, most = step.action, min(MAX_CODE, limit)
     if isinstance(action, Code):
         original = step.decision.original if step.decision else None
@@ -431,7 +431,7 @@ def _action(step: Step, limit: int) -> Iterator[Markup]:
             was = code(original, max_chars=most)
             yield piece("beside", title="As the model had written it", inner=was)
     elif isinstance(action, Calls):
-        yield code("\n".join(written(call) for call in action.calls), max_chars=most)
+        yield code("\n".join(write_call(call) for call in action.calls), max_chars=most)
     elif action is None:
         yield piece("warning", text="No readable action: nothing was run.")
 
@@ -461,7 +461,7 @@ def _calls(
 
 
 def _call(call: HostCall) -> Markup:
-    """Return one call: an agent with how it ended, any other with what it gave."""
+    """Return one call: an agent with its ending, any other with its result."""
     if call.delegated is not None:
         return piece(
             "agent_line",

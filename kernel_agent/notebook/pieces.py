@@ -1,7 +1,7 @@
 """The pieces of a run's page: templates, and text and outputs made fit for them. Pure.
 
 How a page looks stands in ``summary.html`` (one macro a piece) and ``page.html`` beside this
-module. Whatever a template is given is escaped on its way out, unless a piece made it
+module. Everything that a template is given is escaped on its way out, unless a piece made it
 (:func:`kernel_agent.safe.markup.escape_text`); what was displayed comes through
 :mod:`kernel_agent.notebook.outputs`.
 """
@@ -28,7 +28,7 @@ from kernel_agent.safe import (
     one_line,
     paragraphs,
     plain,
-    reencoded,
+    reencode,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def length(made: str) -> int:
 
 @cache
 def templates() -> Environment:
-    """Return what renders: everything that is not markup already is escaped on its way out."""
+    """Return the environment that renders; it escapes everything that is not markup already."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup, escape
 
@@ -130,7 +130,7 @@ def note(text: str) -> Markup:
 
 
 def output_pieces(result: CellResult, room: Room) -> Iterator[Markup]:
-    """Yield what a cell put out: text, tables and pictures."""
+    """Yield a cell's outputs: text, tables and pictures."""
     text = ""
     for output in result.outputs:
         kind = output.get("output_type")
@@ -138,15 +138,15 @@ def output_pieces(result: CellResult, room: Room) -> Iterator[Markup]:
             text += as_text(output.get("text"))[: 4 * MAX_OUTPUT]
             continue
         if text:
-            yield _printed(text, room)
+            yield _show_printed(text, room)
             text = ""
         if kind in ("display_data", "execute_result"):
             yield display_piece(output, room)
     if text:
-        yield _printed(text, room)
+        yield _show_printed(text, room)
 
 
-def _printed(text: str, room: Room) -> Markup:
+def _show_printed(text: str, room: Room) -> Markup:
     limit = min(MAX_OUTPUT, max(room.left // 3, 300))
     return block(text, max_chars=limit, where="the trace has all of it")
 
@@ -169,7 +169,7 @@ def display_piece(output: OutputDict, room: Room, *, rich_only: bool = False) ->
     if rich_only and not pictured and table is None:
         return join([])
     above = [note("A picture is left out: it does not fit here.")] if pictured else []
-    return join([*above, _printed(as_text(data.get("text/plain")), room)])
+    return join([*above, _show_printed(as_text(data.get("text/plain")), room)])
 
 
 def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
@@ -182,7 +182,7 @@ def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
         if longest and expected * (side / longest) ** 2 > 1.3 * most:
             continue
         try:
-            shown, *pixels = reencoded(mime, data, max_side=side)
+            shown, *pixels = reencode(mime, data, max_side=side)
         except Unreadable:
             break
         if len(shown.data) <= most:
@@ -193,5 +193,5 @@ def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
 
 
 def notices_html(notices: Sequence[str]) -> str:
-    """Return what no record holds and a person should know, to stand above a summary."""
+    """Return notices that no record holds, to stand above a summary."""
     return belt(piece("notices", texts=[one_line(text, 500) for text in notices]))

@@ -1,4 +1,4 @@
-"""Read a notebook file of format 2, 3 or 4, whatever wrote it."""
+"""Read a notebook file of format 2, 3 or 4, from any program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_runnable(path: str | Path, notes: list[str] | None = None) -> nbformat.
         As :func:`read_notebook`, or it is for another language than Python.
     """
     notebook = read_notebook(path, notes)
-    language = _named(notebook, "kernelspec", "language") or _named(
+    language = _read_metadata(notebook, "kernelspec", "language") or _read_metadata(
         notebook, "language_info", "name"
     )
     if language and language.lower() != "python":
@@ -67,7 +67,7 @@ def read_notebook(path: str | Path, notes: list[str] | None = None) -> nbformat.
     if not isinstance(content, dict) or not isinstance(content.get("nbformat"), int):
         raise NotebookError(f"{path} is JSON, but not a notebook")
     if content["nbformat"] in (2, 3):
-        content = _upgraded(content, path)
+        content = _upgrade(content, path)
     if content["nbformat"] != 4:
         raise NotebookError(f"{path} has notebook format {content['nbformat']}, which is unknown")
     if not isinstance(content.get("metadata"), dict):
@@ -111,7 +111,7 @@ def _with_sound_ids(cells: list[Any]) -> list[Any]:
     return [sound(cell) for cell in cells]
 
 
-def _upgraded(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
+def _upgrade(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
     """Return the content of a notebook of format 2 or 3 in format 4."""
     from kernel_agent.notebook.library import nbformat
 
@@ -130,7 +130,7 @@ def is_skipped(cell: Any) -> bool:
     return cell.cell_type == "code" and "skip-execution" in (cell.metadata.get("tags") or ())
 
 
-def _named(notebook: nbformat.NotebookNode, where: str, key: str) -> str:
-    """Return what the notebook's own metadata says, or empty where that says nothing."""
+def _read_metadata(notebook: nbformat.NotebookNode, where: str, key: str) -> str:
+    """Return a field of the notebook's metadata as text, or empty."""
     about = notebook.metadata.get(where)
     return str(about.get(key) or "") if isinstance(about, dict) else ""

@@ -1,4 +1,4 @@
-"""The first code cells of an exported notebook: what it needs, and what stands in for the host.
+"""The first code cells of an exported notebook: its needs, and replays of the host's tools.
 
 Pure. The environment cell starts with a PEP 723 block (https://peps.python.org/pep-0723/), which
 ``juv`` and ``uv`` read, with the versions that the run had. What the run found in its kernel and
@@ -89,7 +89,7 @@ def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
     by_name: dict[str, list[dict[str, Json]]] = {n: [] for n in names if is_name(n)}
     for call in calls:
         if is_name(call.name):
-            by_name.setdefault(call.name, []).append(_recorded(call))
+            by_name.setdefault(call.name, []).append(_record_call(call))
     if not by_name:
         return ""
     of_tools = bool({*by_name} - {"delegate"})
@@ -157,17 +157,21 @@ def _error_output(error: str) -> dict[str, Any]:
 
 
 def _script_block(sources: Sequence[str], versions: Mapping[str, str]) -> str:
-    pinned = [f'#     "{name}=={version}",' for name, version in _needed(sources, versions)]
+    pinned = [
+        f'#     "{name}=={version}",' for name, version in _find_distributions(sources, versions)
+    ]
     python = re.match(r"\d+\.\d+", versions.get("python", ""))
     lines = [f'# requires-python = ">={python[0]}"'] if python else []
     return "\n".join(["# /// script", *lines, "# dependencies = [", *pinned, "# ]", "# ///"])
 
 
-def _needed(sources: Sequence[str], versions: Mapping[str, str]) -> list[tuple[str, str]]:
+def _find_distributions(
+    sources: Sequence[str], versions: Mapping[str, str]
+) -> list[tuple[str, str]]:
     """Return name and version of the distributions that the cells import, and of ipykernel."""
     wanted = {"ipykernel"}
     for source in sources:
-        wanted |= {_DISTRIBUTIONS.get(name, name) for name in _imported(source)}
+        wanted |= {_DISTRIBUTIONS.get(name, name) for name in _find_imports(source)}
         wanted |= {name for used, name in _IMPLIED if used.search(source)}
     normal = {_normal(name) for name in wanted}
     return sorted(
@@ -177,7 +181,7 @@ def _needed(sources: Sequence[str], versions: Mapping[str, str]) -> list[tuple[s
     )
 
 
-def _imported(source: str) -> set[str]:
+def _find_imports(source: str) -> set[str]:
     """Return the top-level names that a cell imports; magics and broken code do not matter."""
     plain = "\n".join(x for x in source.split("\n") if not x.lstrip().startswith(("%", "!")))
     try:
@@ -203,7 +207,7 @@ def _used_outputs(sources: Sequence[str], texts: Mapping[int, str]) -> dict[int,
     return {k: text for k, text in texts.items() if others or k in named}
 
 
-def _recorded(call: HostCall) -> dict[str, Json]:
+def _record_call(call: HostCall) -> dict[str, Json]:
     given = call.arguments if isinstance(call.arguments, Mapping) else {}
     entry: dict[str, Json] = {"args": given.get("args", []), "kwargs": given.get("kwargs", {})}
     return {**entry, "result": call.result} if call.ok else {**entry, "error": call.error}

@@ -24,7 +24,7 @@ Levels = list[list[str]]
 
 
 def render_table(described: Any) -> str | None:
-    """Return the HTML of a table as the kernel described it; None when it is none.
+    """Return the HTML of a table as the kernel described it; None for anything else.
 
     Parameters
     ----------

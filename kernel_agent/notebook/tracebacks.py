@@ -45,7 +45,7 @@ _NATIVE_FRAME = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class ShortTraceback:
-    """``message`` is what must not be cut away; ``before`` is how it came about."""
+    """A traceback in two parts: ``message`` must not be cut away, ``before`` may be."""
 
     before: str
     message: str
@@ -66,8 +66,8 @@ def cut_traceback(error: CellError) -> ShortTraceback:
         As Jupyter sent it; every part of it may be anything.
     """
     ename = one_line(error.ename) or "Error"
-    message = _message(f"{ename}: {_bounded(error.evalue)}")
-    parts = [part for text in error.traceback[:MAX_PARTS] for part in _parts(_bounded(text))]
+    message = _message(f"{ename}: {_bound(error.evalue)}")
+    parts = [part for text in error.traceback[:MAX_PARTS] for part in _parts(_bound(text))]
     last = max((i for i, p in enumerate(parts) if p.kind in ("frame", "library")), default=-1)
     said = _message("\n".join(part.text for part in parts[last + 1 :]))
     if not any(line.startswith(ename) for line in said.split("\n")):
@@ -95,7 +95,7 @@ def _parts(text: str) -> Iterator[_Part]:
         lines = text.strip("\n").split("\n")[1:]
         arrow = _ARROW.search(text)
         told = 0 if arrow else next((i for i, x in enumerate(lines) if x[:1].strip()), len(lines))
-        source = arrow[1].strip() if arrow else _dedented("\n".join(lines[:told]))
+        source = arrow[1].strip() if arrow else _dedent("\n".join(lines[:told]))
         yield _frame(head, source)
         if not arrow and lines[told:]:
             yield _Part(kind="text", text="\n".join(lines[told:]))
@@ -117,10 +117,10 @@ def _frame(head: str, source: str) -> _Part:
         return _Part(kind="library")
     if not source or source.startswith(_NO_SOURCE):
         return _Part(kind="frame", text=head)
-    return _Part(kind="frame", text=f"{head}\n{_indented(source)}")
+    return _Part(kind="frame", text=f"{head}\n{_indent(source)}")
 
 
-def _bounded(text: str) -> str:
+def _bound(text: str) -> str:
     return plain(shorten(text, MAX_PART))
 
 
@@ -135,12 +135,12 @@ def _frames(parts: Iterable[_Part]) -> Iterator[str]:
             plural = "s" if len(texts) > 1 else ""
             yield f"({len(texts)} library frame{plural} left out)"
         elif kind == "frame":
-            yield from _few(list(_collapsed(texts)))
+            yield from _few(list(_collapse(texts)))
         else:
             yield from texts
 
 
-def _collapsed(frames: Iterable[str]) -> Iterator[str]:
+def _collapse(frames: Iterable[str]) -> Iterator[str]:
     for frame, group in groupby(frames):
         count = len(list(group))
         yield frame
@@ -155,11 +155,11 @@ def _few(frames: list[str]) -> list[str]:
     return [*frames[:FIRST_FRAMES], f"({left_out:,} frames left out)", *frames[-LAST_FRAMES:]]
 
 
-def _dedented(text: str) -> str:
+def _dedent(text: str) -> str:
     lines = text.strip("\n").split("\n")
     margin = min((len(x) - len(x.lstrip(" ")) for x in lines if x.strip()), default=0)
     return "\n".join(line[margin:].rstrip() for line in lines).strip("\n")
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.split("\n"))

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from kernel_agent.errors import ModelError
 from kernel_agent.formats import Format
-from kernel_agent.offline.cells import Cell, fitted
+from kernel_agent.offline.cells import Cell, fit_lines
 from kernel_agent.offline.conversation import Conversation, failure, read_conversation
 from kernel_agent.offline.loading import load, variable_for
 from kernel_agent.offline.looking import closer_look, values_look
@@ -113,7 +113,7 @@ def next_cell(conversation: Conversation) -> Cell:
             f"The offline analyst has nothing more to do, but no answer was given{why};"
             " ask in another way."
         ) from None
-    return replace(cell, code=fitted(cell.code))
+    return replace(cell, code=fit_lines(cell.code))
 
 
 def work(conversation: Conversation) -> Generator[Cell, str, None]:
@@ -123,7 +123,7 @@ def work(conversation: Conversation) -> Generator[Cell, str, None]:
             "The offline analyst answers questions about tables and was given none: add one with"
             f" --data FILE, or configure a model: {_CONFIGURE}."
         )
-    yield from _greeted(_story(conversation), f"{INTRODUCTION}\n\n")
+    yield from _greet(_story(conversation), f"{INTRODUCTION}\n\n")
 
 
 def _story(conversation: Conversation) -> Generator[Cell, str, None]:
@@ -146,7 +146,7 @@ def _story(conversation: Conversation) -> Generator[Cell, str, None]:
     if question is None:
         raise ModelError(_refusal(failed, table))
     chosen = f"The question fits {table.path}, so I use that table. " if len(tables) > 1 else ""
-    yield from _greeted(solve_or_refuse(question, table), chosen)
+    yield from _greet(solve_or_refuse(question, table), chosen)
 
 
 def _named_first(conversation: Conversation) -> tuple[str, ...]:
@@ -173,7 +173,7 @@ def _choose(text: str, tables: list[Table]) -> tuple[Question | None, Table, str
     return None, tables[0], reasons[0]
 
 
-def _greeted(cells: Generator[Cell, str, None], greeting: str) -> Generator[Cell, str, None]:
+def _greet(cells: Generator[Cell, str, None], greeting: str) -> Generator[Cell, str, None]:
     """Put the greeting before the first thought."""
     cell = next(cells)
     observation = yield replace(cell, thought=greeting + cell.thought)

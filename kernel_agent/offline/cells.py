@@ -27,17 +27,17 @@ class Cell:
     code: str
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Return text as a double-quoted Python string literal."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def fitted(code: str, width: int = WIDTH) -> str:
+def fit_lines(code: str, width: int = WIDTH) -> str:
     """Return code with its long lines wrapped.
 
     Examples
     --------
-    >>> print(fitted('mean = table.groupby("kind")["size"].mean().dropna()', width=40))
+    >>> print(fit_lines('mean = table.groupby("kind")["size"].mean().dropna()', width=40))
     mean = (
         table.groupby("kind")["size"]
         .mean()
@@ -47,18 +47,18 @@ def fitted(code: str, width: int = WIDTH) -> str:
     lines: list[str] = []
     depth = 0
     for line in code.split("\n"):
-        lines += _wrapped(line, width, inside=depth > 0)
-        depth += _balance(_veiled(line))
+        lines += _wrap(line, width, inside=depth > 0)
+        depth += _balance(_veil(line))
     return "\n".join(lines)
 
 
-def _wrapped(line: str, width: int, *, inside: bool) -> list[str]:
+def _wrap(line: str, width: int, *, inside: bool) -> list[str]:
     """Return one line as several that fit; ``inside`` brackets a line may end anywhere."""
     if len(line) <= width:
         return [line]
     margin = line[: len(line) - len(line.lstrip())]
     text = line.strip()
-    target = re.match(r"[^\s=]+(?:, \w+)* = ", _veiled(text))
+    target = re.match(r"[^\s=]+(?:, \w+)* = ", _veil(text))
     start = 0 if inside or not target else target.end()
     parts = _parts(text[start:])
     statement = bool(target) or " " not in _outer(text)
@@ -70,10 +70,10 @@ def _wrapped(line: str, width: int, *, inside: bool) -> list[str]:
             body = [*opened, *(f"{margin}    {part}" for part in parts), *closed]
     else:
         body = _texts(margin, text, width) if inside else []
-        body = body or _opened(margin, text, width)
+        body = body or _open_bracket(margin, text, width)
     if body in ([], [line]):
         return [line]
-    return [piece for part in body for piece in _wrapped(part, width, inside=True)]
+    return [piece for part in body for piece in _wrap(part, width, inside=True)]
 
 
 def _parts(text: str) -> list[str]:
@@ -86,9 +86,9 @@ def _parts(text: str) -> list[str]:
     return [text[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-def _opened(margin: str, text: str, width: int) -> list[str]:
+def _open_bracket(margin: str, text: str, width: int) -> list[str]:
     """Put the contents of the longest bracket on separate lines."""
-    spans = list(_brackets(_veiled(text)))
+    spans = list(_brackets(_veil(text)))
     if not spans:
         return []
     start, end = max(spans, key=lambda span: span[1] - span[0])
@@ -140,14 +140,14 @@ def _words(text: str, *, braces: bool) -> Iterator[str]:
     yield from re.findall(rf"(?:{field}\\.|[^ ])+ *| +", text)
 
 
-def _veiled(text: str) -> str:
+def _veil(text: str) -> str:
     """Return code with its text literals made unreadable, each sign at its place."""
     return _STRING.sub(lambda literal: "s" * len(literal[0]), text)
 
 
 def _outer(text: str) -> str:
     """Return code of which only what stands outside brackets is readable."""
-    veiled = list(_veiled(text))
+    veiled = list(_veil(text))
     for start, end in _brackets("".join(veiled)):
         veiled[start:end] = "s" * (end - start)
     return "".join(veiled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.question import Group
 from kernel_agent.offline.schema import Column
 from kernel_agent.offline.writing import (
@@ -10,7 +10,7 @@ from kernel_agent.offline.writing import (
     START_CHART,
     capital,
     finish_chart,
-    grouped,
+    group_by,
     item,
     slug,
     with_unit,
@@ -56,7 +56,7 @@ def top_bars(labels: list[Column], measure: Column, title: str) -> str:
     """Return bars of single rows, the first on top, named by one column or by several."""
     names = f"{item('top', labels[0])}.astype(str)"
     if len(labels) > 1:
-        listed = ", ".join(quoted(c.name) for c in labels)
+        listed = ", ".join(quote(c.name) for c in labels)
         names = f'top[[{listed}]].astype(str).agg(", ".join, axis=1)'
     return (
         f"{START_CHART}\n"
@@ -90,12 +90,12 @@ def histogram(values: str, measure: Column, title: str) -> str:
 
 def histograms(source: str, columns: list[Column]) -> str:
     """Return small histograms of several columns."""
-    names = ", ".join(quoted(c.name) for c in columns)
+    names = ", ".join(quote(c.name) for c in columns)
     title = "Distributions of the numeric columns"
     return (
         f"{PLT}axes = {source}[[{names}]].hist(bins=20, figsize=(9, 5))\n"
         "fig = axes.flat[0].figure\n"
-        f"fig.suptitle({quoted(title)})\nfig.tight_layout()\n"
+        f"fig.suptitle({quote(title)})\nfig.tight_layout()\n"
         f'fig.savefig("{slug(title)}.png", dpi=150, bbox_inches="tight")\nplt.show()'
     )
 
@@ -103,8 +103,8 @@ def histograms(source: str, columns: list[Column]) -> str:
 def boxes(source: str, by: Group, measure: Column, title: str) -> str:
     """Return one box for each group."""
     return (
-        f"groups = {{str(g): v.dropna() for g, v in {grouped(source, (by,))}"
-        f"[{quoted(measure.name)}]}}\n"
+        f"groups = {{str(g): v.dropna() for g, v in {group_by(source, (by,))}"
+        f"[{quote(measure.name)}]}}\n"
         f"{START_CHART}\nax.boxplot(list(groups.values())[:20], tick_labels=list(groups)[:20])\n"
         + finish_chart(title, x=by.name, y=with_unit(measure))
     )
@@ -118,6 +118,6 @@ def matrix(title: str) -> str:
         'ax.set_xticks(range(len(r)), r.columns, rotation=45, ha="right")\n'
         "ax.set_yticks(range(len(r)), r.columns)\n"
         'fig.colorbar(image, label="Pearson\'s r")\n'
-        f"ax.set_title({quoted(capital(title))})\n"
+        f"ax.set_title({quote(capital(title))})\n"
         f'fig.savefig("{slug(title)}.png", dpi=150, bbox_inches="tight")\nplt.show()'
     )

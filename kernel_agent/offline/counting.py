@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.offline import charts
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.jobs import (
     Job,
     Work,
@@ -24,12 +24,12 @@ from kernel_agent.offline.writing import (
     PLT,
     capital,
     computed,
-    counted,
-    grouped,
+    group_by,
+    inflect,
+    insert,
     inside,
     item,
     raw,
-    shown,
     title_of,
     unit,
 )
@@ -43,7 +43,7 @@ def describe(job: Job) -> Work:
     code = f'{source}.describe(include="all").transpose()'
     if numbers:
         code = charts.histograms(source, numbers[:6]) + "\n\n" + code
-    rows, columns = counted(job.rows, "rows"), counted(job.table.width, "columns")
+    rows, columns = inflect(job.rows, "rows"), inflect(job.table.width, "columns")
     said = f"{{len({source}):,}} {rows} and {{{source}.shape[1]}} {columns}"
     overall = [f"all_{name}" for name in names_of(numbers[:6])]  # sales is the table of sales.csv
     parts = [
@@ -73,7 +73,7 @@ def describe(job: Job) -> Work:
 
 
 def missing(job: Job) -> Work:
-    """Return what is missing, by column or of one."""
+    """Return the number of missing values, by column or of one."""
     names = [c.name for c in job.question.measures]
     if len(names) == 1:
         series = item(job.source, job.measure)
@@ -83,7 +83,7 @@ def missing(job: Job) -> Work:
             f" {inside(job.measure.label)} ({{missing / len({job.source}):.1%}})."
         )
         return "I count the rows without a value.", code, final(sentence)
-    chosen = f"[[{', '.join(map(quoted, names))}]]" if names else ""
+    chosen = f"[[{', '.join(map(quote, names))}]]" if names else ""
     code = (
         f"missing = {job.source}{chosen}.isna().sum().sort_values(ascending=False)\n"
         "missing = missing[missing > 0]\nprint(missing)"
@@ -104,7 +104,7 @@ def count(job: Job) -> Work:
     code = f"count = len({job.source})\nprint(count)"
     of = f", of {{len({job.table.variable}):,}} in all" if job.question.filters else ""
     are = "is" if job.rows == 1 else "are"
-    noun = counted(job.rows, job.question.noun)
+    noun = inflect(job.rows, job.question.noun)
     sentence = f"There {are} {{count:,}} {noun}{job.which}{of}."
     return "Each row counts as one, so I count rows.", code, final(sentence)
 
@@ -115,7 +115,7 @@ def counts(job: Job) -> Work:
     by = " and ".join(g.name for g in groups)
     noun = job.question.noun
     ascending = question.direction == "lowest"
-    sizes = f"{grouped(job.source, groups)}.size()"
+    sizes = f"{group_by(job.source, groups)}.size()"
     ordered = in_order(groups) and not question.n
     order = "" if ordered else f".sort_values(ascending={ascending})"
     code = f"counts = {sizes}{order}" + month_names("counts", groups) + "\nprint(counts)"
@@ -175,7 +175,7 @@ def distinct_by(job: Job) -> Work:
     by = " and ".join(g.name for g in question.groups)
     ascending = question.direction == "lowest"
     code = (
-        f"distinct = {grouped(job.source, question.groups)}[{quoted(job.measure.name)}].nunique()"
+        f"distinct = {group_by(job.source, question.groups)}[{quote(job.measure.name)}].nunique()"
         f".sort_values(ascending={ascending})\nprint(distinct)"
     )
     what = f"different values of {inside(job.measure.label)}"
@@ -195,7 +195,7 @@ def distinct_by(job: Job) -> Work:
 def matching(job: Job) -> Work:
     """Name the rows that meet the conditions, as far as a sentence holds them."""
     columns = list(job.table.labels) or telling_columns(job)
-    fields = ", ".join(shown(name_of(c), raw(c) if c.kind == "date" else "") for c in columns)
+    fields = ", ".join(insert(name_of(c), raw(c) if c.kind == "date" else "") for c in columns)
     names = ", ".join(name_of(c) for c in columns)
     series = ", ".join(labels_of(job.source, columns))
     loop = f"in zip({series})" if len(columns) > 1 else f"in {series}"

@@ -18,7 +18,7 @@ class Conditions(Reader):
         """Use up every value, comparison and time in the question and collect their conditions."""
         spans = {
             "cmp": self._comparison, "cmphint": self._comparison, "orcmp": self._or_more,
-            "when": self._time_span, "from": self._time_span, "by": self._between,
+            "when": self._time_span, "from": self._time_span, "by": self._read_between,
         }  # fmt: skip
         single = {
             "num": self._equality, "date": self._at_moment, "monthname": self._at_moment,
@@ -29,7 +29,7 @@ class Conditions(Reader):
                 if at not in self.used and mention.kind in readers:
                     readers[mention.kind](at)
         self._check_or()
-        self.filters = self._merged()
+        self.filters = self._merge()
 
     def _number_at(self, at: int) -> tuple[float, str, int]:
         """Return the number at a place, the unit said after it, and the place behind both."""
@@ -87,7 +87,7 @@ class Conditions(Reader):
         column = self._counted_column(beside)
         self._add(column, self.mentions[at].meaning, (_tidy(number),), unit, at)
 
-    def _between(self, at: int) -> None:
+    def _read_between(self, at: int) -> None:
         if self.mentions[at].text.lower() == "between":
             self._time_span(at)
 
@@ -246,13 +246,13 @@ class Conditions(Reader):
         for value in values:
             self.filters.append(Filter(column=column, test=sign, values=(value,), at=at))
 
-    def _merged(self) -> list[Filter]:
+    def _merge(self) -> list[Filter]:
         """Join the values of each column; they must stand in one chain of “and” or “or”."""
         merged: list[Filter] = []
         last: list[int] = []
         for new in sorted(self.filters, key=lambda f: f.at):
             for i, old in enumerate(merged):
-                both = _joined(old, new)
+                both = _join_conditions(old, new)
                 if both:
                     between = {self.kind(p) for p in range(last[i] + 1, new.at)}
                     if not between <= _LINKS:
@@ -300,7 +300,7 @@ class Conditions(Reader):
             self.use(at)
 
 
-def _joined(old: Filter, new: Filter) -> Filter | None:
+def _join_conditions(old: Filter, new: Filter) -> Filter | None:
     """Return two conditions on one column as one: Adelie and Gentoo become an ``in``."""
     if old.column != new.column or old.part != new.part:
         return None

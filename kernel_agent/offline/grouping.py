@@ -146,7 +146,7 @@ class Grouping(Conditions):
         return question
 
     def _measures(self) -> tuple[Column, ...]:
-        """Use up the column mentions that are left as what is calculated with."""
+        """Use up the remaining column mentions as the measures."""
         found: list[Column] = []
         for at in self.places("col"):
             if any(c.truth for c in self.mentions[at].columns) and found:

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from keyword import iskeyword
 
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.question import Group, Question
 from kernel_agent.offline.schema import Column, Table
 from kernel_agent.offline.writing import (
     STAT_WORDS,
     computed,
+    insert,
     inside,
     item,
-    shown,
-    told,
+    tell,
     unit,
 )
 
@@ -54,7 +54,7 @@ class Job:
     @property
     def which(self) -> str:
         """The conditions in words, as they follow the subject of a sentence."""
-        return f" ({inside(told(self.question.filters))})" if self.question.filters else ""
+        return f" ({inside(tell(self.question.filters))})" if self.question.filters else ""
 
 
 Work = tuple[str, str, str]
@@ -69,7 +69,7 @@ def final(sentence: str, before: str = "") -> str:
 def also(closing: str, sentence: str) -> str:
     """Return the closing code with one more sentence in its answer."""
     is_template = 'final_answer(f"' in closing
-    more = inside(sentence) if is_template else quoted(sentence)[1:-1]
+    more = inside(sentence) if is_template else quote(sentence)[1:-1]
     return f'{closing.removesuffix(chr(34) + ")")} {more}")'
 
 
@@ -181,7 +181,7 @@ def lacking(source: str, columns: list[Column]) -> str:
     """Return the expression that counts the rows without a value in one of the columns."""
     if len(columns) == 1:
         return f"{item(source, columns[0])}.isna().sum()"
-    return f"{source}[[{', '.join(quoted(c.name) for c in columns)}]].isna().any(axis=1).sum()"
+    return f"{source}[[{', '.join(quote(c.name) for c in columns)}]].isna().any(axis=1).sum()"
 
 
 def unknown_said(job: Job) -> str:
@@ -216,4 +216,4 @@ def told_stat(stat: str, column: Column) -> str:
 def told_value(name: str, column: Column, stat: str) -> str:
     """Return the replacement field of a figure, with its unit."""
     mark = "" if stat == "var" else unit(column)
-    return shown(name, computed(column, stat)) + mark
+    return insert(name, computed(column, stat)) + mark

@@ -1,4 +1,4 @@
-"""Reading a file: the cell that loads it, and what its failure teaches.
+"""Reading a file: the cell that loads it, and remedies when that fails.
 
 The first try is the plain pandas reader. What the kernel answers decides about a second one
 (another separator, encoding or layout) or ends in one line that a person can act on.
@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from kernel_agent.errors import ModelError
-from kernel_agent.offline.cells import Cell, quoted
+from kernel_agent.offline.cells import Cell, quote
 from kernel_agent.offline.conversation import failure
 from kernel_agent.offline.looking import closer_look, first_look, look_at
 from kernel_agent.offline.printed import look_again, read_tables
 from kernel_agent.offline.schema import Table, split_name
-from kernel_agent.offline.tidying import decimal_comma, decimal_point, tidied
+from kernel_agent.offline.tidying import decimal_comma, decimal_point, tidy
 
 _READERS = {
     "csv": "read_csv", "txt": "read_csv", "dat": "read_csv", "tsv": "read_csv", "tab": "read_csv",
@@ -57,7 +57,7 @@ class Reading:
 
     def line(self, variable: str) -> str:
         """Return the statement that loads the file into the variable."""
-        arguments = ", ".join([quoted(self.path), *self.options])
+        arguments = ", ".join([quote(self.path), *self.options])
         tail = ".reset_index()" if self.reset_index else ""
         return f"{variable} = pd.{self.reader}({arguments}){tail}"
 
@@ -139,17 +139,17 @@ def load(path: str, question: str, *, first: bool) -> Generator[Cell, str, Table
     table = replace(table, path=path)
     if not table.complete:
         table = look_again(table, (yield closer_look(table, question)))
-    table = yield from tidied(table, comma=_COMMA in reading.options)
+    table = yield from tidy(table, comma=_COMMA in reading.options)
     return (yield from _with_words(table, reading))
 
 
 def _with_words(table: Table, reading: Reading) -> Generator[Cell, str, Table]:
-    """Look what is written where text is missing, and keep what is a word like the others."""
+    """Look at the text in place of missing values, and keep it where it is a word like others."""
     columns = [c for c in table.columns if c.kind in ("text", "bool") and c.missing]
     if not columns or reading.reader not in ("read_csv", "read_excel") or table.odd_index:
         return table
     as_written = replace(reading, options=(*reading.options, "dtype=str", "keep_default_na=False"))
-    names = ", ".join(quoted(c.name) for c in columns)
+    names = ", ".join(quote(c.name) for c in columns)
     code = (
         f"{as_written.line('written')}\n"
         f"for name in [{names}]:\n"
@@ -161,7 +161,7 @@ def _with_words(table: Table, reading: Reading) -> Generator[Cell, str, Table]:
     lost = [c for c in table.columns if c.words_lost]
     if not lost:
         return table
-    kept = ", ".join(f"{quoted(c.name)}: {list(c.words_lost)}" for c in lost)
+    kept = ", ".join(f"{quote(c.name)}: {list(c.words_lost)}" for c in lost)
     code = (
         f"for name, words in {{{kept}}}.items():\n"
         f"    kept = written[name].where(written[name].isin(words))\n"
@@ -200,7 +200,7 @@ def _better_shape(reading: Reading, table: Table) -> Reading | None:
     """Return how to read a table again that came out in a wrong shape, or None."""
     text = reading.reader == "read_csv"
     if text and len(table.columns) == 1 and not any("sep" in o for o in reading.options):
-        return _separated(reading, table.columns[0].name)
+        return _find_separator(reading, table.columns[0].name)
     if table.odd_index and text:
         raise ModelError(
             f"{reading.path} cannot be read as a table: its lines have more fields than its"
@@ -228,12 +228,12 @@ def _other_sign(reading: Reading, table: Table) -> Reading | None:
     return None
 
 
-def _separated(reading: Reading, header: str) -> Reading | None:
+def _find_separator(reading: Reading, header: str) -> Reading | None:
     counts = {sep: header.count(sep) for sep in (";", "\t", "|")}
     sep = max(counts, key=lambda s: counts[s])
     if not counts[sep]:
         return None
-    options = [f"sep={quoted(sep)}"]
+    options = [f"sep={quote(sep)}"]
     if sep == ";":  # written where the comma is the decimal sign
         options.append(_COMMA)
     return replace(reading, options=(*options, *reading.options))
@@ -244,7 +244,7 @@ def _peek(path: str, message: str) -> Cell:
         thought=f"The plain reader failed ({message.strip()}). I look at the first lines as text.",
         code=(
             "from pathlib import Path\n\n"
-            f'lines = Path({quoted(path)}).read_text(encoding="utf-8-sig", errors="replace")'
+            f'lines = Path({quote(path)}).read_text(encoding="utf-8-sig", errors="replace")'
             '.splitlines()\nprint("Header:", lines[0][:2000])'
         ),
     )
@@ -252,7 +252,7 @@ def _peek(path: str, message: str) -> Cell:
 
 def _by_header(reading: Reading, head: str) -> Reading:
     header = re.search(r"^Header: (.*)$", head, re.MULTILINE)
-    better = _separated(reading, header[1]) if header else None
+    better = _find_separator(reading, header[1]) if header else None
     if better is None:
         raise ModelError(
             f"{reading.path} cannot be read as a table: its lines do not all have as many fields"

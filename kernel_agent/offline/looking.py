@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kernel_agent.offline.cells import Cell, quoted
+from kernel_agent.offline.cells import Cell, quote
 from kernel_agent.offline.matching import canonical, tokens_of
 from kernel_agent.offline.mentions import Mention, mentions_of
 from kernel_agent.offline.schema import Column, Table
@@ -36,7 +36,7 @@ def first_look(variable: str, *, mixed: bool, workbook: str = "") -> str:
         The file, where it may have other sheets than the one that was read.
     """
     sheets = (
-        f"with pd.ExcelFile({quoted(workbook)}) as workbook:\n"
+        f"with pd.ExcelFile({quote(workbook)}) as workbook:\n"
         "    names = workbook.sheet_names\n"
         'print(f"Sheet {names[0]!r}, the first of {len(names)}")\n'
     )
@@ -49,7 +49,7 @@ def first_look(variable: str, *, mixed: bool, workbook: str = "") -> str:
 
 def look_at(variable: str, columns: Sequence[Column]) -> str:
     """Return the code that prints the lines of some columns, after they were changed."""
-    names = ", ".join(quoted(c.name) for c in columns)
+    names = ", ".join(quote(c.name) for c in columns)
     mixed = any(c.kind == "other" for c in columns)
     return _each_column(f"{variable}[[{names}]]", mixed=mixed)
 
@@ -82,7 +82,7 @@ def closer_look(table: Table, question: str) -> Cell:
     if table.width > _MOST_COLUMNS:
         source = f"{variable}[close]"
         choice = (
-            f"asked = {{{', '.join(map(quoted, _asked(question)))}}}\n\n\n"
+            f"asked = {{{', '.join(map(quote, _find_words(question)))}}}\n\n\n"
             "def shared(name):\n"
             '    """Count the words of a column\'s name that the question may mean."""\n'
             '    words = str(name).lower().replace("_", " ").split()\n'
@@ -95,13 +95,13 @@ def closer_look(table: Table, question: str) -> Cell:
     return Cell(
         thought=f"{variable} has too much in it for one look. I look closer at"
         f" {'the columns that the question may mean' if choice else 'it, with long values cut'}.",
-        code=choice + _each_shortened(source, min(table.width, _MOST_COLUMNS))
+        code=choice + _look_shortened(source, min(table.width, _MOST_COLUMNS))
         + (f'\nprint("Other columns:", [name for name in {variable} if name not in close][:60])'
            if choice else ""),
     )  # fmt: skip
 
 
-def _asked(question: str) -> list[str]:
+def _find_words(question: str) -> list[str]:
     """Return the question's words and others for the same."""
     said = [t.low for t in tokens_of(question) if t.kind in ("word", "number")]
     said += [t.low for q in tokens_of(question) if q.kind == "quote" for t in tokens_of(q.low)]
@@ -109,7 +109,7 @@ def _asked(question: str) -> list[str]:
     return list(dict.fromkeys([*said, *sorted(meant), *(w for w in SAME if SAME[w] in meant)]))
 
 
-def _each_shortened(table: str, columns: int) -> str:
+def _look_shortened(table: str, columns: int) -> str:
     room = max(40, _ROOM // columns - 70)
     return (
         f"for name, column in {table}.convert_dtypes().items():\n"
@@ -125,7 +125,7 @@ def _each_shortened(table: str, columns: int) -> str:
 
 
 def values_look(table: Table, question: str) -> Cell | None:
-    """Return the cell that looks which values the question names; None when it can name none.
+    """Return the cell that looks for values that the question names; None when it can name none.
 
     Only columns count that have too many values to list, and only questions with a word that
     may be such a value: an unknown one, or one written with a capital; or with the column itself.
@@ -135,11 +135,11 @@ def values_look(table: Table, question: str) -> Cell | None:
     if not columns or not (misspelt or any(_may_be_value(m, columns) for m in mentions)):
         return None
     said = " ".join(re.sub(r"""["\u201c\u201d\u2018]|(?<!\w)'|'(?!\w)""", " ", question).split())
-    names = ", ".join(quoted(c.name) for c in columns[:_MOST_COLUMNS])
+    names = ", ".join(quote(c.name) for c in columns[:_MOST_COLUMNS])
     return Cell(
         thought="The question may name a value that was not listed. I look which one.",
         code=(
-            f"question = {quoted(' ' + said.lower()[:600])}\n"
+            f"question = {quote(' ' + said.lower()[:600])}\n"
             f"for name in [{names}]:\n"
             f"    values = {table.variable}[name].dropna().astype(str).unique().tolist()\n"
             '    named = [value for value in values if f" {value.lower()}" in question]\n'

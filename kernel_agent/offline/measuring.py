@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernel_agent.offline import charts
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.jobs import (
     Job,
     Work,
@@ -32,11 +32,11 @@ from kernel_agent.offline.writing import (
     STAT_WORDS,
     capital,
     computed,
-    grouped,
+    group_by,
+    insert,
     inside,
     item,
     raw,
-    shown,
     title_of,
     unit,
 )
@@ -80,8 +80,8 @@ def by_group(job: Job) -> Work:
     if len(groups) == 2 or (in_order(groups) and not question.n):
         order = ""
     code = (
-        f"summary = {grouped(job.source, groups)}[{quoted(measure.name)}]"
-        f".agg([{', '.join(map(quoted, stats))}]).dropna(){order}"
+        f"summary = {group_by(job.source, groups)}[{quote(measure.name)}]"
+        f".agg([{', '.join(map(quote, stats))}]).dropna(){order}"
     )
     what = told_stat(stat, measure)
     code += month_names("summary", groups) + "\nprint(summary)"
@@ -173,13 +173,11 @@ def rows(job: Job) -> Work:
     lowest = question.direction == "lowest"
     pick = "nsmallest" if lowest else "nlargest"
     labels = [g.column for g in question.groups] or list(job.table.labels)
-    code = (
-        f'top = {job.source}.{pick}({question.n}, {quoted(measure.name)}, keep="all")\nprint(top)'
-    )
+    code = f'top = {job.source}.{pick}({question.n}, {quote(measure.name)}, keep="all")\nprint(top)'
     what = f"{question.direction} {inside(measure.label)}"
     columns = [c for c in labels or telling_columns(job) if c.name != measure.name]
-    fields = ", ".join(shown(name_of(c), raw(c) if c.kind == "date" else "") for c in columns)
-    value = f"{shown('value', raw(measure))}{unit(measure)}"
+    fields = ", ".join(insert(name_of(c), raw(c) if c.kind == "date" else "") for c in columns)
+    value = f"{insert('value', raw(measure))}{unit(measure)}"
     if question.n > 1 and columns and measure.numeric:
         title = title_of(
             f"the {question.n} {question.direction} values of {measure.label}", question
@@ -198,7 +196,7 @@ def rows(job: Job) -> Work:
         end = "min" if lowest else "max"
         before = f"extreme = {item(job.source, measure)}.{end}()\n" + before
         before += 'shared = f", shared by {len(top)} rows" if len(top) > 1 else ""\n'
-        sentence = f"The {what}{job.which} is {shown('extreme', raw(measure))}{unit(measure)}"
+        sentence = f"The {what}{job.which} is {insert('extreme', raw(measure))}{unit(measure)}"
         sentence += "{shared}: {listed}."
     else:
         before += (
@@ -223,7 +221,7 @@ def lookup(job: Job) -> Work:
     code = f"value = {series}.iloc[0]\nprint(value)"
     spec = raw(job.measure)
     sentence = (
-        f"The {inside(job.measure.label)}{job.which} is {shown('value', spec)}{unit(job.measure)}."
+        f"The {inside(job.measure.label)}{job.which} is {insert('value', spec)}{unit(job.measure)}."
     )
     return "One row fits; I read its value.", code, final(sentence)
 
@@ -255,7 +253,7 @@ def distribution(job: Job) -> Work:
 def _distribution_by(job: Job, title: str) -> Work:
     measure, by = job.measure, job.question.groups[0]
     code = (
-        f"summary = {grouped(job.source, (by,))}[{quoted(measure.name)}].describe()\n"
+        f"summary = {group_by(job.source, (by,))}[{quote(measure.name)}].describe()\n"
         "print(summary)\n\n" + charts.boxes(job.source, by, measure, f"{title} by {by.name}")
     )
     spec, fine = raw(measure), computed(measure)

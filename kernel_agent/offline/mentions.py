@@ -98,7 +98,7 @@ def _best(
     for size in range(min(8, len(tokens) - at), 0, -1):
         span = tokens[at : at + size]
         text = " ".join(t.text for t in span)
-        found = _quoted(span, table) or _phrase(span, tokens, at, table, before)
+        found = _read_quote(span, table) or _phrase(span, tokens, at, table, before)
         if found:
             return size, replace(found, text=text, start=at)
     return 1, _single(tokens, at, table)
@@ -133,7 +133,7 @@ def _rather_cue(cue: tuple[str, str], before: Mention | None, low: tuple[str, ..
     return not (before and before.kind in ("agg", "sup", "by", "hint", "corr", "dist", "versus"))
 
 
-def _quoted(span: Sequence[Token], table: Table) -> Mention | None:
+def _read_quote(span: Sequence[Token], table: Table) -> Mention | None:
     if len(span) != 1 or span[0].kind != "quote":
         return None
     said = span[0].text

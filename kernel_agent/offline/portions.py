@@ -1,4 +1,4 @@
-"""Questions for a share: what has it, and what it is the share of."""
+"""Questions for a share: its target and its base."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Portions(Grouping):
         return self._question("share_of_sum", measures=measures, stats=("sum",))
 
     def _target_and_base(self) -> _Split:
-        """Split conditions into what has the share and what it is the share of.
+        """Split conditions into the share's target and its base.
 
         “What share of Adelie penguins *are* female”: the base stands before the verb. “The share
         of females *among* Adelie penguins”: the base stands after. One condition is the target.

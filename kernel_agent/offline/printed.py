@@ -54,7 +54,7 @@ def read_tables(observations: Iterable[str]) -> dict[str, Table]:
 
 
 def look_again(table: Table, observation: str) -> Table:
-    """Return a table with what a later look at some of its columns printed."""
+    """Return a table with the columns that a later look printed."""
     for line in observation.splitlines():
         table = _with_line(table, line)
     return table
@@ -83,7 +83,7 @@ def _empty(header: re.Match[str]) -> Table:
 
 
 def _with_line(table: Table, line: str) -> Table:
-    """Return the table with what one printed line says of it, if it says anything."""
+    """Return the table with the facts of one printed line, if it has any."""
     if line.startswith(_OTHERS):
         others = tuple(map(str, _values(line.removeprefix(_OTHERS)) or ()))
         return table.merged(replace(table, columns=(), others=others))
@@ -157,7 +157,7 @@ def _disguise(shown: Sequence[str]) -> str:
 
 
 def _span(text: str) -> tuple[Value, ...] | None:
-    """Read ``'first' to 'last'``, whatever stands in the two; None when it is not that."""
+    """Read ``'first' to 'last'``; None for other text."""
     for between in re.finditer(" to ", text):
         first, last = _literal(text[: between.start()]), _literal(text[between.end() :])
         if first is not None and last is not None:
@@ -184,7 +184,7 @@ def _literal(text: str) -> Value | tuple[Value, ...] | None:
 
 
 def _scalar(node: ast.expr) -> Value | None:
-    """Return a value that was printed; what is no number, text or truth as its text."""
+    """Return a printed value; anything but a number, text or truth value as its text."""
     match node:
         case ast.Constant(value=str() | int() | float() as value):
             return value

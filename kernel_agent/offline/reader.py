@@ -50,7 +50,7 @@ class Filter:
             if self.part == "month"
             else (self.values)
         )
-        texts = said(_said(v) for v in values)
+        texts = said(_write_value(v) for v in values)
         if self.column.temporal:
             word = "between" if self.test == "between" else _WHEN.get(self.test, "in")
             return f"{'not ' if self.test in ('!=', 'not in') else ''}{word} {texts}"
@@ -66,7 +66,7 @@ class Filter:
         return f"{self.column.label} {negation}{texts}"
 
 
-def _said(value: Value) -> str:
+def _write_value(value: Value) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 

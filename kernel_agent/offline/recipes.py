@@ -13,17 +13,17 @@ from collections.abc import Callable, Generator
 
 from kernel_agent.errors import ModelError
 from kernel_agent.offline import counting, measuring, relating, sharing
-from kernel_agent.offline.cells import Cell, quoted
+from kernel_agent.offline.cells import Cell, quote
 from kernel_agent.offline.conversation import failure
 from kernel_agent.offline.jobs import Job, Work, also
 from kernel_agent.offline.question import Question
 from kernel_agent.offline.reader import NotUnderstood
 from kernel_agent.offline.schema import Table
-from kernel_agent.offline.writing import conditions, inside, item, told
+from kernel_agent.offline.writing import conditions, inside, item, tell
 
 
 def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
-    """Yield the cells that answer a question; is sent what each of them printed.
+    """Yield the cells that answer a question; is sent the output of each.
 
     Raises
     ------
@@ -36,7 +36,7 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
         source = f"{table.variable}_selected"
         observation = yield _selection(question, table, source, note)
         note = ""
-        kept = _kept(observation)
+        kept = _count_kept(observation)
         if question.single and not re.search(r"^1 rows at most", observation, re.MULTILINE):
             raise NotUnderstood(
                 "whether groups rank by their average, total or highest "
@@ -56,7 +56,7 @@ def solve(question: Question, table: Table) -> Generator[Cell, str, None]:
 
 
 def _doubts(question: Question, table: Table) -> list[str]:
-    """Return what is to be said about the reading of the columns that the answer uses."""
+    """Return remarks on how the columns that the answer uses were read."""
     uses = [(f.column, f.part) for f in (*question.filters, *question.target)]
     uses += [(g.column, g.part) for g in question.groups] + [(c, "") for c in question.measures]
     used = [column for column, part in uses if part != "year"] if uses else list(table.columns)
@@ -75,7 +75,7 @@ def _selection(question: Question, table: Table, source: str, note: str) -> Cell
         for c in columns
     )
     return Cell(
-        thought=f"{note}The question is about some of the rows only ({told(question.filters)}).",
+        thought=f"{note}The question is about some of the rows only ({tell(question.filters)}).",
         code=(
             f"{source} = {table.variable}[{conditions(table.variable, question.filters)}]\n"
             f'print(len({source}), "of", len({table.variable}), "rows selected"){counts}{single}'
@@ -83,7 +83,7 @@ def _selection(question: Question, table: Table, source: str, note: str) -> Cell
     )
 
 
-def _kept(observation: str) -> int:
+def _count_kept(observation: str) -> int:
     """Return how many usable rows the selection left, from what it printed."""
     _check(observation)
     found = re.search(r"^(\d+) of \d+ rows selected$", observation, re.MULTILINE)
@@ -95,7 +95,7 @@ def _kept(observation: str) -> int:
 
 def _nothing(question: Question, source: str, kept: int) -> Cell:
     """Return the answer when no row fits; more than one row for a single value is refused."""
-    which = told(question.filters)
+    which = tell(question.filters)
     if kept > 1:
         raise NotUnderstood(
             f"which value of {question.measures[0].name}: {kept} rows match ({which}); ask for"
@@ -105,7 +105,7 @@ def _nothing(question: Question, source: str, kept: int) -> Cell:
     if question.kind in ("count", "counts"):
         sentence = f'f"There are {{len({source})}} {noun} ({inside(which)})."'
     else:
-        sentence = quoted(f"No {noun} with known values match ({which}), so there is no figure.")
+        sentence = quote(f"No {noun} with known values match ({which}), so there is no figure.")
     return Cell(thought="Nothing is left to calculate with.", code=f"final_answer({sentence})")
 
 

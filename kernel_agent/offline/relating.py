@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kernel_agent.offline import charts
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.jobs import (
     MOST_NAMED,
     Job,
@@ -21,7 +21,7 @@ from kernel_agent.offline.writing import (
     STAT_WORDS,
     capital,
     computed,
-    grouped,
+    group_by,
     inside,
     title_of,
     unit,
@@ -34,8 +34,8 @@ def correlation(job: Job) -> Work:
     if job.question.groups:
         return _correlation_by(job, a, b)
     code = (
-        f"pairs = {job.source}[[{quoted(a.name)}, {quoted(b.name)}]].dropna()\n"
-        f'r = pairs[{quoted(a.name)}].corr(pairs[{quoted(b.name)}])\nprint(f"r = {{r:.3f}}")'
+        f"pairs = {job.source}[[{quote(a.name)}, {quote(b.name)}]].dropna()\n"
+        f'r = pairs[{quote(a.name)}].corr(pairs[{quote(b.name)}])\nprint(f"r = {{r:.3f}}")'
     )
     title = title_of(f"{a.label} and {b.label}", job.question)
     code = PLT + code + "\n\n" + charts.scatter("pairs", a, b, title)
@@ -56,8 +56,8 @@ def _correlation_by(job: Job, a: Column, b: Column) -> Work:
     by = job.question.groups[0]
     code = (
         f"by_{slug_name(by.name)} = {{\n"
-        f"    group: rows[{quoted(a.name)}].corr(rows[{quoted(b.name)}])\n"
-        f"    for group, rows in {grouped(job.source, (by,))}\n}}\n"
+        f"    group: rows[{quote(a.name)}].corr(rows[{quote(b.name)}])\n"
+        f"    for group, rows in {group_by(job.source, (by,))}\n}}\n"
         f"print(by_{slug_name(by.name)})"
     )
     closing = listing(f"by_{slug_name(by.name)}.items()", "r = {r:.3f}", "r", few=job.few)
@@ -74,16 +74,16 @@ def slug_name(text: str) -> str:
 
 
 def correlates(job: Job) -> Work:
-    """Return what goes together with a column, or all pairs of columns."""
+    """Return the correlations with a column, or of all pairs of columns."""
     numbers = [c for c in job.table.columns if c.numeric]
-    names = f"[{', '.join(quoted(c.name) for c in numbers)}]"
+    names = f"[{', '.join(quote(c.name) for c in numbers)}]"
     if len(numbers) < 2:
         raise NotUnderstood("a correlation needs at least two columns of numbers")
     if job.question.measures:
         measure = job.measure
         code = (
             f"numbers = {job.source}[{names}]\n"
-            f"r = numbers.corr()[{quoted(measure.name)}].drop({quoted(measure.name)}).dropna()\n"
+            f"r = numbers.corr()[{quote(measure.name)}].drop({quote(measure.name)}).dropna()\n"
             "r = r.sort_values(key=abs, ascending=False)\nprint(r.round(3))"
         )
         title = title_of(f"correlation with {measure.label}", job.question)
@@ -121,10 +121,10 @@ def trend(job: Job) -> Work:
     time, others = question.groups[0], question.groups[1:]
     stat = question.stats[0]
     word = STAT_WORDS[stat]
-    source = grouped(job.source, question.groups)
+    source = group_by(job.source, question.groups)
     measure = question.measures[0] if question.measures else None
     what = told_stat(stat, measure) if measure else f"number of {job.question.noun}"
-    values = f"{source}[{quoted(measure.name)}].{stat}()" if measure else f"{source}.size()"
+    values = f"{source}[{quote(measure.name)}].{stat}()" if measure else f"{source}.size()"
     unstack = ".unstack()" if others else ".dropna()"
     code = f"trend = {values}{unstack}\nprint(trend)"
     per = f"by {time.name}" + (f" and {others[0].name}" if others else "")

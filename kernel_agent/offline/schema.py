@@ -1,4 +1,4 @@
-"""The analyst's picture of a table: what its columns hold, and what they may be called.
+"""The analyst's picture of a table: the content of its columns, and their names in words.
 
 Nothing here touches data: a :class:`Table` is as much as one can know from the observation, and
 that is what the question is understood against.
@@ -86,9 +86,9 @@ class Column:
 
     @property
     def said_missing(self) -> str:
-        """The sentence that names what else was taken for a missing value; empty for nothing."""
+        """The sentence that names other texts taken for missing values; empty without any."""
         taken = [b for b in self.blanks if b not in self.words_lost]
-        return f"{_listed(taken)} in {self.name} was taken as missing." if taken else ""
+        return f"{_list_words(taken)} in {self.name} was taken as missing." if taken else ""
 
     @property
     def numeric(self) -> bool:
@@ -246,7 +246,7 @@ class Table:
         return column.distinct == self.rows and column.missing == 0
 
     def merged(self, newer: Table) -> Table:
-        """Return this table with what a later look at some of its columns showed."""
+        """Return this table with the columns of a later look at some of them."""
         columns = {c.name: c for c in self.columns}
         for column in newer.columns:
             older = columns.get(column.name)
@@ -267,7 +267,7 @@ class Table:
         return dataclasses.replace(self, columns=columns)
 
     def blank(self, name: str, words: tuple[str, ...]) -> Table:
-        """Return this table with what is written where a column has no value."""
+        """Return this table with the text that a column has in place of missing values."""
         columns = tuple(
             dataclasses.replace(c, blanks=words) if c.name == name else c for c in self.columns
         )
@@ -321,7 +321,7 @@ def _better(older: Column, newer: Column) -> Column:
     return dataclasses.replace(newer, sample=sample, doubt=older.doubt, blanks=older.blanks)
 
 
-def _listed(words: Sequence[str]) -> str:
+def _list_words(words: Sequence[str]) -> str:
     return " or ".join(f"“{word}”" for word in words)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernel_agent.offline import charts
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.jobs import (
     Job,
     Work,
@@ -17,11 +17,11 @@ from kernel_agent.offline.writing import (
     PLT,
     computed,
     conditions,
-    grouped,
+    group_by,
     inside,
     item,
+    tell,
     title_of,
-    told,
     unit,
 )
 from kernel_agent.offline.writing import series as group_series
@@ -32,7 +32,7 @@ def share(job: Job) -> Work:
     question, source = job.question, job.source
     if question.groups:
         return _share_by(job)
-    what = told(question.target)
+    what = tell(question.target)
     code = (
         f"matching = {source}[{conditions(source, question.target)}]\n"
         f'print(len(matching), "of", len({source}))'
@@ -40,7 +40,7 @@ def share(job: Job) -> Work:
     before, tail = "", ""
     incomplete = [f.column for f in question.target if f.column.missing]
     if incomplete:
-        names = ", ".join(quoted(c.name) for c in incomplete)
+        names = ", ".join(quote(c.name) for c in incomplete)
         before = f"known = len({source}.dropna(subset=[{names}]))\n"
         tail = (
             f"; of the {{known:,}} with a known {inside(incomplete[0].label)} it is"
@@ -57,7 +57,7 @@ def _share_by(job: Job) -> Work:
     """Return the share in each group; rows where the condition cannot be known are left out."""
     question, source, by = job.question, job.source, job.question.groups[0]
     lines = []
-    incomplete = [quoted(f.column.name) for f in question.target if f.column.missing]
+    incomplete = [quote(f.column.name) for f in question.target if f.column.missing]
     if incomplete:
         lines.append(f"known = {source}.dropna(subset=[{', '.join(incomplete)}])")
         source = "known"
@@ -67,7 +67,7 @@ def _share_by(job: Job) -> Work:
         'shares = shares.sort_values("mean", ascending=False)' if not by.temporal else "",
         "print(shares)",
     ]
-    what = told(question.target)
+    what = tell(question.target)
     title = title_of(f"share with {what} by {by.name}", question)
     chart = charts.bars(
         'shares["mean"] * 100',
@@ -91,7 +91,7 @@ def shares(job: Job) -> Work:
     counts = (
         f"{item(job.source, by.column)}.value_counts()"
         if not by.part
-        else f"{grouped(job.source, (by,))}.size()"
+        else f"{group_by(job.source, (by,))}.size()"
     )
     order = ".sort_index()" if by.temporal else ""
     code = (
@@ -113,10 +113,10 @@ def shares(job: Job) -> Work:
 
 
 def share_of_sum(job: Job) -> Work:
-    """Return what each group has of the total of a column."""
+    """Return each group's share of the total of a column."""
     by, measure = job.question.groups[0], job.measure
     code = (
-        f"totals = {grouped(job.source, (by,))}[{quoted(measure.name)}].sum()"
+        f"totals = {group_by(job.source, (by,))}[{quote(measure.name)}].sum()"
         ".sort_values(ascending=False)\nshares = totals / totals.sum()\n"
         'print(shares.map("{:.1%}".format))'
     )

@@ -54,7 +54,7 @@ class Superlatives(Grouping):
         when = self._when_group() or self._period_after(at)
         entity = self._label_or_group() if when is None else None
         group = self.resolve(entity, "groups") if entity is not None else None
-        counted = self._counted(at, entity, when)
+        counted = self._read_counted(at, entity, when)
         if entity is not None:
             self.use(entity)
         if counted is not None:
@@ -84,7 +84,7 @@ class Superlatives(Grouping):
         self.use(place)
         return self._period(self.mentions[place].meaning, trend=False)
 
-    def _counted(self, at: int, entity: int | None, when: Group | None) -> str | None:
+    def _read_counted(self, at: int, entity: int | None, when: Group | None) -> str | None:
         """Return what “the most …” counts: ``rows``, a column's name, or None for a measure."""
         if self.has("count") and not any(self.is_numeric(p) for p in self.places("col")):
             self.use_all("count")

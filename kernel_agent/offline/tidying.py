@@ -9,15 +9,15 @@ import re
 from collections.abc import Generator
 
 from kernel_agent.errors import ModelError
-from kernel_agent.offline.cells import Cell, quoted
+from kernel_agent.offline.cells import Cell, quote
 from kernel_agent.offline.conversation import failure
 from kernel_agent.offline.looking import look_at
 from kernel_agent.offline.printed import DATE, look_again
 from kernel_agent.offline.schema import Column, Table
 
 
-def tidied(table: Table, *, comma: bool = False) -> Generator[Cell, str, Table]:
-    """Convert what stands for something else, and look again; yields at most one cell.
+def tidy(table: Table, *, comma: bool = False) -> Generator[Cell, str, Table]:
+    """Convert text that stands for numbers or dates, and look again; yields at most one cell.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _headless(table: Table) -> bool:
 
 def _conversion(variable: str, column: Column, *, comma: bool) -> str:
     """Return the lines that convert a column if every value in it can be."""
-    target = f"{variable}[{quoted(column.name)}]"
+    target = f"{variable}[{quote(column.name)}]"
     if column.disguise == "date":
         formats = date_formats(column.sample)
         if len(formats) == 1:
@@ -103,19 +103,19 @@ def _conversion(variable: str, column: Column, *, comma: bool) -> str:
                 start = "# The times as written: offsets from UTC may differ, as in summer.\n"
                 start += f'text = {target}.str.replace(r"[+-]\\d\\d:?\\d\\d$", "", regex=True)\n'
                 written = "text"
-            style = quoted(formats[0])
+            style = quote(formats[0])
             return (
                 f'{start}dates = pd.to_datetime({written}, format={style}, errors="coerce")\n'
                 f"if dates.count() == {target}.count():  # every one was read\n"
                 f"    {target} = dates"
             )
-        listed = ", ".join(map(quoted, formats))
+        listed = ", ".join(map(quote, formats))
         return (
             f"fits = []\nfor style in ({listed}):\n"
             f'    dates = pd.to_datetime({target}, format=style, errors="coerce")\n'
             f"    if dates.count() == {target}.count():\n        fits.append(style)\n"
             f"if fits:\n    {target} = pd.to_datetime({target}, format=fits[0])\n"
-            f'    print({quoted(repr(column.name))}, *fits, sep=" fits ")'
+            f'    print({quote(repr(column.name))}, *fits, sep=" fits ")'
         )
     comma = decimal_comma(column.sample) or (comma and not decimal_point(column.sample))
     thousands, point = (".", ",") if comma else (",", ".")

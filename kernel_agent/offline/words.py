@@ -1,4 +1,4 @@
-"""The analyst's vocabulary: what English words mean when they are said about a table.
+"""The analyst's vocabulary: meanings of English words in questions about a table.
 
 Only tables, no logic. A word that is in none of them, and is neither a column nor a value of the
 table, is not understood, and the question is then refused: so a word belongs in ``STOP`` only if

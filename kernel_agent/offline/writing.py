@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernel_agent.offline.cells import quoted
+from kernel_agent.offline.cells import quote
 from kernel_agent.offline.question import Group, Question
 from kernel_agent.offline.reader import Filter
 from kernel_agent.offline.schema import Column, singular
@@ -22,12 +22,12 @@ _DIGITS = ((1000, ",.0f"), (100, ",.1f"), (1, ",.2f"), (0.1, ".3f"), (0.001, ".4
 
 def literal(value: object) -> str:
     """Return a value as Python source."""
-    return quoted(value) if isinstance(value, str) else repr(value)
+    return quote(value) if isinstance(value, str) else repr(value)
 
 
 def inside(text: str) -> str:
     """Return text as it stands inside an f-string."""
-    return quoted(text)[1:-1].replace("{", "{{").replace("}", "}}")
+    return quote(text)[1:-1].replace("{", "{{").replace("}", "}}")
 
 
 def slug(text: str) -> str:
@@ -35,7 +35,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-") or "chart"
 
 
-def counted(count: int, noun: str) -> str:
+def inflect(count: int, noun: str) -> str:
     """Return a plural noun in the number that so many have."""
     return singular(noun) if count == 1 else noun
 
@@ -82,7 +82,7 @@ def raw(column: Column) -> str:
     return ""
 
 
-def shown(expression: str, spec: str) -> str:
+def insert(expression: str, spec: str) -> str:
     """Return a replacement field of an f-string."""
     return f"{{{expression}:{spec}}}" if spec else f"{{{expression}}}"
 
@@ -96,14 +96,14 @@ def _size(column: Column) -> float:
 
 def item(variable: str, column: Column) -> str:
     """Return the expression of a column of a table."""
-    return f"{variable}[{quoted(column.name)}]"
+    return f"{variable}[{quote(column.name)}]"
 
 
 def key(variable: str, group: Group) -> str:
-    """Return what ``groupby`` is given for a group."""
+    """Return the argument of ``groupby`` for a group."""
     if not group.part:
-        return quoted(group.column.name)
-    return f"{series(variable, group)}.rename({quoted(group.name)})"
+        return quote(group.column.name)
+    return f"{series(variable, group)}.rename({quote(group.name)})"
 
 
 def series(variable: str, group: Group) -> str:
@@ -116,7 +116,7 @@ def series(variable: str, group: Group) -> str:
     return item(variable, group.column) + parts.get(group.part, "")
 
 
-def grouped(variable: str, groups: tuple[Group, ...]) -> str:
+def group_by(variable: str, groups: tuple[Group, ...]) -> str:
     """Return the ``groupby`` call of one or two groups."""
     keys = [key(variable, g) for g in groups]
     return f"{variable}.groupby({keys[0] if len(keys) == 1 else '[' + ', '.join(keys) + ']'})"
@@ -148,21 +148,21 @@ def conditions(variable: str, filters: tuple[Filter, ...]) -> str:
     return " & ".join(f"({p})" if any(o in p for o in operators) else p for p in parts)
 
 
-def told(filters: tuple[Filter, ...]) -> str:
+def tell(filters: tuple[Filter, ...]) -> str:
     """Return filters in words, for titles and sentences."""
     return ", ".join(f.told for f in filters)
 
 
 def title_of(subject: str, question: Question) -> str:
     """Return a chart's title: the subject, and which rows it is of."""
-    which = told(question.filters)
+    which = tell(question.filters)
     return capital(f"{subject} ({which})" if which else subject)
 
 
 def finish_chart(title: str, *, x: str, y: str) -> str:
     """Return the lines that label, save and show a chart."""
     return (
-        f"ax.set(title={quoted(title)}, xlabel={quoted(capital(x))}, ylabel={quoted(capital(y))})\n"
+        f"ax.set(title={quote(title)}, xlabel={quote(capital(x))}, ylabel={quote(capital(y))})\n"
         f'fig.savefig("{slug(title)}.png", dpi=150, bbox_inches="tight")\n'
         "plt.show()"
     )

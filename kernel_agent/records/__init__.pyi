@@ -37,12 +37,12 @@ from .decisions import NOBODY as NOBODY
 from .decisions import Approver as Approver
 from .decisions import Decided as Decided
 from .decisions import as_json as as_json
-from .decisions import decided as decided
 from .decisions import decision_line as decision_line
 from .decisions import denial as denial
 from .decisions import denials as denials
 from .decisions import denied_cell as denied_cell
 from .decisions import is_cut as is_cut
+from .decisions import list_decisions as list_decisions
 from .decisions import question_text as question_text
 from .decisions import source_text as source_text
 from .decisions import untrusted_line as untrusted_line
@@ -50,9 +50,9 @@ from .displays import CAPTURED as CAPTURED
 from .displays import SHOWN as SHOWN
 from .displays import UPDATES as UPDATES
 from .displays import Displays as Displays
+from .displays import add_sign as add_sign
 from .displays import apply_updates as apply_updates
 from .displays import is_figure as is_figure
-from .displays import marked as marked
 from .endings import ExitStatus as ExitStatus
 from .event import Acting as Acting
 from .event import Event as Event
@@ -103,11 +103,11 @@ from .trace import Visit as Visit
 from .trace import now as now
 from .trace import to_json as to_json
 from .undo import UNDO as UNDO
+from .undo import drop_undone as drop_undone
 from .undo import model_text as model_text
 from .undo import person_text as person_text
 from .undo import reason_text as reason_text
 from .undo import steps_text as steps_text
-from .undo import still_told as still_told
 from .variables import MAX_LINE as MAX_LINE
 from .variables import Variables as Variables
 from .variables import changes_line as changes_line

@@ -1,4 +1,4 @@
-"""Caps, and what has been spent of them.
+"""Caps on a run, and a meter of the spending.
 
 A :class:`Budget` is data: it says what a run may cost. A :class:`Meter` counts. A child's meter
 also charges its parent, so that delegated work cannot spend what the parent does not have; what a
@@ -22,7 +22,7 @@ from kernel_agent.records.conversation import Usage
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What one run may cost. None means no cap.
+    """Caps on one run. None means no cap.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ KEPT_STEPS = 2  # of the run that delegates: the step under way, and one to answ
 
 
 class Meter:
-    """What has been spent of a budget.
+    """The spending of one run, measured against its budget.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Meter:
 
     @property
     def waited(self) -> float:
-        """Seconds in which a person was waited for, a wait that is under way included."""
+        """Seconds spent waiting for a person, a wait that is under way included."""
         since = self._waiting_since
         return self._waited + (0.0 if since is None else self._clock() - since)
 
@@ -122,7 +122,7 @@ class Meter:
 
     @contextmanager
     def expecting(self, tokens: float) -> Iterator[None]:
-        """Count on a call of about so many tokens while it is under way, here and in every parent.
+        """Reserve about so many tokens for a call under way, here and in every parent.
 
         See :meth:`affords`.
         """
@@ -157,7 +157,7 @@ class Meter:
 
     @contextmanager
     def shared(self, share: float = LARGEST_SHARE, *, at_most: Budget = NO_CAPS) -> Iterator[Meter]:
-        """Set apart what a delegated run may cost, until it is over; what it leaves comes back.
+        """Set a delegated run's budget apart until it is over; the unspent rest comes back.
 
         Of steps, tokens and cost it gets ``share`` of what this run has left, and never what is
         set apart for others; time passes for all of them side by side, so it gets half of the
@@ -186,9 +186,9 @@ class Meter:
         self.check()
         share = min(max(share, 0.0), LARGEST_SHARE)
         caps = self.budget
-        steps = self._granted("steps", caps.max_steps, self.steps + KEPT_STEPS, share)
-        tokens = self._granted("tokens", caps.max_tokens, self.usage.total_tokens, share)
-        cost = self._granted("cost", caps.max_cost, self.usage.cost_usd or 0.0, share)
+        steps = self._grant("steps", caps.max_steps, self.steps + KEPT_STEPS, share)
+        tokens = self._grant("tokens", caps.max_tokens, self.usage.total_tokens, share)
+        cost = self._grant("cost", caps.max_cost, self.usage.cost_usd or 0.0, share)
         left = self.seconds_left
         seconds = None if left is None else left * LARGEST_SHARE
         return Budget(
@@ -198,7 +198,7 @@ class Meter:
             max_cost=_least(cost, at_most.max_cost),
         )
 
-    def _granted(self, limit: str, cap: float | None, used: float, share: float) -> float | None:
+    def _grant(self, limit: str, cap: float | None, used: float, share: float) -> float | None:
         """Return a share of what is left; at least one where things are counted, if there is one.
 
         Raises
@@ -217,7 +217,7 @@ class Meter:
         return granted
 
     def left(self, limit: str) -> float:
-        """Return what is left of the cap on ``steps``, ``tokens`` or ``cost``; 0 without one."""
+        """Return the rest of the cap on ``steps``, ``tokens`` or ``cost``; 0 without one."""
         caps, cost = self.budget, self.usage.cost_usd or 0.0
         cap, used = {
             "steps": (caps.max_steps, self.steps),

@@ -48,7 +48,7 @@ CellStatus: TypeAlias = Literal["ok", "error", "timeout", "interrupted", "dead"]
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """Whether a cell or a call may go ahead, who said so, and why.
+    """Whether a cell or a call may go ahead, the authority, and the reason.
 
     ``by`` is ``policy`` or ``person``. ``seconds`` is how long a person took; the run's clock
     stood still. ``edited`` is the cell's source when the person changed it first, ``original``
@@ -67,7 +67,7 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Delegated:
-    """A run that another one delegated, as the one that delegated it reports it.
+    """A delegated run, as reported by the run above it.
 
     ``name`` and ``folder`` (relative to the folder of the run that delegated it) are the host's
     own. ``answer`` is the beginning of the answer's text. ``agents`` are the runs that it
@@ -97,7 +97,7 @@ class HostCall:
     :data:`MAX_INFLUENCES`; 0 stands for untrusted data that came by no call (inputs, hosts that
     cells reach). ``contains`` are those of them of which a piece was found in the arguments; it
     is looked for in calls that have effects.
-    ``run_id`` is the run that the call delegated to, if it did, and ``delegated`` what came of it.
+    ``run_id`` is the run that the call delegated to, if it did, and ``delegated`` its result.
     ``usage`` is what the call cost in model calls.
     """
 

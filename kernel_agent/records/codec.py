@@ -1,4 +1,4 @@
-"""Records from plain JSON, strictly: what a trace holds is checked here, once, and nowhere else.
+"""Records from plain JSON: the one place that checks what a trace holds, strictly.
 
 A trace may be damaged or forged. The readers are made from the records' own annotations
 (:mod:`kernel_agent.records`), so that what everybody behind them is promised by a type is so: a
@@ -86,7 +86,7 @@ def _field(cls: type, name: str, reader: Reader, value: Json) -> Any:
 
 @cache
 def _reader(hint: Any) -> Reader:
-    """Return what reads a value of an annotation."""
+    """Return the reader for values of an annotation."""
     origin = get_origin(hint)
     if origin in _GENERIC and hint != dict[str, Any]:
         return _GENERIC[origin](get_args(hint))
@@ -105,7 +105,7 @@ def _nested(cls: type) -> Reader:
 
 
 def _one_of(parts: tuple[Any, ...]) -> Reader:
-    """Of an optional value, or of records of several types."""
+    """Return the reader of an optional value, or of records of several types."""
     kinds = [part for part in parts if part is not NoneType]
     readers = {kind.__name__: _reader(kind) for kind in kinds} if len(kinds) > 1 else {}
     only = _reader(kinds[0])
@@ -198,7 +198,7 @@ def _plain_object(value: Json) -> Any:
 
 
 def _plain(value: Json) -> Any:
-    """Values that others made: any JSON that is not nested deeper than its readers can follow."""
+    """Check a value from elsewhere: any JSON that is not nested too deeply for its readers."""
     level, depth = [value], 0
     while level := [item for item in level if isinstance(item, (dict, list))]:
         depth += 1

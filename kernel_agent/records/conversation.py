@@ -1,4 +1,4 @@
-"""A conversation with a model: messages, requests, replies, and what they cost."""
+"""A conversation with a model: messages, requests, replies, and their cost."""
 
 from __future__ import annotations
 

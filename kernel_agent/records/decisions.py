@@ -34,12 +34,12 @@ MAX_LINE = 200
 PILED = 2  # marks over one letter; more are shown by their numbers
 
 Approver: TypeAlias = Callable[[Question], Awaitable[Decision]]
-"""What asks a person: a question goes in, a decision comes out."""
+"""Asks a person: a question goes in, a decision comes out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """One decision with what it was about: a step's cell, or one of its calls."""
+    """One decision with its subject: a step's cell, or one of its calls."""
 
     step: int
     what: str
@@ -47,7 +47,7 @@ class Decided:
     call: HostCall | None = None
 
 
-def decided(step: Step) -> Iterator[Decided]:
+def list_decisions(step: Step) -> Iterator[Decided]:
     """Return the decisions of a step that are worth telling, the cell's first."""
     calls = step.result.calls if step.result else ()
     if step.decision is not None and _tells(step.decision):
@@ -63,8 +63,8 @@ def _tells(decision: Decision) -> bool:
 
 
 def denials(step: Step) -> tuple[str, ...]:
-    """Return what of a step was denied: ``cell``, or the names of the calls."""
-    return tuple(d.what for d in decided(step) if not d.decision.allowed)
+    """Return the denied parts of a step: ``cell``, or the names of the calls."""
+    return tuple(d.what for d in list_decisions(step) if not d.decision.allowed)
 
 
 def as_json(steps: Sequence[Step]) -> list[dict[str, Json]]:
@@ -84,7 +84,7 @@ def as_json(steps: Sequence[Step]) -> list[dict[str, Json]]:
             "contains": list(each.call.contains) if each.call else [],
         }
         for step in steps
-        for each in decided(step)
+        for each in list_decisions(step)
     ]
 
 
@@ -123,7 +123,7 @@ def _came(call: HostCall) -> bool:
 
 
 def denial(what: str, decision: Decision) -> str:
-    """Return what the model is told of a denial, of a cell or of a call."""
+    """Return the message to the model on a denied cell or call."""
     who = "a person" if decision.by == "person" else "the policy"
     reason = f": {decision.reason}" if decision.reason else ""
     return f"{what} was denied by {who}{reason}. Nothing was done. Do not try the same again."
@@ -138,7 +138,7 @@ def denied_cell(decision: Decision) -> CellResult:
 
 
 def source_text(source: str) -> str:
-    r"""Return source so that nothing of what would run is hidden from the reader.
+    r"""Return source with nothing that would run hidden from the reader.
 
     A carriage return ends a line for Python, but lets a terminal write over it; characters that
     cannot be seen, or that turn text around, are shown by their numbers.
@@ -152,7 +152,7 @@ def source_text(source: str) -> str:
     shown, piled = list[str](), 0
     for char in lines:
         piled = piled + 1 if unicodedata.combining(char) else 0
-        shown.append(_shown(char) if piled <= PILED else f"\\u{ord(char):04x}")
+        shown.append(_escape_char(char) if piled <= PILED else f"\\u{ord(char):04x}")
     return "".join(shown)
 
 
@@ -164,7 +164,7 @@ _BLANK = frozenset(
 )  # fmt: skip
 
 
-def _shown(char: str) -> str:
+def _escape_char(char: str) -> str:
     if char in "\n\t" or (char.isprintable() and char not in _BLANK):
         return char
     if unicodedata.category(char) == "Zs":  # spaces that are not ASCII's
@@ -174,7 +174,7 @@ def _shown(char: str) -> str:
 
 
 def cell_length(source: str) -> str:
-    r"""Return what a question says of a cell that is too long to be on the screen with it.
+    r"""Return a remark on the length of a cell that does not fit on the screen.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def cell_length(source: str) -> str:
 
 
 def question_text(question: Question, *, whole: bool = False, max_chars: int = MAX_SHOWN) -> str:
-    """Return what would be called, as a person reads it: one argument a line, long ones cut.
+    """Return a call as a person reads it: one argument a line, long ones cut.
 
     Parameters
     ----------
@@ -213,18 +213,18 @@ def question_text(question: Question, *, whole: bool = False, max_chars: int = M
 
 
 def _parameter(name: str) -> str:
-    """Return a parameter's name; one that a ``**`` took may be any text, a line of ours as well."""
+    """Return a parameter's name; one that a ``**`` took may be any text, even a fake line."""
     if name.isascii() and name.isidentifier() and len(name) <= MAX_NAME:
         return name
-    return _cut(json.dumps(name), MAX_NAME)
+    return _shorten_text(json.dumps(name), MAX_NAME)
 
 
 def _argument(value: Any, room: int | None) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if room is None else _cut(text, room)
+    return text if room is None else _shorten_text(text, room)
 
 
-def _cut(text: str, room: int) -> str:
+def _shorten_text(text: str, room: int) -> str:
     if len(text) <= room:
         return text
     half = room // 2

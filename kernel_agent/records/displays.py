@@ -3,7 +3,7 @@
 ``h = display(x, display_id=True)`` in one cell and ``h.update(y)`` in another changes what stands
 below the first. The trace is only appended to, so the later step's outputs hold the change, as a
 display that says which one it updates; the model reads it there, since that is where it happened.
-Whoever renders all of a session asks here and gets the outputs as Jupyter shows them: the earlier
+A renderer of a whole session asks here and gets the outputs as Jupyter shows them: the earlier
 display changed, nothing below the later cell.
 
 Ids and texts are a kernel's: they name nothing but its own displays.
@@ -25,7 +25,7 @@ MAX_IDS = 10_000
 MAX_CHARS = 100_000_000  # of text in cells that may still be changed
 
 
-def marked(metadata: dict[str, Any], sign: str, value: str) -> dict[str, Any]:
+def add_sign(metadata: dict[str, Any], sign: str, value: str) -> dict[str, Any]:
     """Return a display's metadata with a sign.
 
     Parameters
@@ -53,7 +53,7 @@ class Displays:
         """The outputs of the cells that a later one has changed, by the cells' numbers."""
 
     def take(self, number: int, outputs: Iterable[OutputDict]) -> list[OutputDict]:
-        """Return a cell's outputs as they are shown; what they change of earlier cells is changed.
+        """Return a cell's outputs as they are shown, and apply their changes to earlier cells.
 
         Parameters
         ----------
@@ -64,7 +64,7 @@ class Displays:
         """
         shown: list[OutputDict] = []
         for output in outputs:
-            changes = _named(output, UPDATES)
+            changes = _read_sign(output, UPDATES)
             if changes is not None:
                 self._change(changes, output)
             elif not _is_captured(output):
@@ -73,7 +73,7 @@ class Displays:
         return shown
 
     def _remember(self, number: int, shown: list[OutputDict]) -> None:
-        ids = [(_named(output, SHOWN), at) for at, output in enumerate(shown)]
+        ids = [(_read_sign(output, SHOWN), at) for at, output in enumerate(shown)]
         ids = [(each, at) for each, at in ids if each is not None]
         self._chars += sum(map(_chars, shown)) if ids else 0
         if self._chars > MAX_CHARS:
@@ -127,13 +127,13 @@ def is_figure(output: OutputDict) -> bool:
     return isinstance(data, Mapping) and ("image/png" in data or "image/jpeg" in data)
 
 
-def _named(output: OutputDict, sign: str) -> str | None:
+def _read_sign(output: OutputDict, sign: str) -> str | None:
     named = _ours(output).get(sign)
     return named if isinstance(named, str) else None
 
 
 def _is_captured(output: OutputDict) -> bool:
-    return _named(output, CAPTURED) is not None
+    return _read_sign(output, CAPTURED) is not None
 
 
 def _ours(output: OutputDict) -> Mapping[str, Any]:

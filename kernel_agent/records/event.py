@@ -1,4 +1,4 @@
-"""The events that a live view is told while a step is being made."""
+"""Events for a live view while a step is under way."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """Something a person should know: a retry, a re-asked format, a linked file.
+    """A notice for the person: a retry, a format asked for again, a linked file.
 
     ``run_id`` is the delegated run that it is about; empty for the run that is followed.
     """

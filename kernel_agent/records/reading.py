@@ -61,7 +61,7 @@ class RunRecords:
 
     @property
     def steps(self) -> list[Step]:
-        """The steps, those that were undone among them."""
+        """The steps, undone ones included."""
         return [record for record in self.parts if isinstance(record, Step)]
 
     @property
@@ -130,7 +130,7 @@ def _is_own(start: RunStart, starts: Mapping[str, RunStart]) -> bool:
 
 
 def undone_steps(records: Sequence[Record]) -> dict[tuple[str, int], Undone]:
-    """Return what took each undone step back, by the step's run and number.
+    """Return the undo of each undone step, by the step's run and number.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def undone_steps(records: Sequence[Record]) -> dict[tuple[str, int], Undone]:
 
 
 def undone_given(records: Sequence[Record]) -> set[str]:
-    """Return the runs before which variables were put that an undo has taken out again."""
+    """Return the runs before which variables were put that an undo took out again."""
     gone: set[str] = set()
     before: dict[str, int] = {}  # each run's last step before it
     own, last = own_runs(records), 0
@@ -208,7 +208,7 @@ def spent_texts(
     usage: Usage,
     budget: Mapping[str, Any] = NO_CAPS,
 ) -> Iterator[str]:
-    """Yield what a run took, against what it was allowed where that is known.
+    """Yield a run's spending, each with its cap where that is known.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def usage_texts(usage: Usage, caps: Mapping[str, Any], between: str = " of ") ->
 
 
 def cap_text(cap: Any, between: str = " of ") -> str:
-    """Return a cap as it stands behind what was spent of it; empty without one."""
+    """Return a cap as text behind the amount spent; empty without one."""
     return f"{between}{cap:,.10g}" if isinstance(cap, int | float) else ""
 
 
@@ -263,7 +263,7 @@ def agents_of_calls(calls: Iterable[HostCall]) -> tuple[Delegated, ...]:
 
 
 def tree_lines(agents: Iterable[Delegated], indent: str = "") -> Iterator[str]:
-    """Yield the tree as lines of plain text: what was asked, how it ended, what it cost."""
+    """Yield the tree as lines of plain text: task, ending, cost."""
     for agent in agents:
         yield f"{indent}Agent {agent.name}: {one_line(agent.task, TASK_CHARS)}"
         yield f"{indent}  {agent_line(agent)}"
@@ -271,17 +271,17 @@ def tree_lines(agents: Iterable[Delegated], indent: str = "") -> Iterator[str]:
 
 
 def agent_line(agent: Delegated) -> str:
-    """Return how an agent ended, what it cost, and what it said."""
+    """Return a line on an agent: its ending, its cost, its answer."""
     return " · ".join(filter(None, [agent_cost(agent), agent_outcome(agent)]))
 
 
 def agent_cost(agent: Delegated) -> str:
-    """Return how an agent ended and what it cost, its own agents included."""
+    """Return an agent's ending and cost, its own agents included."""
     spent = spent_texts(steps=agent.steps, seconds=agent.seconds, usage=agent.usage)
     return " · ".join([agent.status.words, *spent])
 
 
 def agent_outcome(agent: Delegated) -> str:
-    """Return the first line of an agent's answer, else of the reason why there is none."""
+    """Return the first line of an agent's answer, or else of the reason for its absence."""
     text = agent.answer if agent.status is ExitStatus.ANSWERED else agent.message
     return one_line(text, ANSWER_CHARS)

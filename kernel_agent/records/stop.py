@@ -1,4 +1,4 @@
-"""Asking for the end of what is under way: one signal, held by everything that would go on."""
+"""One stop signal, held by everything that would otherwise go on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class StopSignal:
-    """Somebody asks for the end of a run, of an undo, or of a cell of the person's own.
+    """A request to end a run, an undo, or a cell of the person's own.
 
     A session has one, and hands it to all that works for it: the loop looks at it between two
     things that it does, what waits for a model, a cell, a call or a person waits for it, too, and
@@ -22,17 +22,17 @@ class StopSignal:
 
     @property
     def is_set(self) -> bool:
-        """Whether somebody has asked for the end, since the last thing began."""
+        """Whether the end was asked for since the last thing began."""
         return self._event.is_set()
 
     def set(self) -> None:
-        """Ask for the end; asking again tells what is under way by then."""
+        """Ask for the end; asking again reaches what is under way by then."""
         self._event.set()
         for end in tuple(self._ends):
             end()
 
     def clear(self) -> None:
-        """Begin anew; called when something begins that may be stopped."""
+        """Reset the signal; called when something begins that may be stopped."""
         self._event.clear()
 
     async def wait(self) -> object:

@@ -48,7 +48,7 @@ class TraceWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.records: list[Record] = []
-        """What was appended: the host's own word, whatever becomes of the file."""
+        """The appended records: the host's own word, even if the file changes."""
         self._before, self._written = b"", hashlib.sha256()
         try:
             with Folder(path.parent) as folder:
@@ -77,7 +77,7 @@ class TraceWriter:
         self._written.update(data)
 
     def restore(self) -> bool:
-        """Write the file again if it is not what was appended; return whether that was so.
+        """Write the file again if its content is not what was appended; return whether it was.
 
         Called by the session after each run, before anything is made of the trace: where the level
         of the sandbox does not hide the file, a cell can change it.
@@ -135,7 +135,7 @@ def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
         if not line.strip():
             continue
         try:
-            items += _counted(line)
+            items += _count_items(line)
             if items > MAX_ALL_ITEMS:
                 raise TraceError(f"{file} has more than {MAX_ALL_ITEMS:,} items: it is not read")
             records.append(_record_of(line))
@@ -151,7 +151,7 @@ def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
     return tuple(records), False
 
 
-def _counted(line: bytes) -> int:
+def _count_items(line: bytes) -> int:
     items = json_items(line, MAX_ITEMS)
     if items > MAX_ITEMS:
         raise ValueError(f"it has more than {MAX_ITEMS:,} items")
@@ -175,7 +175,7 @@ def _lines(file: Path) -> Iterator[bytes]:
 
 
 def locate(path: str | Path) -> Path:
-    """Return the trace file that is meant: the file itself, or the one in that folder."""
+    """Return the trace file for a path: the file itself, or the one in that folder."""
     file = Path(path)
     if file.is_dir():
         file /= FILE_NAME

@@ -1,4 +1,4 @@
-"""The story of a run as named blocks of harmless text, and those as plain lines. Pure.
+"""The story of a run as named blocks of harmless text, and as plain lines. Pure.
 
 :class:`Story` turns an event into blocks, for terminals, notebooks and the panel alike: views
 differ only in how a block looks. Everything that comes from a model or a kernel passes through
@@ -17,8 +17,8 @@ from typing import Any, Literal, TypeAlias
 from kernel_agent.records.action import Action, Calls, Code
 from kernel_agent.records.decisions import (
     cell_length,
-    decided,
     decision_line,
+    list_decisions,
     question_text,
     source_text,
     untrusted_line,
@@ -79,7 +79,7 @@ class Story:
         self._acting: int | None = None
 
     def blocks(self, event: Event) -> tuple[Block, ...]:
-        """Return what an event adds; nothing for pieces that only pass by."""
+        """Return the blocks that an event adds; none for pieces that only pass by."""
         if isinstance(event, RunStart):
             return self._news(_start_blocks(event))
         if isinstance(event, Acting):
@@ -142,7 +142,7 @@ def _action_blocks(number: int, action: Action | None) -> tuple[Block, ...]:
 
 
 def _unread_blocks(step: Step) -> Iterator[Block]:
-    """Return the replies of a step without an action: they were paid like any other."""
+    """Return the replies of a step without an action, which cost as much as any other."""
     for retry in step.retries:
         text = shorten(retry.content.strip(), MAX_UNREAD)
         yield from _some("thought", f"{text} […cut off]" if retry.cut_off else text)
@@ -154,7 +154,7 @@ def code_block(source: str) -> Block:
 
 
 def _question_blocks(question: Question) -> tuple[Block, ...]:
-    """Return what a person is asked; a cell's code stands above it already."""
+    """Return the question to a person; a cell's code stands above it already."""
     why = question.reason[:1].upper() + question.reason[1:]
     if question.kind == "cell":
         told = f"May this cell run? {why}. {cell_length(question.code)}"
@@ -165,7 +165,7 @@ def _question_blocks(question: Question) -> tuple[Block, ...]:
 
 def _decision_blocks(step: Step, *, changed: bool) -> Iterator[Block]:
     """Say what was decided, and show the code that ran where a person has ``changed`` it."""
-    each = list(decided(step))
+    each = list(list_decisions(step))
     for one in each[:10]:
         yield from _some("notice", decision_line(one))
     if len(each) > 10:
@@ -180,12 +180,12 @@ def _agents(step: Step) -> tuple[Block, ...]:
 
 
 def notice_text(event: Event) -> str:
-    """Return what a person is told of an event between steps; empty for any other."""
+    """Return the notice on an event between steps; empty for any other event."""
     match event:
         case Notice(text=text):
             return text
         case Condensation():
-            return _condensed(event)
+            return _describe_condensation(event)
         case FormatChange():
             return f"Going on in the format {event.format}: {event.reason}."
         case Undone():
@@ -193,7 +193,7 @@ def notice_text(event: Event) -> str:
     return ""
 
 
-def _condensed(event: Condensation) -> str:
+def _describe_condensation(event: Condensation) -> str:
     steps = f"step {event.last}" if event.first == event.last else (
         f"steps {event.first} to {event.last}"
     )  # fmt: skip
@@ -231,23 +231,23 @@ def _stop_blocks(stop: RunStop) -> tuple[Block, ...]:
 
 
 def _network(visits: Iterable[Visit]) -> Iterator[Block]:
-    """Say which hosts were asked, and which of that was refused."""
+    """List the hosts that were contacted, and the requests that were refused."""
     for allowed, word in ((True, "Network:"), (False, "Network, refused:")):
         asked = [visit for visit in visits if visit.allowed is allowed]
-        shown = [f"{v.host}:{v.port} ({_asked(v)})" for v in asked[:10]]
+        shown = [f"{v.host}:{v.port} ({_describe_visit(v)})" for v in asked[:10]]
         more = [f"{len(asked) - 10} more"] if len(asked) > 10 else []
         if shown:
             yield from _some("end" if allowed else "warning", f"{word} {', '.join(shown + more)}")
 
 
-def _asked(visit: Visit) -> str:
+def _describe_visit(visit: Visit) -> str:
     times = count_text(visit.requests, "request")
     moved = f", {size_text(visit.sent)} out, {size_text(visit.received)} in"
     return times + moved if visit.allowed else times
 
 
 def place_blocks(*, notebook: Path | None, trace: Path, files: Sequence[str]) -> tuple[Block, ...]:
-    """Return where a run is to be found: its notebook, its trace and the files that it made."""
+    """Return the places of a run: its notebook, its trace and the files that it made."""
     made = ", ".join(files[:10]) + (", …" if len(files) > 10 else "")
     return (
         *(_some("end", f"Notebook: {notebook}") if notebook else ()),

@@ -21,7 +21,7 @@ from kernel_agent.records.endings import ExitStatus
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """A reply that could not be read as an action, and what the model was told about it.
+    """A reply that could not be read as an action, and the feedback on it.
 
     ``cut_off``: the run ended before the reply was whole, or before it could be carried out.
     """
@@ -33,7 +33,7 @@ class Retry:
 
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """An input of the run: where it came from, where the kernel finds it, and what it is."""
+    """An input of the run: its source, its place for the kernel, and its kind."""
 
     path: str
     source: str
@@ -99,7 +99,7 @@ class RunStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One turn: what the model thought and asked for, what came of it, what it was shown.
+    """One turn: the model's thought and action, its result, and the observation.
 
     ``number`` counts on through all runs of a session, so that ``outputs[number]`` in the kernel
     is unambiguous. ``action`` is None when no readable action came even after asking again.

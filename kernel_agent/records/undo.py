@@ -1,4 +1,4 @@
-"""An undo in words, and what it leaves of a conversation. Pure.
+"""An undo in words, and the conversation after it. Pure.
 
 The trace is only appended to, so a step that was undone stays in it, and a record
 (:class:`~kernel_agent.records.Undone`) says that it does not hold any more. Which steps those are,
@@ -22,8 +22,8 @@ MAX_REASON = 500  # characters
 MAX_TOLD = 3  # differences that the model is told
 
 
-def still_told(records: Sequence[Record], undone: Undone) -> list[Record]:
-    """Return the records of a conversation without what an undo took out of it.
+def drop_undone(records: Sequence[Record], undone: Undone) -> list[Record]:
+    """Return the records of a conversation without the undone ones.
 
     The steps go, with the endings of their runs and everything that had shortened them. The tasks
     stay: a person who takes steps back mostly wants the same task done in another way.
@@ -57,7 +57,7 @@ def still_told(records: Sequence[Record], undone: Undone) -> list[Record]:
 
 
 def steps_text(undone: Undone) -> str:
-    """Return which steps went, as a sentence begins with it."""
+    """Return the undone steps as the beginning of a sentence."""
     if undone.first == undone.last:
         return f"Step {undone.first}"
     return f"Steps {undone.first} to {undone.last}"
@@ -70,7 +70,7 @@ def reason_text(undone: Undone) -> str:
 
 
 def model_text(undone: Undone) -> str:
-    """Return the line that the model is told instead of the steps."""
+    """Return the line that the model reads in place of the steps."""
     text = (
         f"({steps_text(undone)} {_were(undone)} undone by the user{reason_text(undone)}. The "
         f"variables and files are again as they were before step {undone.first}"
@@ -83,7 +83,7 @@ def model_text(undone: Undone) -> str:
 
 
 def person_text(undone: Undone) -> str:
-    """Return what a person is told of an undo, in lines."""
+    """Return the lines that tell a person of an undo."""
     before = f"Variables, files and conversation are as they were before step {undone.first}."
     lines = [f"{steps_text(undone)} {_were(undone)} undone{reason_text(undone)}. {before}"]
     if undone.withdrawn:

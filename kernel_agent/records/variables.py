@@ -1,4 +1,4 @@
-"""The kernel's variables as the host knows them: from reports of what each cell has changed.
+"""The kernel's variables as the host knows them, from each cell's report of changes.
 
 Pure. The report is made in the kernel (:mod:`kernel_agent.inkernel.variables`) and rides on the
 reply that every cell has anyway. It comes from a hostile kernel: names that are none are dropped,
@@ -28,7 +28,7 @@ RESERVED = frozenset({"outputs", "final_answer"})
 
 
 def read_changes(report: Any) -> Changes | None:
-    """Read a kernel's report; None when it is none.
+    """Read a kernel's report; None when it is not a valid one.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def merge(first: Changes | None, second: Changes | None) -> Changes | None:
 
 
 def changes_line(changes: Changes | None, *, max_chars: int = MAX_LINE) -> str:
-    """Return what changed as one line for the model, or empty when nothing worth telling did.
+    """Return the changes as one line for the model, or empty when none is worth telling.
 
     Examples
     --------
@@ -151,7 +151,7 @@ class Variables:
         self._known: dict[str, tuple[Variable, int]] = {}
 
     def apply(self, changes: Changes | None, step: int) -> None:
-        """Take in what a step, or a person after it, has changed."""
+        """Apply the changes of a step, or of a person after it."""
         if changes is None:
             return
         if changes.fresh:

@@ -11,7 +11,7 @@ from .gate import room_for as room_for
 from .images import FORMATS as FORMATS
 from .images import TooLarge as TooLarge
 from .images import Unreadable as Unreadable
-from .images import reencoded as reencoded
+from .images import reencode as reencode
 from .marks import PREFIX as PREFIX
 from .marks import record as record
 from .markup import INK as INK

@@ -57,7 +57,7 @@ def limit_of(chars: int) -> int:
 
 
 def is_quick(text: str, nodes: int) -> bool:
-    """Whether JSON is read, decoded and checked in a few milliseconds, whatever it says."""
+    """Whether any JSON of this length is read, decoded and checked in a few milliseconds."""
     return len(text) <= QUICK_CHARS and nodes <= QUICK_NODES
 
 
@@ -76,7 +76,7 @@ def count(text: str | bytes) -> int:
 
 
 def room_for(value: Any) -> Room:
-    """Return the room for a value that was read already; what it holds as JSON is charged.
+    """Return the room for a value that was read already, charged with its JSON.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def room_for(value: Any) -> Room:
 
 
 def read_json(text: str) -> Any:
-    """Return what JSON says; called in a thread where the text is long.
+    """Parse JSON; called in a thread where the text is long.
 
     Raises
     ------
@@ -214,11 +214,11 @@ class Charge:
         self._held = 1
 
     def hold(self) -> None:
-        """Keep it until :meth:`drop`."""
+        """Keep the charge until :meth:`drop`."""
         self._held += 1
 
     def drop(self) -> None:
-        """Let go of it."""
+        """Release the charge."""
         self._held -= 1
         if not self._held:
             self._pot.give_back(self)
@@ -260,7 +260,7 @@ class Pot:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait until those before have taken what they need."""
+        """Wait until earlier requests have taken what they need."""
         async with self._in_line:
             yield
 
@@ -270,7 +270,7 @@ class Pot:
         return Room(min(limit, QUICK_BYTES) if quick else limit, quick=quick)
 
     def keep(self, charge: Charge, room: Room) -> None:
-        """Charge what was used of a room."""
+        """Charge the used part of a room."""
         charge.size += room.used
         self._used += room.used
 

@@ -32,7 +32,7 @@ _BROKEN = (OSError, ValueError, SyntaxError, EOFError, OverflowError, IndexError
 
 
 class Unreadable(ValueError):
-    """The data is not a picture of the kind that its name says."""
+    """The data is not a picture of the stated kind."""
 
 
 class TooLarge(Unreadable):
@@ -53,7 +53,7 @@ class Shown:
     height: int
 
 
-def reencoded(media_type: str, data: Any, *, max_side: int | None = None) -> tuple[Shown, int, int]:
+def reencode(media_type: str, data: Any, *, max_side: int | None = None) -> tuple[Shown, int, int]:
     """Return a picture encoded anew, and the width and height that it had.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Whose a private directory is: the record in it, and whether its host has ended.
+"""The owner of a private directory: the record in it, and whether its host has ended.
 
 Standard library only: the reaper (:mod:`kernel_agent.sandbox.launcher.reaper`) uses it by its path.
 
@@ -35,7 +35,7 @@ def born(pid: int) -> str:
 
 
 def here() -> list[str]:
-    """Return where a process number means something: machine, its start, process namespace."""
+    """Return the scope of a process number: machine, its start, process namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return [os.uname().nodename, file.read().strip(), os.readlink("/proc/self/ns/pid")]
@@ -44,7 +44,7 @@ def here() -> list[str]:
 
 
 def record(directory: str | os.PathLike[str], undo: list[list[str]]) -> None:
-    """Write whose a private directory is, and what is to be undone after its host, in one step."""
+    """Write a private directory's owner and its undo actions, in one step."""
     import json
 
     text = json.dumps({"host": [os.getpid(), born(os.getpid())], "where": here(), "undo": undo})
@@ -72,7 +72,7 @@ def read(folder: int) -> Any:
 
 
 def is_left(path: str) -> bool:
-    """Whether this is a private directory of this user's whose host has ended.
+    """Whether this is a private directory of this user, with a host that has ended.
 
     Ours are recognised by owner, mode (jupyter_client adds the sticky bit) and record; one whose
     host was killed before it wrote that by its name, once it is old, and only if it is empty.

@@ -1,4 +1,4 @@
-"""Text of others as HTML that is read and never obeyed. Pure.
+"""Untrusted text as inert HTML. Pure.
 
 What the templates of :mod:`kernel_agent.notebook.page` stand on. Three things hold for all of them:
 
@@ -59,7 +59,7 @@ _STYLES = {
 
 
 def belt(source: str) -> str:
-    """Return HTML with nothing in it that the templates do not use, by an HTML5 parser."""
+    """Strip from HTML everything that the templates do not use, by an HTML5 parser."""
     import nh3
 
     return nh3.clean(
@@ -86,7 +86,7 @@ def paragraphs(text: str, *, max_chars: int) -> list[list[str]]:
 
 
 def as_printed(text: str, *, max_chars: int, where: str = "") -> str:
-    """Return text as it was printed, both ends of it when it is long."""
+    """Return printed text, shortened to its two ends when it is long."""
     return shorten(plain(text).strip("\n"), max_chars, where=where)
 
 
@@ -95,10 +95,10 @@ def highlight(source: str, *, max_chars: int) -> list[tuple[str, str]]:
     shown = shorten(plain(source).strip("\n"), max_chars)
     if not shown.strip():
         return []
-    return list(_highlighted(shown)) if len(shown) <= MAX_HIGHLIGHTED else [("", shown)]
+    return list(_highlight(shown)) if len(shown) <= MAX_HIGHLIGHTED else [("", shown)]
 
 
-def _highlighted(source: str) -> Iterator[tuple[str, str]]:
+def _highlight(source: str) -> Iterator[tuple[str, str]]:
     """Yield pieces of the source, each with its colour or none."""
     from pygments.lexers.python import PythonLexer
     from pygments.token import Comment, Keyword, Name, Number, Operator, String

@@ -1,4 +1,4 @@
-"""Names that programs obey in the folder in which they are started, this one among them.
+"""Files that programs (this one too) obey in the folder in which they are started.
 
 Code in a cell may write in its run's folder, and with Jupyter's kernel in the folder of a project.
 What it leaves there under such a name acts later and outside the sandbox: with the rights of
@@ -49,7 +49,7 @@ OBEYED: Mapping[str, tuple[str, ...]] = {
         ".renviron", ".rdata", ".gdbinit", ".lldbinit", ".irbrc", ".htaccess",
     ),
 }  # fmt: skip
-"""Who obeys which names, in lower case: a file system may take no notice of it."""
+"""Programs and the names that they obey, in lower case: a file system may ignore case."""
 
 _NAMES = re.compile(
     "|".join(
@@ -64,7 +64,7 @@ MAX_LOOKED_AT = 20_000  # entries of folders in the folder; it is done while a r
 
 
 def who_obeys(name: str) -> str:
-    """Return which program obeys a file of this name; empty when none does.
+    """Return the program that obeys a file of this name; empty when none does.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def at_top(folder: Path) -> tuple[Path, ...]:
 
 
 class Watch:
-    """Looks at what gets such a name in a folder that code may write.
+    """Watches for files with such names in a folder that code may write.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Watch:
         self._known = _beneath(folder)
 
     def news(self) -> tuple[str, ...]:
-        """Return what was made or changed since the last look, as paths in the folder."""
+        """Return the files made or changed since the last look, as paths in the folder."""
         before, self._known = self._known, _beneath(self._folder)
         return tuple(sorted(p for p, state in self._known.items() if before.get(p) != state))
 
@@ -142,7 +142,7 @@ def _beneath(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def obeyed_line(names: Sequence[str]) -> str:
-    """Return a line that names what was made and who obeys it; empty without any.
+    """Return a line that names new files and the programs that obey them; empty without any.
 
     The names are a cell's or, from a trace, anybody's.
     """

@@ -1,4 +1,4 @@
-"""Remove folders that hostile code has filled, in bounded time and memory. Standard library only.
+"""Remove folders filled by hostile code, in bounded time and memory. Standard library only.
 
 A cell can nest folders a hundred thousand deep, close them, fill them with a million files, give
 them names that are no text, and a process that was forgotten can go on doing so meanwhile. So:
@@ -61,7 +61,7 @@ def remove(folder: str | os.PathLike[str], *, seconds: float = SECONDS, last: st
 
 
 def open_folder(name: str, at: int | None = None) -> int:
-    """Open a folder that is perhaps closed to its owner; a link is refused.
+    """Open a folder that may be closed to its owner; refuse a link.
 
     Raises
     ------
@@ -104,7 +104,7 @@ class _Tree:
         self._waiting: list[str] = []  # folders in the top
 
     def empty(self) -> None:
-        """Go through the top until a whole round has removed nothing, or time is over."""
+        """Empty the top, round by round, until a round removes nothing or time is up."""
         before = -1
         while self._gone > before and self._in_time():
             before = self._gone

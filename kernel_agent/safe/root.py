@@ -1,4 +1,4 @@
-"""Files in a folder that hostile code can change: opened beneath it, without a link on the way.
+"""Open files in a folder that hostile code can change: beneath it, through no link.
 
 A kernel may do anything in its folder, also while the host looks: put a link to a secret where a
 file was, a pipe that blocks its reader, a file of a terabyte that takes no space, a million
@@ -99,7 +99,7 @@ class Folder:
         self._fd = os.open(path, _FOLDER | os.O_CLOEXEC)
 
     def close(self) -> None:
-        """Let go of the folder. Safe to call twice."""
+        """Close the folder. Safe to call twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -144,7 +144,7 @@ class Folder:
             return data
 
     def status(self, name: str) -> os.stat_result:
-        """Return what is known of an entry itself, also of a link or a pipe.
+        """Return the status of an entry itself, even of a link or a pipe.
 
         Raises
         ------
@@ -242,7 +242,7 @@ class Folder:
         return os.fdopen(self._regular(name, flags, mode), "ab")
 
     def replace(self, name: str, data: bytes, *, mode: int = 0o666) -> None:
-        """Put a file there in one step: nobody sees half of it, and no link there is followed.
+        """Replace a file in one step: nobody sees half of it, and no link there is followed.
 
         Raises
         ------

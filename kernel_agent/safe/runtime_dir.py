@@ -1,4 +1,4 @@
-"""Folders for the user alone: of runs, of kernels (the runtime directory), temporary ones.
+"""Folders for the user alone: for runs, for kernels (the runtime directory), temporary ones.
 
 A kernel's directory holds its sockets, connection file, log and temporary files. There is one for
 each kernel, made by its starter: the session, or the provisioner when another application
@@ -24,7 +24,7 @@ LEFT = "left"
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-"""What a run leaves shows what was in the data: nobody else on the machine needs to read it."""
+"""A run's files show the data: nobody else on the machine needs to read them."""
 
 
 def make_private(folder: Path, *, exist_ok: bool = False) -> None:
@@ -49,7 +49,7 @@ def private_opener(path: str, flags: int) -> int:
 
 
 def private_directory() -> Path:
-    """Make one for a kernel: 0700, and short enough for the path of a socket below it."""
+    """Make a kernel's private directory: 0700, its path short enough for sockets in it."""
     prefix = f"{PREFIX}{os.getpid()}-"
     made = tempfile.mkdtemp(prefix=prefix)
     if len(os.fsencode(os.path.realpath(made))) + len(f"/{SOCKETS}/s-10") > SOCKET_PATH_MAX:
@@ -86,7 +86,7 @@ def _hand_over(folder: Path) -> Path:
 
 @contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Make a folder in which cells may write; removed at the end, whatever they did in it."""
+    """Make a folder in which cells may write, and remove it at the end."""
     made = Path(tempfile.mkdtemp(prefix=prefix))
     try:
         yield made

@@ -1,4 +1,4 @@
-"""Text that came from a kernel or a model, made fit to show. Pure.
+"""Make text from a kernel or a model fit to show. Pure.
 
 What is written to a stream is meant for a terminal: colours, progress bars that overwrite
 themselves, and, from hostile code, sequences that rename windows or write clipboards.
@@ -37,7 +37,7 @@ LEFT_OUT = re.compile(r"\n?… ([\d,]+) characters left out[^\n]*…\n?")
 
 
 def plain(text: str) -> str:
-    r"""Return what a terminal would show in the end, as lines of printable characters.
+    r"""Return the text as a terminal would finally show it, in lines of printable characters.
 
     Escape sequences are dropped, text that a carriage return or backspace overwrote is gone,
     control characters other than newline and tab are dropped, and halves of characters (lone
@@ -51,12 +51,12 @@ def plain(text: str) -> str:
     text = encodable(_ESCAPES.sub("", text)).replace("\r\n", "\n")
     text = text.replace("\v", "\n").replace("\f", "\n")
     if "\r" in text or "\b" in text:
-        text = "\n".join(_overwritten(line) for line in text.split("\n"))
+        text = "\n".join(_overwrite(line) for line in text.split("\n"))
     return visible(_CONTROLS.sub("", text))
 
 
 def harmless(text: str) -> str:
-    """Return the text as it was written, without what is neither text, colour nor movement."""
+    """Return the text as written, with only text, colours and cursor movement left."""
     kept = _COLOUR_OR_ESCAPE.sub(lambda match: match[1] or "", encodable(text))
     return visible(_CONTROLS_BUT_MOVES.sub("", kept))
 
@@ -135,7 +135,7 @@ def json_items(text: str | bytes, enough: int) -> int:
 
 
 def _items_outside(text: str, enough: int) -> int:
-    """Count what is in no string, a window at a time: one step over all would take 120 ms."""
+    """Count items outside strings, a window at a time: one step over all would take 120 ms."""
     count, at, inside = 0, 0, False
     while at < len(text) and count <= enough:
         window = text[at : at + _WINDOW]
@@ -203,8 +203,8 @@ def _tail(text: str, room: int) -> str:
     return text[newline + 1 if newline >= 0 else start :]
 
 
-def _overwritten(line: str) -> str:
-    """Return what is left of a line after its carriage returns and backspaces.
+def _overwrite(line: str) -> str:
+    """Apply the carriage returns and backspaces of a line.
 
     The last text written at a position stands, so the parts are laid from last to first.
     """

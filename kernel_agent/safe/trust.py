@@ -25,7 +25,7 @@ KEPT = 1000  # answers; the oldest are forgotten
 
 
 def record_file() -> Path | None:
-    """Return where answers are kept; None where there is no place that only the user names.
+    """Return the file of answers; None where there is no place that only the user controls.
 
     A relative path would be one in the working directory, which is what is not believed.
     """
@@ -36,7 +36,7 @@ def record_file() -> Path | None:
 
 
 def answer_on(path: Path, content: bytes) -> bool | None:
-    """Return whether the user has allowed what this file sets; None when nobody was asked."""
+    """Return whether the user has allowed this file's settings; None when nobody was asked."""
     entry = _read(record_file()).get(os.path.realpath(path))
     if not isinstance(entry, dict) or entry.get("sha256") != _digest(content):
         return None

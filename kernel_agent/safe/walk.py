@@ -63,7 +63,7 @@ def entries(
 
 
 class _Above:
-    """A folder on the way: which one it is, the way on from it, and what is to be seen in it."""
+    """A folder on the way: its identity, the way on from it, and its entries still to see."""
 
     def __init__(self, folder: int, inner: str, waiting: list[str]) -> None:
         self.identity = _identity(folder)

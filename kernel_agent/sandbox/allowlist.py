@@ -26,7 +26,7 @@ class AllowedHost:
 
     @property
     def is_local(self) -> bool:
-        """Whether the person named an address that is not on the public internet by intention."""
+        """Whether the person deliberately named an address that is not on the public internet."""
         return self.name == "localhost" or _address(self.name) is not None
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ def find_allowed(host: str, port: int, allowed: Iterable[AllowedHost]) -> Allowe
 
 
 def may_connect(named: AllowedHost, address: str) -> bool:
-    """Whether an address that a name resolved to may be connected to.
+    """Whether connections are allowed to an address that a name resolved to.
 
     A public name that resolves to a private address is how a resolver is turned against the host's
     own network (DNS rebinding): only an address or ``localhost`` that a person named is exempt.

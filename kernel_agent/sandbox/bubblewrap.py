@@ -142,7 +142,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
 
 
 def mounts(grant: Grant, environment: Mapping[str, str]) -> Mounts:
-    """Return what the mount table inside holds: what bwrap puts there, and no more."""
+    """Return the expected mount table inside: bwrap's mounts, and no more."""
     writable, readable, sizes = [f"/dev/{name}" for name in (*_NODES, "pts")], ["/"], {}
     words, size, closed = iter(_tree(grant, environment)), 0, set()
     for option in words:
@@ -177,7 +177,7 @@ def _to_become_another() -> Iterator[str]:
 
 
 def _system() -> Iterator[str]:
-    """The system's programs and libraries, as the host has them: merged into /usr or not."""
+    """Yield the system's programs and libraries as the host has them: merged into /usr or not."""
     for name in SYSTEM:
         path = Path(name)
         if path.is_symlink():

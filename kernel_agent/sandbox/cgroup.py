@@ -27,12 +27,12 @@ class Cgroup:
 
     @classmethod
     def plan(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup:
-        """Return the group that :meth:`make` will make, for its removal whatever happens."""
+        """Return the group that :meth:`make` will make, so that it is removed in any case."""
         return cls(tuple(str(parent / name) for parent, _ in _places(limits, root)))
 
     @classmethod
     def make(cls, name: str, limits: Limits, root: Path = ROOT) -> Cgroup | None:
-        """Make one with these limits; None where there is no place for it."""
+        """Make a group with these limits; None where there is no place for it."""
         made: list[str] = []
         for parent, settings in _places(limits, root):
             path = parent / name
@@ -60,7 +60,7 @@ def move(pid: int, paths: Iterable[str]) -> None:
 
 
 def _places(limits: Limits, root: Path) -> Iterator[tuple[Path, dict[str, int | str]]]:
-    """Yield writable directories, and what is written into a new one there."""
+    """Yield writable directories, each with the files to write into a new group there."""
     mine = _own_groups()
     memory = limits.memory_mb * (1 << 20) if limits.memory_mb is not None else None
     for controller, settings in (

@@ -1,4 +1,4 @@
-"""Which level: by its name, or ``auto`` for the best that works here. Found by trying, once.
+"""Choose the level: by its name, or ``auto`` for the best that works here, tried once.
 
 A level that was asked for and does not work is an error, never a downgrade. Where none of those
 that ``auto`` may choose works, nothing starts.
@@ -45,7 +45,7 @@ def mechanism(name: str) -> Mechanism:
 
 
 def level_of(name: str) -> Level:
-    """Return what there is to know of a level without trying it; see :func:`mechanism`."""
+    """Return the description of a level, without trying it; see :func:`mechanism`."""
     return mechanism(name).LEVEL
 
 

@@ -57,7 +57,7 @@ class Client:
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
 
     async def first_bytes(self) -> bytes:
-        """Return what the client sends first: of TLS its whole first record."""
+        """Return the client's first bytes: for TLS its whole first record."""
         waiting, _ = self._http.trailing_data
         data = bytes(waiting)
         reader = self.streams[0]
@@ -87,7 +87,7 @@ class Client:
             await self._read_what_is_left()
 
     async def _read_what_is_left(self) -> None:
-        """Take what was sent with a refused request: else the answer is lost with a reset."""
+        """Read the rest of a refused request: else the answer is lost with a reset."""
         reader, writer = self.streams
         writer.write_eof()
         with contextlib.suppress(TimeoutError):
@@ -195,7 +195,7 @@ def _forward_headers(message: h11.Request | h11.Response) -> list[tuple[bytes, b
 
 
 async def _answer(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Event:
-    """Return what begins the answer that counts, behind some like ``100 Continue``."""
+    """Return the head of the final answer, behind interim ones like ``100 Continue``."""
     for _ in range(INTERIM_MAX):
         event = await _next_event(http, reader)
         if not isinstance(event, h11.InformationalResponse):

@@ -59,7 +59,7 @@ LEVEL = Level(
 )  # fmt: skip
 
 RUNTIMES = ("crun", "runc")
-"""Which of them works depends on the machine's control groups (crun refuses mixed versions)."""
+"""Runtimes to try: the machine's control groups decide (crun refuses mixed versions)."""
 PROBE_TIMEOUT_S = 20.0
 CGROUPS = Path("/sys/fs/cgroup")
 _ADVICE_ROOT = "podman needs a runtime: apt install crun runc, or dnf install crun runc."
@@ -95,7 +95,7 @@ def probe() -> Probe:
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Make the root folder; return how podman is started with it.
+    """Make the root folder; return the launch of podman with it.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def _mount(bind: Bind) -> str:
 
 
 def _inside(grant: Grant, environment: Mapping[str, str], command: Sequence[str]) -> list[str]:
-    """Return what the container runs: the launcher with the steps that are taken inside."""
+    """Return the container's command: the launcher with the steps to take inside."""
     writable = (str(grant.workspace), str(grant.sockets), "/tmp", "/dev/shm")
     steps = [
         "powerless",
@@ -253,7 +253,7 @@ def _lend(grant: Grant, uid: int) -> list[str]:
 
 
 def _groups(name: str | None) -> tuple[tuple[str, ...], ...]:
-    """Return how the control groups that podman made are removed, of every hierarchy."""
+    """Return the actions that remove podman's control groups, in every hierarchy."""
     if name is None:
         return ()
     hierarchies = [CGROUPS, *(path for path in CGROUPS.iterdir() if path.is_dir())]

@@ -45,7 +45,7 @@ class Used:
     unseen: bool = False
 
     def or_less(self, other: Used) -> Used:
-        """Return of each figure the lower one."""
+        """Return the lower one of each figure."""
         return Used(
             megabytes=min(self.megabytes, other.megabytes), files=min(self.files, other.files)
         )
@@ -70,7 +70,7 @@ class Disk:
         self._lasting = 0
 
     def look(self) -> Used:
-        """Count what is used now."""
+        """Measure the present use."""
         named, files = self._measure_named()
         held = _Held(self._folders)
         if self._process is not None:
@@ -81,7 +81,7 @@ class Disk:
         return Used(megabytes=used + lost, files=files + held.files, unseen=held.unseen)
 
     def free_mb(self) -> float:
-        """Return what is free on the workspace's file system."""
+        """Return the free space on the workspace's file system."""
         try:
             about = os.statvfs(self._folders[0])
         except OSError:
@@ -89,7 +89,7 @@ class Disk:
         return about.f_bfree * about.f_frsize / (1 << 20)
 
     def _lost_mb(self, used: float, *, unseen: bool) -> float:
-        """Return what the file system has lost beyond what was seen, since all could be seen."""
+        """Return the file system's loss beyond the seen files, since all could be seen."""
         free = self.free_mb()
         if not unseen or self._known is None:
             self._known, self._lasting = (free, used), 0
@@ -178,7 +178,7 @@ class _Held:
         return len(self._sizes)
 
     def look(self, pid: int, tasks: Sequence[str]) -> None:
-        """Count what a process holds; threads may have descriptors of their own."""
+        """Count a process's nameless files; threads may have descriptors of their own."""
         first = ""
         for task in tasks:
             if first and _same_files(int(first), int(task)):

@@ -25,7 +25,7 @@ HOME_BOUND = (
     "HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
     "JPY_PARENT_PID", "VIRTUAL_ENV",
 )  # fmt: skip
-"""Those among them that mean nothing, or too much, inside a sandbox."""
+"""Exceptions, which mean nothing, or too much, inside a sandbox."""
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64")
 
@@ -34,7 +34,7 @@ SETTINGS = (
     "/etc/timezone", "/etc/alternatives", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki",
     "/etc/mime.types", "/etc/nsswitch.conf", "/sys/devices/system/cpu",
 )  # fmt: skip
-"""What libraries read of a machine that tells nothing about a person."""
+"""Files that libraries read, and that tell nothing about a person."""
 
 DEVICES = (
     "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
@@ -45,7 +45,7 @@ MACHINE = (
     "/proc/kallsyms", "/proc/modules", "/proc/keys", "/proc/key-users", "/proc/locks",
     "/proc/sys/kernel/random/boot_id",
 )  # fmt: skip
-"""What Linux tells of the machine in every process namespace and no library for data asks for."""
+"""Linux's facts on the machine, in every process namespace, that no library for data reads."""
 
 PROXY_PORT = 3128
 """Of the loopback interface inside, where named hosts are allowed; the usual port of a proxy."""
@@ -59,7 +59,7 @@ def proxy_variables() -> dict[str, str]:
 
 
 def clean_environment(host: Mapping[str, str]) -> dict[str, str]:
-    """Return what of the host's environment a kernel may see, and what it needs beside."""
+    """Return the host's variables that a kernel may see, and those that it needs beside."""
     kept = {name: host[name] for name in PASSED_ON if name in host}
     return {
         **kept,

@@ -62,7 +62,7 @@ def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: P
 
 
 def derive(cwd: Path, command: Sequence[str], directory: Path) -> Grant:
-    """Return the grant of a kernel that an application starts: the directory it is started in.
+    """Return the grant of a kernel that an application starts: only its working directory.
 
     It is the user's project, so what programs obey there is only to be read.
     """
@@ -132,7 +132,7 @@ def writable_folder(folder: Path) -> Path:
 
 
 def _settings(home: Path) -> list[Path]:
-    """Return where the user's settings lie, and the answers about those of others."""
+    """Return the paths of the user's settings, and of the answers about other settings files."""
     record = record_file()
     answers = [Path(os.path.realpath(record.parent))] if record else []
     return [home / ".config" / "kernel-agent", *answers]
@@ -147,7 +147,7 @@ def _interpreter(command: Sequence[str]) -> Path:
 
 
 def _needed_files(command: Sequence[str], directory: Path) -> tuple[Path, ...]:
-    """Return what the kernel reads of the private directory, and the files its command names."""
+    """Return the files that the kernel reads: of its private directory, and of its command."""
     ours = [directory / name for name in ("k.json", "agent.json", "selftest.json")]
     named = [Path(word) for word in command[1:] if word.startswith("/")]
     return (*ours, *(path for path in named if path.is_file() and path not in ours))

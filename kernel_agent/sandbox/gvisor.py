@@ -60,7 +60,7 @@ PROBE_TIMEOUT_S = 10.0
 OWN_TASKS = 512
 """Threads and traced stubs of runsc itself that count in a control group (about 60 idle)."""
 OWN_MEMORY_MB = 256
-"""What runsc's processes themselves use (80 MB seen), beside the cells."""
+"""Memory of runsc's own processes (80 MB seen), beside the cells."""
 RESERVED_MB = 2048
 """Address space that is set aside and hardly used (1.5 GB seen with pandas, matplotlib and eight
 threads); with less, libraries fail while they are loaded."""
@@ -89,7 +89,7 @@ def probe() -> Probe:
 
 
 def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]) -> Launch:
-    """Write the bundle; return how runsc is started with it.
+    """Write the bundle; return the launch of runsc with it.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def specification(
 
 
 def _mounts(files: Tree) -> Iterator[dict[str, Any]]:
-    """Yield the mounts of what lies in memory, then those of the host's files."""
+    """Yield the mounts in memory, then those of the host's files."""
     for place, size in files.memory.items():
         options = ["nosuid", "nodev", "mode=1777", f"size={size}"]
         yield {"destination": place, "type": "tmpfs", "source": "tmpfs", "options": options}

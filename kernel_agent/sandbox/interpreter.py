@@ -18,7 +18,7 @@ MODULES = (
     "decimal", "functools", "hashlib", "itertools", "json", "math", "os", "pathlib", "random", "re",
     "sys", "time", "tomllib", "typing", "unicodedata",
 )  # fmt: skip
-"""What of the standard library it has, in part."""
+"""Modules of the standard library that it has, in part."""
 
 LACKS = (
     f"numpy, pandas, matplotlib and every other package; it has {', '.join(MODULES)}",

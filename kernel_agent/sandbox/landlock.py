@@ -95,7 +95,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
 
 
 def _reachable(grant: Grant, uid: int) -> list[str]:
-    """As root, enter a mount namespace in which the other user reaches what is granted."""
+    """Enter a mount namespace, as root, in which the other user reaches the granted paths."""
     return [
         "unshare",
         str(0x20000),

@@ -1,4 +1,4 @@
-"""What a sandbox level is: its name, what it covers, what it does not, how it starts a kernel.
+"""Sandbox levels: name, protections, gaps, and the way to start a kernel.
 
 A level is one module of this package with three names:
 
@@ -27,14 +27,14 @@ from kernel_agent.records import DataFile
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one kernel with all its children may use; None means no limit of ours.
+    """Limits on one kernel with all its children; None means no limit.
 
     ``memory_mb`` is address space where only rlimits are available and resident memory where a
     cgroup is writable; ``disk_mb`` is what may be written in the workspace and the temporary
     directory together; ``file_mb`` the size of one file.
 
     As many descriptors as ``open_files``, and 253 more, may lie unread in sockets, counted for the
-    user; another program of theirs can send none while there are more than it may open itself,
+    user; another of the user's programs can send none while there are more than it may open itself,
     which is usually 1,024.
     """
 
@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """What one kernel may touch. All paths are absolute and resolved.
+    """The files, sockets and limits of one kernel. All paths are absolute and resolved.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class Level:
 
     @property
     def line(self) -> str:
-        """One line on what protects this machine; said at every start."""
+        """One line on the protection of this machine; shown at every start."""
         return self.statement or f"Sandbox: {self.name} ({self.summary})"
 
 
@@ -176,7 +176,7 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """The process to start, and what to undo when it has ended.
+    """The process to start, and the actions to undo when it has ended.
 
     ``close`` is called once, after the process is gone, whatever the way; it removes what
     ``prepare`` made (directories, cgroups, lent ownership) and ends what still belongs to it.
@@ -196,7 +196,7 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Mounts:
-    """What the mount table of a kernel may hold, for the self-test.
+    """The mounts that a kernel's mount table may hold, for the self-test.
 
     Parameters
     ----------

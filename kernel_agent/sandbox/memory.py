@@ -35,7 +35,7 @@ def exact_memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
 
 
 def large(process: int, share: float = 0.1) -> list[int]:
-    """Return those below a process that hold more than a share of what all hold; largest first."""
+    """Return processes below one that hold more than a share of the whole; largest first."""
     held = {pid: sum(pages) for pid, pages in _resident(process).items() if pid != process}
     enough = share * sum(held.values())
     return sorted((p for p in held if held[p] >= enough), key=lambda p: held[p], reverse=True)

@@ -108,12 +108,12 @@ def _try_once(more: tuple[str, ...]) -> str:
 
 
 def _try(more: list[str]) -> str:
-    """Return why namespaces cannot be made, empty when they can."""
+    """Try to make namespaces; return the reason when that fails, else empty."""
     return _try_once(tuple(more))
 
 
 def mounts(grant: Grant, environment: Mapping[str, str]) -> Mounts:  # noqa: ARG001 - as all levels
-    """Return where the host's file tree is not read-only."""
+    """Return the writable places of the host's file tree."""
     places = (grant.workspace, grant.sockets, grant.scratch, Path("/dev/shm"), Path("/dev/pts"))
     return Mounts(
         writable=tuple(map(str, places)),

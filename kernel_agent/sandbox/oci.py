@@ -1,4 +1,4 @@
-"""Around a container runtime: its processes end with the one that was started, all of them.
+"""Processes around a container runtime: all of them end with the one that was started.
 
 Container runtimes leave processes of their own behind (monitors, file servers) that no process
 group holds. In a process namespace the end of its first process is the end of them all. Where that
@@ -49,7 +49,7 @@ def own_processes() -> Own:
 def run_to_end(
     command: Sequence[str], timeout_s: float, variables: Mapping[str, str] | None = None
 ) -> str:
-    """Run a runtime's command to its end; return why it failed, empty when it did not.
+    """Run a runtime's command to its end; return the reason when it fails, else empty.
 
     Nothing of it is left when this returns, also after ``timeout_s`` seconds.
     """

@@ -25,7 +25,7 @@ def find(name: str) -> str | None:
 
 
 def missing(name: str, package: str = "") -> str:
-    """Return why a program was not found: not installed, or where others could have put it."""
+    """Return the reason why a program was not found: not installed, or in an unsafe place."""
     for path, why in _candidates(name):
         if why:
             return f"{path} is not used: {why}; {VARIABLE} names directories that are believed"
@@ -33,7 +33,7 @@ def missing(name: str, package: str = "") -> str:
 
 
 def _candidates(name: str) -> Iterator[tuple[str, str]]:
-    """Yield where a program of that name lies, and what speaks against it there."""
+    """Yield the places of a program of that name, each with the objection to it."""
     for folder in os.environ.get(VARIABLE, "").split(":"):
         if folder.startswith("/") and (found := shutil.which(name, path=folder)):
             yield found, ""
@@ -43,7 +43,7 @@ def _candidates(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _objection(path: Path) -> str:
-    """Return who besides root could change what lies there, by its real path."""
+    """Return the users besides root who could change a file, by its real path."""
     real = Path(os.path.realpath(path))
     for part in (*reversed(real.parents), real):
         try:
@@ -60,7 +60,7 @@ def _objection(path: Path) -> str:
 
 
 def _root() -> set[int]:
-    """Return root, and who stands for it where this process's user namespace does not have it."""
+    """Return root, and its stand-in where this process's user namespace does not have root."""
     if os.geteuid() == 0 or _has_root():
         return {0}
     return {0, int(Path("/proc/sys/kernel/overflowuid").read_text())}

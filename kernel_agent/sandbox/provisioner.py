@@ -67,10 +67,10 @@ class KernelAgentProvisioner(LocalProvisioner):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.resumed: dict[str, Any] = {}
-        """What was noted of the kernel when it was hibernated; empty for a new one."""
+        """Notes on the kernel from its hibernation; empty for a new one."""
         self.chosen: Level | None = None
         self.on_limit: Callable[[str], Awaitable[None]] | None = None
-        """What is done when a limit is exceeded, before the kernel is killed."""
+        """Called when a limit is exceeded, before the kernel is killed."""
         self._directory: Path | None = None
         self._launch: Launch | None = None
         self._groups: tuple[str, ...] = ()
@@ -194,11 +194,11 @@ class KernelAgentProvisioner(LocalProvisioner):
         await super().kill(restart=restart)
 
     async def terminate(self, restart: bool = False) -> None:  # noqa: FBT001, FBT002 - the base's signature
-        """End everything; a kernel that was asked before has nothing more to say."""
+        """End everything; the kernel has been asked to end before."""
         await self.kill(restart=restart)
 
     async def wait(self) -> int | None:
-        """Wait for the end, then undo what the start has done."""
+        """Wait for the end, then undo the start."""
         while self.process is not None and self.process.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         code = await super().wait()
@@ -206,7 +206,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         return code
 
     async def cleanup(self, restart: bool = False) -> None:  # noqa: FBT001, FBT002 - the base's signature
-        """Remove what belongs to the kernel; after a restart the sockets keep their place."""
+        """Remove the kernel's files; after a restart the sockets keep their place."""
         await _in_thread(self._undo)
         if self._obeyed is not None and (made := await _in_thread(self._obeyed.news)):
             self.log.warning("%s", obeyed_line(made))
@@ -226,7 +226,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         return self.chosen.patience_s if self.chosen else Level.patience_s
 
     def report(self) -> dict[str, Any]:
-        """Return what the self-test inside found, after the kernel has shown a sign of life.
+        """Return the self-test's findings, after the kernel has shown a sign of life.
 
         Raises
         ------
@@ -284,7 +284,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         return directory
 
     def _with_sockets(self, command: list[str], directory: Path) -> list[str]:
-        """Make the connection one of sockets in the private directory, if it is not.
+        """Point the connection at sockets in the private directory, if it does not.
 
         Returns the command with the path of the connection file that tells so.
         """
@@ -328,7 +328,7 @@ class KernelAgentProvisioner(LocalProvisioner):
 
 
 def _set_aside(folder: Path) -> None:
-    """Remove what an earlier kernel had there; what cannot be removed now gets another name."""
+    """Remove an earlier kernel's files there; rename those that cannot be removed now."""
     if not remove(folder):
         folder.rename(folder.with_name(f"{LEFT}-{folder.name}-{time.monotonic_ns()}"))
 

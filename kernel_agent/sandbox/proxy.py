@@ -77,7 +77,7 @@ class _OwnLoop:
             self._loop.close()
 
     async def do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Await a coroutine there; cancelling cancels it there."""
+        """Await a coroutine on the loop; cancelling cancels it there."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def is_here(self) -> bool:
@@ -128,7 +128,7 @@ class Proxy:
             return tuple(sorted(self._visits.values(), key=lambda visit: -visit.requests))
 
     def take_visits(self) -> tuple[Visit, ...]:
-        """Return what was asked for since the last time, most requests first."""
+        """Return the destinations asked for since the last time, most requests first."""
         with self._counting:
             visits, self._visits = self.visits, {}
         return visits

@@ -19,12 +19,12 @@ from kernel_agent.sandbox.steps import readable_paths
 
 SHARED_MEMORY_MB = 256
 FONTS = Path("/opt/matplotlib")
-"""Where the host's list of fonts is found inside; matplotlib's own folder must be writable."""
+"""Path inside of the host's list of fonts; matplotlib's own folder must be writable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bind:
-    """A file or directory of the host, and where it is inside."""
+    """A file or directory of the host, and its path inside."""
 
     source: Path
     target: Path
@@ -33,7 +33,7 @@ class Bind:
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """A root folder, what is bound into it, and the sizes of what is kept in memory.
+    """A root folder, the paths bound into it, and the sizes of its parts in memory.
 
     ``memory`` names file systems in memory by their place: bytes, in the order of mounting.
     """
@@ -69,7 +69,7 @@ def tree(grant: Grant, folder: Path) -> Tree:
 
 
 def _binds(grant: Grant, nothing: Path, no_file: Path) -> Iterable[Bind]:
-    """Yield what is bound; of two with one target the later counts."""
+    """Yield the binds; of two with one target the later counts."""
     for name in (*SYSTEM, *SETTINGS):
         path = Path(name)
         linked_directory = path.is_symlink() and name in SYSTEM

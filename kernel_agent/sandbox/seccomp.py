@@ -220,7 +220,7 @@ def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
         _no(EPERM),
         _YES,
     ])  # fmt: skip
-    # Of another process: the same user may change what any of theirs may use.
+    # Of another process: a user may change the limits of all processes of theirs.
     yield _when(number["prlimit64"], _of_oneself(_ARGUMENT_0))
     if rules.shared_processes:
         yield from _priorities(number, column)
@@ -293,7 +293,7 @@ def _plain(mode: int) -> list[_Line]:
 
 
 def _sockets(rules: Filter, *, internet: bool) -> list[_Line]:
-    """Unix sockets, where files are shared of connected kinds only; internet streams if asked."""
+    """Allow unix sockets (connected kinds only on a shared file tree), and TCP if asked."""
     streams: list[_Line] = [
         (_LOAD, 0, 0, _ARGUMENT_1),
         (_AND, 0, 0, _SOCK_TYPE_MASK),

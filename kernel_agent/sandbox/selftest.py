@@ -95,7 +95,7 @@ def _namespace(name: str) -> str:
 
 
 def _foreign(grant: Grant) -> Iterator[tuple[str, int, int, int]]:
-    """Yield what of the host must not be opened: its users, temporary files, and what a home holds.
+    """Yield the host's files that must not be opened: users, temporary files, a home's content.
 
     By what tells it from another of that name. Nothing is written there, so nothing is left.
     """

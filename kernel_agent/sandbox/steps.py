@@ -58,7 +58,7 @@ _START_WITHIN = (
 
 
 def host_python() -> Path:
-    """Return the interpreter for what runs before the sandbox."""
+    """Return the interpreter for programs that run before the sandbox."""
     return Path(sys.executable)
 
 
@@ -126,7 +126,7 @@ def control_group(grant: Grant) -> Cgroup | None:
 
 
 def plan_group(grant: Grant) -> tuple[str, ...]:
-    """Return where that group will be, or would."""
+    """Return the place of that group, made or not."""
     return Cgroup.plan(group_name(grant), grant.limits).paths
 
 
@@ -146,7 +146,7 @@ def system_calls(rules: seccomp.Filter) -> list[str]:
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock's interface, 0 where there is none."""
+    """Return the version of Landlock's interface, 0 without Landlock."""
     libc = ctypes.CDLL(None)
     return max(0, int(libc.syscall(444, None, 0, 1)))  # landlock_create_ruleset, VERSION
 
@@ -170,7 +170,7 @@ def forward_proxy(grant: Grant) -> tuple[list[str], tuple[int, ...]]:
 
 
 def readable_paths(grant: Grant) -> tuple[Path, ...]:
-    """Return what a kernel reads outside its folders: outermost paths that exist."""
+    """Return the paths that a kernel reads outside its folders: outermost ones that exist."""
     wanted = (
         *interpreter_paths(grant.python),
         LAUNCHER.parent,
@@ -182,7 +182,7 @@ def readable_paths(grant: Grant) -> tuple[Path, ...]:
 
 
 def protected_paths(grant: Grant) -> tuple[Path, ...]:
-    """Return what is read-only in the workspace: inputs, and an environment that lies there."""
+    """Return the read-only paths in the workspace: inputs, and an environment that lies there."""
     python = [p for p in interpreter_paths(grant.python) if p != grant.workspace]
     inside = [p for p in python if p.is_relative_to(grant.workspace)]
     return tuple(path for path in (*grant.protected, *inside) if path.exists())
@@ -212,7 +212,7 @@ def shared_tree(grant: Grant, *, processes: bool) -> list[str]:
 
 
 def uncover(grant: Grant) -> list[str]:
-    """Make reachable for another user what lies below directories that only root may enter.
+    """Make paths below directories that only root may enter reachable for another user.
 
     In a new mount namespace, each such directory is replaced by one that holds nothing but
     what is granted.
@@ -255,7 +255,7 @@ def lend(grant: Grant, uid: int) -> list[str]:
 
 
 def undo(grant: Grant, uid: int | None, cgroup: Cgroup | None) -> tuple[tuple[str, ...], ...]:
-    """Return the reaper's actions for when the kernel has ended (:mod:`.launcher.reaper`)."""
+    """Return the reaper's actions after the kernel's end (:mod:`.launcher.reaper`)."""
     actions = [("empty", path) for path in (cgroup.paths if cgroup else ())]
     if uid is None or not grant.own:
         return tuple(actions)

@@ -123,7 +123,7 @@ class Watchdog:
         return self._limit_mb - (used.megabytes - before.megabytes)
 
     def _pause_s(self, began: float, before: Used, last: Used, used: Used) -> float:
-        """Return how long to do nothing, for what the look that began then has cost."""
+        """Return the pause after a look, in proportion to its cost."""
         hurried = used.files > last.files and used.files - before.files > MAX_FILES // 2
         return (time.thread_time() - began) / (HURRIED if hurried else AT_MOST)
 

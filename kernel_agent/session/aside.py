@@ -56,11 +56,11 @@ class Aside:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What the undone cells had made or changed; it is in ``undone/``."""
+        """Files that the undone cells had made or changed; they are in ``undone/``."""
         return tuple(path for path, _, owner in self._moved if owner >= self._first)[:MAX_NAMED]
 
     def take(self) -> None:
-        """Take away what the undone cells and those that are played again have made.
+        """Take away the files of the undone cells and of those that are played again.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Aside:
                     folder.folder(path, make=True).close()
 
     def settle(self) -> None:
-        """Put back what remaining cells had made, over what they made now; the undo happened."""
+        """Put back the remaining cells' old files over their new ones; the undo happened."""
         self._restore(lambda owner: owner < self._first)
 
     def _restore(self, wanted: Callable[[int], bool]) -> None:
@@ -122,7 +122,7 @@ def _may_be_made(path: str) -> bool:
 
 
 def _move(folder: Folder, path: str, to: str) -> None:
-    """Move an entry, a link as what it is; folders on the way are made."""
+    """Move an entry, a link as a link; make folders on the way."""
     *way, name = path.split("/")
     *new_way, new_name = to.split("/")
     for depth in range(1, len(new_way) + 1):
@@ -156,7 +156,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _remove_empty(folder: Folder, paths: set[str]) -> list[str]:
-    """Remove those of the folders that are empty, the deepest first; return which."""
+    """Remove and return the empty ones of the folders, the deepest first."""
     removed = []
     for path in sorted(paths, key=lambda path: path.count("/"), reverse=True):
         *way, name = path.split("/")

@@ -36,7 +36,7 @@ Maker = Callable[[Sequence[str], Surroundings], Sequence[Tool]]
 
 
 def ready_tools(named: Sequence[str], around: Surroundings) -> tuple[Tool, ...]:
-    """Return the tools for what followed each ``--tools``; called when a session starts.
+    """Return the tools that each ``--tools`` names; called when a session starts.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The executor: runs the cells of a session in its kernel, while the host answers what they ask.
+"""The executor: runs a session's cells in its kernel while the host answers their calls.
 
 What the cells mean is decided above: the session makes one executor when it starts, its runs carry
 out their actions with :meth:`Executor.carry_out`, and so does a person's own cell between them.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from kernel_agent.agent import refusal, refused
+from kernel_agent.agent import refusal, refuse_cell
 from kernel_agent.errors import UsageError
 from kernel_agent.records import (
     Action,
@@ -67,7 +67,7 @@ class Executor:
 
     @contextmanager
     def occupied(self) -> Iterator[None]:
-        """Be busy with a run or an undo; called by the runner around each."""
+        """Mark the session as busy with a run or an undo; called by the runner around each."""
         self.busy = True
         self._stop.clear()
         try:
@@ -87,7 +87,7 @@ class Executor:
             self._run = None
 
     def _interrupt(self) -> None:
-        """End the cell that the kernel runs, if it runs one; the stop signal does the rest."""
+        """End the kernel's running cell, if any; the stop signal does the rest."""
         if self.kernels.now is not None:
             self._interrupting = asyncio.ensure_future(self.kernels.now.interrupt())
 
@@ -182,13 +182,13 @@ class Executor:
         waited: Callable[[], float],
         is_step: bool = True,
     ) -> CellResult:
-        """Run a cell; what it waits for agents, prompts and people is not its time."""
+        """Run a cell; waiting for agents, prompts and people does not count as its time."""
         kernel = self.kernels.now
         assert kernel is not None
         if self._config.guard_imports is not None:
             reason = refusal(source, self._config.guard_imports)
             if reason:
-                return refused(reason)
+                return refuse_cell(reason)
         recording = self.kernels.history.recording(number, source, is_step=is_step)
         self._approval.enter(number, source)
 
@@ -239,5 +239,5 @@ class Executor:
                 is_step=False,
             )
         if not self.busy:  # in a run, the next step's report has it
-            kernels.changed(result.changes)
+            kernels.note_changes(result.changes)
         return result

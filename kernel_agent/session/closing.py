@@ -1,4 +1,4 @@
-"""Closing a session: every part, from the last opened to the first, whatever fails."""
+"""Close a session: every part, from the last opened to the first, even when one fails."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Closing:
         self._made: list[tuple[str, Close]] = []
 
     def add(self, name: str, close: Close) -> None:
-        """Take in a part that was opened just now, by the name that a person reads."""
+        """Add a part that has just been opened, by a name for people."""
         self._opened.append((name, close))
 
     def add_made(self, name: str, remove: Close) -> None:
-        """Take in what was made and is only to be removed if the session does not start."""
+        """Add something to remove if the session does not start."""
         self._made.append((name, remove))
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a data file is: its kind by its name, and whether its content agrees.
+"""Kinds of data files: the kind by the name, and whether the content agrees.
 
 Reads at most the first megabyte and a few bytes of the end. The check is lenient: preambles, ragged
 last columns, odd encodings and unknown kinds are accepted, because the agent can look at them
@@ -23,7 +23,7 @@ from typing import BinaryIO
 from kernel_agent.errors import InputError
 
 SAMPLE_BYTES = 1 << 20
-"""How much of a file is looked at: thousands of rows, parsed in some ten milliseconds."""
+"""Bytes of a file that are read: thousands of rows, parsed in some ten milliseconds."""
 
 _NUL_BYTES = 1 << 16
 
@@ -78,7 +78,7 @@ class _Sample:
     head: bytes
     whole: bool
 
-    def refused(self, fault: str, advice: str) -> InputError:
+    def make_error(self, fault: str, advice: str) -> InputError:
         return InputError(f"{self.path} {fault}. {advice}.")
 
 
@@ -105,7 +105,7 @@ def recognise(path: Path, file: BinaryIO) -> str:
     head = file.read(SAMPLE_BYTES)
     sample = _Sample(path=path, head=head, whole=not file.read(1))
     if not head:
-        raise sample.refused("is empty (0 bytes)", "Check that it is the right file")
+        raise sample.make_error("is empty (0 bytes)", "Check that it is the right file")
     suffix = path.suffix.lower() or path.resolve().suffix.lower()
     kind = KINDS.get(suffix, "other")
     if kind == "Parquet":
@@ -130,17 +130,17 @@ def _text(sample: _Sample, kind: str) -> str:
     for signature, what in _SIGNATURES:
         if head.startswith(signature):
             advice = "Give it its proper ending, or export it as text"
-            raise sample.refused(f"is not {kind}: it is {what}", advice)
+            raise sample.make_error(f"is not {kind}: it is {what}", advice)
     bom = next((name for mark, name in _BOMS if head.startswith(mark)), None)
     text = _decode(head, bom or "utf-8")
     wide = bom in {"utf-16", "utf-32"}
     if (not wide and b"\0" in head[:_NUL_BYTES]) or _controls(text[:_NUL_BYTES]) > 0.02:
-        raise sample.refused(f"is not {kind}: it holds binary data", "Export it as text (UTF-8)")
+        raise sample.make_error(f"is not {kind}: it holds binary data", "Export it as text (UTF-8)")
     if not text.strip():
-        raise sample.refused("holds only blank lines", "Check that it is the right file")
+        raise sample.make_error("holds only blank lines", "Check that it is the right file")
     if kind != "text" and re.match(r"\s*<(!doctype html|html)\b", text, re.IGNORECASE):
         advice = "Perhaps the download went wrong: download the file itself"
-        raise sample.refused(f"is a web page, not {kind}", advice)
+        raise sample.make_error(f"is a web page, not {kind}", advice)
     return text
 
 
@@ -153,7 +153,7 @@ def _decode(head: bytes, encoding: str) -> str:
 
 
 def _controls(text: str) -> float:
-    """Return the share of control characters that no text file has."""
+    """Return the share of control characters, which text files do not have."""
     return sum(1 for c in text if c < " " and c not in "\t\n\r\f\v\x1a\x1b") / max(len(text), 1)
 
 
@@ -166,7 +166,7 @@ def _check_parquet(sample: _Sample, file: BinaryIO) -> None:
     # 12 bytes: two marks and the length of the footer between them.
     if sample.head[:4] not in marks or file.read(4) not in marks or len(sample.head) < 12:
         fault = "is not a complete Parquet file (PAR1 is missing at its beginning or end)"
-        raise sample.refused(fault, "Check that it was fully downloaded or written")
+        raise sample.make_error(fault, "Check that it was fully downloaded or written")
 
 
 def _check_excel(sample: _Sample, file: BinaryIO, suffix: str) -> None:
@@ -175,17 +175,17 @@ def _check_excel(sample: _Sample, file: BinaryIO, suffix: str) -> None:
     if sample.head.startswith(_OLE):
         if suffix != ".xls":
             fault = "is protected by a password or an old .xls file"
-            raise sample.refused(fault, "Save it as a plain .xlsx")
+            raise sample.make_error(fault, "Save it as a plain .xlsx")
         return
     try:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         advice = "Open it in a spreadsheet and save it as .xlsx or .csv"
-        raise sample.refused("is not an Excel workbook, or is damaged", advice) from error
+        raise sample.make_error("is not an Excel workbook, or is damaged", advice) from error
     if not any(name.startswith("xl/") for name in names):
         fault = "is a ZIP archive without a workbook in it"
-        raise sample.refused(fault, "Save the sheet as .xlsx or .csv")
+        raise sample.make_error(fault, "Save the sheet as .xlsx or .csv")
 
 
 # --- JSON ------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def _which_json(sample: _Sample, kind: str) -> str:
         return "JSON"
     line, reason = as_lines if as_lines and kind == "JSON lines" else as_value
     fault = f"is not valid {kind}: line {line}: {reason}"
-    raise sample.refused(fault, "Mend the file or convert it to CSV")
+    raise sample.make_error(fault, "Mend the file or convert it to CSV")
 
 
 def _json_fault(sample: _Sample, text: str) -> tuple[int, str] | None:
@@ -245,7 +245,7 @@ def _lines(sample: _Sample, text: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """Where a row begins, and how many columns it has."""
+    """A row's first line, and its number of columns."""
 
     line: int
     width: int
@@ -256,18 +256,18 @@ def _check_table(sample: _Sample, text: str, kind: str) -> None:
     rows, open_quote = _rows(lines, "\t" if kind == "TSV" else _delimiter(lines[:200]))
     if open_quote and sample.whole:
         fault = f'is not valid {kind}: a quote (") that opens in line {open_quote} never closes'
-        raise sample.refused(fault, f"Close it, {_AS_IS}")
+        raise sample.make_error(fault, f"Close it, {_AS_IS}")
     odd = _first_odd(rows)
     if odd:
         fault = (
             f"is not a table: line {rows[0].line} has {rows[0].width} columns, "
             f"line {odd.line} has {odd.width}, and so on without a pattern"
         )
-        raise sample.refused(fault, f"Mend it, {_AS_IS}")
+        raise sample.make_error(fault, f"Mend it, {_AS_IS}")
 
 
 def delimiter_of(text: str, delimiter: str = "") -> str:
-    r"""Return what separates the columns of a table, of which a text is the beginning.
+    r"""Return the separator of a table's columns, from the beginning of its text.
 
     Empty when no row may be wider than the first, and one is: a plain reader gives up there.
 

@@ -1,4 +1,4 @@
-"""The cell that stands in a run's examples: a first look at its own data.
+"""The example cell of a run's prompt: a first look at its own data.
 
 A weak model copies the example that it is shown, in the prompt and each time that a reply of its
 could not be read. So the example names the run's own file, reads it by the call that reads it,
@@ -38,14 +38,14 @@ def look_at(folder: Path, files: Sequence[DataFile], *, pandas: bool = True) -> 
         return f"import pandas as pd\n\ndf = pd.{table[1]}\ndf.head()"
     if not files:
         return LOOK if pandas else 'print("ready")'
-    path = _quoted(files[0].path)
+    path = _quote(files[0].path)
     is_text = files[0].kind in _TEXT and _beginning(_place(folder, files[0]))
     return f"open({path}).read(500)" if is_text else f'open({path}, "rb").read(100)'
 
 
 def _reading(folder: Path, file: DataFile) -> str:
     """Return the call of pandas that reads a file as it is; empty when a plain one does not."""
-    path = _quoted(file.path)
+    path = _quote(file.path)
     if file.kind == "Parquet" and find_spec("pyarrow"):
         return f"read_parquet({path})"
     if file.kind == "Excel" and not file.path.lower().endswith(".xls") and find_spec("openpyxl"):
@@ -58,7 +58,7 @@ def _reading(folder: Path, file: DataFile) -> str:
     delimiter = delimiter_of(text, "\t" if file.kind == "TSV" else "")
     if not delimiter:
         return ""
-    separated = "" if delimiter == "," else f", sep={_quoted(delimiter)}"
+    separated = "" if delimiter == "," else f", sep={_quote(delimiter)}"
     return f"read_csv({path}{separated})"
 
 
@@ -67,7 +67,7 @@ def _place(folder: Path, file: DataFile) -> Path:
 
 
 def _beginning(path: Path) -> str:
-    """Return the beginning of a file in UTF-8; empty when it is none, or cannot be read."""
+    """Return the beginning of a file in UTF-8; empty when it is not, or cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(_SAMPLE_BYTES)
@@ -76,10 +76,10 @@ def _beginning(path: Path) -> str:
         return ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     r"""Return a text as Python writes it, in double quotes where that needs no escape.
 
-    >>> _quoted("data/sales.csv"), _quoted("\t")
+    >>> _quote("data/sales.csv"), _quote("\t")
     ('"data/sales.csv"', '"\\t"')
     """
     written = repr(text)

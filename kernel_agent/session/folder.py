@@ -1,4 +1,4 @@
-"""The session's folder: where it is, and what the runs have made in it.
+"""The session's folder: its place, and the files that runs have made in it.
 
 The folder is the kernel's working directory, so whatever lies in it may have been put there by
 hostile code: no link in it is followed.
@@ -42,7 +42,7 @@ def slug(title: str) -> str:
 
 
 def agents_folder(out: Path, level: str) -> Path:
-    """Return where the folders of delegated runs go: out of reach of the run that delegates.
+    """Return the folder for delegated runs, out of reach of the run that delegates.
 
     Beneath its own folder, where its kernel sees an empty folder in their place; at the one level
     that confines a kernel and cannot hide anything from it, beside that folder.
@@ -54,7 +54,7 @@ def agents_folder(out: Path, level: str) -> Path:
 
 
 def hold_place(folder: Path) -> None:
-    """Put a notebook without cells where the session's will be; called before its kernel starts.
+    """Write an empty notebook in the place of the session's; called before its kernel starts.
 
     A sandbox hides what is there when the kernel starts, and hides it for as long as it stays the
     same file (:func:`kernel_agent.notebook.exporter.rewrite_notebook`).
@@ -69,7 +69,7 @@ def hold_place(folder: Path) -> None:
 
 
 def leave_place(folder: Path) -> None:
-    """Remove the notebook without cells when no run has filled it; called when a session ends."""
+    """Remove the empty notebook when no run has filled it; called when a session ends."""
     with suppress(OSError), Folder(folder) as opened:
         if opened.read(NOTEBOOK_NAME, max_bytes=len(_EMPTY)) == _EMPTY:
             opened.remove(NOTEBOOK_NAME)

@@ -81,7 +81,7 @@ def _table_digest(table: Any) -> bytes:
 
 
 def write_down(name: str, value: Any, folder: Path) -> Given:
-    """Write a value into the session's folder, and return what is to be known of it.
+    """Write a value into the session's folder, and return its record.
 
     Called by the session, before the kernel sets the variable.
 
@@ -127,7 +127,7 @@ def write_down(name: str, value: Any, folder: Path) -> Given:
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """How values of one type are kept in a file."""
+    """The file form of values of one type."""
 
     suffix: str
     kind: str
@@ -366,7 +366,7 @@ def _shape(value: Any) -> str:
 
 
 def _about(value: Any) -> str:
-    """Return the schema and a short preview; never the whole of something large."""
+    """Return the schema and a short preview, never all of something large."""
     kind = _kind(value)
     if kind in ("DataFrame", "Series"):
         return _about_table(value)

@@ -1,4 +1,4 @@
-"""The user's data files: checked, fingerprinted, and put where the kernel finds them.
+"""The user's data files: check them, fingerprint them, place them for the kernel.
 
 Every file is checked before any is copied, so that a wrong path costs nothing; what is accepted is
 said in :mod:`kernel_agent.session.filetypes`. Nothing that could block is ever opened, and nothing
@@ -36,7 +36,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A checked file of the user: as it was named, where it really is, and what it is."""
+    """A checked file of the user: its name as given, its real path, and its kind."""
 
     path: Path
     real: Path
@@ -160,7 +160,7 @@ def _cannot_read(path: Path, error: Exception) -> InputError:
 
 
 def _like(path: Path) -> str:
-    """Return a sentence on what the user may have meant by a path that does not exist."""
+    """Suggest in a sentence what the user meant by a path that does not exist."""
     import difflib
 
     folder = path.expanduser().parent
@@ -219,7 +219,7 @@ class _Placing:
         )
 
     def undo(self) -> None:
-        """Remove what was made; files of an earlier call stay."""
+        """Remove the files made by this call; those of an earlier one stay."""
         for name in self._made:
             self._folder.remove(name)
 
@@ -251,7 +251,7 @@ class _Placing:
         return placed, size, digest
 
     def _free(self, name: str, digest: str, real: Path | None = None) -> str:
-        """Return a name that is free, or under which this very content was left.
+        """Return a free name, or one under which the same content was left.
 
         That is a regular file, or a link if one is to be made: to the same file.
         """

@@ -1,4 +1,4 @@
-"""The kernels of a session, one after another, and what they are given by the user.
+"""The kernels of a session, one after another, and the user's variables in them.
 
 It has what outlives a single kernel: the variables that were exchanged with the user, the numbers
 of the steps, and the history from which an undo plays again. A kernel that was lost is replaced
@@ -44,7 +44,7 @@ STOPPED_UNDO = "nothing was undone: it was stopped"
 
 
 class Kernels:
-    """The kernel of a session, and those that take its place.
+    """The kernel of a session, and its replacements.
 
     Parameters
     ----------
@@ -61,13 +61,13 @@ class Kernels:
         self._resume = parts.resume
         self._kept = at_top(parts.folder.resolve())  # what lay there before; not what cells made
         self.agents = agents_folder(parts.folder, parts.level)
-        """Where the folders of delegated runs go."""
+        """The folder for delegated runs."""
         self.now: Kernel | None = None
         """The kernel that runs cells now; None until the first is started."""
         self.exchange = Exchange()
         """The variables of the user's that the kernel was given."""
         self.history = History()
-        """What the kernels have run."""
+        """The cells that the kernels have run."""
         self.steps = 0
         """Numbers that were used, by steps and by cells of the person's own."""
         self.left: asyncio.Future[CellResult] | None = None
@@ -78,7 +78,7 @@ class Kernels:
     # --- life ------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start a kernel, in the place of the one that there was.
+        """Start a kernel in place of the previous one.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class Kernels:
 
     @property
     def report(self) -> dict[str, Any]:
-        """What the sandbox's self-test found in the running kernel."""
+        """Findings of the sandbox's self-test in the running kernel."""
         return dict(self.now.sandbox_report) if self.now else {}
 
     @property
@@ -124,7 +124,7 @@ class Kernels:
         return any(tool.name == "delegate" for tool in self._parts.tools)
 
     async def revive(self, tell: Callable[[Event], None]) -> None:
-        """Start a new kernel when the last one was lost, and say what that means.
+        """Start a new kernel when the last one was lost, and report the consequences.
 
         Called before every use of the kernel; waits for a cell that outlived its run.
 
@@ -162,7 +162,7 @@ class Kernels:
         await self.now.hibernate(folder)
 
     async def close(self) -> None:
-        """End the kernel, and what was left behind in it."""
+        """End the kernel, and any cell left behind in it."""
         try:
             if self.now is not None:
                 await self.now.close()
@@ -184,7 +184,7 @@ class Kernels:
             level=self._parts.level,
             after=self.steps,
         )
-        self.changed(changes)
+        self.note_changes(changes)
         return given
 
     async def _set(self, source: str, names: Sequence[str]) -> CellResult:
@@ -196,21 +196,21 @@ class Kernels:
             recording.end(result)
         return result
 
-    def changed(self, changes: Changes | None) -> None:
-        """Take in what has changed of the variables between two runs."""
+    def note_changes(self, changes: Changes | None) -> None:
+        """Note changes of the variables between two runs."""
         self._changes = merge(self._changes, changes)
 
     def take_changes(self) -> Changes | None:
-        """Return what has changed of the variables since the last run; called as one begins."""
+        """Return the changes of the variables since the last run; called as one begins."""
         changes, self._changes = self._changes, None
         return changes
 
     def take_visits(self) -> tuple[Visit, ...]:
-        """Return what was asked of the network since the last time."""
+        """Return the network requests since the last time."""
         return self._proxy.take_visits() if self._proxy else ()
 
     def note(self, steps: Sequence[Step]) -> None:
-        """Count the steps of a run that has ended, and see what they did to given variables."""
+        """Count the steps of a run that has ended, and note their changes to given variables."""
         self.steps += len(steps)
         self.exchange.note(steps)
 
@@ -225,7 +225,7 @@ class Kernels:
         record: Callable[[Undone], None],
         tell: Callable[[Event], None],
     ) -> AsyncIterator[Undone]:
-        """Go over to a new kernel that is as the old one was before some steps.
+        """Switch to a new kernel with the state from before some steps.
 
         What is done within it happens after that, and before the old kernel is ended.
 
@@ -258,7 +258,7 @@ class Kernels:
             tell(Notice(text=f"Playing {told} again in a new kernel; no tool is called."))
         aside = Aside(parts.folder, self.history, first=first, last=last, again=cells)
         await asyncio.to_thread(aside.take)
-        proxy = proxy_of(parts.config, parts.tell, visited=parts.approval.visited)
+        proxy = proxy_of(parts.config, parts.tell, visited=parts.approval.note_visit)
         kernel = self._make(proxy, resumed)
         self._playing = asyncio.ensure_future(self._play_again(kernel, cells))
         try:

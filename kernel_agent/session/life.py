@@ -31,7 +31,7 @@ OTHER_LOOP = (
 
 
 class Life(Synchronous):
-    """Start, show and close a session, whatever it is used for.
+    """Start, show and close a session.
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ class Life(Synchronous):
 
     @property
     def sandbox_line(self) -> str:
-        """One line on what protects this machine; said at every start."""
+        """One line on the protection of this machine; shown at every start."""
         return statement_of(self.sandbox, self.config)
 
     @property
     def sandbox_report(self) -> dict[str, Any]:
-        """What the sandbox's self-test found in the running kernel."""
+        """Findings of the sandbox's self-test in the running kernel."""
         return self._kernels.report if self._kernels else {}
 
     @property
@@ -92,7 +92,7 @@ class Life(Synchronous):
 
     @property
     def alive(self) -> bool:
-        """Whether there is a kernel, with the variables that cells have made."""
+        """Whether there is a kernel, with the cells' variables."""
         return self._kernel is not None and self._kernel.alive
 
     @property
@@ -117,7 +117,7 @@ class Life(Synchronous):
 
     @property
     def given(self) -> Mapping[str, Given]:
-        """The variables that were put and that the kernel has, by name."""
+        """The user's variables that the kernel has, by name."""
         return self._kernels.exchange.given if self._kernels else {}
 
     @property
@@ -196,7 +196,7 @@ class Life(Synchronous):
             self._closed = True
             await self._closing.close()
 
-    def _started(self) -> Runner:
+    def _get_runner(self) -> Runner:
         if self._runner is None or self._closed:
             raise UsageError(CLOSED if self._closed else NOT_STARTED)
         if asyncio.get_running_loop() is not self._loop:

@@ -59,7 +59,7 @@ class LoopThread:
             return future.result()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run the coroutine there, and return at once with what will hold its result."""
+        """Run the coroutine there, and return a future of its result at once."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def end(self) -> None:

@@ -28,7 +28,7 @@ _DTYPE = re.compile(r"[<>|=][biufcSUmM]\d{1,9}(\[\w{1,8}\])?")
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """The cell, the files that it reads (by name in ``data/``), and what each variable is."""
+    """The cell, its files (by name in ``data/``), and a description of each variable."""
 
     source: str
     files: Mapping[str, bytes]
@@ -46,7 +46,7 @@ def opening_of(data: Mapping[str, Json]) -> Opening:
     Raises
     ------
     ValueError
-        A name that no variable can have, or a value that is none of the forms.
+        A name that no variable can have, or a value in none of the forms.
     """
     writing = _Writing()
     lines = []
@@ -74,7 +74,7 @@ def _kind(value: Json) -> str:
 
 @dataclass
 class _Writing:
-    """Writes values as expressions, and notes what those need."""
+    """Writes values as expressions, and collects their imports and files."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     imports: set[str] = field(default_factory=set)
@@ -83,7 +83,7 @@ class _Writing:
         if depth > MAX_DEPTH:
             raise ValueError("the data is nested too deeply")
         if isinstance(value, dict) and "$" in value:
-            return self._typed(name, value, depth + 1)
+            return self._write_typed(name, value, depth + 1)
         if _is_plain(value):
             return self._plain(name, value)
         if isinstance(value, list):
@@ -101,7 +101,7 @@ class _Writing:
         file = self._path(name, "json", json.dumps(value).encode())
         return f"json.loads({file}.read_text())"
 
-    def _typed(self, name: str, value: dict[str, Any], depth: int) -> str:
+    def _write_typed(self, name: str, value: dict[str, Any], depth: int) -> str:
         kind = value["$"]
         form = FORMS.get(kind) if isinstance(kind, str) else None
         if form is None:
@@ -116,7 +116,7 @@ class _Writing:
         return form.source.format(**parts)
 
     def _parts(self, name: str, value: dict[str, Any], form: Form, depth: int) -> dict[str, str]:
-        """Return what the source of a kind has in its gaps; or the literal of a few bytes."""
+        """Return the parts for the gaps of a kind's source, or the literal of a few bytes."""
         if form.data:
             content = _bytes(value[form.data])
             if form.kind is bytes and len(content) <= MAX_LITERAL:
@@ -163,5 +163,5 @@ def _bytes(text: str) -> bytes:
 
 def _text(value: dict[str, Any]) -> str:
     if not isinstance(value["text"], str):
-        raise ValueError("its text is none")  # noqa: TRY004 - damage, not a type
+        raise ValueError("its text is not a string")  # noqa: TRY004 - damage, not a type
     return value["text"]

@@ -161,7 +161,7 @@ def system_prompt(
     tools: Sequence[Tool],
     approval: Approval,
 ) -> str:
-    """Return what a model is told before the task: of its format, tools, limits, approval.
+    """Return the system prompt: format, tools, limits, approval.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def make_kernel(
 
 
 def budget_of(config: Config) -> Budget:
-    """Return what the settings say that a run may cost."""
+    """Return the budget of a run, from the settings."""
     return Budget(
         max_steps=config.max_steps,
         max_seconds=config.max_seconds,
@@ -266,7 +266,7 @@ def budget_of(config: Config) -> Budget:
 
 
 def statement_of(level: str, config: Config) -> str:
-    """Return one line on what protects this machine at a level; said at every start."""
+    """Return one line on the protection of this machine at a level; shown at every start."""
     return choose(level, config.remote_kernelspec or "").line
 
 

@@ -99,7 +99,7 @@ _IMPORTED = re.compile(r"^\s*(?:from|import)\s+([\w., ]+)", re.MULTILINE)
 
 
 def _naming(code: str) -> Callable[[str], bool]:
-    """Return what says of a relative path whether the code names it.
+    """Return a predicate: whether the code names a relative path.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def _naming(code: str) -> Callable[[str], bool]:
 
 
 def _texts(code: str) -> set[str]:
-    """Return what may be a path in code: texts in quotes, and words of commands and magics."""
+    """Return the texts that may be paths in code: quoted ones, words of commands and magics."""
     return {*_WORD.findall(code), *filter(None, chain.from_iterable(_QUOTED.findall(code)))}
 
 
@@ -165,14 +165,14 @@ class FixedCells:
         return self._cells[self._done].code
 
     def take(self, record: Record) -> None:
-        """Do nothing: what has happened changes nothing."""
+        """Do nothing: the cells are fixed."""
 
     def remark(self, step: Step, meter: Meter) -> str:  # noqa: ARG002 - nobody reads it
         """Add nothing."""
         return ""
 
     def judge(self, step: Step, *, stopped: bool) -> Answer | None:
-        """Return the answer when all cells have run, or raise what ends the run before."""
+        """Return the answer when all cells have run, or raise the error that ends the run."""
         cell, result = self._cells[self._done], step.result
         assert result is not None
         self._done += 1

@@ -65,7 +65,7 @@ class Run:
         notebook: Path | None,
         files: Sequence[str],
     ) -> Self:
-        """Return the result that a run's records amount to; called by the runner."""
+        """Return the result of a run's records; called by the runner."""
         answer = stop.answer
         value: Json = None
         if answer is not None:

@@ -1,4 +1,4 @@
-"""The runner: does the runs of a session, each from its first record to its notebook.
+"""The runner: carries out a session's runs, each from its first record to its notebook.
 
 It has the model's side of a session: the model, the format in which it writes its actions now, the
 conversation so far. A run is the loop, or fixed cells; what either asks for is carried out by the
@@ -61,7 +61,7 @@ Tell = Callable[[Event], None]
 
 
 class Runner:
-    """Does the runs of one session, one at a time.
+    """Carries out the runs of one session, one at a time.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Runner:
         pandas = level_of(parts.level).has_packages and _may_import(parts.config, "pandas")
         self._look = look_at(parts.folder, parts.files, pandas=pandas)
         self.format = get_format(choice.format, look=self._look)
-        """How the model writes its actions now."""
+        """The format in which the model writes its actions now."""
         self._context = Context(
             self._system_prompt(self.format), self.format, max_tokens=self._config.context_tokens
         )
@@ -141,7 +141,7 @@ class Runner:
             )
 
     def _meter(self, budget: Budget, cells: Sequence[FixedCell] | None) -> Meter:
-        """Return what counts a run; the first that asks the model pays for what was tried."""
+        """Return a run's meter; the first run that asks the model pays for the format's trials."""
         if cells is not None:
             return Meter(budget)
         meter = self._parts.lineage.meter or Meter(budget)
@@ -201,7 +201,7 @@ class Runner:
             stop=self._parts.stop,
             checks=Checks(
                 admit=admit,
-                show=approval.shown,
+                show=approval.mark_shown,
                 visits=self._kernels.take_visits,
                 obeyed=self._watch.news,
             ),
@@ -254,7 +254,7 @@ class Runner:
             versions=versions(),
             config={**parts.config.public, "mcp": parts.servers},
             changes=self._kernels.take_changes(),
-            given=self._kernels.exchange.told(),
+            given=self._kernels.exchange.take_news(),
             wanted=tuple(wanted),
         )
 
@@ -271,7 +271,7 @@ class Runner:
         )
 
     def _export(self, tell: Tell) -> Path | None:
-        """Write the notebook from the host's records; a failure is told.
+        """Write the notebook from the host's records; report a failure.
 
         Never from the file: where the sandbox does not hide it, a cell can change it.
         """

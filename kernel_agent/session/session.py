@@ -1,4 +1,4 @@
-"""A session: one kernel, one workspace, any number of runs. The place where the parts meet.
+"""A session: one kernel, one workspace, any number of runs. Here the parts meet.
 
 Here is what a caller asks for and does; nothing is decided that belongs to a part. How a session
 starts and ends is in :mod:`.life`. A session works in one folder, which receives ``trace.jsonl``,
@@ -189,7 +189,7 @@ class Session(Life):
         on_event: Callable[[Event], None] | None = None,
         wanted: Sequence[str] = (),
     ) -> Run:
-        """Work on a task until it ends; never raises for an ending, whatever it is.
+        """Work on a task until it ends; no ending raises.
 
         Parameters
         ----------
@@ -211,7 +211,7 @@ class Session(Life):
         """
         if not task.strip():
             raise UsageError("the task is empty: ask a question")
-        runner = self._started()
+        runner = self._get_runner()
         tell = listener_of(on_event) or self._on_event
         return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
 
@@ -237,7 +237,7 @@ class Session(Life):
         on_event
             As in :meth:`run`.
         """
-        runner = self._started()
+        runner = self._get_runner()
         tell = listener_of(on_event) or self._on_event
         caps = budget or dataclasses.replace(self.budget, max_steps=None)
         return await runner.run(title, caps, tell=tell, cells=cells)
@@ -252,7 +252,7 @@ class Session(Life):
         timeout_s
             Seconds until it is interrupted; the configured ``cell_seconds`` by default.
         """
-        executor = self._started().executor
+        executor = self._get_runner().executor
         return await executor.execute(code, timeout_s=timeout_s, tell=self._on_event)
 
     async def put(self, variables: Mapping[str, Any]) -> tuple[Given, ...]:
@@ -304,14 +304,14 @@ class Session(Life):
         return await kernels.now.get(names)
 
     async def _between_runs(self, what: str) -> Kernels:
-        executor = self._started().executor
+        executor = self._get_runner().executor
         if executor.busy:
             raise UsageError(f"the session is busy with a run: {what} between runs")
         await executor.kernels.revive(self._on_event)
         return executor.kernels
 
     def stop(self) -> None:
-        """End the current run, or cell of yours, as interrupted, at once.
+        """End the current run, or your own cell, at once, as interrupted.
 
         Safe from any thread or signal handler.
         """
@@ -348,13 +348,13 @@ class Session(Life):
         TraceError
             The trace cannot be written.
         """
-        runner = self._started()
+        runner = self._get_runner()
         return await runner.undo(steps, reason, tell=on_event or self._on_event)
 
     # --- delegation ------------------------------------------------------------------------
 
     def _spawn(self, lineage: Lineage, out: Path, on_event: Callable[[Event], None]) -> Session:
-        """Make the session of an agent beneath this one: all that is decided is decided here."""
+        """Make the session of an agent beneath this one; every choice for it is made here."""
         assert self._model is not None
         assert self._runner is not None
         deep = lineage.depth >= self.config.max_depth
@@ -380,7 +380,7 @@ class Session(Life):
             kernel=self._plan.order.kernel,
         )
         if self._approval.tainted:
-            session._approval.entered("the run that delegated")
+            session._approval.note_data("the run that delegated")
         return session
 
     async def whole_answer(self, run: Run) -> Json:

@@ -114,7 +114,7 @@ class Plan:
 
 
 def plan_of(order: Order, *, stop: StopSignal, tell: Listener, spawn: Spawn) -> Plan:
-    """Check what was asked for, and make what needs no opening.
+    """Check the order, and make the parts that need no opening.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def plan_of(order: Order, *, stop: StopSignal, tell: Listener, spawn: Spawn) -> 
         tools=tools,
         named_tools=named_tools,
         servers=Servers(servers, tell),
-        proxy=proxy_of(config, tell, visited=approval.visited),
+        proxy=proxy_of(config, tell, visited=approval.note_visit),
         resume=None if order.resume is None else Path(order.resume).absolute(),
         approval=approval,
         stop=stop,
@@ -177,7 +177,7 @@ def listener_of(on_event: Listener | None) -> Listener | None:
 
 
 async def open_parts(plan: Plan, closing: Closing) -> Parts:
-    """Open what the session needs beside its kernel.
+    """Open the parts that the session needs beside its kernel.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def _make_folder(plan: Plan, closing: Closing) -> tuple[Path, tuple[DataFile, ..
 
 
 async def prepare(parts: Parts, budget: Budget) -> Choice:
-    """Do what a model needs before its first call; return the format that it is to write in."""
+    """Prepare the model for its first call; return its format."""
     from kernel_agent.models import Choice, choose_format, memory_file
 
     await parts.model.prepare()
@@ -302,10 +302,10 @@ async def prepare(parts: Parts, budget: Budget) -> Choice:
 
 
 def tell_doubts(parts: Parts, format: Format) -> None:  # noqa: A002 - the project's word
-    """Say what is probably not as the user meant it, and note that data of others is there."""
+    """Warn of probable mistakes in the user's options, and note the presence of untrusted data."""
     if not format.writes_code and not parts.tools:
         parts.tell(Notice(text=NO_TOOLS.format(format.name)))
     for line in parts.approval.policy.strangers({tool.name for tool in parts.tools}):
         parts.tell(Notice(text=line))
     if parts.config.untrusted_data and parts.files:
-        parts.approval.entered("the data files")
+        parts.approval.note_data("the data files")

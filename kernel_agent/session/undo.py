@@ -1,4 +1,4 @@
-"""Taking steps back: a fresh kernel in which the cells that remain are played again.
+"""Undo steps: play the remaining cells again in a fresh kernel.
 
 A kernel cannot be rolled back. So a new one is started beside it, and the cells that ran before the
 undone steps run in it again, in order, under their old numbers, each answered with what the host
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from kernel_agent.kernel import Kernel
 
 Answer = Callable[[str], Awaitable[str]]
-"""What answers a request of the kernel: text in, text out (``inkernel/rpc.py`` has the wire)."""
+"""Answers a request of the kernel: text in, text out (``inkernel/rpc.py`` has the wire)."""
 
 _CLOCK_REALTIME_COARSE = 5  # linux/time.h
 MAX_KEPT = 64_000_000  # characters of requests and answers that are kept of a session's cells
@@ -53,8 +53,9 @@ class Played:
 
     ``requests`` are what it asked the host and what it was answered; ``began_ns`` and ``ended_ns``
     are times by the clock that stamps files. ``is_step`` is false for a cell of the person's own,
-    whose outputs are not kept; ``given`` names the variables that a cell of ours set for them, and
-    has the number of the step before it. ``dropped`` counts requests for which there was no room.
+    whose outputs are not kept; ``given`` names the variables that a cell of the host's set for
+    them. Either has the number of the step before it. ``dropped`` counts requests for which there
+    was no room.
     """
 
     number: int
@@ -69,25 +70,25 @@ class Played:
 
     @property
     def kept(self) -> int:
-        """Characters that are kept of its requests and their answers."""
+        """Characters kept of its requests and their answers."""
         return sum(len(request) + len(reply) for request, reply in self.requests)
 
     @property
     def can_be_played(self) -> bool:
-        """Whether it came to its end, so that running it again can do the same."""
+        """Whether the cell came to its end, so that running it again can do the same."""
         return self.result.status in ("ok", "error")
 
 
 @dataclass
 class _Life:
-    """What one kernel has run since it was started, perhaps from a hibernated one."""
+    """The cells of one kernel since its start, perhaps from a hibernated one."""
 
     resumed: Path | None
     played: list[Played] = field(default_factory=list)
 
 
 class History:
-    """What the kernels of a session have run: what an undo needs beyond the trace.
+    """The cells that a session's kernels have run: an undo's needs beyond the trace.
 
     It stays in memory. Answers of the host stand in it as they were sent, up to :data:`MAX_KEPT`:
     a kernel decides how much it asks, and what is kept of that is not to fill the host's memory.
@@ -106,7 +107,7 @@ class History:
     def recording(
         self, number: int, source: str, *, is_step: bool, given: Sequence[str] = ()
     ) -> Recording:
-        """Return what takes down a cell that is about to run."""
+        """Return a recording of a cell that is about to run."""
         return Recording(
             self._lives[-1].played,
             number,
@@ -123,7 +124,7 @@ class History:
         return fits
 
     def before(self, first: int) -> tuple[Path | None, list[Played]]:
-        """Return what made the kernel that there was before cell ``first``.
+        """Return the cells that made the kernel's state before cell ``first``.
 
         Returns
         -------
@@ -168,7 +169,7 @@ class History:
 
 
 class Recording:
-    """Takes down one cell while it runs, with what the host answered it.
+    """Records one cell while it runs, with the host's answers to it.
 
     Parameters
     ----------
@@ -197,7 +198,7 @@ class Recording:
         self._began_ns = _file_clock_ns()
 
     def listening(self, answer: Answer) -> Answer:
-        """Return what answers a request and keeps both."""
+        """Return a function that answers requests and keeps both."""
 
         async def answer_and_keep(request: str) -> str:
             reply = await answer(request)
@@ -259,7 +260,7 @@ def steps_to_undo(records: Sequence[Record], count: int) -> list[Step]:
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What came of playing cells again: how they ran, and what did not come out as before."""
+    """The result of playing cells again: how they ran, and the differences."""
 
     played: tuple[Played, ...]
     differences: tuple[str, ...]
@@ -309,9 +310,9 @@ async def play_again(
                 on_request=recording.listening(recorded.answer),
             )
         except KernelError as error:
-            raise UndoError(_lost(cell, str(error))) from None
+            raise UndoError(_describe_loss(cell, str(error))) from None
         if result.status == "dead":
-            raise UndoError(_lost(cell, result.error.evalue if result.error else ""))
+            raise UndoError(_describe_loss(cell, result.error.evalue if result.error else ""))
         recording.end(result)
         # What this cell showed and asked the first time is what the trace has, and what counts.
         played[-1] = dataclasses.replace(
@@ -338,16 +339,16 @@ class Recorded:
     def __init__(self, requests: Sequence[tuple[str, str]], *, dropped: int = 0) -> None:
         self._answers: dict[str, deque[str]] = defaultdict(deque)
         for request, reply in requests:
-            self._answers[_asked(request)[1]].append(reply)
+            self._answers[_split_number(request)[1]].append(reply)
         self._unknown = "whose answer was too much to keep" if dropped else "not made before"
         self.missing = ""
-        """What was asked for which there is no answer."""
+        """Requests without a recorded answer."""
 
     async def answer(self, request: str) -> str:
         """Answer one request; the same request gets its answers in their order."""
-        number, asked = _asked(request)
+        number, asked = _split_number(request)
         if self._answers[asked]:
-            return _numbered(self._answers[asked].popleft(), number)
+            return _set_number(self._answers[asked].popleft(), number)
         self.missing = f"asked for a call {self._unknown}; it was not made."
         told = {
             "ok": False,
@@ -357,7 +358,7 @@ class Recorded:
         return json.dumps({"id": number, "results": [told] * max(_calls(request), 1)})
 
 
-def _asked(request: str) -> tuple[object, str]:
+def _split_number(request: str) -> tuple[object, str]:
     """Return a request's number, and the request without it: numbers differ in another kernel."""
     head, brace, body = request.partition("{")
     try:
@@ -368,7 +369,7 @@ def _asked(request: str) -> tuple[object, str]:
     return number, head + json.dumps(content, sort_keys=True)
 
 
-def _numbered(reply: str, number: object) -> str:
+def _set_number(reply: str, number: object) -> str:
     try:
         content = json.loads(reply)
     except ValueError:
@@ -383,7 +384,7 @@ def _calls(request: str) -> int:
 
 
 def _difference(cell: Played, result: CellResult, folder: str) -> str:
-    """Return what is not as before, or empty."""
+    """Return a cell's difference from before, or empty."""
     before, error = cell.result, result.error
     if result.status != before.status:
         told = f" ({error.ename}: {error.evalue})" if error else ""
@@ -405,7 +406,7 @@ def _name(cell: Played) -> str:
     return f"Step {cell.number}" if cell.is_step else f"Your cell {cell.number}"
 
 
-def _lost(cell: Played, reason: str) -> str:
+def _describe_loss(cell: Played, reason: str) -> str:
     return one_line(
         f"nothing was undone: the kernel was lost while {_name(cell).lower()} was played again"
         f"{f' ({reason})' if reason else ''}",

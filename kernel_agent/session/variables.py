@@ -1,4 +1,4 @@
-"""Variables between the user and the session's kernel: put in, known to be there, taken out.
+"""Variables between the user and the session's kernel: put, known, taken.
 
 What a variable looks like on its way is in :mod:`kernel_agent.session.given` (in) and
 :mod:`kernel_agent.inkernel.values` (out). Two may write: the user in their own process, the agent
@@ -31,7 +31,7 @@ Setting = Callable[[str, Sequence[str]], Awaitable[CellResult]]
 
 
 class Exchange:
-    """The variables that a session was given."""
+    """The user's variables in a session."""
 
     def __init__(self) -> None:
         self._put: list[tuple[int, Given]] = []  # in order, each with the last step before it
@@ -41,7 +41,7 @@ class Exchange:
 
     @property
     def given(self) -> dict[str, Given]:
-        """What was put last under each name, and is known to the kernel."""
+        """The variable last put under each name that the kernel has."""
         return {given.name: given for _, given in self._put}
 
     @property
@@ -50,8 +50,8 @@ class Exchange:
         tables = (g for g in self.given.values() if g.type == "DataFrame" and not self._apart)
         return tuple(file for given in tables for file in given.files)
 
-    def told(self) -> tuple[Given, ...]:
-        """Return what the model has yet to be told, once; called when a run begins."""
+    def take_news(self) -> tuple[Given, ...]:
+        """Return the variables that are new to the model, once; called when a run begins."""
         untold, self._untold = tuple(self._untold.values()), {}
         return untold
 
@@ -91,14 +91,14 @@ class Exchange:
                 changes = merge(changes, await _send(execute, name, value))
         else:
             changes = await _set(execute, made, level=level)
-        told = tuple(map(self._compared, made))
+        told = tuple(map(self._describe_replaced, made))
         for given in told:
             self._put.append((after, given))
             self._untold[given.name] = given
         return told, changes
 
-    def _compared(self, given: Given) -> Given:
-        """Say what the value takes the place of: an earlier one, or what the agent made of that."""
+    def _describe_replaced(self, given: Given) -> Given:
+        """Describe the value being replaced: an earlier one, or the agent's change of it."""
         known = self.given.get(given.name)
         again = known is not None and known.fingerprint != given.fingerprint
         undone = self._touched.pop(given.name, 0) if known else 0
@@ -109,7 +109,7 @@ class Exchange:
         return tuple(dict.fromkeys(given.name for after, given in self._put if after >= first))
 
     def go_back(self, first: int) -> None:
-        """Forget what was put, and what the agent changed, since step ``first``: it is undone."""
+        """Forget puts, and the agent's changes, since step ``first``: they are undone."""
         self._put = [(after, given) for after, given in self._put if after < first]
         given = self.given
         self._untold = {n: g for n, g in self._untold.items() if given.get(n) is g}
@@ -162,7 +162,7 @@ async def _carried_out(execute: Setting, source: str, names: Sequence[str]) -> C
 
 
 async def _send(execute: Setting, name: str, value: Any) -> Changes | None:
-    """Send a value to a kernel that sees no folder of ours."""
+    """Send a value to a kernel that shares no folder with the host."""
     try:
         text = await asyncio.to_thread(lambda: json.dumps(values.encode(value)))
         if len(text) > APART_MAX:

@@ -1,4 +1,4 @@
-"""Whether a notebook still says what it says: run it again in a fresh kernel and compare.
+"""Verify a notebook: run it again in a fresh kernel and compare.
 
 The cells run in a copy of the notebook's folder, so neither the folder nor the notebook changes,
 whatever the cells do. Every code cell is run, in order, also after one that differs; each is
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class CellReport:
-    """What became of one cell.
+    """The verdict on one cell.
 
     ``index`` counts all cells of the notebook from 0; ``detail`` is a short diff or a line.
     """
@@ -72,7 +72,7 @@ class CellReport:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What became of a notebook when it ran again.
+    """The verdict on a notebook that ran again.
 
     ``cells`` holds the code cells, and as ``skipped`` those tagged ``skip-execution`` and the
     steps that the notebook holds folded away as Markdown. ``left_out`` names files of the folder
@@ -92,12 +92,12 @@ class Report:
 
     @property
     def reproduces(self) -> bool:
-        """Whether every cell shows what it showed."""
+        """Whether every cell shows the same as before."""
         return not any(c.verdict in (Verdict.DIFFERENT, Verdict.ERROR) for c in self.cells)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many cells had each verdict."""
+        """Number of cells by verdict."""
         counted = Counter(cell.verdict for cell in self.cells)
         return {str(verdict): counted[verdict] for verdict in Verdict if counted[verdict]}
 
@@ -156,7 +156,7 @@ async def verify_notebook(
     timeout_s: float = CELL_TIMEOUT_S,
     make: MakeKernel | None = None,
 ) -> Report:
-    """Run all code cells of a notebook in a fresh kernel and compare what they show.
+    """Run all code cells of a notebook in a fresh kernel and compare their outputs.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ def sources_sha256(notebook: nbformat.NotebookNode) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Again:
-    """The new run: the notebook's folder and its copy, a cell's limit, what came of it so far."""
+    """The new run: the notebook's folder and its copy, a cell's limit, the results so far."""
 
     folders: tuple[str, str]
     timeout_s: float
@@ -298,7 +298,7 @@ async def _run_cell(cell: Any, kernel: Kernel, number: int, again: _Again) -> Co
         return Comparison(verdict=Verdict.ERROR, detail=f"not run: {one_line(str(error))}")
     outputs = again.displays.take(number, result.outputs)
     if result.status != "error":
-        return _ended(result, again.timeout_s) or again.compare(cell, outputs)
+        return _judge_ending(result, again.timeout_s) or again.compare(cell, outputs)
     comparison = again.compare(cell, with_error(outputs, result.error))
     if any(o.get("output_type") == "error" for o in cell.outputs):
         return comparison
@@ -306,7 +306,7 @@ async def _run_cell(cell: Any, kernel: Kernel, number: int, again: _Again) -> Co
     return worst([comparison, Comparison(verdict=Verdict.ERROR, detail=one_line(told, 400))])
 
 
-def _ended(result: CellResult, timeout_s: float) -> Comparison | None:
+def _judge_ending(result: CellResult, timeout_s: float) -> Comparison | None:
     """Return the verdict of a cell that did not come to its end, else None."""
     if result.status == "ok":
         return None
@@ -358,7 +358,7 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> list[str]:
-    """Copy what cells may read; return what was left out.
+    """Copy the files that cells may read; return those left out.
 
     No link is followed: what it points to may be anywhere. Hidden files, environments, our own
     records and notebooks are no inputs. Where the notebook names its inputs, only they and the
@@ -393,7 +393,7 @@ def may_be_input(path: str) -> bool:
 
 
 def _copy(folder: Folder, entry: Entry, target: Path, max_bytes: int) -> int | None:
-    """Copy one file; return its bytes, or None for what is not copied.
+    """Copy one file; return its bytes, or None when it is not copied.
 
     Raises
     ------
@@ -415,7 +415,7 @@ def _copy(folder: Folder, entry: Entry, target: Path, max_bytes: int) -> int | N
 
 
 def _inputs(notebook: nbformat.NotebookNode) -> set[str] | None:
-    """Return the inputs that a notebook of ours names, by path in its folder; else None."""
+    """Return the inputs that an exported notebook names, by path in its folder; else None."""
     ours = notebook.metadata.get("kernel_agent", {})
     listed = ours.get("inputs") if isinstance(ours, dict) else None
     if not isinstance(listed, list):

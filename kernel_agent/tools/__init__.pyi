@@ -17,6 +17,6 @@ from .policy import Approval as Approval
 from .rules import Policy as Policy
 from .rules import approval_prompt as approval_prompt
 from .secrets import secrets_of as secrets_of
-from .taint import marked_like as marked_like
-from .taint import shortened as shortened
+from .taint import mark_like as mark_like
+from .taint import shorten_marked as shorten_marked
 from .taint import untrusted_prompt as untrusted_prompt

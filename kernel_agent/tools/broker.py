@@ -1,4 +1,4 @@
-"""The broker: answers the kernel's calls of host tools, and alone holds what they need.
+"""The broker: answers the kernel's calls of host tools, and alone holds their credentials.
 
 The host's end of the wire that :mod:`kernel_agent.inkernel.rpc` describes. The kernel is hostile:
 
@@ -8,7 +8,7 @@ The host's end of the wire that :mod:`kernel_agent.inkernel.rpc` describes. The 
   error and counted; what is refused before it is read costs a glance at its length;
 * what it stands for is charged before it is decoded, in a thread where that is not quick, and only
   for a tool that there is (:mod:`kernel_agent.safe.gate`, :mod:`.requests`);
-* whatever is still under way when the cell ends is given up: nothing works for a cell that is over.
+* what is still under way when the cell ends is given up: nothing works for a cell that is over.
 
 Each bound is a constant here. What was called is kept for the trace, within bounds of its own.
 """
@@ -37,7 +37,7 @@ from kernel_agent.tools.caller import (
     to_the_end,
 )
 from kernel_agent.tools.definition import ANYWHERE, Origin, Tool
-from kernel_agent.tools.recorded import kept_arguments
+from kernel_agent.tools.recorded import keep_arguments
 from kernel_agent.tools.requests import (
     PREFIX,
     Made,
@@ -73,7 +73,7 @@ class Broker:
     tools
         What may be called.
     calling
-        Calls a tool with checked arguments; for whoever watches the calls.
+        Calls a tool with checked arguments; telemetry puts a span around it.
     admit
         Decides on each call, with its checked arguments by name and where it comes from, before it
         is made. What it does not allow is a ``PermissionError``.
@@ -125,7 +125,7 @@ class Broker:
         self._last_id = 0
 
     async def end_cell(self) -> None:
-        """Give up what is still under way; called when a cell is over, however it ended.
+        """Give up requests that are still under way; called when a cell has ended in any way.
 
         An ``async`` tool is cancelled. A plain function cannot be: it is abandoned, and counted.
         """
@@ -140,7 +140,7 @@ class Broker:
         return calls
 
     def take_counted(self) -> dict[str, int]:
-        """Return what was counted since the last time, by kind; begins a new cell's counting."""
+        """Return the counts since the last time, by kind, and begin a new cell's."""
         counted = dict(+self._counted)  # without zeros
         calls = self._calls
         self._begin_cell()
@@ -158,7 +158,7 @@ class Broker:
     async def answer(self, prompt: str, origin: Origin = ANYWHERE) -> str:
         """Answer one request of the kernel; called by the kernel client for each.
 
-        Never raises: whatever goes wrong is an answer. Cancelling it gives up its calls.
+        Never raises: every failure is an answer. Cancelling it gives up its calls.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class Broker:
         self._under_way += 1
         self._weight += weight
         try:
-            return await self._answered([prompt], charge, origin)
+            return await self._answer_in_turn([prompt], charge, origin)
         except Refused as refused:
             return self._refusal(refused)
         finally:
@@ -191,7 +191,7 @@ class Broker:
         return json.dumps({"id": refused.number, "results": [], "error": error})
 
     def _look(self, prompt: str) -> None:
-        """Refuse what a glance is enough for."""
+        """Refuse requests that a glance shows to be bad."""
         if not prompt.startswith(PREFIX):
             raise Refused("input", "input() is not available: nobody is at the keyboard")
         if len(prompt) > MAX_REQUEST:
@@ -199,7 +199,7 @@ class Broker:
         if self._under_way >= MAX_UNDER_WAY or self._weight > MAX_WEIGHT:
             raise Refused("flood", "too many requests are under way: wait for their answers")
 
-    async def _answered(self, prompts: list[str], charge: Charge, origin: Origin) -> str:
+    async def _answer_in_turn(self, prompts: list[str], charge: Charge, origin: Origin) -> str:
         """Read a request, prepare its calls, make them; the cell's end gives up each of the three.
 
         Parameters
@@ -224,7 +224,7 @@ class Broker:
             return json.dumps({"results": [], "error": CELL_OVER})
         prepared = self._quickly(request, charge)
         if prepared is None:
-            prepared = await self._unless_over(self._prepared(request, charge))
+            prepared = await self._unless_over(self._prepare(request, charge))
         if prepared is None:
             results = [json.dumps(CELL_OVER)] * len(request.calls)
         else:
@@ -244,7 +244,7 @@ class Broker:
         return None if task.cancelled() else task.result()
 
     def _at_once(self, prompt: str) -> Request | None:
-        """Read a request that is quick, if none before it is still to be read."""
+        """Read a quick request at once, if no earlier one is waiting to be read."""
         if len(prompt) > QUICK_CHARS or self._in_line:
             return None
         nodes = _count(prompt)
@@ -282,8 +282,8 @@ class Broker:
         self._pot.keep(charge, room)
         return calls
 
-    async def _prepared(self, request: Request, charge: Charge) -> list[Made]:
-        """Decode and check the arguments, when there is room for what they stand for."""
+    async def _prepare(self, request: Request, charge: Charge) -> list[Made]:
+        """Decode and check the arguments, when there is room for their full size."""
         preparing = self._preparing(request)
         async with self._pot.turn():
             while True:
@@ -329,14 +329,14 @@ class Broker:
         return min(KEPT_CHARS, max(KEPT_CELL_CHARS - self._kept, 0))
 
     async def call(self, call: Call, origin: Origin = ANYWHERE) -> HostCall:
-        """Make one call for an action that is calls; as the kernel's calls are made.
+        """Make one call of an action that consists of calls, in the same way as the kernel's.
 
-        Never raises: whatever goes wrong is in the result. Cancelling it gives up waiting.
+        Never raises: every failure is in the result. Cancelling it gives up waiting.
         """
         made = Made(name=call.name, tool=self._tools.get(call.name), origin=origin)
         given = dict(call.arguments)
         args, kwargs = made.tool.spread(given) if made.tool else ([], given)
-        made.arguments = json_without(kept_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
+        made.arguments = json_without(keep_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
         await in_thread(check, made, args, kwargs, Room(0))
         if made.refused:
             self._counted[made.refused] += 1

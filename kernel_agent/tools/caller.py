@@ -1,4 +1,4 @@
-"""One call of a host tool: asked about, made, and described for the wire and the trace.
+"""Make a call of a host tool: ask, call, and describe it for the wire and the trace.
 
 The broker (:mod:`.broker`) has read and checked what was asked for. A call waits for its place and
 for the policy; when its cell ends first, it is given up, and nothing works for a cell that is over.
@@ -38,7 +38,7 @@ CELL_OVER = {
 
 
 async def call_plainly(tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a tool that nobody watches."""
+    """Call a tool without telemetry."""
     return await tool.call(args, kwargs)
 
 
@@ -77,7 +77,7 @@ class Caller:
         self._working: set[asyncio.Task[None]] = set()  # what does calls; may go on for nobody
 
     async def give_up(self) -> None:
-        """Wait a moment for what works for a cell that is over, and count what works on."""
+        """Wait a moment for calls of a cell that is over, and count those that go on."""
         if self._working:
             _, left = await asyncio.wait(self._working, timeout=GRACE_S)
             self._counted["abandoned"] += len(left)
@@ -203,7 +203,7 @@ def _uncancel() -> None:
 
 
 async def to_the_end(function: Callable[..., T], *args: Any) -> T:
-    """Do something in a thread, and wait for its end even when nobody wants it any more.
+    """Run a function in a thread, and wait for its end even when cancelled.
 
     What it takes is taken until then, and is to be counted.
     """

@@ -63,7 +63,7 @@ async def carry_out(
     loop = asyncio.get_running_loop()
     began, before = loop.time(), waited()
     calls = [call for call in action.calls if call.name != FINAL_ANSWER]
-    tasks = [asyncio.ensure_future(_answered(call, broker, origin)) for call in calls]
+    tasks = [asyncio.ensure_future(_answer_call(call, broker, origin)) for call in calls]
     stopped = asyncio.ensure_future(stop.wait())
     pending = set(tasks)
     try:
@@ -87,19 +87,19 @@ async def carry_out(
     return _result(action, made, status, loop.time() - began - (waited() - before))
 
 
-async def _answered(call: Call, broker: Broker, origin: Origin) -> HostCall:
+async def _answer_call(call: Call, broker: Broker, origin: Origin) -> HostCall:
     if call.error:
-        return _failed(call, f"ValueError: {call.error}")
+        return _make_failed(call, f"ValueError: {call.error}")
     return await broker.call(call, origin)
 
 
 def _given_up(call: Call, status: CellStatus, timeout_s: float) -> HostCall:
     if status == "interrupted":
-        return _failed(call, "InterruptedError: the run was stopped before the call ended")
-    return _failed(call, f"TimeoutError: the call took longer than {timeout_s:g} s")
+        return _make_failed(call, "InterruptedError: the run was stopped before the call ended")
+    return _make_failed(call, f"TimeoutError: the call took longer than {timeout_s:g} s")
 
 
-def _failed(call: Call, error: str) -> HostCall:
+def _make_failed(call: Call, error: str) -> HostCall:
     arguments = {"args": [], "kwargs": dict(call.arguments)}
     return HostCall(name=call.name[:200], arguments=arguments, ok=False, error=error)
 
@@ -127,7 +127,7 @@ def answer_of(value: Json) -> Answer:
 
 
 def observe_calls(action: Calls, result: CellResult, *, max_chars: int = 8000) -> Observation:
-    """Return what a model is shown of its calls: an answer to each, in order.
+    """Return the observation of calls: an answer to each, in order.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def observe_calls(action: Calls, result: CellResult, *, max_chars: int = 8000) -
         leave.
     """
     answered = iter(result.calls)
-    texts = [_told(call, result, answered) for call in action.calls]
+    texts = [_describe_answer(call, result, answered) for call in action.calls]
     room = max_chars - 2 * len(texts)
     parts = list(texts)
     shortest_first = sorted(range(len(texts)), key=lambda n: len(texts[n]))
@@ -153,7 +153,7 @@ def observe_calls(action: Calls, result: CellResult, *, max_chars: int = 8000) -
     )
 
 
-def _told(call: Call, result: CellResult, answered: Iterator[HostCall]) -> str:
+def _describe_answer(call: Call, result: CellResult, answered: Iterator[HostCall]) -> str:
     if call.name == FINAL_ANSWER:
         if result.answer is not None:
             return "The answer was given."

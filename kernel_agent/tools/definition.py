@@ -45,7 +45,7 @@ _SHOWN = (
 
 @dataclass(frozen=True, kw_only=True)
 class Origin:
-    """Where a request for calls comes from; handed to the broker with the request.
+    """The origin of a request for calls; handed to the broker with the request.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Tool:
     """
 
     checks_at_length = False
-    """Whether to check its arguments may take long, whatever their length: never on the loop."""
+    """Whether checking even short arguments may take long: never on the loop."""
 
     def __init__(
         self, function: Callable[..., Any], *, effects: bool = False, untrusted: bool = False
@@ -108,7 +108,7 @@ class Tool:
 
     @cached_property
     def _checked(self) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
-        """The function's signature, as one that gives its arguments back when they are right."""
+        """A function of the same signature that returns its arguments when they are valid."""
         from pydantic import ConfigDict, validate_call
 
         @wraps(self.function)
@@ -122,7 +122,7 @@ class Tool:
     def check(
         self, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments as the annotations say, converted where that loses nothing.
+        """Return the arguments converted to the annotations where that loses nothing.
 
         Raises
         ------
@@ -136,7 +136,7 @@ class Tool:
 
     @cached_property
     def _takes_iterators(self) -> bool:
-        """Whether pydantic gives some argument as an iterator, which is used up by looking."""
+        """Whether pydantic gives some argument as an iterator, which reading uses up."""
         annotations = " ".join(str(p.annotation) for p in self.signature.parameters.values())
         return re.search(r"Itera|Generator", annotations) is not None
 
@@ -145,7 +145,7 @@ class Tool:
         return dict(self.signature.bind(*args, **kwargs).arguments)
 
     def spread(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return arguments that all have names, as :attr:`schema` has them, as a call takes them.
+        """Return the arguments of a call from named ones, as :attr:`schema` has them.
 
         The list that stands for ``*args`` goes to its places, after the parameters before it.
         """
@@ -177,14 +177,14 @@ class Tool:
         Raises
         ------
         BaseException
-            Whatever the function raises.
+            Any error that the function raises.
         """
         if self.waits:
             return await self.function(*args, **kwargs)
         return await in_thread(self.function, *args, **kwargs)
 
     def within(self, origin: Origin, note: Callable[..., None]) -> Tool:  # noqa: ARG002 - for those who need it
-        """Return the tool as it serves one call; the broker asks before it makes each.
+        """Return the tool for one call; called by the broker before each.
 
         Parameters
         ----------
@@ -203,7 +203,7 @@ class Tool:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The description that the kernel makes its function from (see ``inkernel/rpc.py``)."""
+        """The description from which the kernel makes its function (see ``inkernel/rpc.py``)."""
         returns = self.signature.return_annotation
         return {
             "name": self.name,
@@ -272,13 +272,13 @@ class Tool:
 
     @property
     def line(self) -> str:
-        """The tool in one line, for when there are many."""
+        """The tool in one line, for long lists."""
         sentence = _summary_line(self.doc).split(". ")[0].removesuffix(".")
         return f"- {self.name}: {one_line(sentence, 120)}"
 
     @property
     def _shown(self) -> str:
-        """The signature as source text in one line, whatever defaults and annotations hold."""
+        """The signature as source text in one line, with any defaults and annotations."""
         empty = inspect.Parameter.empty
         parameters = [
             p.replace(
@@ -293,7 +293,7 @@ class Tool:
 
 
 class _Source:
-    """Something that shows as this text in a signature."""
+    """An object that shows as this text in a signature."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -314,7 +314,7 @@ def _source(text: str) -> str:
 
 
 def _summary_line(doc: str) -> str:
-    """Return the first paragraph of a description, unable to be anything but a description.
+    """Return the first paragraph of a description, stripped of all that could end it early.
 
     Descriptions may come from others (a tool server): they must not end the docstring, open a
     heading or a block of code of their own, or be longer than all the rest.
@@ -327,7 +327,7 @@ def _strip_quotes(text: str) -> str:
 
 
 def stubs(tools: Sequence[Tool]) -> str:
-    """Return what the model is shown of its tools: stubs, or a list with a word on ``help``.
+    """Return the tools as the model is shown them: stubs, or a list with a word on ``help``.
 
     Parameters
     ----------
@@ -442,7 +442,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _settle(value: Any) -> Any:
-    """Return an argument whose iterators can be copied: what is shown first is still there then.
+    """Return an argument whose iterators can be copied, so that showing it does not use it up.
 
     Their items are checked here, and not only when the function comes to them.
     """

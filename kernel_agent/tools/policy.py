@@ -1,4 +1,4 @@
-"""Approval: whether a cell or a call goes ahead, is asked about, or is denied; what that takes.
+"""Approval: decide whether a cell or a call goes ahead, is asked about, or is denied.
 
 The rule is in :mod:`.rules`. :class:`Approval` is what a session knows beside it: who can be
 asked, what a person has said in this run, and which results that came from others have entered the
@@ -67,13 +67,13 @@ class _Source:
 
     @cached_property
     def pieces(self) -> frozenset[int]:
-        """Looked for only when something with effects is to be decided on."""
+        """Computed only for decisions on calls with effects."""
         return pieces(self.texts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Influences:
-    """What could have shaped a call's arguments, and what is found in them."""
+    """Untrusted results that could have shaped a call's arguments, and those found in them."""
 
     could: tuple[int, ...] = ()
     contains: tuple[int, ...] = ()
@@ -83,14 +83,14 @@ class _Influences:
 
 @dataclass(frozen=True, kw_only=True)
 class _Standing:
-    """A person's word on all further calls of a tool (or cells), and what was known then."""
+    """A person's word on all further calls of a tool (or cells), and the facts known then."""
 
     decision: Decision
     tainted: bool
 
 
 class Approval:
-    """Decides on the cells and calls of one session, and keeps what that needs.
+    """Decides on the cells and calls of one session.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Approval:
     word
         The session's word for untrusted data (:func:`kernel_agent.tools.taint.mark`).
     stop
-        The session's: whatever is being asked when it is set, or would be, is denied.
+        The session's: once it is set, every open or further question is denied.
     clock
         Seconds, monotonic. Tests pass their own.
     """
@@ -141,13 +141,13 @@ class Approval:
 
     @property
     def known(self) -> int:
-        """How many untrusted results have entered: none that comes later shapes a call of now."""
+        """Number of untrusted results so far; a later one cannot shape a present call."""
         return len(self._sources)
 
     # --- the course of a run, told by the executor -------------------------------------------
 
     def begin(self, meter: Meter, tell: Callable[[Event], None]) -> None:
-        """Begin a run: what a person said in the last one holds no more.
+        """Begin a run, and forget the person's answers in the last one.
 
         Parameters
         ----------
@@ -169,14 +169,14 @@ class Approval:
         self._cell_over = asyncio.Event()
 
     async def leave(self) -> None:
-        """End a step's cell: whoever is still asked about a call of it is asked no more."""
+        """End a step's cell, and withdraw questions about its calls."""
         self.give_up()
         while self._open:  # noqa: ASYNC110 - each ends in the next turns of the loop
             await asyncio.sleep(0)
         await asyncio.sleep(0)  # the denied calls are answered, and recorded with this step
 
     def give_up(self) -> None:
-        """Ask no more about the step's cell, which nobody waits for any longer."""
+        """Withdraw the question about the step's cell, which nobody awaits any longer."""
         self._cell_over.set()
 
     # --- decisions ---------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Approval:
             question = Question(
                 kind="call",
                 number=self._step,
-                reason=f"{why}{self._said_of(influences)}",
+                reason=f"{why}{self._describe_influences(influences)}",
                 code=self._code,
                 name=tool.name,
                 arguments=readable(arguments),
@@ -241,7 +241,7 @@ class Approval:
             self._open -= 1
 
     async def _decide(self, question: Question, name: str) -> Decision:
-        """Find what the person has said already, or ask."""
+        """Return the person's standing answer, or ask."""
         before = self._said_before(question, name)
         if before is not None:
             return before
@@ -280,7 +280,7 @@ class Approval:
     async def _ask_now(self, question: Question) -> Decision:
         if self._stop.is_set or self._cell_over.is_set():
             return self._too_late()
-        if self._denied_here >= MAX_DENIED:  # or whoever is asked often enough says yes at last
+        if self._denied_here >= MAX_DENIED:  # asked often enough, a person says yes
             reason = f"{MAX_DENIED} questions of this cell were denied: it is asked no more"
             return Decision(allowed=False, by="policy", reason=reason)
         if self._approver is None:
@@ -290,19 +290,19 @@ class Approval:
             return Decision(allowed=False, by="policy", reason=f"{NOBODY}, and {question.reason}")
         began = self._clock()
         with self._meter.paused():
-            decision = await self._answered(self._approver, question)
+            decision = await self._await_answer(self._approver, question)
         return dataclasses.replace(decision, seconds=self._clock() - began)
 
-    async def _answered(self, approver: Approver, question: Question) -> Decision:
-        """Wait for the person, or for what makes the question pointless."""
-        asking = asyncio.ensure_future(_asked(approver, question))
+    async def _await_answer(self, approver: Approver, question: Question) -> Decision:
+        """Wait for the person, or for an event that makes the question pointless."""
+        asking = asyncio.ensure_future(_ask_approver(approver, question))
         ends = [asyncio.ensure_future(e.wait()) for e in (self._stop, self._cell_over)]
         try:
-            await asyncio.sleep(0)  # whoever shows the question finds it waiting for its answer
+            await asyncio.sleep(0)  # the question waits for its answer before it is shown
             self._tell(question)
             await asyncio.wait((asking, *ends), return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
-                return _checked(asking)
+                return _check_decision(asking)
             return self._too_late()
         finally:
             for task in (asking, *ends):
@@ -314,18 +314,18 @@ class Approval:
 
     # --- untrusted data ----------------------------------------------------------------------
 
-    def entered(self, name: str) -> None:
-        """Take in that untrusted data came by no call: inputs, or a host that a cell reached."""
+    def note_data(self, name: str) -> None:
+        """Note untrusted data that came by no call: inputs, or a host that a cell reached."""
         if all(source.name != name for source in self._sources):
             self._sources.append(_Source(number=0, name=name))
 
-    def visited(self, visit: Visit) -> None:
-        """Take in what came from a host that a cell reached; called by the proxy for each."""
+    def note_visit(self, visit: Visit) -> None:
+        """Note untrusted data from a host that a cell reached; called by the proxy for each."""
         if visit.allowed:
-            self.entered(f"the host {visit.host}")
+            self.note_data(f"the host {visit.host}")
 
     def mark(self, call: HostCall, result: Any = None) -> HostCall:
-        """Return a call's record with its number and what could have shaped it.
+        """Return a call's record with its number and its possible influences.
 
         Called by the broker for each call, once, as soon as it is over and before its result is
         sent to the kernel.
@@ -354,8 +354,8 @@ class Approval:
             call, number=number, influenced_by=influences.could, contains=influences.contains
         )
 
-    def shown(self, observation: Observation, result: CellResult) -> Observation:
-        """Return what the model is shown, marked as data when untrusted data may be in it.
+    def mark_shown(self, observation: Observation, result: CellResult) -> Observation:
+        """Return an observation, marked as data when it may contain untrusted data.
 
         A denial is our own word, and stands after the mark where it is not data.
         """
@@ -380,7 +380,7 @@ class Approval:
     def _influences(
         self, arguments: Mapping[str, Any], known_then: int | None, *, look: bool
     ) -> _Influences:
-        """Return what could have shaped the arguments; ``look`` for what did where it matters."""
+        """Return possible influences on the arguments; ``look`` for traces of them if told to."""
         known = self._sources[:known_then]
         if not known:
             return _Influences()
@@ -394,8 +394,8 @@ class Approval:
             found=found,
         )
 
-    def _said_of(self, influences: _Influences) -> str:
-        """Say in a question what could have shaped the arguments, and what is found in them."""
+    def _describe_influences(self, influences: _Influences) -> str:
+        """Describe in a question the possible influences on the arguments."""
         if not influences.known:
             return ""
         where = names_of([(s.number, s.name) for s in self._sources[: influences.known]])
@@ -407,12 +407,12 @@ class Approval:
         return said
 
 
-async def _asked(approver: Approver, question: Question) -> Decision:
+async def _ask_approver(approver: Approver, question: Question) -> Decision:
     return await approver(question)
 
 
-def _checked(asking: asyncio.Future[Decision]) -> Decision:
-    """Return the person's decision; whatever else an approver gives is no."""
+def _check_decision(asking: asyncio.Future[Decision]) -> Decision:
+    """Return the person's decision; any other value of an approver means no."""
     if asking.cancelled():
         return Decision(allowed=False, by="policy", reason="the question was withdrawn")
     error = asking.exception()
@@ -426,7 +426,7 @@ def _checked(asking: asyncio.Future[Decision]) -> Decision:
 
 
 def _same(question: Question) -> str:
-    """Return what is equal for questions about the same thing."""
+    """Return a key that is equal for questions about the same thing."""
     asked = [question.kind, question.name, question.arguments or question.code]
     text = json.dumps(asked, default=str)  # "readable" made of it what JSON can hold
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

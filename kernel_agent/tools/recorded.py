@@ -1,4 +1,4 @@
-"""What the trace keeps of a call's arguments and result: readable, exact where it is small.
+"""A call's arguments and result as the trace keeps them: readable, exact where small.
 
 The forms are those of :mod:`kernel_agent.inkernel.values`, so a notebook can replay them; a table,
 an array or a picture has a ``preview`` beside its data. What is large is described instead:
@@ -23,7 +23,7 @@ DATA_VALUES = 2_000  # values of a table or an array: more are not even written 
 
 
 class _Room:
-    """How many characters may still be kept."""
+    """The number of characters that may still be kept."""
 
     def __init__(self, chars: int) -> None:
         self.left = chars
@@ -37,7 +37,7 @@ class _Room:
         return False
 
 
-def kept(value: Any, max_chars: int) -> Json:
+def keep_result(value: Any, max_chars: int) -> Json:
     """Return a value as the trace keeps it, in about so many characters at most.
 
     Parameters
@@ -47,16 +47,16 @@ def kept(value: Any, max_chars: int) -> Json:
     max_chars
         What does not fit is described; a description itself is a few hundred characters.
     """
-    return _kept(value, _Room(max_chars), 0)
+    return _keep_value(value, _Room(max_chars), 0)
 
 
-def kept_arguments(args: list[Any], kwargs: dict[str, Any], max_chars: int) -> dict[str, Json]:
+def keep_arguments(args: list[Any], kwargs: dict[str, Any], max_chars: int) -> dict[str, Json]:
     """Return the arguments of a call likewise: ``args`` and ``kwargs`` are always there."""
     room = _Room(max_chars)
     return {"args": _items(args, room, 0), "kwargs": _dict(kwargs, room, 0)}
 
 
-def _kept(value: Any, room: _Room, depth: int) -> Json:
+def _keep_value(value: Any, room: _Room, depth: int) -> Json:
     if depth > DEPTH_MAX:
         return _left_out(value, "nested too deeply")
     if isinstance(value, str):
@@ -81,7 +81,7 @@ def _items(values: list[Any], room: _Room, depth: int) -> list[Json]:
             left = len(values) - n
             made.append({"$": LEFT_OUT, "type": "items", "size": f"{left:,} more items"})
             break
-        made.append(_kept(item, room, depth + 1))
+        made.append(_keep_value(item, room, depth + 1))
     return made
 
 
@@ -94,7 +94,7 @@ def _dict(value: dict[Any, Any], room: _Room, depth: int) -> Json:
         if len(key) > room.left or not room.take(key):
             more = f"{len(value) - n:,} more entries"
             return {"$": LEFT_OUT, "type": "dict", "size": more, "entries": made}
-        made[key] = _kept(item, room, depth + 1)
+        made[key] = _keep_value(item, room, depth + 1)
     return made
 
 
@@ -114,12 +114,12 @@ def _other(value: Any, room: _Room) -> Json:
 
 
 def _is_seen(kind: str) -> bool:
-    """Whether values of a kind are data with a look of its own: a table, an array, a picture."""
+    """Whether values of a kind have a display of their own: a table, an array, a picture."""
     return bool(FORMS[kind].data) and FORMS[kind].kind is None
 
 
 def _is_large(value: Any) -> bool:
-    """Whether a value is more than is written down even to be measured."""
+    """Whether a value is too large even to be encoded and measured."""
     if isinstance(value, (bytes, bytearray)):
         return len(value) > DATA_CHARS
     size, weight = getattr(value, "size", 0), getattr(value, "nbytes", 0)
@@ -144,7 +144,7 @@ def _size(value: Any) -> str:
 
 
 def _preview(value: Any) -> str:
-    """Return the beginning of a value as text; never more work than that is worth."""
+    """Return the beginning of a value as text, with bounded work."""
     try:
         if isinstance(value, (str, bytes, bytearray)):
             text = str(value[:PREVIEW_CHARS])

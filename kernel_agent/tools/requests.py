@@ -18,7 +18,7 @@ from kernel_agent.inkernel import Room, TooMuch, decode, encode
 from kernel_agent.records import Decision, Json
 from kernel_agent.safe import NODE_BYTES, is_quick, read_json
 from kernel_agent.tools.definition import Origin, Tool
-from kernel_agent.tools.recorded import kept, kept_arguments
+from kernel_agent.tools.recorded import keep_arguments, keep_result
 from kernel_agent.tools.secrets import without_secrets
 
 PREFIX = "kernel-agent/1 "
@@ -99,7 +99,7 @@ def prepare(
     kept_chars: int,
     secrets: Sequence[str],
 ) -> list[Made]:
-    """Return the calls of a request with checked arguments, or with what is wrong with them.
+    """Return the calls of a request with checked arguments, or with the faults of them.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def _prepare(
         message = str(error)[:MAX_MESSAGE]
         made.error = {"ok": False, "type": "ValueError", "message": message}
         return made
-    made.arguments = json_without(kept_arguments(args, kwargs, kept_chars), secrets)
+    made.arguments = json_without(keep_arguments(args, kwargs, kept_chars), secrets)
     check(made, args, kwargs, room)
     return made
 
@@ -162,7 +162,7 @@ def _arguments(
 
 
 def check(made: Made, args: Sequence[Any], kwargs: dict[str, Any], room: Room) -> None:
-    """Check a call's arguments as its tool says; what is wrong is in ``refused`` and ``failed``.
+    """Check a call's arguments by its tool; faults go to ``refused`` and ``failed``.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def check(made: Made, args: Sequence[Any], kwargs: dict[str, Any], room: Room) -
 
 
 def _problems(error: Any, tool: Tool) -> str:
-    """Return what is wrong with the arguments, one problem after the other, by parameter."""
+    """Return the problems of the arguments, one after the other, by parameter."""
     count = error.error_count()
     if count > MANY_PROBLEMS:  # to write all of 150,000 down takes half a second in one step
         return f"{count:,} values in the arguments of {tool.name} are not what they should be"
@@ -246,7 +246,7 @@ def write(made: Made, *, max_chars: int, kept_chars: int, secrets: Sequence[str]
 
 def keep(made: Made, kept_chars: int, secrets: Sequence[str]) -> None:
     """Note a call's value for the trace."""
-    made.kept = json_without(kept(made.value, kept_chars), secrets)
+    made.kept = json_without(keep_result(made.value, kept_chars), secrets)
 
 
 def json_without(made: Json, secrets: Sequence[str]) -> Json:

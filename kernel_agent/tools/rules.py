@@ -1,4 +1,4 @@
-"""Rules on what is asked about: a mode, and for single tools what goes before it. Pure."""
+"""Rules of approval: a mode, and exceptions for single tools. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERDICTS = ("allow", "ask", "deny")
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Decide what is asked about, by a mode and by the names of tools.
+    """Decides what is asked about, by a mode and by the names of tools.
 
     Parameters
     ----------
@@ -49,13 +49,13 @@ class Policy:
                 )
 
     def of_cell(self) -> tuple[Verdict, str]:
-        """Return what holds for a cell, and why."""
+        """Return the rule for a cell, and its reason."""
         if self.mode == "always":
             return "ask", "every cell is asked about (--approve always)"
         return "allow", CELLS_RUN
 
     def of_call(self, tool: Tool) -> tuple[Verdict, str]:
-        """Return what holds for a call of a tool, and why."""
+        """Return the rule for a call of a tool, and its reason."""
         own = self.tools.get(tool.name)
         if own == "deny":
             return "deny", "the settings deny this tool"
@@ -70,7 +70,7 @@ class Policy:
         return "ask", "it has effects outside"
 
     def strangers(self, names: set[str]) -> list[str]:
-        """Return a line for each tool that is named here and does not exist."""
+        """Return a line for each tool in the rules that does not exist."""
         lines = []
         for name in sorted(set(self.tools) - names):
             near = get_close_matches(name, names, 1)
@@ -81,7 +81,7 @@ class Policy:
 
 
 def approval_prompt(policy: Policy, tools: Sequence[Tool]) -> str:
-    """Return what the model is told beforehand of what is asked about or denied; may be empty."""
+    """Return the system prompt's part on approval; may be empty."""
     verdicts = {tool.name: policy.of_call(tool)[0] for tool in tools}
     asked = [name for name, verdict in verdicts.items() if verdict == "ask"]
     denied = [name for name, verdict in verdicts.items() if verdict == "deny"]

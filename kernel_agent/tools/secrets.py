@@ -1,4 +1,4 @@
-"""Secrets of the configuration stay on the host, whatever a tool says.
+"""Keep the configuration's secrets on the host, even when a tool's text contains them.
 
 A tool's exception goes to the cell as it is, and may quote a connection string. The rule: values of
 environment variables that the configuration names as secrets (``api_key_env``, ``secret_env``,

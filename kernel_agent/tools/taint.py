@@ -1,8 +1,8 @@
 """Taint: mark data from others where a model reads it, and find it again. Pure.
 
-A model cannot tell what a web page says from what its user says, without a mark. Whatever may
+A model cannot tell what a web page says from what its user says, without a mark. All that may
 hold untrusted data stands between two lines that carry a word which only this session knows. What
-is between them cannot end them: the word, and whatever looks like such a line, is taken out of it.
+is between them cannot end them: the word, and all that looks like such a line, is taken out of it.
 That helps a model that wants to obey its user. It forces nothing; what forces is the policy
 (:mod:`kernel_agent.tools.policy`) and the sandbox.
 
@@ -59,15 +59,15 @@ def defuse(text: str, word: str) -> str:
     return _LOOKS_LIKE_OURS.sub("(", without)
 
 
-def marked_like(text: str, examples: Iterable[str]) -> str:
-    """Return a text that was made from others, marked as the first of them that is marked."""
+def mark_like(text: str, examples: Iterable[str]) -> str:
+    """Mark a text that was made from others like the first of them that is marked."""
     for example in examples:
         if found := re.search(r"\[untrusted (\w+): ", example):
             return mark(text, word=found[1], why="it was made from untrusted data")
     return text
 
 
-def shortened(text: str, max_chars: int, *, where: str = "") -> str:
+def shorten_marked(text: str, max_chars: int, *, where: str = "") -> str:
     """Shorten as :func:`kernel_agent.safe.text.shorten` does, but keep the two lines of a mark."""
     found = _MARKED.fullmatch(text)
     if found is None:
@@ -113,7 +113,7 @@ def _is_telling(word: str) -> bool:
 
 
 def texts_of(value: Any) -> tuple[str, ...]:
-    """Return the texts of a value in which pieces are looked for, within :data:`MAX_TEXT`."""
+    """Return the texts of a value to search for pieces, within :data:`MAX_TEXT`."""
     found, left = list[str](), MAX_TEXT
     for text in _all_texts(value, MAX_DEPTH):
         found.append(text[:left])

@@ -66,7 +66,7 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 async def in_own_loop(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Await a coroutine in a new thread with a new event loop; cancelling cancels it there.
 
-    For conversations with strangers: whatever they make it compute, this loop goes on turning.
+    For conversations with strangers: this loop goes on turning under any load of theirs.
 
     Raises
     ------

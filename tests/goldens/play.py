@@ -261,7 +261,7 @@ def panel(events: Sequence[Event], out: Path) -> str:
     notes: list[dict[str, Any]] = []
     for number, event in enumerate(events):
         if isinstance(event, Question):
-            said = [*scene.ask(number, event), *scene.told(number, None)]
+            said = [*scene.ask(number, event), *scene.close_question(number, None)]
         else:
             said = scene.tell(event)
         for note in said:

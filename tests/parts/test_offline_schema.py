@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.offline.cells import fitted
+from kernel_agent.offline.cells import fit_lines
 from kernel_agent.offline.conversation import failure
 from kernel_agent.offline.loading import variable_for
 from kernel_agent.offline.looking import closer_look, first_look, values_look
@@ -28,7 +28,7 @@ def printed(code: str, table: pd.DataFrame) -> str:
     """Run a cell over a table; what it prints, shortened as an observation is."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        exec(fitted(code), {"sample": table})
+        exec(fit_lines(code), {"sample": table})
     return shorten(out.getvalue(), 6000)
 
 
@@ -103,7 +103,7 @@ def test_cells_of_every_type_are_told_apart(value: object, seen: str) -> None:
 def test_the_first_look_is_short() -> None:
     """A newcomer reads it at a glance, whatever the table's name."""
     for mixed in (False, True):
-        code = fitted(first_look("a_table_with_rather_a_long_name", mixed=mixed))
+        code = fit_lines(first_look("a_table_with_rather_a_long_name", mixed=mixed))
         assert len(code.splitlines()) <= 15
         assert all(len(line) <= 99 for line in code.splitlines())
 

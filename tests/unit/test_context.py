@@ -300,7 +300,7 @@ def filled(tokens: int) -> Context:
 def test_a_limit_that_was_named_is_kept_from_then_on() -> None:
     """With room for the reply, and by the endpoint's count instead of our own."""
     history = filled(9_000)
-    history.refused(limit_tokens=8_000, used_tokens=18_000)
+    history.overflow(limit_tokens=8_000, used_tokens=18_000)
     relieve(history)
     assert history.max_tokens == 6_000
     assert len(sent(history)) / 3.5 <= 3_100  # its tokens are twice ours
@@ -310,7 +310,7 @@ def test_without_a_limit_it_becomes_shorter_each_time() -> None:
     history = filled(20_000)
     lengths = [history.tokens]
     for _ in range(3):
-        history.refused()
+        history.overflow()
         assert relieve(history)
         lengths.append(history.tokens)
     assert lengths == sorted(lengths, reverse=True)
@@ -320,7 +320,7 @@ def test_without_a_limit_it_becomes_shorter_each_time() -> None:
 def test_shrinking_ends_when_nothing_is_left_to_shorten() -> None:
     history = filled(9_000)
     for _ in range(50):
-        history.refused()
+        history.overflow()
         if not relieve(history):
             break
     else:
@@ -410,7 +410,7 @@ def test_a_window_that_a_reply_met_is_kept_room_in_from_then_on() -> None:
     for number in range(1, 6):
         history.add(step(number, "y" * 500))
     estimated = history.tokens
-    history.met(1024, prompt_tokens=904)
+    history.note_window(1024, prompt_tokens=904)
     assert history.max_tokens == 768
     assert history.tokens == pytest.approx(904, abs=1)
     assert estimated < 904
@@ -422,8 +422,8 @@ def test_what_was_sent_beside_the_conversation_is_not_counted_to_it() -> None:
     """A re-ask makes one prompt longer, not the conversation."""
     beside = [Message(role="user", content="x" * 3500)]
     alone, both = context(), context()
-    alone.met(8192, prompt_tokens=100)
-    both.met(8192, prompt_tokens=100, beside=beside)
+    alone.note_window(8192, prompt_tokens=100)
+    both.note_window(8192, prompt_tokens=100, beside=beside)
     assert alone.tokens == 100
     assert both.tokens < 50
 
@@ -589,32 +589,32 @@ def test_a_count_that_a_refusal_proved_is_never_undercut() -> None:
     """A later, smaller count may be of what was not in the endpoint's cache."""
     history = filled(9_000)
     before = history.tokens
-    history.refused(limit_tokens=50_000, used_tokens=3 * before)
+    history.overflow(limit_tokens=50_000, used_tokens=3 * before)
     assert history.tokens == pytest.approx(3 * before, rel=0.01)
     history.calibrate(Usage(prompt_tokens=before, calls=1))
     assert history.tokens == pytest.approx(3 * before, rel=0.01)
-    history.refused(used_tokens=2 * before)
+    history.overflow(used_tokens=2 * before)
     assert history.tokens == pytest.approx(3 * before, rel=0.01)
 
 
 def test_a_refusal_without_numbers_halves_what_is_allowed() -> None:
     """So does one whose numbers do not explain it."""
     history = filled(9_000)
-    history.refused()
+    history.overflow()
     assert history.max_tokens == history.tokens // 2
     history = filled(9_000)
-    history.refused(limit_tokens=10**6)
+    history.overflow(limit_tokens=10**6)
     assert history.max_tokens <= history.tokens
 
 
 def test_the_room_for_a_reply_is_a_quarter_of_a_small_window_and_4096_of_a_large_one() -> None:
     history = filled(9_000)
-    history.refused(limit_tokens=8_000, used_tokens=9_000)
+    history.overflow(limit_tokens=8_000, used_tokens=9_000)
     assert history.max_tokens == 6_000
     history = filled(30_000)
-    history.refused(limit_tokens=32_000, used_tokens=40_000)
+    history.overflow(limit_tokens=32_000, used_tokens=40_000)
     assert history.max_tokens == 32_000 - 4_096
-    history.met(10**6, prompt_tokens=40_000)
+    history.note_window(10**6, prompt_tokens=40_000)
     assert history.max_tokens == 32_000 - 4_096  # it never grows
 
 

@@ -15,10 +15,10 @@ from kernel_agent.records.decisions import (
     Decided,
     as_json,
     cell_length,
-    decided,
     decision_line,
     denials,
     is_cut,
+    list_decisions,
     question_text,
     source_text,
 )
@@ -43,10 +43,10 @@ def call(decision, **more):
 
 def test_the_ordinary_is_not_told_and_a_denial_always_is():
     """A cell that runs because cells run is no news."""
-    assert list(decided(step())) == []
+    assert list(list_decisions(step())) == []
     made = step(ORDINARY, call(NO, influenced_by=(1, 4), contains=(4,)))
     assert denials(made) == ("pay",)
-    assert [decision_line(each) for each in decided(made)] == [
+    assert [decision_line(each) for each in list_decisions(made)] == [
         "pay (call 7) was denied by a person after 3 s: not to them"
     ]
     row = as_json([made])[0]
@@ -58,7 +58,7 @@ def test_a_changed_cell_is_told_and_survives_the_trace():
     """With what the model had written and what ran instead."""
     made = step(EDITED)
     assert (
-        decision_line(next(decided(made)))
+        decision_line(next(list_decisions(made)))
         == "The cell was allowed by a person, who changed it first"
     )
     assert from_json(to_json(made)) == made

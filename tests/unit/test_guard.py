@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.agent.guard import refusal, refused
+from kernel_agent.agent.guard import refusal, refuse_cell
 from kernel_agent.inkernel.opcount import TICK, Counting, GuardError
 
 ALLOWED = ["pandas", "numpy", "os.path", "math"]
@@ -83,7 +83,7 @@ def test_what_is_not_allowed_is_told_with_what_is(source: str, told: str) -> Non
     reason = refusal(source, ALLOWED)
     assert told in reason
     assert reason.endswith("Imports that are allowed: math, numpy, os.path, pandas.")
-    result = refused(reason)
+    result = refuse_cell(reason)
     assert result.status == "error"
     assert result.error is not None
     assert result.error.ename == "GuardError"

@@ -10,10 +10,10 @@ from kernel_agent.formats.auto import (
     Measure,
     billions,
     choose,
-    honoured,
+    describe_measures,
+    honours,
     lower_rung,
     rungs,
-    told,
 )
 from kernel_agent.records.conversation import Reply, ToolCall
 
@@ -39,7 +39,7 @@ def measure(name, unreadable=0, outcome="honoured", notation=None):
 def test_the_first_that_nothing_breaks_else_the_one_that_least_does(measures, chosen):
     """Of two that break equally often, the one that asks for less."""
     assert choose(measures).format == chosen
-    assert told(measures).count(";") == len(measures) - 1
+    assert describe_measures(measures).count(";") == len(measures) - 1
 
 
 def test_nothing_is_chosen_where_nothing_is_supported():
@@ -51,7 +51,7 @@ def test_nothing_is_chosen_where_nothing_is_supported():
 def test_what_was_measured_says_in_which_notation():
     """For the notice, and for whoever wants to ask another program likewise."""
     measures = [measure("tool", notation="forced"), measure("envelope", outcome="refused")]
-    assert told(measures) == (
+    assert describe_measures(measures) == (
         "native calls (named as the choice): 0 of 2 test replies unreadable; "
         "the endpoint does not honour a JSON schema"
     )
@@ -103,4 +103,4 @@ def test_a_rung_leads_to_the_next_one_and_json_to_none():
 )  # fmt: skip
 def test_an_option_is_honoured_when_the_reply_is_exactly_what_it_asks_for(name, reply, expected):
     """What only a lenient reader can make out shows that the endpoint ignored it."""
-    assert honoured(get_format(name).options(), reply) is expected
+    assert honours(get_format(name).options(), reply) is expected

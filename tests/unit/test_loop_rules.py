@@ -11,9 +11,9 @@ from kernel_agent.agent.outcome import (
     Denied,
     LoopDetected,
     Stopped,
-    achieved,
     cause,
     check_kernel,
+    describe_progress,
     ending,
     limit_text,
 )
@@ -262,9 +262,12 @@ def test_a_step_that_took_the_kernel_with_it_says_so():
 
 def test_what_was_achieved_quotes_the_last_thing_that_was_seen_and_worked():
     """Counts, and never the model's own words."""
-    assert achieved([]) == "No step was completed."
-    assert achieved([step(number=4)]) == "1 step ran, 1 without an error. Step 4 showed last:\nseen"
+    assert describe_progress([]) == "No step was completed."
+    assert (
+        describe_progress([step(number=4)])
+        == "1 step ran, 1 without an error. Step 4 showed last:\nseen"
+    )
     steps = [step(text="41"), step(number=2, text="42"), step(error="E: x", number=3, text="bad")]
-    assert achieved(steps) == "3 steps ran, 2 without an error. Step 2 showed last:\n42"
-    assert achieved(steps[2:]) == "1 step ran, 0 without an error."
-    assert 1900 < len(achieved([step(text="word " * 9999)])) < 2100
+    assert describe_progress(steps) == "3 steps ran, 2 without an error. Step 2 showed last:\n42"
+    assert describe_progress(steps[2:]) == "1 step ran, 0 without an error."
+    assert 1900 < len(describe_progress([step(text="word " * 9999)])) < 2100

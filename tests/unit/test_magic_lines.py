@@ -4,14 +4,14 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.core.inputtransformer2 import TransformerManager
 from kernel_agent_extension.options import HELP, OPTIONS, Request, read_request
-from kernel_agent_extension.transform import awaited, keep_questions
+from kernel_agent_extension.transform import await_calls, keep_questions
 
 
 def as_python(cell):
     """Return what a notebook's kernel runs for a cell."""
     manager = TransformerManager()
     manager.cleanup_transforms.append(keep_questions)
-    return "".join(awaited(manager.transform_cell(cell).splitlines(keepends=True)))
+    return "".join(await_calls(manager.transform_cell(cell).splitlines(keepends=True)))
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_agent.offline.cells import fitted, quoted
+from kernel_agent.offline.cells import fit_lines, quote
 
 LONG = "a_rather_long_name_of_a_variable"
 
 
 def same(code: str, width: int = 60) -> str:
-    wrapped = fitted(code, width)
+    wrapped = fit_lines(code, width)
     assert ast.dump(ast.parse(wrapped)) == ast.dump(ast.parse(code))
     return wrapped
 
@@ -43,10 +43,10 @@ def test_long_statements_are_wrapped(code: str) -> None:
 @given(st.lists(st.text(max_size=40), min_size=1, max_size=6))
 def test_texts_of_any_kind_survive(texts: list[str]) -> None:
     """Whatever stands in a name or value: the wrapped code means it still."""
-    same(f"rows = table[[{', '.join(map(quoted, texts))}]].dropna().head(20)", 40)
+    same(f"rows = table[[{', '.join(map(quote, texts))}]].dropna().head(20)", 40)
 
 
 def test_what_fits_stays_as_it_is() -> None:
     """Short code is not touched."""
     code = 'import pandas as pd\n\nrows = pd.read_csv("a.csv")\nrows.head()'
-    assert fitted(code) == code
+    assert fit_lines(code) == code

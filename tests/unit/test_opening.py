@@ -113,7 +113,7 @@ def test_special_numbers_are_numbers() -> None:
         ("x", {"$": "table", "arrow": 5}, "not a value of kind"),
         ("x", {"$": "array", "dtype": "O", "shape": [1], "base64": ""}, "no plain type"),
         ("x", {"$": "array", "dtype": "<f8", "shape": ["0)+exit("], "base64": ""}, "no plain"),
-        ("x", {"$": "date", "text": 5}, "its text is none"),
+        ("x", {"$": "date", "text": 5}, "its text is not a string"),
         ("x", {"$": "tuple", "items": 5}, "not a value of kind"),
         ("x", {"$": "dict", "items": [1]}, "not a value of kind"),
         ("x", [{"$": "float", "text": "1"}] * 5000, "pass a table"),

@@ -323,12 +323,12 @@ async def test_pieces_are_kept_of_the_latest_results_only_and_numbers_of_all():
 
 async def test_only_hosts_that_were_reached_bring_something_in():
     made, _ = approval()
-    made.visited(Visit(host="a.example", port=443, allowed=False))
+    made.note_visit(Visit(host="a.example", port=443, allowed=False))
     assert not made.tainted
-    made.visited(Visit(host="a.example", port=443, allowed=True))
-    made.visited(Visit(host="a.example", port=443, allowed=True))
+    made.note_visit(Visit(host="a.example", port=443, allowed=True))
+    made.note_visit(Visit(host="a.example", port=443, allowed=True))
     assert made.tainted
-    shown = made.shown(Observation(text="x"), CellResult(status="ok"))
+    shown = made.mark_shown(Observation(text="x"), CellResult(status="ok"))
     assert "it may hold what came from the host a.example" in shown.text
     assert shown.text.count("a.example") == 1
 
@@ -347,7 +347,7 @@ async def test_what_is_told_of_denials_beside_marked_data_is_told_once_and_of_th
     await called(made, fetch, "a page", url="u")
     calls = [await called(made, tool, to="x") for tool in (pay, pay, pay, pay, look)]
     seen = Observation(text="x")
-    shown = made.shown(seen, CellResult(status="ok", calls=tuple(calls)))
+    shown = made.mark_shown(seen, CellResult(status="ok", calls=tuple(calls)))
     notes = [line for line in shown.text.split("\n") if line.startswith("(")]
     assert [note.partition(" was denied")[0] for note in notes] == [
         "(pay (call 2)", "(pay (call 3)", "(pay (call 4)"
@@ -356,7 +356,7 @@ async def test_what_is_told_of_denials_beside_marked_data_is_told_once_and_of_th
     allowed = await called(made, fetch, "b", url="u")
     assert (
         "("
-        not in made.shown(seen, CellResult(status="ok", calls=(allowed,))).text.split(
+        not in made.mark_shown(seen, CellResult(status="ok", calls=(allowed,))).text.split(
             f"[end of untrusted {WORD}]"
         )[1]
     )

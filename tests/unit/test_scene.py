@@ -164,7 +164,7 @@ def test_the_clock_stands_still_while_a_person_is_asked(scene: Scene, clock: Clo
     clock.now += 1000
     assert only(scene.replay(), "spent")["seconds"] == 2
     assert only(scene.replay(), "ask")["reason"] == "It writes."
-    said = scene.told(1, Decision(allowed=False, by="person", reason="not now"))
+    said = scene.close_question(1, Decision(allowed=False, by="person", reason="not now"))
     assert only(said, "told")["said"] == "You denied the cell: not now"
     clock.now += 1
     assert only(scene.replay(), "spent")["seconds"] == 3

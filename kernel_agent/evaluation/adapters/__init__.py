@@ -41,7 +41,7 @@ class Bench(Protocol):
         ...
 
     def turn_begins(self, number: int) -> None:
-        """Be told that the question with this number is asked now."""
+        """Note that the question with this number is asked now."""
         ...
 
     def judge(self, runs: Sequence[Run]) -> Verdict:
@@ -77,7 +77,7 @@ class GoldTask:
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """Code that a suite wants to have run in the kernel.
+    """Code that a suite runs in the kernel.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ def read_suite(source: str) -> TaskSet:
 
 
 def open_bench(task: Task) -> Bench | None:
-    """Return what a run of the task works on; None for tasks without tools of a suite's own."""
+    """Return the bench for a run of a task; None for tasks without tools of a suite's own."""
     if task.origin is None:
         return None
     opens = getattr(_adapter(task.origin.suite), "open_bench", None)
@@ -122,7 +122,7 @@ def open_bench(task: Task) -> Bench | None:
 
 
 def cells_of(task: Task) -> Cells | None:
-    """Return the code that a suite wants to have run for a task; None for most."""
+    """Return the code that a suite runs for a task; None for most."""
     if task.origin is None:
         return None
     of_task = getattr(_adapter(task.origin.suite), "cells_of", None)

@@ -27,7 +27,7 @@ ADVICE = "pip install 'kernel-agent[agentdojo]'"
 def read(where: str) -> TaskSet:
     """Return the user tasks of all suites, or of the one named; broken ones are left out.
 
-    A task whose own gold calls do not pass its own utility function cannot be done right: each is
+    A task whose own gold calls fail its own utility function has no right answer: each is
     tried, and what fails is excluded with that as its reason.
     """
     tasks = tuple(

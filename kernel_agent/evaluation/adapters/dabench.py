@@ -26,7 +26,7 @@ LABEL = re.compile(r"@(\w+)\[(.*?)\]", re.DOTALL)
 
 
 def read(where: str) -> TaskSet:
-    """Return the questions; what cannot be answered right is excluded.
+    """Return the questions; exclude those without a right answer.
 
     Excluded are questions whose label has a name that the asked form does not have, whose label
     was cut by the suite's own pattern (a bracket that never closes), or whose table is missing.
@@ -52,7 +52,7 @@ def read(where: str) -> TaskSet:
 
 
 def open_bench(task: Task) -> DABench:
-    """Return what judges one run."""
+    """Return the judge of one run."""
     assert task.origin is not None
     return DABench(task.origin.ref["labels"])
 

@@ -172,10 +172,10 @@ def compare(expected: Answer, run: Run, *, rule: Mapping[str, Any]) -> Verdict:
         same = _words(expected.text) == _words(run.text)
         return RIGHT if same else wrong(f"expected {expected.text}, got {run.text}")
     if rule.get("value_only"):
-        want, got = _stripped(want), _stripped(got)
+        want, got = _strip(want), _strip(got)
     if isinstance(want, int | float) and not isinstance(want, bool) and isinstance(got, str):
         return near(_number(rule), want, got, got)
-    if expected.kind == "Series" and _disordered(want, got, rule):
+    if expected.kind == "Series" and _differs_in_order(want, got, rule):
         return wrong(f"expected the order of {want}, got {got}")
     return RIGHT if _same(want, got, rule) else wrong(f"expected {want!r}, got {got!r}")
 
@@ -207,18 +207,18 @@ def _same(  # noqa: PLR0911 - one return for each kind of value
     return bool(want == got)
 
 
-def _disordered(want: Json, got: Json, rule: Mapping[str, Any]) -> bool:
+def _differs_in_order(want: Json, got: Json, rule: Mapping[str, Any]) -> bool:
     if not (isinstance(want, dict) and isinstance(got, dict)) or want.keys() != got.keys():
         return False
     return list(want) != list(got) and not (rule.get("ignore_order") or rule.get("ignore_index"))
 
 
-def _stripped(value: Json) -> Json:
-    """Return the values without what holds them: of a table the rows, of one value the value."""
+def _strip(value: Json) -> Json:
+    """Return the values without their container: the rows of a table, a single value itself."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        value = [_stripped(part) for part in value]
+        value = [_strip(part) for part in value]
         return value[0] if len(value) == 1 else value
     return value
 

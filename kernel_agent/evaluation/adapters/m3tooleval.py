@@ -73,7 +73,7 @@ UNTELLABLE = {
 
 
 def read(where: str) -> TaskSet:
-    """Return the suite's tasks: what is corrected in each is said, and why some are excluded."""
+    """Return the suite's tasks, with remarks on what is corrected and why some are excluded."""
     with _suite(where) as module:
         tasks = tuple(_task(one, where) for one in _all(module))
     return TaskSet(name="M3ToolEval", tasks=tasks, remarks=DEFECTS)

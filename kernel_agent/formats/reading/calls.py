@@ -312,7 +312,7 @@ _BEGINS = re.compile(
 
 
 def thought_of(reply: Reply) -> str:
-    """Return what a reply says before its calls, without code blocks and reasoning."""
+    """Return a reply's text before its calls, without code blocks and reasoning."""
     try:
         found = find_blocks(readable(reply.content))
     except FormatError:  # a flood of delimiters beside a call that can be read
@@ -322,10 +322,10 @@ def thought_of(reply: Reply) -> str:
     return prose[: call.start()].strip() if call else prose
 
 
-def written(call: Call) -> str:
+def write_call(call: Call) -> str:
     """Return a call as Python writes it; for people, never for running.
 
-    >>> written(Call(name="rate", arguments={"currency": "USD"}))
+    >>> write_call(Call(name="rate", arguments={"currency": "USD"}))
     "rate(currency='USD')"
     """
     return f"{call.name}({', '.join(f'{k}={v!r}' for k, v in call.arguments.items())})"

@@ -64,7 +64,7 @@ _TURN_TOKENS = (
     r"|<\|start_tool_result\|>|<\uff5ctool▁outputs?▁begin\uff5c>|\[(?:INST|TOOL_RESULTS)\]"
 )
 TAG_SPACE = r"(?:\w{1,9}:|\uff5cDSML\uff5c)?"
-"""What some families write before the names of tags: Anthropic, MiniMax, DeepSeek."""
+"""Prefixes of tag names in some families: Anthropic, MiniMax, DeepSeek."""
 
 _CALL_TAGS = ("function", "invoke", "tool_call")  # Qwen and OpenHands; those above; GLM
 _CALLS = (
@@ -143,7 +143,7 @@ class Mark:
 
 
 def language(info: str) -> Language:
-    """Return what an info string says about the code beside it."""
+    """Classify the code beside an info string."""
     word = re.match(r"[{.\s]*([^\s{}:,;(]*)", info)
     name = word[1].lower() if word else ""
     if not name:

@@ -1,4 +1,4 @@
-"""JSON objects in a reply: where they are, and what they say, whatever notation they are in.
+"""JSON objects in a reply: find them, and read them in any notation.
 
 Shared by the formats that speak JSON. The readers are lenient about the *notation* only: fences
 and prose around an object, raw line breaks in strings, trailing commas, single or triple quotes,
@@ -100,7 +100,7 @@ class _Events:
         return first if first is not None and first.closing else None
 
     def behind(self, mark: Mark) -> int:
-        """Return where to go on: after a mark, or after the reasoning or the call that it opens."""
+        """Return the place after a mark, or after the reasoning or call that it opens."""
         if mark.closing or mark.kind not in {"reasoning", "call"}:
             return mark.end
         return self._reasoning_end(mark) if mark.kind == "reasoning" else self._call_end(mark)
@@ -183,7 +183,7 @@ def cut_off_error(shape: str) -> FormatError:
 
 
 def strict(text: str) -> Json:
-    """Return what JSON says, raw line breaks in strings allowed; None when it is not JSON.
+    """Parse JSON, raw line breaks in strings allowed; return None when it is not JSON.
 
     ``NaN`` and infinity, which are no JSON and no endpoint takes back, become null.
     """
@@ -194,7 +194,7 @@ def strict(text: str) -> Json:
 
 
 def lenient(text: str) -> Json:
-    """Read Python's notation, then whatever json_repair can make of the rest; None for neither."""
+    """Read Python's notation, else let json_repair try; None when both fail."""
     try:
         return in_python(text)
     except ValueError:
@@ -202,7 +202,7 @@ def lenient(text: str) -> Json:
 
 
 def in_python(text: str) -> Json:
-    """Return what a Python literal says; None when that is no JSON (a set, bytes, 1j).
+    """Parse a Python literal; return None when its value is no JSON (a set, bytes, 1j).
 
     Raises
     ------
@@ -224,7 +224,7 @@ def in_python(text: str) -> Json:
 
 
 def repair(text: str) -> Json:
-    """Return what json_repair makes of a text, which may be a guess; None for nothing."""
+    """Return json_repair's reading of a text, which may be a guess; None for nothing."""
     if len(text) > MAX_CODE_CHARS:
         return None
     import json_repair

@@ -6,7 +6,7 @@ they are text, so that ``"</code>"``, ```` ``` ```` or ``Output:`` in a string c
 - ``<think>`` and its kin hide everything up to their end, or to the end of the reply; a closing
   tag alone hides everything before it. Blocks inside ``<thought>…</thought>`` are drafts.
 - A tag such as ``<execute>``, ``<code>``, ``<python>``, or a fence, opens a block. It ends at the
-  first closer with which it compiles; when there is none, at the first closer. Closing fences
+  first closer with which it compiles, or else at the first closer. Closing fences
   follow CommonMark (same character, at least as long, nothing else on the line), and a fence at
   the end of a line of code is a closer of last resort.
 - A call whose arguments are tags (``<function=python>…``) is no block, and nothing in it is one.

@@ -29,7 +29,7 @@ _MAX_IPYTHON_CHARS = 100_000
 
 _MAX_WRAPPERS = 3
 PLACEHOLDERS = ("...", "…")
-"""What stands in place of code where a reply only shows how code is written."""
+"""A placeholder for code where a reply only shows how code is written."""
 
 _STATEMENTS_OF_CODE = (
     ast.Import, ast.ImportFrom, ast.Assign, ast.AugAssign, ast.FunctionDef, ast.AsyncFunctionDef,

@@ -58,7 +58,7 @@ ports: list[int] = []  # of the loopback interface that may be connected to
 
 
 def check(result: int, path: str | None = None) -> int:
-    """Raise what a C function left in errno when it says that it failed."""
+    """Raise the errno of a C function that reports a failure."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
@@ -145,7 +145,7 @@ def supervise(child: int) -> None:
 
 
 def end_children() -> None:
-    """Kill every child, and those that are inherited from it, until there is none."""
+    """Kill every child, and those inherited from it, until none is left."""
     while True:
         try:
             with open("/proc/thread-self/children") as file:
@@ -226,7 +226,7 @@ def terminals() -> None:
 
 
 def hide(target: str) -> None:
-    """Put nothing in the place of a file or a directory."""
+    """Cover a file or a directory with an empty one."""
     if stat.S_ISDIR(os.lstat(target).st_mode):
         tmpfs(target, "0", "0555")
     else:
@@ -235,7 +235,7 @@ def hide(target: str) -> None:
 
 
 def readonly(target: str) -> None:
-    """Make what lies there read-only."""
+    """Make a path read-only."""
     mount(target, target, "", MS_BIND | MS_REC)
     remount(target)
 
@@ -353,7 +353,7 @@ def keep(path: str) -> None:
 
 
 def cover(top: str) -> None:
-    """Replace a directory that only its owner may enter by one that holds what was kept of it."""
+    """Replace a directory that only its owner may enter by one with its kept content."""
     tmpfs(top, "1048576", "0755")
     for path, handle in kept:
         if not path.startswith(f"{top}/"):

@@ -1,4 +1,4 @@
-"""Undo what a killed host cannot: ``python -I -S reaper.py HOST_PID FOLDER…``.
+"""Clean up after a killed host: ``python -I -S reaper.py HOST_PID FOLDER…``.
 
 One such process stands beside each host that has sandboxed kernels. It reads the private
 directories of kernels from its standard input, ``+PATH`` when one starts and ``-PATH`` when its
@@ -170,7 +170,7 @@ def undo(actions: list[list[str]]) -> None:
 
 
 def remove(directory: str) -> None:
-    """Undo what a kernel's private directory tells of, then remove it."""
+    """Carry out the undo actions in a kernel's private directory, then remove it."""
     try:
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -183,7 +183,7 @@ def remove(directory: str) -> None:
 
 
 def sweep(folder: str, until: float) -> None:
-    """Remove the private directories of hosts that are gone, one after the other until then."""
+    """Remove the private directories of hosts that are gone, one by one, until a deadline."""
     with os.scandir(folder) as entries:
         found = [entry.path for entry in entries if entry.name.startswith(marks.PREFIX)]
     for path in found:

@@ -113,7 +113,7 @@ def _wakes(_built: str) -> Probe:
 
 
 def facts() -> dict[str, Any]:
-    """Return what the image is: processor, memory, Linux, digests. For reports."""
+    """Return the image's facts for reports: processor, memory, Linux, digests."""
     manifest = image.load()
     return {} if manifest is None else image.describe(manifest)
 
@@ -373,7 +373,7 @@ async def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_hibernated(folder: Path, manifest: image.Manifest | None = None) -> Hibernated:
-    """Read what a folder holds, and check that it can be resumed here.
+    """Read a hibernated kernel's folder, and check that it can be resumed here.
 
     Raises
     ------

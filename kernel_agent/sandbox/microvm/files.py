@@ -74,7 +74,7 @@ class Inbox:
             self._file.write(content)
 
     def end(self) -> None:
-        """Put the file where it belongs, at once and whole."""
+        """Move the complete file to its place in one step."""
         if self._file is None:
             return
         self._file.flush()
@@ -91,7 +91,7 @@ class Inbox:
         os.close(self._folder)
 
     def drop(self) -> None:
-        """Let go of a file that was begun and not ended."""
+        """Drop a file that was begun and not ended."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -122,7 +122,7 @@ class Inbox:
                 os.close(folder)
 
     def close(self) -> None:
-        """Leave nothing half-way."""
+        """Drop an unfinished file, and close the folder."""
         self.drop()
         os.close(self._root)
 
@@ -175,7 +175,7 @@ class Inbox:
 
 
 def sendable(root: Path, hidden: tuple[Path, ...]) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield what of a folder goes into the machine: directories, regular files, links."""
+    """Yield a folder's entries that go into the machine: directories, regular files, links."""
     for at, folders, names in os.walk(root):
         folders[:] = [name for name in sorted(folders) if Path(at, name) not in hidden]
         for name in [*folders, *sorted(names)]:

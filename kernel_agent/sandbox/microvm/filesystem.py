@@ -67,7 +67,7 @@ print(json.dumps(dict(executable=sys.executable, prefix=sys.prefix, base_prefix=
 
 
 def interpreter(python: str = sys.executable) -> Interpreter:
-    """Ask an interpreter what it is."""
+    """Ask an interpreter to describe itself."""
     try:
         said = subprocess.run(
             [python, "-I", "-c", _DESCRIBE], capture_output=True, text=True, check=True, timeout=60
@@ -118,7 +118,7 @@ def _trees(python: Interpreter) -> list[Path]:
 
 
 def _within(root: Path, path: Path) -> Path:
-    """Return where a path of this computer is in the image, whose /lib is /usr/lib."""
+    """Return the place in the image of this computer's path; its /lib is /usr/lib."""
     parts = path.parts[1:]
     if parts and parts[0] in ("bin", "sbin", "lib", "lib64"):
         parts = ("usr", *parts)

@@ -217,7 +217,7 @@ class Kernel:
         )
 
     def _serve(self) -> None:
-        """Take what the machine sends until there is no more of it."""
+        """Handle everything that the machine sends, until its end."""
         for kind, number, payload in self._machine.frames:
             if kind == DATA:
                 self._deliver(number, payload)
@@ -256,7 +256,7 @@ class Kernel:
             self._log(f"not taken from the machine: {error}\n")
 
     def _log(self, text: str) -> None:
-        """Write what the machine says, up to a limit: the log is a file."""
+        """Log the machine's words, up to a limit: the log is a file."""
         text = text[: self._log_left]
         self._log_left -= len(text)
         sys.stderr.write(text)

@@ -1,4 +1,4 @@
-"""The machine's image: built from what this computer has, without a network.
+"""The machine's image: built from this computer's files, without a network.
 
 It holds the interpreter with its packages and the libraries that they load, busybox for the
 commands that cells may call, this computer's Linux kernel, and the state of the machine after its
@@ -84,7 +84,7 @@ class Manifest:
 
 
 def folder() -> Path:
-    """Return where the image lies: in the user's cache directory."""
+    """Return the image's folder, in the user's cache directory."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(cache) / "kernel-agent" / "microvm"
 
@@ -270,7 +270,7 @@ def _initrd(modules: Path, python: Interpreter) -> bytes:
 
 
 def module_order(dependencies: str, wanted: Iterable[str]) -> list[str]:
-    """Return the files of modules and of what they need, each after what it needs.
+    """Return the files of modules and their dependencies, each after those that it needs.
 
     Parameters
     ----------

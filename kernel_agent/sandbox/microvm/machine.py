@@ -31,7 +31,7 @@ from kernel_agent.sandbox.microvm.guest.wire import NOTE, Wire, WireError
 
 QEMU = "qemu-system-x86_64"
 FOUND_IN = {"PATH": "/usr/bin:/bin:/usr/local/bin"}
-"""Where QEMU and bwrap are looked for, whatever the user's ``PATH`` says."""
+"""Folders of QEMU and bwrap; the user's ``PATH`` is ignored."""
 KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off nokaslr rdinit=/init"
 )
@@ -70,7 +70,7 @@ class Parts:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """All descriptors."""
+        """All descriptors of the machine."""
         found = (self.kernel, self.initrd, self.root, self.scratch, self.wire, self.monitor)
         return found if self.state is None else (*found, self.state)
 
@@ -122,7 +122,7 @@ CAGE = (
     "--proc", "/proc", "--dev", "/dev", "--dev-bind-try", "/dev/kvm", "/dev/kvm",
     "--tmpfs", "/tmp", "--chdir", "/", "--",
 )  # fmt: skip
-"""What QEMU runs in where bubblewrap works: a hole in QEMU then finds no files and no network."""
+"""QEMU's cage where bubblewrap works: a hole in QEMU then finds no files and no network."""
 
 
 def version() -> str | None:
@@ -154,7 +154,7 @@ class Monitor:
     def command(
         self, name: str, arguments: Mapping[str, Any] | None = None, *, pass_fds: Sequence[int] = ()
     ) -> Any:
-        """Send a command and return what it returns.
+        """Send a command and return its result.
 
         Raises
         ------
@@ -277,7 +277,7 @@ class Machine:
             raise
 
     def _last_words(self) -> str:
-        """End QEMU and return what it said, as one line."""
+        """End QEMU and return its last words, as one line."""
         self.end()
         self._words.seek(0)
         said = self._words.read(4096).decode(errors="replace").split("\n")
@@ -294,7 +294,7 @@ class Machine:
             self.monitor.command("cont")
 
     def wait_for(self, note: str, seconds: float) -> dict[str, Any]:
-        """Wait for a note of the machine, while nothing else is expected of it.
+        """Wait for a note of the machine, when nothing else is expected from it.
 
         Raises
         ------
@@ -323,13 +323,13 @@ class Machine:
             time.sleep(0.01)
 
     def end(self) -> None:
-        """End QEMU, whatever it is doing."""
+        """End QEMU at once."""
         with contextlib.suppress(OSError):
             self.qemu.kill()
         self.qemu.wait()
 
     def close(self) -> None:
-        """End QEMU and let go of everything; nobody may be using the wire any more."""
+        """End QEMU and close everything; nobody may be using the wire any more."""
         self.end()
         for opened in (self._socket, self._monitor_socket, self._words):
             opened.close()

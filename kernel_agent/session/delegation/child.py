@@ -45,14 +45,14 @@ ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
 
 @dataclass
 class Count:
-    """How many runs there are beneath a session at the top of a tree, in all."""
+    """Count of all runs beneath the session at the top of a tree."""
 
     runs: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lineage:
-    """Where a session stands in its tree; that of the top is the default.
+    """The place of a session in its tree; the default is the top.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ async def work(session: Child, task: str, budget: Budget) -> tuple[Run, Json]:
 
 
 async def whole_answer(run: Run, kernel: Kernel) -> Json:
-    """Return the answer of a run that has just ended, as its kernel has it; see the session's.
+    """Return the answer of a run that has just ended, as its kernel has it.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ async def whole_answer(run: Run, kernel: Kernel) -> Json:
 
 
 def place(folder: Path, opening: Opening | None) -> None:
-    """Make an agent's folder, with the files that it is handed; it must not be there yet."""
+    """Make an agent's folder, which must not exist yet, with the files for it."""
     make_private(folder)
     if opening is None or not opening.files:
         return
@@ -159,7 +159,7 @@ def place(folder: Path, opening: Opening | None) -> None:
 
 
 def files_of(opening: Opening) -> tuple[DataFile, ...]:
-    """Return the records of the files that an agent is handed."""
+    """Return the records of an agent's files."""
     return tuple(
         DataFile(
             path=f"{DATA_NAME}/{name}",
@@ -173,7 +173,7 @@ def files_of(opening: Opening) -> tuple[DataFile, ...]:
 
 
 class Hearing:
-    """Hears a delegated run: tells its beginning and end above, keeps what is reported of it."""
+    """Listens to a delegated run: reports its beginning and end above, keeps its record."""
 
     def __init__(self, name: str, task: str, folder: Path, above: CurrentRun) -> None:
         self._name, self._task = name, task
@@ -184,7 +184,7 @@ class Hearing:
         self.untrusted = False
         """Whether it used what came from others: then its answer does, too."""
         self.delegated: Delegated | None = None
-        """What came of it; None until it began."""
+        """The run's result so far; None until it began."""
 
     def __call__(self, event: Event) -> None:
         """Hear an event of the run; called by its session."""
@@ -230,7 +230,7 @@ class Hearing:
 
 
 def _answer_text(answer: FinalAnswer | None) -> str:
-    """Return what a person reads of an answer in passing; a table is only named."""
+    """Return a short text of an answer for a person; a table is only named."""
     if answer is None:
         return ""
     if "\n" in answer.text.strip() and answer.kind not in ("str", "text"):

@@ -1,4 +1,4 @@
-"""One prompt to the model, beside others, within the budget of the run."""
+"""Prompts to the model, side by side, within the budget of the run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Prompts:
         async with self._places:
             while True:
                 meter.check()
-                tokens = _given_up(messages).prompt_tokens + self._longest
+                tokens = _estimate_question(messages).prompt_tokens + self._longest
                 if meter.affords(tokens):
                     break
                 self._answered.clear()
@@ -51,14 +51,16 @@ class Prompts:
                     self._answered.set()
 
     def learn(self, reply: Reply) -> None:
-        """Take in how long an answer was."""
+        """Note the length of an answer."""
         known = 0.0 if self._longest == float("inf") else self._longest
         self._longest = max(known, reply.usage.completion_tokens)
 
 
-async def asked(current: CurrentRun, messages: list[Message], note: Callable[..., None]) -> Reply:
-    """Ask the model and charge what that cost; of an answer that nobody waits for, the question."""
-    usage = _given_up(messages, current.meter.usage)
+async def ask_and_charge(
+    current: CurrentRun, messages: list[Message], note: Callable[..., None]
+) -> Reply:
+    """Ask the model and charge the cost; for an answer that nobody awaits, only the question's."""
+    usage = _estimate_question(messages, current.meter.usage)
     try:
         async with asyncio.timeout(current.meter.seconds_left):
             reply = await current.telemetry.beneath().complete(
@@ -74,8 +76,8 @@ async def asked(current: CurrentRun, messages: list[Message], note: Callable[...
     return reply
 
 
-def _given_up(messages: list[Message], so_far: Usage | None = None) -> Usage:
-    """Return what a question costs without its answer, at the price of those before."""
+def _estimate_question(messages: list[Message], so_far: Usage | None = None) -> Usage:
+    """Return the cost of a question without its answer, at the price of earlier ones."""
     usage = estimate_usage(messages, Reply(content=""))
     if so_far is None or so_far.cost_usd is None:
         return usage
@@ -84,7 +86,7 @@ def _given_up(messages: list[Message], so_far: Usage | None = None) -> Usage:
 
 
 def _ignore_text(tell: Callable[[Event], None]) -> Callable[[Event], None]:
-    """Return what passes on notices only: the text of a reply is no part of the run's story."""
+    """Return a listener that passes on notices only: the reply is no part of the run's story."""
 
     def hear(event: Event) -> None:
         if isinstance(event, Notice):

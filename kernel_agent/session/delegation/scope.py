@@ -24,7 +24,7 @@ Answer = Callable[[str], Awaitable[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class CurrentRun:
-    """The run under way: in whose name, and out of whose budget, its cells act.
+    """The run under way: its cells act in its name and spend its budget.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class CurrentRun:
 
 
 class Stoppable(Protocol):
-    """A session beneath, as far as ending it goes."""
+    """A session beneath that can be stopped."""
 
     @property
     def busy(self) -> bool:
@@ -96,7 +96,7 @@ class Scope:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time as waited for; several at the same time count once."""
+        """Count the time as waiting; several waits at the same time count once."""
         if not self._under_way:
             self._since = time.monotonic()
         self._under_way += 1
@@ -108,7 +108,7 @@ class Scope:
                 self._waited += time.monotonic() - self._since
 
     def answering(self, answer: Answer) -> Answer:
-        """Return what answers the cell's requests, whose answers are waited for at its end."""
+        """Return a function that answers the cell's requests; its end waits for their answers."""
 
         async def answer_here(prompt: str) -> str:
             task = asyncio.current_task()

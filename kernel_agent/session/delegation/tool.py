@@ -26,7 +26,7 @@ from kernel_agent.session.delegation.child import (
     place,
     work,
 )
-from kernel_agent.session.delegation.prompts import Prompts, asked
+from kernel_agent.session.delegation.prompts import Prompts, ask_and_charge
 from kernel_agent.session.delegation.scope import CurrentRun, Scope
 from kernel_agent.session.folder import slug
 from kernel_agent.session.parameters import Opening, opening_of
@@ -64,12 +64,12 @@ prompt and nothing else. llm.map(prompts) asks several at once and returns the t
 
 It costs what any call of the model costs, and raises RuntimeError when the budget is spent.
 """
-"""What the models read: the first paragraph in the prompt, all of it in ``help()``."""
+"""Text for the models: the first paragraph in the prompt, all of it in ``help()``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asking:
-    """One call of a tool here: the run and the cell that it is made for.
+    """The run and the cell in whose name a tool here is called.
 
     ``note`` puts facts into the call's record.
     """
@@ -80,7 +80,7 @@ class Asking:
 
 
 class Delegating(Tool):
-    """A tool of the session's own, which is told of the run and the cell that it works for.
+    """A tool of the session's own, bound to the run and the cell that it works for.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Delegating(Tool):
 
 
 def check_names(tools: Iterable[Tool]) -> None:
-    """Refuse tools whose names are those of the tools here; called by the session.
+    """Refuse tools with the names of the tools here; called by the session.
 
     Raises
     ------
@@ -178,13 +178,13 @@ class Delegation:
             max_tokens: int | None = None,  # noqa: ARG001
             max_cost: float | None = None,  # noqa: ARG001
         ) -> Any:
-            raise _refused(NO_RUN)
+            raise _make_refusal(NO_RUN)
 
         return Delegating(delegate, DELEGATE, self.delegate)
 
     def _llm_tool(self) -> Tool:
         async def llm(prompt: str, *, system: str = "") -> str:  # noqa: ARG001 - as above
-            raise _refused(NO_RUN)
+            raise _make_refusal(NO_RUN)
 
         return Delegating(llm, LLM, self.ask)
 
@@ -203,7 +203,7 @@ class Delegation:
             The caller's: the task, the data or a cap.
         """
         at_most = _at_most(**caps)
-        task = _checked(task, "task")
+        task = _check_text(task, "task")
         if not share > 0:
             raise ValueError(f"share must be greater than 0, not {share!r}")
         given = {"data": data} if data is not None and not isinstance(data, dict) else data
@@ -218,12 +218,12 @@ class Delegation:
                     with asking.run.meter.shared(share, at_most=at_most) as meter:
                         return await self._run(asking, task, opening, meter)
                 except BudgetExceeded as error:
-                    raise _refused(f"nothing is left for another agent: {error}") from None
+                    raise _make_refusal(f"nothing is left for another agent: {error}") from None
 
     def _take_place(self) -> None:
         """Count the run that is about to begin, in the whole tree."""
         if self._lineage.count.runs >= self._config.max_agents:
-            raise _refused(
+            raise _make_refusal(
                 f"max_agents: {self._config.max_agents} agents were run already, do the rest here"
             )
         self._lineage.count.runs += 1
@@ -256,7 +256,7 @@ class Delegation:
             raise
         except (KernelAgentError, OSError) as error:
             reason = one_line(str(error), REASON_CHARS)
-            raise _refused(f"the agent {name} could not work: {reason}") from None
+            raise _make_refusal(f"the agent {name} could not work: {reason}") from None
         finally:
             asking.scope.agents -= 1
             if hearing.delegated is None:  # no run has been in it
@@ -271,7 +271,7 @@ class Delegation:
         if run.status is ExitStatus.ANSWERED:
             note(result=answer)  # whole, because the notebook replays it
             return answer
-        raise _refused(_reason(hearing.delegated, run))
+        raise _make_refusal(_reason(hearing.delegated, run))
 
     # --- the model, once ---------------------------------------------------------------------
 
@@ -286,27 +286,27 @@ class Delegation:
             The caller's: the prompt is empty or too long.
         """
         current, scope = asking.run, asking.scope
-        prompt = _checked(prompt, "prompt")
+        prompt = _check_text(prompt, "prompt")
         if len(system) > MAX_TASK:
             raise ValueError(f"the system prompt is longer than {MAX_TASK:,} characters")
         if current.model.answers_no_prompts:
-            raise _refused(current.model.answers_no_prompts)
+            raise _make_refusal(current.model.answers_no_prompts)
         messages = [Message(role="system", content=system)] if system else []
         messages.append(Message(role="user", content=prompt))
         with scope.waiting():
             try:
                 async with self._prompts.turn(current.meter, messages):
-                    reply = await scope.work(lambda: asked(current, messages, asking.note))
+                    reply = await scope.work(lambda: ask_and_charge(current, messages, asking.note))
             except TimeoutError:
-                raise _refused("time_limit: the time of the run is over") from None
+                raise _make_refusal("time_limit: the time of the run is over") from None
             except (BudgetExceeded, ModelError) as error:
-                raise _refused(one_line(str(error), REASON_CHARS)) from None
+                raise _make_refusal(one_line(str(error), REASON_CHARS)) from None
         self._prompts.learn(reply)
         return plain(reply.content)
 
 
 def _reason(delegated: Delegated | None, run: Run) -> str:
-    """Return in one line how a run without an answer ended, and what it had achieved."""
+    """Return one line on the ending of a run without an answer, and its partial result."""
     where = f" Its notebook: {delegated.folder}/run.ipynb" if delegated else ""
     partial = one_line(run.partial, REASON_CHARS)
     return f"{run.status}: {one_line(run.message, REASON_CHARS)}. So far: {partial}{where}"
@@ -320,13 +320,13 @@ def _at_most(**caps: Any) -> Budget:
 
 
 def _short(words: str) -> str:
-    """Return as many whole words as make a name that is easily read."""
+    """Shorten a text to a readable name of whole words."""
     if len(words) <= NAME_CHARS:
         return words
     return words[: NAME_CHARS + 1].rpartition("-")[0] or words[:NAME_CHARS]
 
 
-def _checked(text: str, what: str) -> str:
+def _check_text(text: str, what: str) -> str:
     if not text.strip():
         raise ValueError(f"the {what} is empty")
     if len(text) > MAX_TASK:
@@ -334,5 +334,5 @@ def _checked(text: str, what: str) -> str:
     return text
 
 
-def _refused(reason: str) -> ToolError:
+def _make_refusal(reason: str) -> ToolError:
     return ToolError(reason, kind="RuntimeError")

@@ -1,4 +1,4 @@
-"""Traces for OpenTelemetry: what a run did, as spans that a collector can show.
+"""Traces for OpenTelemetry: a run as spans that a collector can show.
 
 Off, a session holds a :class:`~.base.Telemetry`, which does nothing and imports nothing. It is on
 when the caller gives a tracer, or when the environment names a collector and the extra ``otel`` is
@@ -29,7 +29,7 @@ EXTRA = "pip install 'kernel-agent[otel]'"
 def telemetry_for(
     tracer: Tracer | None, tell: Tell, environment: Mapping[str, str] | None = None
 ) -> Telemetry:
-    """Return what a session reports to.
+    """Return the telemetry of a session.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ def telemetry_for(
     Raises
     ------
     UsageError
-        The caller's: the tracer is none.
+        The caller's: the tracer is not one.
     """
     env = os.environ if environment is None else environment
     if tracer is not None:
         return _with_tracer(tracer, env)
-    if not _wanted(env):
+    if not _is_wanted(env):
         return Telemetry()
     try:
         return _with_export(env)
@@ -55,7 +55,7 @@ def telemetry_for(
         return Telemetry()
 
 
-def _wanted(env: Mapping[str, str]) -> bool:
+def _is_wanted(env: Mapping[str, str]) -> bool:
     """Whether the environment asks for spans, by the variables that every such program heeds."""
     named = any(env.get(name, "").strip() for name in ENDPOINTS)
     disabled = env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

@@ -19,7 +19,7 @@ class Telemetry:
     """Calls that a session makes where a span could begin or end; no span is made here."""
 
     def listener(self, tell: Tell, model: Model | None) -> Tell:  # noqa: ARG002 - for those who listen
-        """Return what a run tells its events to; called once a run."""
+        """Return a listener for a run's events; called once a run."""
         return tell
 
     async def complete(
@@ -36,11 +36,11 @@ class Telemetry:
         """Note that steps were taken back; called by the runner when it is done."""
 
     def beneath(self) -> Telemetry:
-        """Return what a session reports to that works for a call of this one."""
+        """Return the telemetry of a session that works for a call of this one."""
         return Telemetry()
 
     async def close(self, tell: Tell) -> None:
-        """Send what is left, within seconds; called once by the session."""
+        """Send the remaining spans, within seconds; called once by the session."""
 
 
 def version() -> str:

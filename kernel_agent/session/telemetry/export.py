@@ -1,4 +1,4 @@
-"""Sending spans to a collector, without ever standing in a run's way.
+"""Send spans to a collector without ever holding up a run.
 
 OTLP over HTTP, configured by OpenTelemetry's own environment variables (endpoint, headers, TLS,
 timeouts, sampling, batches). A thread of the library's sends batches; when the collector is down
@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from kernel_agent.session.telemetry.base import ENDPOINTS, version
 
 CLOSE_S = 2.0
-"""How long closing waits for the last batch; a collector nearby takes it in milliseconds."""
+"""Wait for the last batch when closing; a collector nearby takes it in milliseconds."""
 
 SCOPE = "kernel_agent"
 
@@ -47,14 +47,14 @@ class Export:
         self._complained = False
 
     def complaint(self) -> str | None:
-        """Say that spans were lost, the first time that it is known."""
+        """Report lost spans, once."""
         if self._complained or not self._exporter.failed:
             return None
         self._complained = True
         return f"Traces could not be sent to {_collector()}: they are lost, the run is not."
 
     async def close(self) -> None:
-        """Send what is left, and give up after :data:`CLOSE_S` seconds."""
+        """Send the remaining spans, and give up after :data:`CLOSE_S` seconds."""
         # In a thread that nobody waits for at the end of the process, as a pool's would be.
         ending = threading.Thread(target=self._provider.shutdown, daemon=True)
         ending.start()
@@ -80,7 +80,7 @@ class _Counting(SpanExporter):
         return result
 
     def give_up(self) -> None:
-        """Wait no longer for the collector; what it has not taken is lost."""
+        """Stop waiting for the collector; unsent spans are lost."""
         self.failed = True
         self._exporter.shutdown()
 
@@ -101,7 +101,7 @@ def _resource() -> Resource:
 
 
 def _collector() -> str:
-    """Return the collector's address without what may be secret in it."""
+    """Return the collector's address without its secrets."""
     address = next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else address

@@ -1,4 +1,4 @@
-"""From what a run tells to spans, by OpenTelemetry's conventions for generative AI.
+"""From a run's events to spans, by OpenTelemetry's conventions for generative AI.
 
 ::
 
@@ -108,7 +108,7 @@ class Spans(Telemetry):
         self._cell_began_ns = 0
 
     def listener(self, tell: Tell, model: Model | None) -> Tell:
-        """Return what makes spans of a run's events and passes them on."""
+        """Return a listener that makes spans of a run's events and passes them on."""
 
         def hear(event: Event) -> None:
             if isinstance(event, RunStart):
@@ -126,7 +126,7 @@ class Spans(Telemetry):
         return hear
 
     def undone(self, undone: Undone) -> None:
-        """Make the span of an undo: which steps, and how much did not come out as before."""
+        """Make the span of an undo: its steps, and the number of differences."""
         attributes: Attributes = {
             "kernel_agent.undo.first": undone.first,
             "kernel_agent.undo.last": undone.last,
@@ -154,13 +154,13 @@ class Spans(Telemetry):
         kind = SpanKind.CLIENT if "server.address" in attributes else SpanKind.INTERNAL
         with self._spanning(f"chat {model.name}", attributes, kind=kind) as span:
             if self._content:
-                _put(span, _asked(messages))
+                _put(span, _describe_input(messages))
             reply = await model.complete(messages, options, tell)
             if reply.finish_reason:
                 _put(span, {"gen_ai.response.finish_reasons": [reply.finish_reason]})
             _put(span, _usage(reply.usage))
             if self._content:
-                _put(span, {"gen_ai.output.messages": _json([_replied(reply)])})
+                _put(span, {"gen_ai.output.messages": _json([_describe_output(reply)])})
         return reply
 
     async def call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -177,11 +177,11 @@ class Spans(Telemetry):
         return result
 
     def beneath(self) -> Telemetry:
-        """Return what makes spans with the same tracer, in the call's span; it exports nothing."""
+        """Return telemetry with the same tracer, within the call's span; it exports nothing."""
         return Spans(self._tracer, content=self._content)
 
     async def close(self, tell: Tell) -> None:
-        """End what is still open and send what is left."""
+        """End the open spans and send the rest."""
         self._abandon()
         if self._export is not None:
             await self._export.close()
@@ -212,7 +212,7 @@ class Spans(Telemetry):
             attributes["gen_ai.request.model"] = start.model
             attributes["gen_ai.provider.name"] = origin["gen_ai.provider.name"]
         name = "invoke_workflow" if fixed else f"invoke_agent {AGENT}"
-        # Without a parent of ours, so that it is a part of what the caller is doing.
+        # Without our own parent, so that it is a part of what the caller is doing.
         self._run = self._tracer.start_span(name, attributes=_plain(attributes))
         if self._content:
             asked = {"role": "user", "parts": [_text(start.task)]}
@@ -238,7 +238,7 @@ class Spans(Telemetry):
         run.end()
 
     def _abandon(self) -> None:
-        """End the spans of a run that did not say that it is over: its trace broke off."""
+        """End the spans of a run without an end: its trace broke off."""
         run, self._run = self._run, None
         self._end_open(OTHER)
         if run is not None:
@@ -341,14 +341,14 @@ def takes_content(env: Mapping[str, str]) -> bool:
 
 
 def _origin(model: Model) -> Attributes:
-    """Return who provides a model and where; one without an endpoint works in this process."""
+    """Return a model's provider and address; one without an endpoint works in this process."""
     address = urlsplit(str(model.endpoint))
     host = address.hostname
     if not host:
         return {"gen_ai.provider.name": AGENT}
     known = (name for end, name in PROVIDERS.items() if host == end or host.endswith(f".{end}"))
     return {
-        # Whoever it is speaks OpenAI's protocol, and that is what the name is for.
+        # The provider speaks OpenAI's protocol, and that is what the name is for.
         "gen_ai.provider.name": next(known, "openai"),
         "server.address": host,
         "server.port": address.port or (443 if address.scheme == "https" else 80),
@@ -403,7 +403,7 @@ def _sendable(value: Any) -> Any:
 def _fail(span: Span, kind: str, message: str = "") -> None:
     """Mark a span as failed. The kind may come from a kernel, so it must look like a kind."""
     _put(span, {"error.type": kind if ERROR_NAME.fullmatch(kind) or kind.isdigit() else OTHER})
-    span.set_status(Status(StatusCode.ERROR, _sendable(_cut(message)) or None))
+    span.set_status(Status(StatusCode.ERROR, _sendable(_shorten(message)) or None))
 
 
 def _error_type(error: BaseException) -> str:
@@ -415,7 +415,7 @@ def _error_type(error: BaseException) -> str:
 # --- content, in the form of the conventions' schemas --------------------------------------------
 
 
-def _asked(messages: Sequence[Message]) -> Attributes:
+def _describe_input(messages: Sequence[Message]) -> Attributes:
     system = [_text(m.content) for m in messages if m.role == "system"]
     said = [{"role": m.role, "parts": _parts(m)} for m in messages if m.role != "system"]
     return {"gen_ai.system_instructions": _json(system), "gen_ai.input.messages": _json(said)}
@@ -427,7 +427,7 @@ def _parts(message: Message) -> list[Json]:
             {
                 "type": "tool_call_response",
                 "id": message.tool_call_id,
-                "response": _cut(message.content),
+                "response": _shorten(message.content),
             }
         ]
     # Pictures are named, not sent: they would be most of the bytes.
@@ -435,7 +435,7 @@ def _parts(message: Message) -> list[Json]:
     return [_text(message.content), *images, *map(_tool_call, message.tool_calls)]
 
 
-def _replied(reply: Reply) -> Json:
+def _describe_output(reply: Reply) -> Json:
     thought = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
     said = [_text(reply.content)] if reply.content else []
     return {
@@ -446,7 +446,7 @@ def _replied(reply: Reply) -> Json:
 
 
 def _text(text: str) -> Json:
-    return {"type": "text", "content": _cut(text)}
+    return {"type": "text", "content": _shorten(text)}
 
 
 def _tool_call(call: ToolCall) -> Json:
@@ -458,7 +458,7 @@ def _json(value: Json) -> str:
 
 
 def _object(value: Any) -> str:
-    """Return what a tool was given or gave back as a JSON object, which the conventions ask for.
+    """Return a tool's arguments or result as a JSON object, as the conventions ask.
 
     Of what is too long it is the beginning, as a text.
     """
@@ -469,9 +469,9 @@ def _object(value: Any) -> str:
             default=repr,
         )
     except (ValueError, TypeError, RecursionError):  # a circle, keys that are no text
-        return _json({"text": _cut(repr(value))})
-    return text if len(text) <= CONTENT_CHARS else _json({"text": _cut(text)})
+        return _json({"text": _shorten(repr(value))})
+    return text if len(text) <= CONTENT_CHARS else _json({"text": _shorten(text)})
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= CONTENT_CHARS else f"{text[:CONTENT_CHARS]} …"

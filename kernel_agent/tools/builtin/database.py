@@ -1,11 +1,11 @@
-"""A database that is read: a connection that cannot write, and its rows as a DataFrame.
+"""A read-only database: a connection that cannot write, and its rows as a DataFrame.
 
 Read-only is the database's own doing where it can be:
 
 * SQLite: in a child process (:mod:`.sqlite`), opened with ``mode=ro``, ``query_only``, and an
   authorizer that knows reading only; killed at its time.
 * PostgreSQL (with psycopg): a read-only transaction, and a cursor that is declared on the server,
-  which takes one SELECT, VALUES or WITH that changes nothing, whatever the text says. Its own
+  which takes one SELECT, VALUES or WITH that changes nothing, in any wording. Its own
   timeout, and a cancellation from here. The server counts the bytes of the result, and sends none
   beyond the cap (:func:`_bound_result`). A *function* that a superuser may call is not held by that
   (``pg_read_file``), which is said when the role is one.
@@ -88,7 +88,7 @@ class Database:
             )
             self._file = _sqlite_file(url) if self.kind == "SQLite" else ""
             with self._engine.connect() as connection:
-                warning = _unprotected(connection)
+                warning = _find_gaps(connection)
         except ArgumentError:
             raise UsageError(f"--tools sql={name}: not a database URL") from None
         except (SQLAlchemyError, ImportError, ValueError, sqlite3.Error) as error:
@@ -160,7 +160,7 @@ class Database:
         return pd.DataFrame(found, columns=["schema", "table", "kind"])
 
     def columns(self, table: str) -> "pd.DataFrame":
-        """Return what is known of the columns of a table or view.
+        """Return a description of the columns of a table or view.
 
         Raises
         ------
@@ -196,7 +196,7 @@ class Database:
 
     @contextmanager
     def _reading(self, *, inspecting: bool = False) -> Iterator["Connection"]:
-        """Yield a connection that cannot write, and turn what goes wrong into one line."""
+        """Yield a connection that cannot write, and turn errors into one line."""
         from sqlalchemy.exc import SQLAlchemyError
 
         late = threading.Event()
@@ -295,8 +295,8 @@ def _cancel_when_late(
         timer.cancel()
 
 
-def _unprotected(connection: "Connection") -> str:
-    """Return what read-only does not cover for this connection."""
+def _find_gaps(connection: "Connection") -> str:
+    """Return the gaps of read-only for this connection."""
     kind = connection.dialect.name
     if kind == "sqlite":
         connection.exec_driver_sql("SELECT count(*) FROM sqlite_master")
@@ -330,7 +330,7 @@ _MEASURED = frozenset((17, 25, 1042, 1043))  # bytea, text, char, varchar
 def _bound_result(
     connection: "Connection", query: str, params: Mapping[str, Any] | None
 ) -> tuple[str, list[str]]:
-    """Return a query for as much of another's result as may be sent, and the names of its columns.
+    """Bound a query to the part of its result that may be sent; return it with its column names.
 
     libpq takes a row whole, however large. So the server adds up what the rows have, and sends no
     value of the row that passes the cap and of those behind it; the sum comes last in each row.
@@ -338,7 +338,7 @@ def _bound_result(
     from sqlalchemy import text
 
     inner = query.strip().removesuffix(";")
-    # The query stands deeper below than here: whatever its parentheses end, it is inside there.
+    # The query stands deeper below than here: any parentheses that it closes are inside there.
     look = f"SELECT * FROM (\n{inner}\n) AS q LIMIT 0"  # noqa: S608 - a query of the caller's anyway
     plain = connection.execution_options(no_parameters=True)
     asked = connection.execute(text(look), dict(params)) if params else plain.exec_driver_sql(look)
@@ -367,7 +367,7 @@ def _measure(name: str, kind: object) -> str:
 
 
 def _fetch_rows(result: Any, width: int) -> list[Any]:
-    """Fetch the rows, within the caps; what follows the first ``width`` columns is their size."""
+    """Fetch the rows, within the caps; columns after the first ``width`` hold their size."""
     rows: list[Any] = []
     size, wanted = 0, 1
     while batch := result.fetchmany(wanted):
@@ -440,7 +440,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _redact(url: str, text: str) -> str:
-    """Return a message without what the URL holds: password, user, host and the URL itself."""
+    """Return a message without the parts of the URL: password, user, host and the URL itself."""
     from sqlalchemy import make_url
 
     known = make_url(url)

@@ -113,7 +113,7 @@ async def _fetch_page(
 async def _answer(
     pool: "httpcore.AsyncConnectionPool", address: "httpx.URL"
 ) -> tuple["httpx.URL", "httpcore.Response", bytes]:
-    """Follow redirects, whose own bodies nobody reads, to an answer; return where it was, too."""
+    """Follow redirects, without reading their bodies; return the answer and its URL."""
     import httpcore
 
     for _ in range(REDIRECTS_MAX + 1):

@@ -104,7 +104,7 @@ def describe_page(
 
 
 def unpack(body: bytes, encoding: str, *, max_bytes: int) -> bytes:
-    """Return what a body holds; never more than ``max_bytes`` are made.
+    """Unpack a body, to ``max_bytes`` at most.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def _inflate(body: bytes, room: int) -> Iterator[bytes]:
 
 
 def decode_text(data: bytes, charset: str) -> tuple[str, bool]:
-    """Return text, and whether it is exactly what the bytes say; a byte order mark goes first."""
+    """Return text, and whether it is exact; a byte order mark goes before other charsets."""
     charset = next((known for mark, known in _MARKS.items() if data.startswith(mark)), charset)
     names = list(dict.fromkeys([*filter(None, [_python_charset(charset)]), "utf-8"]))
     for name in names:

@@ -59,7 +59,7 @@ def open_read_only(file: str) -> sqlite3.Connection:
 def reading_only(
     action: int, first: str | None, second: str | None, _database: str | None, _by: str | None
 ) -> int:
-    """Allow what a query does (https://sqlite.org/c3ref/set_authorizer.html), and nothing else."""
+    """Allow the actions of a query (https://sqlite.org/c3ref/set_authorizer.html) and no others."""
     if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE):
         return sqlite3.SQLITE_OK
     if action == sqlite3.SQLITE_FUNCTION and (second or "").lower() != "load_extension":

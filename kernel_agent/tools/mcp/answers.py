@@ -25,7 +25,7 @@ _UNCHECKED = ("structuredContent", "_meta")
 
 @asynccontextmanager
 async def check_messages(transport: AbstractAsyncContextManager[Any]) -> AsyncIterator[Any]:
-    """Yield a transport's two streams, of which the first gives only what can be checked."""
+    """Yield a transport's two streams, the first of which gives only checked messages."""
     async with transport as (incoming, outgoing):
         yield _LookedAt(incoming), outgoing
 
@@ -68,7 +68,7 @@ class _LookedAt:
 
 
 async def fit(item: Any) -> Any:
-    """Return what the client is given for one item of the stream; None if it is left out."""
+    """Return the client's message for one item of the stream; None if it is left out."""
     from mcp.shared.message import SessionMessage
     from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse
 
@@ -85,7 +85,7 @@ async def fit(item: Any) -> Any:
 
 
 def problem(result: dict[str, Any]) -> str:
-    """Return one line on what is wrong with a result, or too large in it."""
+    """Return one line on a fault of a result, or on its excess."""
     from mcp_types import CallToolResult, ListToolsResult
 
     if _items({k: v for k, v in result.items() if k not in _UNCHECKED}) > CHECKED_MAX:

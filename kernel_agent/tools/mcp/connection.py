@@ -72,14 +72,14 @@ class Connection:
                 await asyncio.wait(racing, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             await self._end()
-            raise self._not_started(f"it did not answer within {seconds:g} s") from None
+            raise self._make_start_error(f"it did not answer within {seconds:g} s") from None
         except BaseException:
             await self._end()
             raise
         if not opened.done() or opened.exception() is not None:
             error = opened.exception() if opened.done() else None
             await self._end()
-            raise self._not_started(self._ended or self._reason(error)) from None
+            raise self._make_start_error(self._ended or self._reason(error)) from None
         self._client = opened.result()
 
     async def tools(self) -> list[Any]:
@@ -104,9 +104,9 @@ class Connection:
                     if cursor is None:
                         break
         except TimeoutError:
-            raise self._not_started("it did not list its tools in time") from None
+            raise self._make_start_error("it did not list its tools in time") from None
         except (MCPError, ValueError) as error:
-            raise self._not_started(self._ended or self._reason(error)) from None
+            raise self._make_start_error(self._ended or self._reason(error)) from None
         return found
 
     async def call(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -134,7 +134,7 @@ class Connection:
             if error.code == _request_timeout():
                 raise late from None
             if error.code == _connection_closed() or "Session terminated" in str(error):
-                raise await self._lost() from None
+                raise await self._explain_loss() from None
             raise ToolError(self._says(str(error))) from None
         except (ValueError, RuntimeError) as error:  # not an answer, rounds of questions
             said = one_line(self.server.without_secrets(_error_text(error)), 500)
@@ -155,7 +155,7 @@ class Connection:
                 await self._over.wait()
         except asyncio.CancelledError:
             raise
-        except Exception as error:  # whatever a transport fails with, in groups
+        except Exception as error:  # a transport's errors, in groups
             if not opened.done():
                 opened.set_exception(error)
             else:
@@ -216,7 +216,7 @@ class Connection:
             assert self._client is not None
             return self._client
 
-    async def _lost(self) -> ToolError:
+    async def _explain_loss(self) -> ToolError:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):
                 await self._over.wait()  # the transport knows why
@@ -229,7 +229,7 @@ class Connection:
         )
 
     async def _end(self) -> None:
-        """Let go of the client, and give up on it when that hangs."""
+        """Close the client, and give up on it when that hangs."""
         self._over.set()
         task, client, self._task, self._client = self._task, self._client, None, None
         if task is None:
@@ -244,7 +244,7 @@ class Connection:
         if task.done() and not task.cancelled():
             task.exception()  # looked at: it has nothing to add
 
-    def _not_started(self, reason: str) -> UsageError:
+    def _make_start_error(self, reason: str) -> UsageError:
         return UsageError(f"--mcp {self.server.name}: {self.server.without_secrets(reason)}")
 
     def _says(self, text: str) -> str:
@@ -283,7 +283,7 @@ async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator
     from mcp.client.streamable_http import streamable_http_client
 
     class Capped(httpx2.AsyncHTTPTransport):
-        """Ends an answer that is more than is read."""
+        """Ends an answer that exceeds the bounds."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             response = await super().handle_async_request(request)
@@ -316,7 +316,7 @@ async def _http(server: Server, refused: Callable[[int], None]) -> AsyncIterator
 
 
 def _error_text(error: BaseException | None) -> str:
-    """Return an error's text; of a message that is not what it should be, the first thing wrong."""
+    """Return an error's text; for an invalid message only its first fault."""
     wrong = error.errors() if isinstance(error, ValueError) and hasattr(error, "errors") else []
     if wrong:
         return (
@@ -342,7 +342,7 @@ def _request_timeout() -> int:
 
 
 async def _bound_answer(chunks: AsyncIterable[bytes], *, events: bool) -> AsyncIterator[bytes]:
-    """Yield an HTTP answer, whole or event by event, once it is known to be no more than is read.
+    """Yield an HTTP answer, whole or event by event, once it is known to be within bounds.
 
     The client reads an answer in one step, on the event loop: so its bytes and its items are
     counted before it gets any of them. An event stream may stay open, and is passed on event by

@@ -97,7 +97,7 @@ class ForeignTool(Tool):
         super().__init__(function, effects=not reads_only, untrusted=True)
 
     def _returns(self, schema: Any) -> Any:
-        """Return what the server says of its results, for the signature; it is not relied upon."""
+        """Return the server's claim about its results, for the signature; it is not relied upon."""
         if not isinstance(schema, dict):
             return inspect.Signature.empty
         shape = tidy_schema(schema, lambda _: "")
@@ -133,7 +133,7 @@ class ForeignTool(Tool):
         return await in_thread(self._to_plain, result)
 
     def _to_plain(self, result: Any) -> Any:
-        """Return what came as a plain value; in one thread, however many pieces it has."""
+        """Return a result as a plain value; in one thread, for any number of pieces."""
         value = _value_of(result, unwrap=self._wraps)
         if result.is_error:
             text = value if isinstance(value, str) else repr(value)
@@ -146,7 +146,7 @@ class ForeignTool(Tool):
     def check(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments as they are sent, by the server's names; what was checked passes.
+        """Return the arguments to send, by the server's names; checked ones pass.
 
         Raises
         ------
@@ -204,7 +204,7 @@ _NO_DEFAULT = inspect.Parameter("none", inspect.Parameter.KEYWORD_ONLY)
 
 
 def words(text: str, max_chars: int) -> str:
-    """Return what a server says as one line that can be quoted anywhere.
+    """Return a server's text as one line that can be quoted anywhere.
 
     No control characters, no quotation marks, backticks, tags, comment signs or backslashes: none
     of them can end the docstring, block or tag that the text stands in.
@@ -214,7 +214,7 @@ def words(text: str, max_chars: int) -> str:
 
 
 def names_for(server: str, given: Sequence[str], taken: Collection[str]) -> list[str]:
-    """Return what to call a server's tools: as it does, unless that is no name or means something.
+    """Name a server's tools: as it does, unless the name is invalid or taken.
 
     Parameters
     ----------

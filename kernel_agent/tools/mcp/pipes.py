@@ -105,7 +105,7 @@ async def _drain(process: asyncio.subprocess.Process, errors: bytearray) -> None
 
 
 async def _messages(process: asyncio.subprocess.Process, to_client: Any) -> str:
-    """Pass messages on until there are no more; return why, when it is the program's fault."""
+    """Pass messages on until the end; return the reason when it is the program's fault."""
     import anyio
     from mcp.shared.message import SessionMessage
 
@@ -135,7 +135,7 @@ async def _messages(process: asyncio.subprocess.Process, to_client: Any) -> str:
 
 
 class _Unanswerable(Exception):
-    """A message that is not read, of which nobody knows what it answers."""
+    """A message that is not read, and answers an unknown request."""
 
 
 def _read(line: bytes) -> Any:
@@ -148,7 +148,7 @@ def _read(line: bytes) -> Any:
 
 
 def _too_many(line: bytes, what: str) -> Any:
-    """Return the error that takes the place of an answer which is not read."""
+    """Return the error in place of an answer that is not read."""
     from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
     found = _ANSWERS.match(line)

@@ -36,7 +36,7 @@ _PYTHON = {"string": str, "integer": int, "number": float, "boolean": bool, "nul
 
 
 def tidy_schema(schema: Any, words: Callable[[str], str]) -> dict[str, Any]:
-    """Return a schema of an object that costs little to validate by, and says the same.
+    """Return an equivalent schema of an object that is cheap to validate by.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ def _either(kinds: list[Any]) -> Any:
 
 
 def problems(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """Return in one line what is wrong with arguments by a tidied schema; empty if nothing is."""
+    """Return the faults of arguments by a tidied schema in one line; empty without any."""
     from jsonschema import Draft202012Validator
 
     found = []

@@ -35,7 +35,7 @@ _KEYS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A server: ``command`` for stdio, or ``url``; what may hold a key has no place in a repr.
+    """A server: ``command`` for stdio, or ``url``; fields that may hold a key are not in its repr.
 
     ``env`` and ``headers`` hold values; ``tools`` are the names that are wanted, all when empty.
     """
@@ -55,7 +55,7 @@ class Server:
         return "http" if self.url else "stdio"
 
     def without_secrets(self, text: str) -> str:
-        """Return a text of the server's without what the user entrusted to it."""
+        """Return a text of the server's without the secrets that the user entrusted to it."""
         parts = urlsplit(self.url)
         hidden = [*self.env.values(), *self.headers.values(), *self.command[1:], self.url,
                   parts.query, parts.username or "", parts.password or ""]  # fmt: skip
@@ -132,7 +132,7 @@ def _parse_address(text: str, name: str) -> Server:
 
 
 def _name_of(words: tuple[str, ...]) -> str:
-    """Return what to call a command: its program or the module it runs, no argument's value."""
+    """Name a command: by its program or the module it runs, never an argument's value."""
     program = PurePath(words[0]).name
     rest = list(words[1:])
     if re.fullmatch(r"python[\d.]*", program):

@@ -1,4 +1,4 @@
-"""An IPython extension: what a cell has written is on the host before the cell's end is announced.
+"""An IPython extension that carries a cell's files to the host before its end is announced.
 
 The kernel's user cannot reach the wire; it connects to a socket of :mod:`.init`, and waits until
 that has carried the files out and hangs up.

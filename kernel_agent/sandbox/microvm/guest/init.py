@@ -131,7 +131,7 @@ def drop_rights() -> None:
 
 
 class Machine:
-    """What the host asks for, done. One reader of the wire; a thread for each connection."""
+    """Serves the host's requests. One reader of the wire; a thread for each connection."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -278,7 +278,7 @@ class Machine:
         power_off()
 
     def _serve_cell_ends(self) -> None:
-        """Carry out what a cell has written before its end is announced."""
+        """Send the files that a cell has written before its end is announced."""
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(CELL_END))
             os.chown(CELL_END, USER, USER)
@@ -294,7 +294,7 @@ class Machine:
         path = f"{SOCKETS}/s-{CHANNELS.index(channel) + 1}"
         deadline = time.monotonic() + START_S
         while not os.path.exists(path) and self._kernel.poll() is None:
-            if time.monotonic() > deadline:  # whoever connects waits while the kernel starts
+            if time.monotonic() > deadline:  # connections wait while the kernel starts
                 break
             time.sleep(0.01)
         connection = socket.socket(socket.AF_UNIX)
@@ -362,7 +362,7 @@ class Machine:
 
 
 def renew(note: dict[str, Any]) -> None:
-    """Set what a saved state has wrong: the time, and randomness that nobody else has."""
+    """Renew the outdated parts of a saved state: the time, and the randomness."""
     time.clock_settime(time.CLOCK_REALTIME, note["time"])
     add_randomness(bytes.fromhex(note["seed"]))
 
@@ -381,7 +381,7 @@ def power_off() -> None:
 
 
 class Workspace:
-    """The kernel's folder, and what of it the host has already.
+    """The kernel's folder, and a record of the files that the host has already.
 
     Parameters
     ----------
@@ -409,11 +409,11 @@ class Workspace:
         self._known[str(path.relative_to(self._root))] = mark(path)
 
     def forget(self) -> None:
-        """Hold everything for new: the host may have another folder now."""
+        """Treat every file as new: the host may have another folder now."""
         self._known = {}
 
     def push(self, wire: Wire) -> None:
-        """Send what has changed since the last time, and what is gone."""
+        """Send the changes since the last time, and the names of removed files."""
         with self._lock:
             found = dict(self._scan())
             for name in sorted(self._known.keys() - found.keys(), reverse=True):
@@ -454,7 +454,7 @@ class Workspace:
 
 
 def mark(path: Path) -> tuple[int, ...]:
-    """Return what tells a changed file from an unchanged one: empty for links and devices."""
+    """Return a mark that differs when a file has changed; empty for links and devices."""
     found = path.lstat()
     if stat.S_ISDIR(found.st_mode):
         return (found.st_ino,)

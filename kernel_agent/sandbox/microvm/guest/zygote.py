@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def warm() -> None:
-    """Import what is there; a package that is missing or broken is the cell's business."""
+    """Import the packages that work; a missing or broken one is the cell's business."""
     # The launcher does without the debugger, too, and says why.
     sys.modules["debugpy"] = None  # type: ignore[assignment]
     for name in WARM:
