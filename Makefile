@@ -49,19 +49,19 @@ UNIT = tests/unit
 TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus
 # Levels, browsers and attacks: one test after another, since nothing may disturb what is measured.
 ALONE = tests/sandbox tests/browser tests/attacks
-PARALLEL = -q -n logical --dist worksteal
+PARALLEL = -q -n logical --dist
 QUICK = --hypothesis-profile quick
 
 unit: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) $(QUICK) $(UNIT)
+	$(PYTHON) -m pytest $(PARALLEL) loadfile $(QUICK) $(UNIT)
 
 test: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) $(QUICK) -m "not long" $(TEST)
+	$(PYTHON) -m pytest $(PARALLEL) worksteal $(QUICK) -m "not long" $(TEST)
 
 test-all: test-parallel test-alone
 
 test-parallel: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) $(TEST) tests/goldens tests/suites
+	$(PYTHON) -m pytest $(PARALLEL) worksteal $(TEST) tests/goldens tests/suites
 
 test-alone: $(READY)
 	$(PYTHON) -m pytest -q $(ALONE)

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from kernel_agent.agent import Agent, Context, ModelDecider, now
+from kernel_agent.agent import Agent, Context, ModelDecider
 from kernel_agent.evaluation import (
     Arm,
     Here,
@@ -33,7 +33,15 @@ from kernel_agent.evaluation import (
 )
 from kernel_agent.formats import get_format
 from kernel_agent.models import ScriptedModel
-from kernel_agent.records import Answer, Budget, CellResult, Meter, RequestOptions, RunStart
+from kernel_agent.records import (
+    Answer,
+    Budget,
+    CellResult,
+    Meter,
+    RequestOptions,
+    RunStart,
+    now,
+)
 
 HERE = Path(__file__).parent
 WORKERS = 2

@@ -392,7 +392,7 @@ def look(*, quick: bool) -> Figures:
     """What it costs to find out which variables a cell has changed, in CPU milliseconds a cell."""
     import pandas as pd
 
-    from kernel_agent.inkernel import Variables
+    from kernel_agent.inkernel.variables import Variables
 
     frame = pd.DataFrame({f"c{n}": range(1000) for n in range(10)})
     text = pd.DataFrame({f"s{n}": [f"row {i}" for i in range(50_000)] for n in range(4)})

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 # No test judges by the clock: how long an example takes depends on what else the machine does.
 settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # ``--hypothesis-profile quick``: a first look, for `make unit` and `make test`.
-settings.register_profile("quick", settings.get_profile("project"), max_examples=10)
+settings.register_profile("quick", settings.get_profile("project"), max_examples=10, database=None)
 settings.load_profile("project")
 
 # An endpoint that a test scripts request by request is not asked which format it likes; tests of
