@@ -25,7 +25,6 @@ MODULES = {
     "microvm": "kernel_agent.sandbox.microvm",
     "interpreter": "kernel_agent.sandbox.interpreter",
     "remote": "kernel_agent.sandbox.remote",
-    "frozen": "kernel_agent.sandbox.frozen",
     "none": "kernel_agent.sandbox.none",
 }
 """All levels by name; `auto` tries from the top those that say that it may."""
