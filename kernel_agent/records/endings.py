@@ -34,7 +34,6 @@ class ExitStatus(StrEnum):
     DENIED = "denied", 6, "Denied", "Not answered: an action was denied"
     KERNEL_LOST = "kernel_lost", 5, "Kernel lost", "Not answered: the kernel was lost"
     MODEL_ERROR = "model_error", 4, "Model failed", "Not answered: the model failed"
-    PAUSED = "paused", 7, "Paused", "Not answered yet: the run is paused"
     CELL_FAILED = "cell_failed", 1, "A cell failed", "Not finished: a cell failed"
     """A fixed cell failed (:mod:`kernel_agent.session.pipeline`); a model would have been told."""
 
