@@ -4,6 +4,9 @@ from .action import Call as Call
 from .action import Calls as Calls
 from .action import Code as Code
 from .action import Final as Final
+from .answers import Wording as Wording
+from .answers import say_value as say_value
+from .answers import word_answer as word_answer
 from .budget import Budget as Budget
 from .budget import Meter as Meter
 from .cell import MAX_INFLUENCES as MAX_INFLUENCES
