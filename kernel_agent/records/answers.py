@@ -11,6 +11,7 @@ as it was given, because it may be Markdown: who draws it makes it harmless.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,17 +20,20 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 from kernel_agent.records.cell import Answer
-from kernel_agent.records.conversation import Json
+from kernel_agent.records.conversation import Json, Plain
 from kernel_agent.safe import one_line
 
 ROWS = 20  # of a table, a dict or a list that are worded
 COLUMNS = 50
 CELL_CHARS = 80
+WITHIN = 5  # items of a list or a dict in a list in a cell
 LINE_CHARS = 100  # of a list that is said in one line
 DIGITS = 6  # of a number below a thousand
 NOTHING = "No value"
 MISSING = "—"
 TEXT_KINDS = frozenset({"text", "str"})
+NO_VALUES = frozenset({"NoneType", "NaTType", "NAType"})
+NO_NUMBERS = {"NaN": "not a number", "Infinity": "infinite", "-Infinity": "minus infinite"}
 DATE_KINDS = frozenset({"date", "datetime", "datetime64", "Timestamp"})
 YEARS = range(1500, 2200)
 MAX_BITS = 256  # of an integer that is written out
@@ -88,7 +92,7 @@ def word_answer(answer: Answer, *, rows: int = ROWS) -> Wording:
     """
     value = answer.value
     if value is None:
-        nothing = answer.kind == "NoneType"
+        nothing = answer.kind in NO_VALUES
         return Wording(kind="nothing", text=NOTHING) if nothing else _as_given(answer)
     if isinstance(value, str):
         return _word_text(answer, value)
@@ -96,6 +100,19 @@ def word_answer(answer: Answer, *, rows: int = ROWS) -> Wording:
         kind: WordingKind = "truth" if isinstance(value, bool) else "number"
         return Wording(kind=kind, text=say_value(value))
     return _word_many(answer, rows)
+
+
+def with_words(answer: Answer) -> Answer:
+    """Return an answer with the text that a person reads; called where one is recorded."""
+    return dataclasses.replace(answer, text=word_answer(answer).text)
+
+
+def plain_answer(answer: Answer) -> Plain:
+    """Return an answer in JSON types, as programs read it; its text where it has no other form."""
+    if answer.value is None and answer.kind not in NO_VALUES:
+        return answer.text
+    value: Plain = answer.value
+    return value
 
 
 def _as_given(answer: Answer) -> Wording:
@@ -108,6 +125,8 @@ def _word_text(answer: Answer, value: str) -> Wording:
         return Wording(kind="text", text=value)
     if answer.kind in DATE_KINDS:
         return Wording(kind="date", text=say_value(value))
+    if value in NO_NUMBERS:
+        return Wording(kind="number", text=NO_NUMBERS[value])
     return Wording(kind="description", text=value)
 
 
@@ -119,7 +138,7 @@ def _word_many(answer: Answer, most: int) -> Wording:
     if isinstance(value, Mapping):
         rows = [(str(name), item) for name, item in islice(value.items(), most)]
         return _fill("pairs", (), rows, _count(length, len(rows), "entry", "entries"))
-    records = list(islice(value, most))
+    records = [_beginning(record) for record in islice(value, most)]
     columns = _columns_of(answer, records)
     if columns:
         shown = columns[:COLUMNS]
@@ -128,7 +147,8 @@ def _word_many(answer: Answer, most: int) -> Wording:
         size = _table_size(length, across, len(records), len(shown))
         return _fill("table", tuple(shown), cells, size)
     if _is_grid(records):
-        size = _table_size(length, len(records[0]), len(records), min(len(records[0]), COLUMNS))
+        across = max(len(records[0]), answer.shape[1] if len(answer.shape) > 1 else 0)
+        size = _table_size(length, across, len(records), min(len(records[0]), COLUMNS))
         return _fill("table", (), [record[:COLUMNS] for record in records], size)
     if answer.kind == "DataFrame":
         return Wording(kind="table", text="An empty table", size="0 rows")
@@ -138,13 +158,26 @@ def _word_many(answer: Answer, most: int) -> Wording:
 def _whole_length(answer: Answer) -> tuple[Mapping[str, Json] | Sequence[Json], int]:
     """Return the value, or the beginning that was kept of it, with its true length."""
     value = answer.value
-    if isinstance(value, Mapping) and set(value) == {"type", "length", "first"}:
-        first, length = value["first"], value["length"]
-        if value["type"] == answer.kind and type(length) is int and isinstance(first, (dict, list)):
-            return first, max(length, len(first))
+    if _is_shortened(value) and answer.kind in (value["type"], "text"):
+        return value["first"], max(value["length"], len(value["first"]))
     if not isinstance(value, (Mapping, list, tuple)):
         return [value], 1
     return value, len(value)
+
+
+def _is_shortened(value: Json) -> bool:
+    """Whether it is what stands in the place of something too long: its beginning and length."""
+    return (
+        isinstance(value, Mapping)
+        and value.keys() == {"type", "length", "first"}
+        and isinstance(value["type"], str)
+        and type(value["length"]) is int
+        and isinstance(value["first"], (Mapping, list))
+    )
+
+
+def _beginning(value: Json) -> Json:
+    return value["first"] if _is_shortened(value) else value
 
 
 def _columns_of(answer: Answer, records: Sequence[Json]) -> list[str]:
@@ -182,7 +215,7 @@ def _fill(
     kind: WordingKind, columns: tuple[str, ...], cells: Sequence[Sequence[Json]], size: str
 ) -> Wording:
     """Word the cells a column at a time, so that the numbers of one have the same decimals."""
-    heads = tuple(one_line(name, CELL_CHARS) for name in columns)
+    heads = tuple(map(_cell, columns))
     across = [_column(list(column)) for column in zip(*cells, strict=True)]
     rows = tuple(zip(*across, strict=True))
     numbers = (n for n, column in enumerate(zip(*cells, strict=True)) if _are_numbers(column))
@@ -259,7 +292,8 @@ def _whole_number(value: int) -> str:
 
 def _decimal_number(value: float) -> str:
     if not math.isfinite(value):
-        return "not a number" if math.isnan(value) else f"{'minus ' * (value < 0)}infinite"
+        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return NO_NUMBERS[name]
     if value and not 1e-4 <= abs(value) < 1e15:
         return f"{value:.{DIGITS - 1}g}"
     return _strip_zeros(f"{value:,.{_decimals(value)}f}")
@@ -287,13 +321,22 @@ def _say_moment(text: str) -> str:
     return f"{day} {shown}{' UTC' if zone in ('Z', '+00:00') else f' {zone}' if zone else ''}"
 
 
-def _cell(value: Json) -> str:
-    """Return any value as one harmless line."""
+def _cell(value: Json, depth: int = 0) -> str:
+    """Return any value as one harmless line; of what has rows, how many."""
+    if _is_shortened(value):
+        return one_line(f"{value['type']} of {value['length']:,}", CELL_CHARS)
+    if isinstance(value, (list, tuple, Mapping)) and depth > 1:
+        return "…"
+    most = WITHIN if depth else ROWS
     if isinstance(value, Mapping):
-        pairs = (f"{name}: {_cell(item)}" for name, item in islice(value.items(), ROWS))
-        return one_line(", ".join(pairs), CELL_CHARS)
+        pairs = islice(value.items(), most)
+        inner = [f"{name[:CELL_CHARS]}: {_cell(item, depth + 1)}" for name, item in pairs]
+        return one_line(", ".join(inner), CELL_CHARS)
     if isinstance(value, (list, tuple)):
-        return one_line(", ".join(_cell(item) for item in islice(value, ROWS)), CELL_CHARS)
+        if value and all(isinstance(item, Mapping) for item in value):
+            return f"{len(value):,} row{'' if len(value) == 1 else 's'}"
+        inner = [_cell(item, depth + 1) for item in islice(value, most)]
+        return one_line(", ".join(inner), CELL_CHARS)
     return one_line(say_value(value), CELL_CHARS)
 
 
