@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernel_agent.cli.outlet import write_line
+from kernel_agent.cli.run import VERBOSE
 from kernel_agent.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def show(
         int | None, typer.Option(min=1, metavar="N", help="Show the last N steps only.")
     ] = None,
     *,
+    verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE)] = False,
     html: Annotated[bool, typer.Option("--html", help="Write it as a web page, one file.")] = False,
     output: Annotated[
         Path | None,
@@ -45,7 +47,7 @@ def show(
         return
     if output is not None:
         raise UsageError("-o names the file of the page: add --html")
-    with open_view(sys.stdout, live=False) as view:
+    with open_view(sys.stdout, live=False, verbose=verbose) as view:
         for record in shown:
             view(record)
         if cut:

@@ -12,6 +12,7 @@ import typer
 from kernel_agent.cli.options import FromTable, Settings
 from kernel_agent.errors import UsageError
 
+VERBOSE = "Show what the model is shown of each step: variables, types, sizes."
 JSON = "Print one JSON object at the end, nothing else."
 
 
@@ -60,6 +61,7 @@ class Question:
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False
     as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False
+    verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE)] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,7 @@ class Cells:
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the last line only.")] = False
     as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False
+    verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE)] = False
 
 
 def run(options: Question) -> int:
@@ -88,6 +91,7 @@ def run(options: Question) -> int:
         tools=options.tools,
         mcp=options.mcp,
         out=options.out,
+        verbose=options.verbose,
         settings={**options.kernel, **options.limits},
     )
     if options.as_json:
@@ -111,6 +115,7 @@ def pipeline(options: Cells) -> int:
     chosen = ask.Options(
         data=(*options.data, *files_beside(options.notebook, cells)),
         out=options.out,
+        verbose=options.verbose,
         settings={**options.settings, "model": "offline"},
     )
     work = ask.ask_for_json if options.as_json else ask.ask
