@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernel_agent.cli.completion import notebooks, runs
 from kernel_agent.cli.outlet import write_line
 from kernel_agent.cli.run import VERBOSE
 from kernel_agent.errors import UsageError
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from kernel_agent.records import Record
     from kernel_agent.session import Report
 
-Trace = Annotated[Path, typer.Argument(metavar="TRACE|DIR", help="A trace, or its folder.")]
+Trace = Annotated[
+    Path,
+    typer.Argument(metavar="TRACE|DIR", autocompletion=runs, help="A trace, or its folder."),
+]
 
 
 def show(
@@ -87,7 +91,10 @@ def export(
 
 def verify(
     notebook: Annotated[
-        Path, typer.Argument(metavar="NOTEBOOK|DIR", help="A notebook, or a run's folder.")
+        Path,
+        typer.Argument(
+            metavar="NOTEBOOK|DIR", autocompletion=notebooks, help="A notebook, or a run's folder."
+        ),
     ],
     *,
     as_json: Annotated[

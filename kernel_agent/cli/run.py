@@ -9,7 +9,9 @@ from typing import Annotated
 
 import typer
 
+from kernel_agent.cli.completion import data_files, notebooks
 from kernel_agent.cli.options import FromTable, Settings
+from kernel_agent.cli.slips import check_task
 from kernel_agent.errors import UsageError
 
 VERBOSE = "Show what the model is shown of each step: variables, types, sizes."
@@ -31,6 +33,7 @@ class Question:
         tuple[str, ...],  # not Path, which would take an empty name for the working directory
         typer.Option(
             metavar="PATH",
+            autocompletion=data_files,
             help="A file to ask about: CSV, TSV, JSON, Parquet, Excel … Repeat it for more files.",
         ),
     ] = ()
@@ -68,10 +71,17 @@ class Question:
 class Cells:
     """The options of ``kernel-agent pipeline``."""
 
-    notebook: Annotated[Path, typer.Argument(metavar="NOTEBOOK", help="The cells to run.")]
+    notebook: Annotated[
+        Path,
+        typer.Argument(metavar="NOTEBOOK", autocompletion=notebooks, help="The cells to run."),
+    ]
     data: Annotated[
         tuple[str, ...],
-        typer.Option(metavar="PATH", help="A file that the cells find in data/. Repeat it."),
+        typer.Option(
+            metavar="PATH",
+            autocompletion=data_files,
+            help="A file that the cells find in data/. Repeat it.",
+        ),
     ] = ()
     settings: Annotated[Settings, FromTable()]
     out: Annotated[
@@ -86,6 +96,8 @@ def run(options: Question) -> int:
     """Answer a question about your data."""
     from kernel_agent.cli import ask
 
+    if options.task is not None:
+        check_task(options.task, options.data)
     chosen = ask.Options(
         data=options.data,
         tools=options.tools,
