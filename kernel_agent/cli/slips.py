@@ -26,14 +26,21 @@ class Asking(TyperCommand):
         """
         ctx.allow_extra_args = True
         rest: list[str] = super().parse_args(ctx, args)
-        if ctx.args:
-            task = ctx.params.get("task")
-            raise UsageError(explain_words([*([task] if task else []), *ctx.args]))
+        if ctx.args and not ctx.resilient_parsing:  # which it is for a shell that completes
+            task, named = ctx.params.get("task"), ctx.params.get("data") or ()
+            raise UsageError(explain_words([*([task] if task else []), *ctx.args], named))
         return rest
 
 
-def explain_words(words: Sequence[str]) -> str:
+def explain_words(words: Sequence[str], named: Sequence[str] = ()) -> str:
     """Say what several words without an option should have been.
+
+    Parameters
+    ----------
+    words
+        As they were typed, or as the shell made them of a pattern.
+    named
+        The files that have their option.
 
     Examples
     --------
@@ -42,8 +49,9 @@ def explain_words(words: Sequence[str]) -> str:
     """
     files = [word for word in words if Path(word).is_file()]
     if files:
-        shown = " ".join(f"--data {name}" for name in files[:3])
-        more = " …" if len(files) > 3 else ""
+        files = [*named, *files]
+        shown = " ".join(f"--data {name}" for name in files[:4])
+        more = " …" if len(files) > 4 else ""
         return f"each file needs an option of its own: {shown}{more}"
     question = " ".join(words).replace('"', "'")
     shown = question if len(question) <= LONG else f"{question[:LONG].rpartition(' ')[0]} …"

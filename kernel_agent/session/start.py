@@ -238,7 +238,7 @@ def _check_beforehand(plan: Plan) -> None:
     get_format(plan.config.format)
     if plan.order.model is None:
         check_model(plan.config)
-    if plan.order.lineage.files is None:
+    if not plan.order.lineage.files:
         for path in plan.order.data:
             if not isinstance(path, Beside):
                 check(path)
