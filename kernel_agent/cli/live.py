@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -64,6 +65,15 @@ def open_view(stream: TextIO, *, live: bool = True, verbose: bool = False) -> It
         outlet = Outlet(stream)
         yield PlainView(outlet.write, shown_to_model if verbose else person_text)
         outlet.check()
+
+
+def looking(what: str) -> AbstractContextManager[object]:
+    """Return a context in which a terminal shows that something is under way."""
+    if not (sys.stderr.isatty() and sys.stdout.isatty()):
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
 
 
 _TAIL_LINES = 12  # of a reply or an output in the making: enough to follow, less than a screen

@@ -530,7 +530,7 @@ def test_the_offline_analyst_says_what_keeps_it_from_working(folder, option, sai
 def test_doctor_starts_a_kernel_and_never_tells_a_key(folder):
     """What is there, what would be used, and what protects this machine."""
     done = run(
-        folder, "doctor", OPENAI_API_KEY="secret-value",
+        folder, "doctor", "--verbose", OPENAI_API_KEY="secret-value",
         OPENAI_BASE_URL="http://me:password@localhost:1/v1", KERNEL_AGENT_MODEL="some-model",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
@@ -541,6 +541,17 @@ def test_doctor_starts_a_kernel_and_never_tells_a_key(folder):
     assert "secret-value" not in done.stdout
     assert "password" not in done.stdout
     assert list(folder.iterdir()) == [folder / "sales.csv"]
+
+
+def test_doctor_is_short_and_begins_with_its_verdict(folder):
+    """A line for each thing, each of which fits a terminal."""
+    done = run(folder, "doctor")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert lines[0] == "Everything that is needed works."
+    assert len(lines) < 20
+    assert all(len(line) < 80 for line in lines if "/" not in line)
+    assert "covered" not in done.stdout
 
 
 COMMANDS = ["", "run", "show", "export", "verify", "doctor", "pipeline", "eval", "microvm",
