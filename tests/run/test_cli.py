@@ -96,7 +96,7 @@ def test_a_run_shows_its_steps_its_answer_and_where_everything_is(finished):
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     said = ["Task:  Which month?", "Sandbox: ", "--- Step 1 ---", "Read it.", "pd.read_csv",
-            "June", "--- Step 2 ---", "[figure", "\nAnswer\n", "Notebook: out/run.ipynb",
+            "June", "--- Step 2 ---", "Figure: sold.png", "\nAnswer\n", "Notebook: out/run.ipynb",
             "Trace:    out/trace.jsonl", "Files:    sold.png"]  # fmt: skip
     places = [done.stdout.index(text) for text in said]
     assert places == sorted(places)
