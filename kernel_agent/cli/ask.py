@@ -43,8 +43,9 @@ from kernel_agent.sandbox import level_of
 from kernel_agent.session import Beside, FixedCell, Run, Session
 
 WELCOME = (
-    "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves.\n"
-    "undo takes the last step back, `undo 3: the join was wrong` three of them, and says why."
+    "Ask about your data, one question after another.\n"
+    "  Ctrl-C stops a run   exit leaves   help shows this again\n"
+    "  undo takes the last step back; `undo 3: the join was wrong` takes three, and says why"
 )
 PROMPT = "\nQuestion> "
 STARTING = "starting the sandboxed kernel"
