@@ -191,9 +191,10 @@ class Talk:
             try:
                 names[name] = (await self.session.take([name]))[name]
             except InputError as error:
-                if len(wanted) == 1 and run.answer is not None and "no variable" in str(error):
-                    names[name] = run.answer
-                    tell(Notice(text=f"The code set no {name}: it is the value of the answer."))
+                if len(wanted) == 1 and "no variable" in str(error):
+                    names[name] = run.value
+                    what = run.instead or "the answer"
+                    tell(Notice(text=f"The code set no {name}: it is {what}."))
                 else:
                     tell(Notice(text=f"Not taken: {error}."))
 

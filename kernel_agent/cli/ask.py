@@ -118,7 +118,7 @@ def converse(options: Options) -> int:
                     _undo(session, int(asked["steps"] or 1), asked["reason"] or "", view)
             elif question:
                 with stopping(session.stop):
-                    run = watch(session, question, shown)
+                    run = watch(session, question, shown, typed=False)
                 show_places(view, run)
     return 0
 
@@ -139,7 +139,7 @@ def _answer(task: str, options: Options, view: View, cells: Cells, *, may_ask: b
         stopping(session.stop),
     ):
         work = partial(session.play_sync, cells) if cells else session.run_sync
-        return watch(session, task, shown, work=work)
+        return watch(session, task, shown, work=work, typed=False)
 
 
 @contextmanager

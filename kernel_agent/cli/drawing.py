@@ -5,7 +5,6 @@ Nothing in a text is read as markup but the Markdown of an answer, in which link
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -26,7 +25,9 @@ from kernel_agent.records import (
     Kind,
     RunStop,
     Step,
+    Wording,
     plain_lines,
+    word_answer,
 )
 from kernel_agent.safe import plain
 
@@ -46,6 +47,8 @@ STYLES: dict[Kind, str] = {
 }
 LABEL = "bold magenta"
 INDENT = "    "
+TABLES = {"table", "pairs"}
+SINGLE = {"number", "truth", "date", "nothing"}
 ROOM = 4  # columns that the box of an answer takes
 PIECES = {"warning": "yellow", "error": "red", "figure": "dim"}
 _MARKDOWN = re.compile(
@@ -54,9 +57,7 @@ _MARKDOWN = re.compile(
 )
 
 
-def drawn(
-    block: Block, width: int, *, verbose: bool = False, table: Cells | None = None
-) -> Iterator[RenderableType | Image]:
+def drawn(block: Block, width: int, *, verbose: bool = False) -> Iterator[RenderableType | Image]:
     """Yield what is printed for a block, line by line, and the pictures that it shows.
 
     Parameters
@@ -67,8 +68,6 @@ def drawn(
         Of the terminal.
     verbose
         Whether a step shows what its model reads, instead of a person's form.
-    table
-        The answer's, where it is one.
     """
     if block.kind in ("code", "call"):
         yield Text(STORY_LABELS[block.kind], style=LABEL)
@@ -77,7 +76,7 @@ def drawn(
         yield from _step(block, block.of, width)
     elif block.kind == "answer":
         yield Text("")
-        yield _answer(block, width, table)
+        yield _answer(block, width)
     else:
         text = Text(plain_lines(block).removesuffix("\n"), style=STYLES.get(block.kind, ""))
         if block.kind in STORY_LABELS:
@@ -120,42 +119,26 @@ def _piece(piece: Piece, width: int) -> Iterator[RenderableType | Image]:
 # --- the answer ----------------------------------------------------------------------------------
 
 
-def _answer(block: Block, width: int, table: Cells | None) -> RenderableType:
-    answer = block.of.answer if isinstance(block.of, RunStop) else None
+def _answer(block: Block, width: int) -> RenderableType:
+    """Return the answer in its box, worded where all views have their words from."""
+    given = block.of.answer if isinstance(block.of, RunStop) else None
+    wording = word_answer(given or Answer(text=block.text))
     room = width - ROOM
-    if table is not None:
-        content: RenderableType = Text("\n".join(table_lines(table, room)))
-    else:
-        content = _number(answer) or _items(answer, room) or _words(block.text, room)
-    return Panel(content, title="Answer", title_align="left", border_style="green")
+    content = _rows(wording, room) if wording.rows and wording.kind in TABLES else None
+    if content is None and wording.kind in SINGLE:
+        content = Text("\n").join(wrap(Text(plain(wording.text), style="bold green"), room))
+    shown = content or _words(plain(wording.text), room)
+    return Panel(shown, title="Answer", title_align="left", border_style="green")
 
 
-def _number(answer: Answer | None) -> RenderableType | None:
-    """Return a number with thousands; None for anything else."""
-    value = answer.value if answer else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return Text(f"{value:,}" if isinstance(value, int) else f"{value:,.10g}", style="bold green")
-
-
-def _items(answer: Answer | None, width: int) -> RenderableType | None:
-    """Return the items of a dict, a line each; None for anything else."""
-    value = answer.value if answer else None
-    if not isinstance(value, dict) or not value:
-        return None
-    if any(isinstance(item, dict | list) for item in value.values()):
-        return None
-    size = max(len(plain(name)) for name in value)
-    lines = (f"{plain(name):<{size}}  {_short(item)}" for name, item in value.items())
-    return Text("\n").join(wrap(Text("\n".join(lines)), width))
-
-
-def _short(value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return plain(str(value))
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
+def _rows(wording: Wording, width: int) -> RenderableType:
+    """Return a table or the entries of a dict as lines, and the size of a table below it."""
+    heads = wording.columns or ("",) * len(wording.rows[0])
+    cells = Cells(headings=heads, rows=wording.rows, right=wording.right)
+    lines = [Text(line) for line in table_lines(cells, width)][0 if wording.columns else 1 :]
+    if wording.kind == "table":
+        lines += wrap(Text(wording.size, style="dim"), width)
+    return Text("\n").join(lines)
 
 
 def _words(text: str, width: int) -> RenderableType:

@@ -32,13 +32,14 @@ class Cells:
     """The texts of a table: headings, rows, and how many rows and columns it really has.
 
     ``heads`` counts the first columns that name the row; ``gap`` is the place of rows that the
-    kernel left out, or None.
+    kernel left out, or None; ``right`` are the columns of numbers, by default those that look so.
     """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     heads: int = 0
     shape: tuple[int, int] | None = None
+    right: frozenset[int] | None = None
     gap: int | None = None
 
 
@@ -102,7 +103,10 @@ def table_lines(cells: Cells, width: int) -> list[str]:
     if cells.gap is not None:
         for column in columns:
             column.insert(cells.gap + 1, "…")
-    drawn = [_aligned(column, left=at < cells.heads) for at, column in enumerate(columns)]
+    right = cells.right
+    if right is None:
+        right = frozenset(n for n in range(cells.heads, len(columns)) if _are_numbers(columns[n]))
+    drawn = [_aligned(column, right=at in right) for at, column in enumerate(columns)]
     sizes = [max(map(cell_len, column), default=0) for column in drawn]
     kept = _fitting(sizes, width, at_least=cells.heads + 1)
     lines = [GUTTER.join(row).rstrip() for row in zip(*drawn[:kept], strict=True)]
@@ -131,14 +135,14 @@ def _fitting(sizes: Sequence[int], width: int, at_least: int) -> int:
     return kept
 
 
-def _aligned(column: Sequence[str], *, left: bool) -> list[str]:
+def _are_numbers(column: Sequence[str]) -> bool:
+    return all(_NUMBER.fullmatch(text) for text in column[1:] if text not in ("", "…"))
+
+
+def _aligned(column: Sequence[str], *, right: bool) -> list[str]:
     size = max(map(cell_len, column), default=0)
-    numbers = all(_NUMBER.fullmatch(text) for text in column[1:] if text not in ("", "…"))
     pads = [" " * (size - cell_len(text)) for text in column]
-    return [
-        text + pad if left or not numbers else pad + text
-        for text, pad in zip(column, pads, strict=True)
-    ]
+    return [pad + text if right else text + pad for text, pad in zip(column, pads, strict=True)]
 
 
 def _short(text: str) -> str:

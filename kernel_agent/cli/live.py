@@ -11,10 +11,10 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from kernel_agent.cli.outlet import Outlet
 from kernel_agent.cli.pictures import escapes, way
@@ -113,7 +113,6 @@ class LiveView:
         self._clock = clock
         self._verbose = verbose
         self._story = Story(shown_to_model if verbose else person_text)
-        self._answer: Mapping[str, Any] = {}
         self._waits, self._waits_since = "", 0.0
         self._way = way()
         self._passing, self._escaped = "", False
@@ -192,10 +191,8 @@ class LiveView:
         from rich.text import Text
 
         from kernel_agent.cli.drawing import drawn
-        from kernel_agent.cli.seen import cells_of
 
-        table = cells_of(self._answer) if block.kind == "answer" else None
-        for line in drawn(block, self._console.width, verbose=self._verbose, table=table):
+        for line in drawn(block, self._console.width, verbose=self._verbose):
             if isinstance(line, Image):
                 self._show_picture(line)
             else:
@@ -229,7 +226,6 @@ class LiveView:
         elif isinstance(event, Step):
             self._steps += 1
             self._usage += event.usage
-            self._answer = _answer_data(event)
             self._wait_for(_asking(self._start.model if self._start else ""))
         elif isinstance(event, RunStop):
             self._live.stop()
@@ -266,16 +262,6 @@ class LiveView:
 def _asking(model: str) -> str:
     name = "the offline analyst" if model == "offline" else one_line(model, 30)
     return f"asking {name}"
-
-
-def _answer_data(step: Step) -> Mapping[str, Any]:
-    """Return the display in which a step gave its answer; empty without one."""
-    for output in step.result.outputs if step.result else ():
-        data, told = output.get("data"), output.get("metadata")
-        ours = told.get("kernel_agent") if isinstance(told, Mapping) else None
-        if isinstance(ours, Mapping) and ours.get("role") == "answer" and isinstance(data, Mapping):
-            return data
-    return {}
 
 
 def _unescape(text: str) -> str:

@@ -103,7 +103,7 @@ async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
         for number, turn in enumerate(task.turns, start=1):
             if bench:
                 bench.turn_begins(number)
-            runs.append(await session.run(turn))
+            runs.append(await session.run(turn, typed=False))
             if runs[-1].status not in (ExitStatus.ANSWERED, ExitStatus.STEP_LIMIT):
                 break
     if cells is not None and runs[-1].status is ExitStatus.ANSWERED:

@@ -9,6 +9,7 @@ it. The hard bounds are on the host's side.
 """
 
 from .answers import no_answer as no_answer
+from .plain import describe_answer as describe_answer
 from .room import Room as Room
 from .room import TooMuch as TooMuch
 from .values import DEPTH_MAX as DEPTH_MAX

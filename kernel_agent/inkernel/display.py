@@ -8,9 +8,8 @@ themselves (shape, types, a preview) under a private MIME type: it is what the m
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from IPython.core.formatters import BaseFormatter
@@ -18,6 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets import ObjectName, Unicode
 
 from .answers import no_answer
+from .plain import describe_answer
 
 VALUE_MIME = "application/vnd.kernel-agent.value+json"
 ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
@@ -29,8 +29,6 @@ MAX_CELL_TEXT = 1_000  # characters of one cell of a table that is shown
 MAX_TEXT = 1_000_000  # characters of one text representation
 MAX_BINARY = 16_000_000  # characters of one base64 picture
 MAX_CELL = 64_000_000  # characters of all displays of one cell
-ANSWER_ROWS = 200  # rows of a table that travel as values
-ANSWER_CHARS = 200_000  # characters of an answer's JSON
 
 
 class ValueFormatter(BaseFormatter):
@@ -233,59 +231,9 @@ class FinalAnswer:
         data, metadata = self._shell.display_formatter.format(value)
         if isinstance(value, str):
             data = {"text/plain": value[:MAX_TEXT]}
-        data[ANSWER_MIME] = {"kind": type(value).__name__, "value": as_json(value)}
+        data[ANSWER_MIME] = describe_answer(value)
         metadata["kernel_agent"] = {"role": "answer"}
         self._shell.display_pub.publish(data, metadata)
 
     def __repr__(self) -> str:
         return "final_answer(value): ends the run with this value as the answer"
-
-
-def as_json(value: Any) -> Any:
-    """Return the value in JSON types, or None where it has no short form in them."""
-    try:
-        plain = _plain(value, depth=0)
-        return plain if len(json.dumps(plain, allow_nan=False)) <= ANSWER_CHARS else None
-    except (TypeError, ValueError, RecursionError, OverflowError):
-        return None
-
-
-def _plain(value: Any, depth: int) -> Any:
-    if depth > 20:
-        raise ValueError("too deep")
-    if value is None or isinstance(value, (bool, int, str)):
-        return value if type(value) in (bool, int, str, type(None)) else _base(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v, depth + 1) for k, v in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(v, depth + 1) for v in value]
-    return _plain_of_library(value, depth)
-
-
-def _base(value: Any) -> Any:
-    """Return an enum member or another subclass as the plain value that it is."""
-    return int(value) if isinstance(value, int) else str(value)
-
-
-def _plain_of_library(value: Any, depth: int) -> Any:
-    name = type(value).__name__
-    if name == "DataFrame":
-        if len(value) > ANSWER_ROWS:
-            raise ValueError("too many rows")
-        table = (
-            value if value.index.nlevels == 1 and value.index.name is None else value.reset_index()
-        )
-        return json.loads(table.to_json(orient="records", date_format="iso"))
-    if name == "Series":
-        if len(value) > ANSWER_ROWS:
-            raise ValueError("too many values")
-        return json.loads(value.to_json(date_format="iso"))
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    if hasattr(value, "item") and getattr(value, "size", 0) == 1:  # a numpy scalar
-        return _plain(value.item(), depth + 1)
-    if hasattr(value, "tolist"):  # an array
-        return _plain(value.tolist(), depth + 1)
-    raise TypeError(name)

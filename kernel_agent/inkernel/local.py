@@ -37,7 +37,7 @@ from .opcount import Counting
 from .outputs import Memory
 from .rpc import PREFIX, HostChannel, calls_of, cut_frames, make_function, refuse_input
 from .stream import HEAD, Cut
-from .transfer import Answered, Taken
+from .transfer import Answered, Taken, taken_answer
 from .variables import Variables
 
 CLONE_FS = 0x200  # linux/sched.h
@@ -156,9 +156,13 @@ class Cells:
         """Return variables as the wire has them."""
         return _through_json(Taken(names, self.namespace)._repr_mimebundle_())
 
-    def take_answer(self) -> dict[str, Any]:
+    def get_answer(self) -> dict[str, Any]:
         """Return the latest answer as the wire has it."""
         return _through_json(Answered(self._final_answer.value)._repr_mimebundle_())
+
+    def take_answer(self) -> dict[str, Any]:
+        """Return the latest answer as a variable is given."""
+        return _through_json(taken_answer(self._final_answer.value)._repr_mimebundle_())
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the cell when it comes back to Python; from any thread."""

@@ -13,7 +13,9 @@ from typing import Any
 
 from . import values
 from .delegate import form_of
+from .plain import unwrap
 
+ANSWER = "the answer"  # in the place of a variable's name
 TAKEN_MIME = "application/vnd.kernel-agent.taken+json"
 MAX_CHARS = 200_000_000  # of all values of one taking; the host refuses messages above 256 MB
 
@@ -37,7 +39,9 @@ class Taken:
             try:
                 value = values.encode(self._namespace[name])
                 size = _size(value)
-            except (TypeError, ValueError, RecursionError, OverflowError, MemoryError) as error:
+            except (
+                Exception
+            ) as error:  # what a library raises that cannot write its value has no end
                 found[name] = {"error": str(error)[:300] or type(error).__name__}
                 continue
             if size > room:
@@ -89,6 +93,19 @@ def answered() -> Answered:
 
     shell: Any = get_ipython()
     return Answered(shell.kernel_agent_answer.value)
+
+
+def taken_answer(value: Any) -> Taken:
+    """Return an answer as a variable is given."""
+    return Taken([ANSWER], {ANSWER: unwrap(value)})
+
+
+def take_answer() -> Taken:
+    """Return the latest answer as a variable is given; called by the host's user expression."""
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    return taken_answer(shell.kernel_agent_answer.value)
 
 
 def receive(name: str, piece: str) -> None:

@@ -174,11 +174,21 @@ def _encode_library(value: Any, depth: int) -> Any:
         return _encode_numpy(value, depth)
     if module == "pandas":
         return _encode_pandas(value, depth)
-    if module == "PIL" or (module == "matplotlib" and hasattr(value, "savefig")):
+    figure = figure_of(value)
+    if module == "PIL" or figure is not None:
         buffer = io.BytesIO()
-        (value.save if module == "PIL" else value.savefig)(buffer, format="png")
+        (value.save if figure is None else figure.savefig)(buffer, format="png")
         return {"$": "image", "png": _base64(buffer.getvalue())}
     return _encode_record(value, depth)
+
+
+def figure_of(value: Any) -> Any:
+    """Return the figure that a value is, or that it is drawn in; None for anything else."""
+    if type(value).__module__.partition(".")[0] not in ("matplotlib", "seaborn"):
+        return None
+    if hasattr(value, "savefig"):
+        return value
+    return value.get_figure() if hasattr(value, "get_figure") else None
 
 
 def _encode_pandas(value: Any, depth: int) -> Any:
@@ -186,7 +196,7 @@ def _encode_pandas(value: Any, depth: int) -> Any:
     if kind == "DataFrame":
         return {"$": "table", "arrow": _base64(write_table(value))}
     if kind == "Series":
-        return {"$": "series", "arrow": _base64(write_table(value.to_frame(value.name or "value")))}
+        return {"$": "series", "arrow": _base64(write_table(value.to_frame(value.name)))}
     if kind in ("NaTType", "NAType"):
         return None
     if kind in ("Timestamp", "Timedelta"):
@@ -259,8 +269,7 @@ def _table(value: dict[str, Any], room: Room) -> Any:
 
 
 def _series(value: dict[str, Any], room: Room) -> Any:
-    table = _table(value, room)
-    return table[table.columns[0]]
+    return _table(value, room).iloc[:, 0]
 
 
 def _image(value: dict[str, Any], room: Room) -> Any:

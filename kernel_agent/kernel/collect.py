@@ -18,6 +18,7 @@ from kernel_agent.records import (
     OutputDict,
     add_sign,
     error_output,
+    with_words,
 )
 from kernel_agent.safe import size_text
 
@@ -27,6 +28,7 @@ MAX_STREAMS = 16_000_000  # of it text of streams; our kernel sends 1.1 M charac
 MAX_OUTPUTS = 20_000  # outputs kept of one cell
 MAX_SAME = 100  # displays of one id that are updated
 MAX_ID = 1_000  # characters of a display's id
+MAX_SIDE = 1 << 62  # of an answer's shape
 MAX_DEPTH = 100  # of lists and objects in one output
 
 
@@ -215,11 +217,19 @@ def answer_of(data: dict[str, Any]) -> Answer:
     """Read what ``final_answer`` published; the value is plain JSON already."""
     ours = data[ANSWER_MIME]
     described = ours if isinstance(ours, dict) else {}
-    kind = str(described.get("kind", "text"))[:100]
     text = data.get("text/plain", "")
-    return Answer(
-        text=text if isinstance(text, str) else str(text), value=described.get("value"), kind=kind
+    sides = described.get("shape")
+    given = Answer(
+        text=text if isinstance(text, str) else str(text),
+        value=described.get("value"),
+        kind=str(described.get("kind", "text"))[:100],
+        shape=_shape(sides) if isinstance(sides, list) else (),
     )
+    return with_words(given)
+
+
+def _shape(sides: list[Any]) -> tuple[int, ...]:
+    return tuple(side for side in sides[:8] if type(side) is int and 0 <= side < MAX_SIDE)
 
 
 def _display_id(content: dict[str, Any]) -> str | None:

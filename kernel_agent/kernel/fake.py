@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.errors import KernelDied
 from kernel_agent.kernel.collect import Collector
 from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest
-from kernel_agent.kernel.transfer import read_answer, read_values
+from kernel_agent.kernel.transfer import read_answer, read_value, read_values
 from kernel_agent.records import CellError, CellResult, CellStatus, Json, OutputDict, read_changes
 
 if TYPE_CHECKING:
@@ -180,7 +180,11 @@ class FakeKernel(Kernel):
 
     async def get_answer(self) -> Json:
         """Return the latest answer; see :meth:`Kernel.get_answer`."""
-        return read_answer(await asyncio.to_thread(self._there().take_answer))
+        return read_answer(await asyncio.to_thread(self._there().get_answer))
+
+    async def take_answer(self) -> Any:
+        """Return the latest answer itself; see :meth:`Kernel.take_answer`."""
+        return await read_value(await asyncio.to_thread(self._there().take_answer))
 
     def _there(self) -> Cells:
         if self._cells is None:

@@ -35,7 +35,8 @@ from kernel_agent.errors import (
     KernelStartError,
     UsageError,
 )
-from kernel_agent.inkernel import decode, encode, no_answer
+from kernel_agent.inkernel import decode, describe_answer, encode, no_answer
+from kernel_agent.kernel.collect import ANSWER_MIME, answer_of
 from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest
 from kernel_agent.records import (
     Answer,
@@ -58,7 +59,6 @@ MAX_SLEEP_S = 3600.0
 GET_SECONDS = 120.0  # for a variable to be given
 MAX_ALONE_S = 3600.0  # processor time of a cell without a limit
 ROOT = "/work"  # what the cells see as their working directory
-ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
 PREFIX = "kernel-agent/1 "  # the wire of host calls: kernel_agent.inkernel.rpc
 
 
@@ -72,6 +72,7 @@ class _Cell:
     source: str
     outputs: list[OutputDict] = field(default_factory=list)
     answer: Answer | None = None
+    value: Any = None  # of the answer
     left_out: int = 0
     chars: int = 0
 
@@ -148,6 +149,7 @@ class InterpreterSession(Kernel):
         self._pool: Any = None
         self._session: AsyncMontySession | None = None
         self._mounts: list[Any] = []
+        self._latest: Any = None  # answer
         self._state: bytes | None = None
         self._ending = ""  # why the worker is being killed
         self.pid: int | None = None
@@ -226,16 +228,22 @@ class InterpreterSession(Kernel):
         return {name: await self._get(name) for name in names}
 
     async def get_answer(self) -> Json:
-        """Return None: this kernel's answers are plain values, and came with the cell's result."""
-        raise InputError("the interpreter's answers are plain values")
+        """Return the latest answer; see :meth:`Kernel.get_answer`."""
+        return _form_of(self._latest)
+
+    async def take_answer(self) -> Any:
+        """Return the latest answer itself; see :meth:`Kernel.take_answer`."""
+        return decode(_form_of(self._latest))
 
     async def _get(self, name: str) -> Any:
-        result = await self.execute(f"final_answer({name})", step=0, timeout_s=GET_SECONDS)
-        if not result.ok or result.answer is None:
-            raise InputError(f"there is no variable {name} in the kernel")
-        if result.answer.value is None and result.answer.kind != "NoneType":
-            raise InputError(f"{name} cannot be taken: a {one_line(result.answer.kind, 40)}")
-        return result.answer.value
+        latest = self._latest  # which this cell is to leave alone
+        try:
+            result = await self.execute(f"final_answer({name})", step=0, timeout_s=GET_SECONDS)
+            if not result.ok or result.answer is None:
+                raise InputError(f"there is no variable {name} in the kernel")
+            return decode(_form_of(self._latest))
+        finally:
+            self._latest = latest
 
     # --- cells -----------------------------------------------------------------------------
 
@@ -284,6 +292,8 @@ class InterpreterSession(Kernel):
         await asyncio.sleep(0)  # what was printed last is told first
         status, error = await self._finish_cell(cell, running.result())
         self._remember(cell)
+        if cell.answer is not None:
+            self._latest = cell.value
         return CellResult(
             status=status,
             outputs=tuple(cell.outputs),
@@ -436,21 +446,34 @@ def _final(cell: _Cell, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if cell.step and (reason := no_answer(value, cell.source)):  # not of a cell of the host's own
         return {"exception": TypeError(reason)}
     text = value[:MAX_CHARS] if isinstance(value, str) else write_value(value)
-    kind, plain = type(value).__name__, _as_json(value)
-    cell.answer = Answer(text=text, value=plain, kind=kind)
-    data = {"text/plain": text, ANSWER_MIME: {"kind": kind, "value": plain}}
+    data = {"text/plain": text, ANSWER_MIME: _describe(value)}
+    cell.answer = answer_of(data)
+    cell.value = value
     metadata = {"kernel_agent": {"role": "answer"}}
     cell.put({"output_type": "display_data", "data": data, "metadata": metadata})
     return {"return_value": None}
 
 
-def _as_json(value: Any) -> Json:
-    """Return a value in JSON types, or None where it has no short form in them."""
+def _form_of(value: Any) -> Json:
+    """Return a value in the wire's forms, of which it may have no other than plain ones.
+
+    Raises
+    ------
+    InputError
+        It has none.
+    """
     try:
-        text = json.dumps(value, allow_nan=False)
+        return encode(value)
     except (TypeError, ValueError, RecursionError):
-        return None
-    return json.loads(text) if len(text) <= MAX_CHARS else None
+        kind = value.name if type(value).__name__ == "MontyClassProxy" else type(value).__name__
+        raise InputError(f"a {one_line(str(kind), 40)} cannot be taken") from None
+
+
+def _describe(value: Any) -> dict[str, Any]:
+    """Return a value's description, as kernels give it with an answer."""
+    if type(value).__name__ == "MontyClassProxy":
+        return {"kind": value.name, "value": f"an object of type {value.name}"}
+    return describe_answer(value)
 
 
 def _plain_text(output: OutputDict) -> str:

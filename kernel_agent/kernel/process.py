@@ -25,7 +25,14 @@ from kernel_agent.errors import KernelDied, KernelError, KernelStartError, Sandb
 from kernel_agent.kernel.client import Cell, KernelClient, over
 from kernel_agent.kernel.local_manager import epitaph_of, last_lines, make_manager
 from kernel_agent.kernel.protocol import Access, Kernel, OnOutput, OnRequest
-from kernel_agent.kernel.transfer import GETTING_ANSWER, getting, read_answer, read_values
+from kernel_agent.kernel.transfer import (
+    GETTING_ANSWER,
+    TAKING_ANSWER,
+    getting,
+    read_answer,
+    read_value,
+    read_values,
+)
 from kernel_agent.records import CellError, CellResult, CellStatus, Json
 from kernel_agent.safe import clear, one_line, private_directory
 
@@ -389,6 +396,10 @@ class KernelSession(KernelProcess):
     async def get_answer(self) -> Json:
         """Return the latest answer; see :meth:`Kernel.get_answer`."""
         return read_answer(await self._evaluate(GETTING_ANSWER))
+
+    async def take_answer(self) -> Any:
+        """Return the latest answer itself; see :meth:`Kernel.take_answer`."""
+        return await read_value(await self._evaluate(TAKING_ANSWER))
 
     async def _evaluate(self, expression: str) -> Any:
         """Return the display data of an expression: anything, or None."""

@@ -117,6 +117,18 @@ class Kernel(Protocol):
         """
 
     @abstractmethod
+    async def take_answer(self) -> Any:
+        """Return the latest answer itself, with its type and all its rows, as :meth:`get` does.
+
+        Raises
+        ------
+        InputError
+            It has no form in which it could cross, or is too large; the line names its type.
+        KernelError
+            The kernel did not answer as it should; KernelDied when it is gone.
+        """
+
+    @abstractmethod
     async def interrupt(self) -> None:
         """End the running cell; it ends as ``interrupted``."""
 

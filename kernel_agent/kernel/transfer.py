@@ -20,6 +20,8 @@ MAX_ANSWER = 32_000_000  # characters; the kernel's own bound is in inkernel/del
 PIECE = 1_000_000  # characters of a value in one message
 TAKEN_MIME = "application/vnd.kernel-agent.taken+json"  # as in inkernel/transfer.py
 
+ANSWER = "the answer"  # in the place of a variable's name; as there
+
 _TAKING = "__import__('sys').modules['_kernel_agent_inside.transfer']"
 
 
@@ -64,6 +66,15 @@ async def read_values(names: Sequence[str], bundle: Any) -> dict[str, Any]:
     if not isinstance(found, Mapping) or not set(names) <= found.keys():
         raise KernelError("the kernel did not give the variables")
     return {name: await asyncio.to_thread(_read, name, found[name]) for name in names}
+
+
+TAKING_ANSWER = f"{_TAKING}.take_answer()"
+"""The expression whose display data has the latest answer, as a variable is given."""
+
+
+async def read_value(bundle: Any) -> Any:
+    """Return the latest answer that a kernel gave; raises as :func:`read_values` does."""
+    return (await read_values([ANSWER], bundle))[ANSWER]
 
 
 GETTING_ANSWER = f"{_TAKING}.answered()"

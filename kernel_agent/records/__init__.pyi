@@ -4,6 +4,11 @@ from .action import Call as Call
 from .action import Calls as Calls
 from .action import Code as Code
 from .action import Final as Final
+from .answers import Wording as Wording
+from .answers import plain_answer as plain_answer
+from .answers import say_value as say_value
+from .answers import with_words as with_words
+from .answers import word_answer as word_answer
 from .budget import Budget as Budget
 from .budget import Meter as Meter
 from .cell import MAX_INFLUENCES as MAX_INFLUENCES
@@ -24,6 +29,7 @@ from .cell import with_error as with_error
 from .conversation import Image as Image
 from .conversation import Json as Json
 from .conversation import Message as Message
+from .conversation import Plain as Plain
 from .conversation import Reply as Reply
 from .conversation import RequestOptions as RequestOptions
 from .conversation import ToolCall as ToolCall

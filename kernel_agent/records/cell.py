@@ -121,13 +121,17 @@ class HostCall:
 class Answer:
     """The value that ``final_answer(value)`` was given.
 
-    ``value`` is the JSON form where there is one (scalars, text, lists, dicts, small tables as
-    a list of rows); ``text`` is always there and is what a person reads.
+    ``value`` is its JSON form: scalars, text, lists, dicts, tables as a list of rows. What is too
+    long for that is an object with its ``type``, its ``length`` and what is ``first`` in it, and
+    what has no such form is described in a few words. ``text`` is always there and is what a person
+    reads (:mod:`kernel_agent.records.answers`). ``kind`` is the name of its type, ``shape`` the
+    rows and columns of what has some.
     """
 
     text: str
     value: Json = None
     kind: str = "text"
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

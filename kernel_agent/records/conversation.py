@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Json: TypeAlias = Any
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
+"""JSON types, for those who read an answer."""
+
 """A value made of the JSON types only: dict, list, str, int, float, bool, None."""
 
 

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from kernel_agent.records import (
     Delegated,
     ExitStatus,
     Json,
+    Plain,
     RunStart,
     RunStop,
     Step,
     Usage,
     agents_of,
+    plain_answer,
 )
+from kernel_agent.session.answers import Taken
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
     """Result of a run.
 
-    ``answer`` is a plain value where there is one (number, text, list, dict, small table as a
-    list of rows) and the text otherwise; None when the run was not answered. ``text`` is what a
-    person reads. ``partial`` says what was achieved when there is no answer.
+    ``value`` is the answer itself: a DataFrame, a Series, an array, a picture (also of a figure),
+    a date, a dict, a number, a text, with its type and all its rows. Where it cannot leave the
+    kernel, ``answer`` stands there, too, and ``instead`` is a line with the reason.
+
+    ``answer`` is the same in JSON types: numbers are plain, dates ISO, a table is a list of
+    records, a Series a dict; what is long, a dict of its ``type``, ``length`` and what is ``first``
+    in it; what has no such form, a few words. None when the run was not answered. ``text`` is what
+    a person reads. ``partial`` says what was achieved when there is no answer.
     """
 
     run_id: str
     task: str
     status: ExitStatus
-    answer: Json
+    answer: Plain
     text: str
     partial: str
     message: str
@@ -45,6 +53,8 @@ class Run:
     files: tuple[str, ...]
     obeyed: tuple[str, ...] = ()
     """Files that its cells made and that programs obey in the folder in which they are started."""
+    value: Any = field(default=None, compare=False)
+    instead: str = ""
 
     @property
     def agents(self) -> tuple[Delegated, ...]:
@@ -64,17 +74,15 @@ class Run:
         trace: Path,
         notebook: Path | None,
         files: Sequence[str],
+        taken: Taken,
     ) -> Self:
         """Return the result of a run's records; called by the runner."""
         answer = stop.answer
-        value: Json = None
-        if answer is not None:
-            value = answer.text if answer.value is None else answer.value
         return cls(
             run_id=start.run_id,
             task=start.task,
             status=stop.status,
-            answer=value,
+            answer=plain_answer(answer) if answer else None,
             text=answer.text if answer else "",
             partial=stop.partial,
             message=stop.message,
@@ -87,4 +95,6 @@ class Run:
             sandbox_report=start.sandbox,
             files=tuple(files),
             obeyed=tuple(stop.obeyed),
+            value=taken.value,
+            instead=taken.instead,
         )

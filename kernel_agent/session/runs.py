@@ -44,6 +44,7 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import Watch
 from kernel_agent.sandbox import level_of
+from kernel_agent.session.answers import give_plain, take_answer
 from kernel_agent.session.cells import Executor
 from kernel_agent.session.delegation.scope import CurrentRun
 from kernel_agent.session.first_look import look_at
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from kernel_agent.formats import Format
     from kernel_agent.models import Choice
 
+NOT_ASKED = "the run was told not to take the answer itself"
 Tell = Callable[[Event], None]
 
 
@@ -105,6 +107,7 @@ class Runner:
         tell: Tell,
         wanted: Sequence[str] = (),
         cells: Sequence[FixedCell] | None = None,
+        typed: bool = True,
     ) -> Run:
         """Work on a task until it ends, or run fixed cells; see :class:`Session`."""
         if self.executor.busy:
@@ -131,6 +134,11 @@ class Runner:
                 self._kernels.note(agent.steps)
                 notebook = self._export(tell)
             after = files_made(self._parts.folder)
+            if typed:
+                kernel, halt = self._kernels.now, self._parts.stop
+                taken = await take_answer(stop.answer, agent.steps, kernel, stop=halt)
+            else:
+                taken = give_plain(stop.answer, NOT_ASKED)
             return Run.of(
                 start,
                 stop,
@@ -138,6 +146,7 @@ class Runner:
                 trace=self._parts.folder / FILE_NAME,
                 notebook=notebook,
                 files=tuple(name for name in after if before.get(name) != after[name]),
+                taken=taken,
             )
 
     def _meter(self, budget: Budget, cells: Sequence[FixedCell] | None) -> Meter:

@@ -188,6 +188,7 @@ class Session(Life):
         budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
         wanted: Sequence[str] = (),
+        typed: bool = True,
     ) -> Run:
         """Work on a task until it ends; no ending raises.
 
@@ -201,6 +202,9 @@ class Session(Life):
             What this run may cost, instead of the session's budget.
         on_event
             Told what happens, instead of the session's.
+        typed
+            Whether the answer itself is taken out of the kernel, for :attr:`Run.value`; a table of
+            millions of rows takes a second or more.
 
         Raises
         ------
@@ -213,7 +217,8 @@ class Session(Life):
             raise UsageError("the task is empty: ask a question")
         runner = self._get_runner()
         tell = listener_of(on_event) or self._on_event
-        return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
+        caps = budget or self.budget
+        return await runner.run(task, caps, tell=tell, wanted=wanted, typed=typed)
 
     async def play(
         self,
@@ -222,6 +227,7 @@ class Session(Life):
         *,
         budget: Budget | None = None,
         on_event: Callable[[Event], None] | None = None,
+        typed: bool = True,
     ) -> Run:
         """Run fixed cells instead of asking a model; see :mod:`kernel_agent.session.pipeline`.
 
@@ -234,13 +240,13 @@ class Session(Life):
         budget
             What the run may cost; the session's by default, without its cap on steps, which is for
             a model's: fixed cells are as many as they are.
-        on_event
+        on_event, typed
             As in :meth:`run`.
         """
         runner = self._get_runner()
         tell = listener_of(on_event) or self._on_event
         caps = budget or dataclasses.replace(self.budget, max_steps=None)
-        return await runner.run(title, caps, tell=tell, cells=cells)
+        return await runner.run(title, caps, tell=tell, cells=cells, typed=typed)
 
     async def execute(self, code: str, *, timeout_s: float | None = None) -> CellResult:
         """Run one cell without a model, in the same kernel.

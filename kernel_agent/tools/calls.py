@@ -24,6 +24,7 @@ from kernel_agent.records import (
     Json,
     Observation,
     StopSignal,
+    with_words,
 )
 from kernel_agent.safe import plain, shorten
 from kernel_agent.tools.broker import Broker
@@ -121,9 +122,8 @@ def _result(
 
 
 def answer_of(value: Json) -> Answer:
-    """Return an answer that a model gave as JSON: text as it is, anything else as JSON."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return Answer(text=text, value=value)
+    """Return an answer that a model gave as JSON."""
+    return with_words(Answer(text="", value=value, kind=type(value).__name__))
 
 
 def observe_calls(action: Calls, result: CellResult, *, max_chars: int = 8000) -> Observation:

@@ -18,12 +18,13 @@ from kernel_agent.errors import UsageError
 TABLE = "month,sold\nMay,3\nJune,5\n"
 STARTS = {"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty"}
 
-watched: list[str] | None = None
+watching: list[list[str]] = []
 
 
 def _watch(event: str, _arguments: tuple[object, ...]) -> None:
-    if watched is not None and event in STARTS:
-        watched.append(event)
+    if event in STARTS:
+        for seen in watching:
+            seen.append(event)
 
 
 sys.addaudithook(_watch)
@@ -32,10 +33,9 @@ sys.addaudithook(_watch)
 @pytest.fixture
 def started() -> Iterator[list[str]]:
     """Yield what was started since; an audit hook is told of every process."""
-    global watched
-    watched = []
-    yield watched
-    watched = None
+    watching.append([])
+    yield watching[-1]
+    watching.clear()
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_tool_that_would_hide_a_builtin_is_refused_and_others_say_what_they_ar
     with pytest.raises(UsageError, match=re.escape("would hide Python's own print()")):
 
         @tool
-        def print(text: str) -> None:
+        def print(text: str) -> None:  # noqa: A001 - which is refused
             """Print."""
 
     assert repr(tool(len_of)) == "<Tool len_of(text: str) -> int>"

@@ -99,7 +99,8 @@ def stop(**fields) -> RunStop:
 
 
 def answered(text: str, value: object = None) -> RunStop:
-    return stop(answer=Answer(text=text, value=value))
+    kind = "text" if value is None else type(value).__name__
+    return stop(answer=Answer(text=text, value=value, kind=kind))
 
 
 RUNS = {
@@ -197,7 +198,7 @@ def test_the_answer_stands_once_in_a_box(width: int) -> None:
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(1234567, "1,234,567"), (91219.93250000001, "91,219.9325"), (0.25, "0.25"), (7, "7")],
+    [(1234567, "1,234,567"), (91219.93250000001, "91,219.93"), (0.25, "0.25"), (7, "7")],
 )
 def test_a_number_has_thousands_and_no_type(value: float, said: str, width: int) -> None:
     """As a person writes it."""
@@ -294,7 +295,10 @@ def test_a_printed_table_that_is_too_wide_has_fewer_columns() -> None:
     """Prose of equal length beside it stays."""
     rows = ["   first    second     third", "0      1         2         3"]
     rows = [row.ljust(30) for row in rows]
-    assert fit_printed("\n".join(rows), 20) == "   first    second\n0      1         2\n… 1 more column"
+    assert (
+        fit_printed("\n".join(rows), 20)
+        == "   first    second\n0      1         2\n… 1 more column"
+    )
     prose = "'bill_depth_mm': Float64, 2 missing\n'flipper_length': Int64, 2 missing"
     assert fit_printed(prose, 20) == prose
 

@@ -100,7 +100,7 @@ class Child(Stoppable, Protocol):
     ) -> None:
         """End."""
 
-    async def run(self, task: str, *, budget: Budget) -> Run:
+    async def run(self, task: str, *, budget: Budget, typed: bool) -> Run:
         """Work on a task until it ends."""
         ...
 
@@ -116,7 +116,7 @@ Spawn = Callable[[Lineage, Path, Callable[[Event], None]], Child]
 async def work(session: Child, task: str, budget: Budget) -> tuple[Run, Json]:
     """Do a task in a session of its own; return the run, and its answer if there is one."""
     async with session:
-        run = await session.run(task, budget=budget)
+        run = await session.run(task, budget=budget, typed=False)
         answer = await session.whole_answer(run) if run.status is ExitStatus.ANSWERED else None
     return run, answer
 
