@@ -7,7 +7,8 @@ no endpoint is asked; a folder that cannot be read has nothing in it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 Complete = Callable[[str], list[str]]
@@ -38,9 +39,9 @@ def levels(incomplete: str) -> list[str]:
 
 def formats(incomplete: str) -> list[str]:
     """Return the formats of actions."""
-    from kernel_agent.formats import format_names
+    from kernel_agent.config import SETTINGS
 
-    return _beginning(format_names(), incomplete)
+    return _beginning(re.findall(r"`(\w+)`", SETTINGS["format"].about), incomplete)
 
 
 def approvals(incomplete: str) -> list[str]:
@@ -74,8 +75,7 @@ SETTINGS: dict[str, Complete] = {
 """By the name of the setting that an option gives."""
 
 
-def _beginning(words: object, incomplete: str) -> list[str]:
-    assert hasattr(words, "__iter__")
+def _beginning(words: Iterable[str], incomplete: str) -> list[str]:
     return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
 
 
@@ -103,7 +103,7 @@ def _files(incomplete: str, fits: Callable[[Path], bool]) -> Iterator[str]:
 
 
 def _is_data(path: Path) -> bool:
-    from kernel_agent.session.filetypes import KINDS
+    from kernel_agent.session import KINDS
 
     return path.suffix.lower() in KINDS
 

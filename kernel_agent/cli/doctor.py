@@ -31,7 +31,7 @@ _NEEDED = (
     "pydantic", "typer", "rich", "ipywidgets",
 )  # fmt: skip
 _READERS = {"pyarrow": "Parquet", "openpyxl": "Excel"}
-SHORT = 58  # characters beside the name: a line of a terminal of 80 columns
+SHORT = 57  # characters beside the name: a line of a terminal of 80 columns
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 
 from kernel_agent.errors import UsageError
 from kernel_agent.formats.base import Format
 from kernel_agent.records import Action, Reply
-from kernel_agent.safe import did_you_mean
 
 _FORMATS: dict[str, str | Callable[[], Format]] = {  # ours, by name, are given the example
     "fenced": "fenced:Fenced",
@@ -60,7 +60,9 @@ def get_format(name: str = AUTO, *, look: str | None = None) -> Format:
     made = _FORMATS.get(DEFAULT if name == AUTO else name)
     if made is None:
         known = ", ".join(format_names())
-        near = did_you_mean(name, format_names())
+        near = "".join(
+            f" Did you mean {word}?" for word in get_close_matches(name, format_names(), 1)
+        )
         raise UsageError(f"unknown format {name!r}; choose one of: {known}.{near}")
     if isinstance(made, str):
         module, _, kind = made.partition(":")

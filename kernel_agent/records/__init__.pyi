@@ -59,7 +59,6 @@ from .displays import Displays as Displays
 from .displays import add_sign as add_sign
 from .displays import apply_updates as apply_updates
 from .displays import is_figure as is_figure
-from .endings import Ending as Ending
 from .endings import ExitStatus as ExitStatus
 from .event import Acting as Acting
 from .event import Event as Event

@@ -347,7 +347,7 @@ def test_undo_at_the_prompt_takes_steps_back_and_says_what_cannot_be(folder, mon
     assert "! There is no step to undo." in said
     assert "! Step 2 was undone: that is no number." in said
     assert "The answer that was given there does not hold any more." in said
-    assert "Final answer: 42" in said
+    assert "Answer\r\n42\r\n" in said
 
 
 def test_ctrl_c_at_a_terminal_stops_the_run_and_returns_to_the_prompt(folder, monkeypatch):
