@@ -10,6 +10,7 @@ Bounds that hold for everybody stand here, too: a form beyond them helps no one.
 from __future__ import annotations
 
 import decimal
+import fractions
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -99,6 +100,20 @@ def read_decimal(text: Any) -> decimal.Decimal:
     if abs(value.adjusted()) > EXPONENT_MAX or abs(_exponent(value)) > 2 * EXPONENT_MAX:
         raise ValueError(f"a decimal with an exponent beyond {EXPONENT_MAX:,}")
     return value
+
+
+def read_fraction(text: Any) -> fractions.Fraction:
+    """Return a fraction of two integers; in other notations a few characters stand for many digits.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    above, _, below = short(text).partition("/")
+    if not all(part.removeprefix("-").isdecimal() for part in (above, below or "1")):
+        raise ValueError("not a fraction of two integers")
+    return fractions.Fraction(int(above), int(below or "1"))
 
 
 def _exponent(value: decimal.Decimal) -> int:

@@ -7,7 +7,8 @@ Runs on both sides. What JSON has no form for becomes an object whose ``"$"`` na
 ``bytes``      ``{"$": "bytes", "base64": …}``
 ``tuple``      ``{"$": "tuple", "items": […]}``; ``set`` and ``frozenset`` likewise
 ``dict``       ``{"$": "dict", "items": [[key, value], …]}`` when a key is no text, or is ``"$"``
-``date``       ``{"$": "date" | "datetime" | "time" | "timedelta" | "decimal", "text": …}``
+``date``       ``{"$": "date" | "datetime" | "time" | "timedelta", "text": …}``; ``decimal`` and
+               ``fraction`` likewise
 ``array``      ``{"$": "array", "dtype": …, "shape": […], "base64": …}``, no objects
 ``table``      ``{"$": "table", "arrow": base64 of an Arrow IPC stream}``; ``series`` likewise
 ``image``      ``{"$": "image", "png": …}``
@@ -39,9 +40,10 @@ import uuid
 from collections import deque
 from collections.abc import Callable, KeysView, Mapping, ValuesView
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
-from .room import Room, TooMuch, check_keys, check_numbers, read_decimal, short
+from .room import Room, TooMuch, check_keys, check_numbers, read_decimal, read_fraction, short
 from .tables import read_table, write_table
 
 DEPTH_MAX = 50
@@ -367,6 +369,9 @@ FORMS: dict[str, Form] = {
     ),
     "decimal": _as_text(
         Decimal, str, read_decimal, "Decimal({text})", "from decimal import Decimal"
+    ),
+    "fraction": _as_text(
+        Fraction, str, read_fraction, "Fraction({text})", "from fractions import Fraction"
     ),
     "tuple": _as_items(tuple),
     "set": _as_items(set),

@@ -83,6 +83,7 @@ def revived(value: Any) -> Any:
         "time": lambda: dt.time.fromisoformat(value["text"]),
         "timedelta": lambda: dt.timedelta(seconds=float(value["text"])),
         "decimal": lambda: decimal.Decimal(value["text"]),
+        "fraction": lambda: importlib.import_module("fractions").Fraction(value["text"]),
         "array": array,
         "table": table,
         "series": lambda: table().iloc[:, 0],

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.errors import KernelAgentError
+from kernel_agent.errors import KernelAgentError, KernelError
 from kernel_agent.records import Answer, Code, Step, StopSignal, plain_answer
 from kernel_agent.safe import one_line
 
@@ -87,6 +87,7 @@ async def _take(kernel: Kernel, stop: StopSignal) -> Any:
         await asyncio.wait({taking, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if not taking.done():
             await kernel.interrupt()
+            raise KernelError("the run was stopped before it was taken")
         return await taking
     finally:
         taking.cancel()

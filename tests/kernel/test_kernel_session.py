@@ -317,11 +317,11 @@ async def test_the_answer_is_any_value_and_the_first_one_counts(kernel: KernelSe
             "DataFrame",
             [{"a": 1, "b": "x"}],
         ),
-        ("slice(3)", "slice", None),
-        ("float('nan')", "float", None),
+        ("slice(3)", "slice", "an object of type slice"),
+        ("float('nan')", "float", "NaN"),
         ("None", "NoneType", None),
-        ("range(3)", "range", None),
-        ("{'a': 1}.values()", "dict_values", None),
+        ("range(3)", "range", [0, 1, 2]),
+        ("{'a': 1}.values()", "dict_values", [1]),
     ],
 )
 async def test_answers_travel_as_plain_values(

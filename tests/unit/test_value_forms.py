@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ EXAMPLES: dict[str, Any] = {
     "time": dt.time(12, 30),
     "timedelta": dt.timedelta(seconds=1.5),
     "decimal": Decimal("1.10"),
+    "fraction": Fraction(-1, 3),
     "tuple": (1, ("a",)),
     "set": {1},
     "frozenset": frozenset({"a"}),
