@@ -256,7 +256,7 @@ class Scene:
         yield {
             "op": "end",
             "status": str(stop.status),
-            "words": stop.status.label,
+            "words": stop.ending.label,
             "ok": stop.status is ExitStatus.ANSWERED,
             "answer": harmless_text(stop.answer.text, MAX_TEXT) if stop.answer else None,
             "why": "\n".join(block.text for block in blocks if block.kind == "warning"),

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from kernel_agent.errors import BudgetExceeded, KernelError, ModelError
-from kernel_agent.records import ExitStatus, Step, count_text
+from kernel_agent.records import SHOWED_LAST, ExitStatus, Step, count_text
 from kernel_agent.safe import one_line
 from kernel_agent.tools import shorten_marked
 
@@ -104,5 +104,5 @@ def describe_progress(steps: Sequence[Step]) -> str:
     text = f"{count_text(len(steps), 'step')} ran, {len(good)} without an error."
     if good:
         seen = shorten_marked(good[-1].observation.text, PARTIAL_CHARS)
-        text += f" Step {good[-1].number} showed last:\n{seen}"
+        text += f" Step {good[-1].number}{SHOWED_LAST}{seen}"
     return text

@@ -20,6 +20,7 @@ import typer
 from kernel_agent.cli import evaluate, machine, past, run
 from kernel_agent.cli.options import command
 from kernel_agent.cli.outlet import Outlet, write_line
+from kernel_agent.cli.slips import Asking
 from kernel_agent.errors import KernelAgentError, UsageError
 
 DEBUG = "KERNEL_AGENT_DEBUG"
@@ -27,7 +28,7 @@ UNEXPECTED = 1  # the exit code of an error that should not have happened
 STOPPED = 130
 
 # Plain help texts: drawing boxes around them would double the time of --help.
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None)
 
 
 @app.callback(
@@ -55,6 +56,7 @@ def kernel_agent(
 # In the order of the help.
 app.command(
     "run",
+    cls=Asking,
     epilog='Example:  kernel-agent run "Which month sold most?" --data sales.csv '
     "--model gpt-5-mini",
 )(command("run", run.Question, run.run))
@@ -118,7 +120,10 @@ def _explain(error: BaseException) -> int:
     told = getattr(error, "format_message", None)
     if told is not None:  # the option parser's own errors
         command = getattr(getattr(error, "ctx", None), "command_path", "kernel-agent")
-        return _fail(f"{told()} See: {command} --help", UsageError.exit_code)
+        words = told()
+        if words.startswith("No such command") and "Did you mean" not in words:
+            words += ' To ask a question: kernel-agent run "…" --data FILE.'
+        return _fail(f"{words} See: {command} --help", UsageError.exit_code)
     reason = f"unexpected {type(error).__name__}: {error}"
     return _fail(f"{reason} (set {DEBUG}=1 to see where)", UNEXPECTED)
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from kernel_agent.cli.view import View, paused
+from kernel_agent.cli.view import View, paused, waiting
 from kernel_agent.records import Block, Decision, Event, Question, code_block, is_cut, question_text
 from kernel_agent.safe import one_line
 
@@ -74,6 +74,10 @@ class Prompt:
             if asked is not None and not asked.answer.done():
                 with paused(self._view):
                     self._ask(asked)
+
+    def waiting(self, what: str) -> contextlib.AbstractContextManager[object]:
+        """Say what is waited for, where the view can."""
+        return waiting(self._view, what)
 
     async def approver(self, question: Question) -> Decision:
         """Wait for the person's decision; the session's approver."""

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from kernel_agent.cli.approve import Prompt
 from kernel_agent.cli.live import open_view
 from kernel_agent.cli.outlet import Outlet, write_line
 from kernel_agent.cli.trust import settle_settings
-from kernel_agent.cli.view import View, paths, watch
+from kernel_agent.cli.view import View, show_places, waiting, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.records import (
@@ -43,10 +43,12 @@ from kernel_agent.sandbox import level_of
 from kernel_agent.session import Beside, FixedCell, Run, Session
 
 WELCOME = (
-    "Ask about your data, one question after another. Ctrl-C stops a run; exit leaves.\n"
-    "undo takes the last step back, `undo 3: the join was wrong` three of them, and says why."
+    "Ask about your data, one question after another.\n"
+    "  Ctrl-C stops a run   exit leaves   help shows this again\n"
+    "  undo takes the last step back; `undo 3: the join was wrong` takes three, and says why"
 )
 PROMPT = "\nQuestion> "
+STARTING = "starting the sandboxed kernel"
 
 Cells = Sequence[FixedCell]
 
@@ -59,16 +61,17 @@ class Options:
     tools: tuple[str, ...] = ()
     mcp: tuple[str, ...] = ()
     out: Path | None = None
+    verbose: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
     """Answer one question (or run fixed cells), show how, and return the exit code."""
     settle_settings()
-    shown = nullcontext(_Silent()) if quiet else open_view(sys.stdout)
+    shown = nullcontext(_Silent()) if quiet else open_view(sys.stdout, verbose=options.verbose)
     with shown as view:
         run = _answer(task, options, view, cells, may_ask=not quiet)
-        view.show(paths(run))
+        show_places(view, run)
     if quiet:
         _print_result(run)
         if any(NOBODY in d["reason"] for d in as_json(run.steps)):
@@ -83,7 +86,7 @@ def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
 
 def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
     """Answer one question (or run fixed cells), print one JSON object, return the exit code."""
-    shown = nullcontext(_Silent()) if quiet else open_view(sys.stderr)
+    shown = nullcontext(_Silent()) if quiet else open_view(sys.stderr, verbose=options.verbose)
     try:
         settle_settings()
         with shown as view:
@@ -102,19 +105,21 @@ def converse(options: Options) -> int:
         import readline  # noqa: F401 - its import gives input() editing and history
     with (
         _signals() as stopping,
-        open_view(sys.stdout) as view,
+        open_view(sys.stdout, verbose=options.verbose) as view,
         _asking(view, may_ask=True) as (shown, approver),
         _session("questions", options, shown, approver) as session,
     ):
         sys.stdout.write(f"{WELCOME}\n")
         while (question := _question()) is not None:
-            if asked := UNDO.fullmatch(question):
+            if question.lower().strip(" ?/:!") in {"help", ""} and question:
+                sys.stdout.write(f"{WELCOME}\n")
+            elif asked := UNDO.fullmatch(question):
                 with stopping(session.stop):
                     _undo(session, int(asked["steps"] or 1), asked["reason"] or "", view)
             elif question:
                 with stopping(session.stop):
                     run = watch(session, question, shown, typed=False)
-                view.show(paths(run))
+                show_places(view, run)
     return 0
 
 
@@ -149,7 +154,19 @@ def _asking(
         yield view, None
 
 
+@contextmanager
 def _session(
+    title: str, options: Options, view: Callable[[Event], None], approver: Approver | None
+) -> Iterator[Session]:
+    """Yield a session that has started; the view says meanwhile what is waited for."""
+    session = _make_session(title, options, view, approver)
+    with ExitStack() as open_until_the_end:
+        with waiting(view, STARTING):
+            open_until_the_end.enter_context(session)
+        yield session
+
+
+def _make_session(
     title: str, options: Options, view: Callable[[Event], None], approver: Approver | None
 ) -> Session:
     settings = dict(options.settings)

@@ -10,8 +10,9 @@ import platform
 import re
 import sys
 import tempfile
+import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +31,7 @@ _NEEDED = (
     "pydantic", "typer", "rich", "ipywidgets",
 )  # fmt: skip
 _READERS = {"pyarrow": "Parquet", "openpyxl": "Excel"}
+SHORT = 57  # characters beside the name: a line of a terminal of 80 columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +48,73 @@ class Finding:
     detail: bool = False
 
 
-def examine(say: Callable[[str], None]) -> int:
-    """Check everything, print each finding as a line, and return the exit code."""
-    usable = True
-    for finding in findings():
+def examine(say: Callable[[str], None], *, verbose: bool = False) -> int:
+    """Check everything, say the verdict and then each finding, and return the exit code.
+
+    Parameters
+    ----------
+    say
+        Takes a line.
+    verbose
+        Whether every package has a line of its own, and every level says what it covers.
+    """
+    found = list(findings())
+    usable = all(finding.ok or not finding.needed for finding in found)
+    say("Everything that is needed works." if usable else "Something that is needed is missing.")
+    say("")
+    for finding in found if verbose else summarise(found):
         mark = "" if finding.detail else "ok" if finding.ok else "BAD" if finding.needed else "-"
-        say(f"{mark:<4} {finding.name:<16} {one_line(finding.text, 2000)}")
-        usable = usable and (finding.ok or not finding.needed)
-    say(
-        "\nEverything that is needed works." if usable else "\nSomething that is needed is missing."
-    )
+        say(f"{mark:<4} {finding.name:<16} {_fitted(finding, verbose=verbose)}")
+    if not verbose:
+        say("\nMore of each: kernel-agent doctor --verbose")
     return 0 if usable else UNUSABLE
+
+
+def _fitted(finding: Finding, *, verbose: bool) -> str:
+    """Return a finding's text in one line; what is short ends after a word, but a list is whole."""
+    text = one_line(finding.text, 2000)
+    if verbose or (not finding.ok and finding.needed):
+        return text
+    if finding.name.startswith("levels"):
+        return f"\n{'':<22}".join(textwrap.wrap(text, SHORT))
+    return textwrap.shorten(text, SHORT, placeholder=" …")
+
+
+def summarise(found: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield a line for each thing: packages and levels that work share one."""
+    told = set()
+    for finding in found:
+        kind = _KINDS.get(finding.name) or finding.name.partition(" ")[0]
+        if finding.detail:
+            continue
+        if kind not in _SHARED:
+            yield finding
+        elif kind not in told:
+            told.add(kind)
+            group = [f for f in found if (_KINDS.get(f.name) or f.name.partition(" ")[0]) == kind]
+            yield from _SHARED[kind](group)
+
+
+def _packages(group: Sequence[Finding]) -> Iterator[Finding]:
+    """Yield one line where all are there, and one for each that is not."""
+    there = [finding for finding in group if finding.ok]
+    if there:
+        yield Finding(name="packages", text=f"{len(there)} of {len(group)} that are needed")
+    yield from (finding for finding in group if not finding.ok)
+
+
+def _readers(group: Sequence[Finding]) -> Iterator[Finding]:
+    there = [_READERS[finding.name] for finding in group if finding.ok]
+    if there:
+        yield Finding(name="files", text=f"CSV, JSON, {', '.join(there)}")
+    yield from (finding for finding in group if not finding.ok)
+
+
+def _level_names(group: Sequence[Finding]) -> Iterator[Finding]:
+    for works, name in ((True, "levels"), (False, "levels not here")):
+        names = [finding.name.removeprefix("level ") for finding in group if finding.ok is works]
+        if names:
+            yield Finding(name=name, text=", ".join(names), ok=works, needed=False)
 
 
 def findings() -> Iterator[Finding]:
@@ -146,7 +204,7 @@ def _kernel() -> Iterator[Finding]:
             with Session(model="offline", format="fenced", out=folder) as session:
                 result = session.execute_sync("1 + 1")
                 seconds = time.monotonic() - began
-                yield Finding(name="sandbox", text=session.sandbox_line)
+                yield Finding(name="sandbox", text=session.sandbox_line.removeprefix("Sandbox: "))
                 yield Finding(
                     name="  self-test", text=_self_test(session.sandbox_report), detail=True
                 )
@@ -167,3 +225,7 @@ def _output_folder(folder: Path) -> Finding:
     except OSError as error:
         text = f"{folder.absolute()}: {error.strerror}; use --out DIR"
         return Finding(name="output folder", text=text, ok=False, needed=False)
+
+
+_KINDS = {**dict.fromkeys(_NEEDED, "packages"), **dict.fromkeys(_READERS, "readers")}
+_SHARED = {"packages": _packages, "readers": _readers, "level": _level_names}

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from kernel_agent.cli.outlet import Outlet
-from kernel_agent.cli.view import View, progress
+from kernel_agent.cli.pictures import escapes, way
+from kernel_agent.cli.seen import person_text
+from kernel_agent.cli.view import STOPS, View, progress
 from kernel_agent.records import (
-    STORY_LABELS,
+    Acting,
     Block,
     Event,
-    Kind,
+    Image,
     Output,
     OutputDict,
     PlainView,
@@ -32,16 +35,18 @@ from kernel_agent.records import (
     Story,
     Usage,
     is_figure,
-    plain_lines,
+    shown_to_model,
 )
-from kernel_agent.safe import plain
+from kernel_agent.safe import one_line, plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from kernel_agent.session import Run
+
 
 @contextmanager
-def open_view(stream: TextIO, *, live: bool = True) -> Iterator[View]:
+def open_view(stream: TextIO, *, live: bool = True, verbose: bool = False) -> Iterator[View]:
     """Yield the view that fits a stream: styled at a terminal, plain lines elsewhere.
 
     Parameters
@@ -50,29 +55,31 @@ def open_view(stream: TextIO, *, live: bool = True) -> Iterator[View]:
         Where the view writes; a fault of it is raised at the end, so that no run is lost by it.
     live
         Whether events happen now, so that progress is worth a line; false for a past run.
+    verbose
+        Whether steps show what the model reads of them.
     """
     if stream.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}:
-        with LiveView(stream, live=live) as view:
+        with LiveView(stream, live=live, verbose=verbose) as view:
             yield view
     else:
         outlet = Outlet(stream)
-        yield PlainView(outlet.write)
+        yield PlainView(outlet.write, shown_to_model if verbose else person_text)
         outlet.check()
 
 
-_STYLES: dict[Kind, str] = {
-    "task": "bold",
-    "fact": "dim",
-    "warning": "bold yellow",
-    "title": "bold cyan",
-    "notice": "yellow",
-    "question": "bold yellow",
-    "answer": "bold green",
-    "end": "dim",
-}
-_LABEL = "bold magenta"
+def looking(what: str) -> AbstractContextManager[object]:
+    """Return a context in which a terminal shows that something is under way."""
+    if not (sys.stderr.isatty() and sys.stdout.isatty()):
+        return nullcontext()
+    from rich.console import Console
+
+    return Console(stderr=True).status(what)
+
+
 _TAIL_LINES = 12  # of a reply or an output in the making: enough to follow, less than a screen
 _TAIL_CHARS = 4000
+_TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+MOST_FILES = 10  # of those that a run has made
 _ESCAPED = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/"}
 
 
@@ -85,6 +92,8 @@ class LiveView:
         The terminal.
     live
         Whether there is progress to show.
+    verbose
+        As of :func:`open_view`.
     clock
         Seconds, monotonic. Tests pass their own.
     """
@@ -94,6 +103,7 @@ class LiveView:
         stream: TextIO,
         *,
         live: bool = True,
+        verbose: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         from rich.console import Console
@@ -101,7 +111,10 @@ class LiveView:
 
         self._moving = live
         self._clock = clock
-        self._story = Story()
+        self._verbose = verbose
+        self._story = Story(shown_to_model if verbose else person_text)
+        self._waits, self._waits_since = "", 0.0
+        self._way = way()
         self._passing, self._escaped = "", False
         self._start: RunStart | None = None
         self._since = 0.0
@@ -147,7 +160,49 @@ class LiveView:
     def show(self, shown: Iterable[Block]) -> None:
         """Show blocks."""
         for block in shown:
-            self._console.print(_drawn(block), soft_wrap=block.kind not in ("code", "call"))
+            self._draw(block)
+
+    def places(self, run: Run) -> None:
+        """Show where a run's files are: its folder, and below it each of them."""
+        from kernel_agent.cli.drawing import places
+
+        folder = run.trace.parent
+        made = [path.name for path in (run.notebook, run.trace) if path is not None]
+        for line in places(folder, [*made, *run.files[:MOST_FILES]]):
+            self._console.print(line, soft_wrap=True)
+        if (more := len(run.files) - MOST_FILES) > 0:
+            self._console.print(f"  … {more:,} more", style="dim")
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Say what is waited for, beside a run."""
+        self._wait_for(what)
+        if self._moving:
+            self._live.start(refresh=True)
+        try:
+            yield
+        finally:
+            self._live.stop()
+
+    def _wait_for(self, what: str) -> None:
+        self._waits, self._waits_since = what, self._clock()
+
+    def _draw(self, block: Block) -> None:
+        from rich.text import Text
+
+        from kernel_agent.cli.drawing import drawn
+
+        for line in drawn(block, self._console.width, verbose=self._verbose):
+            if isinstance(line, Image):
+                self._show_picture(line)
+            else:
+                self._console.print(line, soft_wrap=isinstance(line, Text))
+
+    def _show_picture(self, picture: Image) -> None:
+        if self._way is not None:
+            with self.paused():
+                self._console.file.write(escapes(picture, self._way, self._console.width))
+                self._console.file.flush()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -165,26 +220,48 @@ class LiveView:
         if isinstance(event, RunStart):
             self._start, self._since = event, self._clock()
             self._steps, self._usage = 0, Usage()
+            self._wait_for(_asking(event.model))
+        elif isinstance(event, Acting):
+            self._wait_for(f"running step {event.number}")
         elif isinstance(event, Step):
             self._steps += 1
             self._usage += event.usage
+            self._wait_for(_asking(self._start.model if self._start else ""))
         elif isinstance(event, RunStop):
             self._live.stop()
 
     def _region(self) -> RenderableType:
         from rich.text import Text
 
+        from kernel_agent.cli.layout import wrap
+
         passing = _unescape(self._passing) if self._escaped else self._passing
-        rows = plain(passing).split("\n")[-_TAIL_LINES:]
+        rows = [row for row in plain(passing).split("\n") if row.strip()][-_TAIL_LINES:]
         width = max(self._console.width - 1, 1)
-        tail = "".join(f"{line[:width]}\n" for line in rows if line.strip())
+        lines = [line for row in rows for line in wrap(Text(row), width)][-_TAIL_LINES:]
+        return Text("\n").join([*lines, Text(self._progress(width), style="reverse")])
+
+    def _progress(self, width: int) -> str:
+        """Return the line on what is waited for and what is spent, as much of it as fits."""
+        now = self._clock()
+        mark = _TURNING[int(now * 8) % len(_TURNING)]
         spent = progress(
             self._start.budget if self._start else {},
             step=self._steps + 1,
-            seconds=self._clock() - self._since,
+            seconds=now - self._since,
             usage=self._usage,
         )
-        return Text.assemble(tail, (spent, "reverse"))
+        *parts, stops = spent.split(" · ") if self._start else [STOPS]
+        line = f"{mark} {one_line(self._waits, 40)}, {now - self._waits_since:.0f} s"
+        for part in parts:
+            if len(f"{line} · {part} · {stops}") <= width:
+                line += f" · {part}"
+        return f"{line} · {stops}"[:width]
+
+
+def _asking(model: str) -> str:
+    name = "the offline analyst" if model == "offline" else one_line(model, 30)
+    return f"asking {name}"
 
 
 def _unescape(text: str) -> str:
@@ -198,21 +275,3 @@ def _passing_text(output: OutputDict) -> str:
     if is_figure(output):
         return "[figure]\n"
     return ""
-
-
-def _drawn(block: Block) -> RenderableType:
-    from rich.text import Text
-
-    if block.kind in ("code", "call"):
-        from rich.console import Group
-        from rich.padding import Padding
-        from rich.syntax import Syntax
-
-        code = Syntax(
-            block.text, "python", theme="ansi_dark", background_color="default", word_wrap=True
-        )
-        return Group(Text(STORY_LABELS[block.kind], style=_LABEL), Padding(code, (0, 0, 0, 4)))
-    text = Text(plain_lines(block).removesuffix("\n"), style=_STYLES.get(block.kind, ""))
-    if block.kind in STORY_LABELS:
-        text.stylize(_LABEL, 0, len(STORY_LABELS[block.kind]))
-    return text

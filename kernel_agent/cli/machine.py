@@ -48,18 +48,29 @@ def remove(name: Annotated[str, typer.Argument(metavar="NAME")] = "python-sandbo
     write_line(remove_spec(name))
 
 
-def doctor() -> int:
+def doctor(
+    *,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="Say what each level covers, and of each package."),
+    ] = False,
+) -> int:
     """Check that everything works on this machine.
 
     Looks at the packages, the model's configuration, the sandbox and the output folder, and starts
     a kernel. Nothing is sent to a model.
     """
     from kernel_agent.cli.doctor import examine
+    from kernel_agent.cli.live import looking
     from kernel_agent.cli.trust import settle_settings
 
     with suppress(KernelAgentError):  # what is wrong with the settings is one of the findings
         settle_settings()
-    return examine(write_line)
+    with looking("looking at this machine"):
+        lines: list[str] = []
+        code = examine(lines.append, verbose=verbose)
+    write_line("\n".join(lines))
+    return code
 
 
 def microvm(

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from kernel_agent.cli import completion
 from kernel_agent.config import SETTINGS, Setting
 from kernel_agent.errors import UsageError
 
@@ -118,6 +119,7 @@ def _of_setting(command: str, row: Setting) -> Parameter:
         metavar=row.option.value or None,
         help=row.option.help[command],
         min=row.option.least,
+        autocompletion=completion.SETTINGS.get(row.name),
     )
     default = False if row.kind is bool else None
     return _parameter(row.flag[2:].replace("-", "_"), Annotated[kind, about], default)

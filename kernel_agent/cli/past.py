@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernel_agent.cli.completion import notebooks, runs
 from kernel_agent.cli.outlet import write_line
+from kernel_agent.cli.run import VERBOSE
 from kernel_agent.errors import UsageError
 
 if TYPE_CHECKING:
     from kernel_agent.records import Record
     from kernel_agent.session import Report
 
-Trace = Annotated[Path, typer.Argument(metavar="TRACE|DIR", help="A trace, or its folder.")]
+Trace = Annotated[
+    Path,
+    typer.Argument(metavar="TRACE|DIR", autocompletion=runs, help="A trace, or its folder."),
+]
 
 
 def show(
@@ -24,6 +29,7 @@ def show(
         int | None, typer.Option(min=1, metavar="N", help="Show the last N steps only.")
     ] = None,
     *,
+    verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE)] = False,
     html: Annotated[bool, typer.Option("--html", help="Write it as a web page, one file.")] = False,
     output: Annotated[
         Path | None,
@@ -45,7 +51,7 @@ def show(
         return
     if output is not None:
         raise UsageError("-o names the file of the page: add --html")
-    with open_view(sys.stdout, live=False) as view:
+    with open_view(sys.stdout, live=False, verbose=verbose) as view:
         for record in shown:
             view(record)
         if cut:
@@ -85,7 +91,10 @@ def export(
 
 def verify(
     notebook: Annotated[
-        Path, typer.Argument(metavar="NOTEBOOK|DIR", help="A notebook, or a run's folder.")
+        Path,
+        typer.Argument(
+            metavar="NOTEBOOK|DIR", autocompletion=notebooks, help="A notebook, or a run's folder."
+        ),
     ],
     *,
     as_json: Annotated[

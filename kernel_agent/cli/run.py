@@ -9,9 +9,12 @@ from typing import Annotated
 
 import typer
 
+from kernel_agent.cli.completion import data_files, notebooks
 from kernel_agent.cli.options import FromTable, Settings
+from kernel_agent.cli.slips import check_task
 from kernel_agent.errors import UsageError
 
+VERBOSE = "Show what the model is shown of each step: variables, types, sizes."
 JSON = "Print one JSON object at the end, nothing else."
 
 
@@ -30,6 +33,7 @@ class Question:
         tuple[str, ...],  # not Path, which would take an empty name for the working directory
         typer.Option(
             metavar="PATH",
+            autocompletion=data_files,
             help="A file to ask about: CSV, TSV, JSON, Parquet, Excel … Repeat it for more files.",
         ),
     ] = ()
@@ -60,16 +64,24 @@ class Question:
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False
     as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False
+    verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE)] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
     """The options of ``kernel-agent pipeline``."""
 
-    notebook: Annotated[Path, typer.Argument(metavar="NOTEBOOK", help="The cells to run.")]
+    notebook: Annotated[
+        Path,
+        typer.Argument(metavar="NOTEBOOK", autocompletion=notebooks, help="The cells to run."),
+    ]
     data: Annotated[
         tuple[str, ...],
-        typer.Option(metavar="PATH", help="A file that the cells find in data/. Repeat it."),
+        typer.Option(
+            metavar="PATH",
+            autocompletion=data_files,
+            help="A file that the cells find in data/. Repeat it.",
+        ),
     ] = ()
     settings: Annotated[Settings, FromTable()]
     out: Annotated[
@@ -77,17 +89,21 @@ class Cells:
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the last line only.")] = False
     as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False
+    verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE)] = False
 
 
 def run(options: Question) -> int:
     """Answer a question about your data."""
     from kernel_agent.cli import ask
 
+    if options.task is not None:
+        check_task(options.task, options.data)
     chosen = ask.Options(
         data=options.data,
         tools=options.tools,
         mcp=options.mcp,
         out=options.out,
+        verbose=options.verbose,
         settings={**options.kernel, **options.limits},
     )
     if options.as_json:
@@ -111,6 +127,7 @@ def pipeline(options: Cells) -> int:
     chosen = ask.Options(
         data=(*options.data, *files_beside(options.notebook, cells)),
         out=options.out,
+        verbose=options.verbose,
         settings={**options.settings, "model": "offline"},
     )
     work = ask.ask_for_json if options.as_json else ask.ask

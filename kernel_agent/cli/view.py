@@ -18,6 +18,8 @@ from kernel_agent.records import Block, Event, Usage, cap_text, place_blocks, us
 if TYPE_CHECKING:
     from kernel_agent.session import Run, Session
 
+STOPS = "Ctrl-C stops"
+
 
 class View(Protocol):
     """A view that the command line hands to a session as ``on_event``."""
@@ -72,6 +74,21 @@ def paused(view: object) -> AbstractContextManager[object]:
     return pause() if pause is not None else nullcontext()
 
 
+def waiting(view: object, what: str) -> AbstractContextManager[object]:
+    """Return a context in which a view that can says what is waited for."""
+    wait = getattr(view, "waiting", None)
+    return wait(what) if wait is not None else nullcontext()
+
+
+def show_places(view: View, run: Run) -> None:
+    """Show where a run's files are."""
+    places = getattr(view, "places", None)
+    if places is not None:
+        places(run)
+    else:
+        view.show(paths(run))
+
+
 def _pass_on(events: SimpleQueue[Event | None], view: Callable[[Event], None]) -> None:
     while (event := events.get()) is not None:
         view(event)
@@ -89,4 +106,4 @@ def progress(budget: Mapping[str, Any], *, step: int, seconds: float, usage: Usa
         f"{seconds:.0f}{cap_text(budget.get('max_seconds'), '/')} s",
         *usage_texts(usage, budget, "/"),
     ]
-    return " · ".join([*spent, "Ctrl-C stops"])
+    return " · ".join([*spent, STOPS])

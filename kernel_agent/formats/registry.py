@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 
 from kernel_agent.errors import UsageError
@@ -59,7 +60,10 @@ def get_format(name: str = AUTO, *, look: str | None = None) -> Format:
     made = _FORMATS.get(DEFAULT if name == AUTO else name)
     if made is None:
         known = ", ".join(format_names())
-        raise UsageError(f"unknown format {name!r}; choose one of: {known}")
+        near = "".join(
+            f" Did you mean {word}?" for word in get_close_matches(name, format_names(), 1)
+        )
+        raise UsageError(f"unknown format {name!r}; choose one of: {known}.{near}")
     if isinstance(made, str):
         module, _, kind = made.partition(":")
         ours = getattr(import_module(f"kernel_agent.formats.{module}"), kind)

@@ -384,7 +384,8 @@ class KernelSession(KernelProcess):
             client.forget(cell)
         if self._limit:
             await self.kill()  # the cell may have ended on the interrupt that came before
-        return self._result(cell, timed_out=end == "timeout", seconds=seconds())
+        passed = timeout_s if end == "timeout" else None
+        return self._result(cell, passed=passed, seconds=seconds())
 
     # --- values ----------------------------------------------------------------------------
 
@@ -450,18 +451,16 @@ class KernelSession(KernelProcess):
             return
         await self.kill()
 
-    def _result(self, cell: Cell, *, timed_out: bool, seconds: float) -> CellResult:
+    def _result(self, cell: Cell, *, passed: float | None, seconds: float) -> CellResult:
+        """Return the result of a cell; ``passed`` is the limit of time that it passed, if any."""
         outputs = tuple(cell.collector.outputs())
         error, status = cell.error, "ok"
         if self._limit:
             status, error = "dead", CellError(ename="KernelDied", evalue=self._limit)
         elif not self.alive and not cell.over.done():
             status = "dead"
-            reason = (
-                "it did not let itself be interrupted; " if timed_out or self._interrupted else ""
-            )
-            error = CellError(ename="KernelDied", evalue=f"{reason}{self.epitaph}")
-        elif timed_out:
+            error = CellError(ename="KernelDied", evalue=self._why_ended(passed))
+        elif passed is not None:
             status = "timeout"
         elif self._interrupted:
             status = "interrupted"
@@ -476,9 +475,21 @@ class KernelSession(KernelProcess):
             outputs=outputs,
             error=error,
             seconds=seconds,
+            limit="" if passed is None or self._limit else "cell_seconds",
             answer=cell.collector.answer,
             changes=cell.changes,
         )
+
+    def _why_ended(self, passed: float | None) -> str:
+        """Say why the kernel ended with a cell; where that was us, memory is no reason."""
+        if passed is not None:
+            return (
+                f"the cell passed its limit of {passed:g} s, did not let itself be interrupted "
+                "and was ended with its kernel"
+            )
+        if self._interrupted:
+            return "the cell did not let itself be interrupted and was ended with its kernel"
+        return self.epitaph
 
 
 async def _first_of(*futures: asyncio.Future[None], seconds: float) -> None:

@@ -1,6 +1,7 @@
 from .base import Lent as Lent
 from .base import Model as Model
 from .base import as_model as as_model
+from .endpoint import NO_KEY as NO_KEY
 from .endpoint import Endpoint as Endpoint
 from .openai import OpenAIModel as OpenAIModel
 from .probe import Choice as Choice

@@ -28,6 +28,10 @@ from kernel_agent.models.errors import EndpointError
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+NO_KEY = (
+    "no API key: set OPENAI_API_KEY, or give the address of another endpoint with --base-url, or "
+    "use --model offline"
+)
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 
 
@@ -78,6 +82,17 @@ class Endpoint:
         address = self._address
         return f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}".rstrip("/")
 
+    @property
+    def lacks_key(self) -> bool:
+        """Whether it is the endpoint that answers nobody without a key, and there is none."""
+        has_key = self._api_key or "Authorization" in self._headers
+        return not has_key and self.is_public
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it is OpenAI's own, whose models' names are known."""
+        return self._address.hostname == urlsplit(DEFAULT_BASE_URL).hostname
+
     async def connect(self) -> AsyncOpenAI:
         """Return the client, made on first use.
 
@@ -86,12 +101,8 @@ class Endpoint:
         ModelError
             The caller's or the machine's fault: no key, or a proxy setting that cannot be used.
         """
-        has_key = self._api_key or "Authorization" in self._headers
-        if not has_key and self._address.hostname == urlsplit(DEFAULT_BASE_URL).hostname:
-            raise ModelError(
-                "no API key: set OPENAI_API_KEY, or give the address of another endpoint with "
-                "--base-url, or use --model offline"
-            )
+        if self.lacks_key:
+            raise ModelError(NO_KEY)
         async with self._connecting:
             if self._client is None:
                 self._client = await asyncio.to_thread(self._new_client)

@@ -319,7 +319,7 @@ def _add_calls(cells: _Cells, run: RunRecords, step: Step) -> None:
 def _status(run: RunRecords) -> str:
     if run.stop is None:
         return f"{UNFINISHED.lower()}: the trace ends in mid-run"
-    ended = run.stop.status.words
+    ended = run.stop.ending.words
     return f"{ended}, then undone" if run.withdrawn else ended
 
 

@@ -191,11 +191,11 @@ def _ending(run: RunRecords) -> tuple[str, str]:
     """Return a run's ending in words, and its colour."""
     if run.stop is None:
         return UNFINISHED, "orange"
-    status = run.stop.status
+    status, ending = run.stop.status, run.stop.ending
     if run.withdrawn is not None:
-        return f"{status.sentence}, then undone", "orange"
+        return f"{ending.sentence}, then undone", "orange"
     answered = status is ExitStatus.ANSWERED
-    return status.sentence, "green" if answered else "red" if status.is_fault else "orange"
+    return ending.sentence, "green" if answered else "red" if status.is_fault else "orange"
 
 
 def _head(run: RunRecords, ending: str, colour: str, *, level: int) -> Markup:

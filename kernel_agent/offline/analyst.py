@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
-from kernel_agent.errors import ModelError
+from kernel_agent.errors import ModelError, NotUnderstoodError
 from kernel_agent.formats import Format
 from kernel_agent.offline.cells import Cell, fit_lines
 from kernel_agent.offline.conversation import Conversation, failure, read_conversation
@@ -140,7 +140,7 @@ def _story(conversation: Conversation) -> Generator[Cell, str, None]:
             tables[at] = candidate.naming(read_named((yield cell)))
     question, table, failed = _choose(conversation.question, tables)
     if question is None:
-        raise ModelError(_refusal(failed, table))
+        raise NotUnderstoodError(_refusal(failed, table))
     chosen = f"The question fits {table.path}, so I use that table. " if len(tables) > 1 else ""
     yield from _greet(solve_or_refuse(question, table), chosen)
 
@@ -186,7 +186,7 @@ def solve_or_refuse(question: Question, table: Table) -> Generator[Cell, str, No
     try:
         yield from solve(question, table)
     except NotUnderstood as reason:
-        raise ModelError(_refusal(str(reason), table)) from None
+        raise NotUnderstoodError(_refusal(str(reason), table)) from None
 
 
 def _refusal(part: str, table: Table) -> str:

@@ -84,6 +84,7 @@ from .store import TraceWriter as TraceWriter
 from .store import load as load
 from .store import locate as locate
 from .store import read_trace as read_trace
+from .story import SHOWED_LAST as SHOWED_LAST
 from .story import STORY_LABELS as STORY_LABELS
 from .story import Block as Block
 from .story import Kind as Kind
@@ -93,6 +94,7 @@ from .story import code_block as code_block
 from .story import notice_text as notice_text
 from .story import place_blocks as place_blocks
 from .story import plain_lines as plain_lines
+from .story import shown_to_model as shown_to_model
 from .trace import Condensation as Condensation
 from .trace import DataFile as DataFile
 from .trace import FormatChange as FormatChange

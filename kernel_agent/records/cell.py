@@ -169,7 +169,8 @@ class CellResult:
     ``counted`` has what the broker counted beside the calls, by kind: requests that it refused
     (``malformed``, ``replayed``, ``too large``, ``flood``, ``input``), calls of an ``unknown tool``
     or with ``wrong arguments``, calls that were ``denied``, that were ``abandoned`` because they
-    did not end, or that are ``not listed`` because there were too many.
+    did not end, or that are ``not listed`` because there were too many. ``limit`` is the setting
+    whose time the cell passed (``cell_seconds`` or ``max_seconds``), where that ended it.
     """
 
     status: CellStatus
@@ -180,6 +181,7 @@ class CellResult:
     calls: tuple[HostCall, ...] = ()
     changes: Changes | None = None
     counted: Mapping[str, int] = field(default_factory=dict)
+    limit: str = ""
 
     @property
     def ok(self) -> bool:

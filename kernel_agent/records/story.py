@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -58,13 +58,27 @@ Kind: TypeAlias = Literal[
 MAX_UNREAD = 1_000
 """Characters that are shown of a reply which could not be read."""
 
+ACHIEVED = "Achieved so far:\n"
+SHOWED_LAST = " showed last:\n"
+"""What stands between the counts of a partial result and the step that it quotes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A piece of text with its place in the story; the text is harmless already."""
+    """A piece of text with its place in the story; the text is harmless already.
+
+    ``of`` is the record that the text was made of, for views that draw more than text; nothing in
+    that is harmless.
+    """
 
     kind: Kind
     text: str
+    of: Step | RunStop | None = field(default=None, compare=False)
+
+
+def shown_to_model(step: Step) -> str:
+    """Return what the model is shown of a step."""
+    return step.observation.text
 
 
 class Story:
@@ -72,11 +86,18 @@ class Story:
 
     It remembers what was told: the model, the data and the sandbox are said again only when they
     change, and a step that nobody announced (from a trace) brings its own thought and code.
+
+    Parameters
+    ----------
+    observe
+        Returns the text of what a step showed; by default, what its model reads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observe: Callable[[Step], str] = shown_to_model) -> None:
+        self._observe = observe
         self._told: set[Block] = set()
         self._acting: int | None = None
+        self._good: Step | None = None
 
     def blocks(self, event: Event) -> tuple[Block, ...]:
         """Return the blocks that an event adds; none for pieces that only pass by."""
@@ -89,19 +110,31 @@ class Story:
             known = event.number == self._acting
             action = () if known else _action_blocks(event.number, event.action)
             agents = () if known else _agents(event)  # else they have told it themselves
+            self._good = event if event.ok else self._good
             return (
                 *action,
                 *(_unread_blocks(event) if event.action is None else ()),
                 *agents,
                 *_decision_blocks(event, changed=known),
-                *_some("observation", event.observation.text),
+                *_some("observation", self._observe(event), of=event),
             )
         if isinstance(event, Question):
             return _question_blocks(event)
         if isinstance(event, RunStop):
             self._acting = None
-            return _stop_blocks(event)
+            return _stop_blocks(event, self._achieved(event))
         return _some("notice", notice_text(event))
+
+    def _achieved(self, stop: RunStop) -> tuple[Block, ...]:
+        """Return what was achieved without an answer, its quotation as all steps are told."""
+        if not stop.partial:
+            return ()
+        counts, quoted, _ = stop.partial.partition(SHOWED_LAST)
+        text, good = stop.partial, self._good
+        if quoted and good is not None and counts.endswith(f"Step {good.number}"):
+            text = f"{counts}{SHOWED_LAST}{self._observe(good)}"
+            return _some("partial", f"{ACHIEVED}{text}", of=good)
+        return _some("partial", f"{ACHIEVED}{text}")
 
     def _news(self, header: tuple[Block, ...]) -> tuple[Block, ...]:
         news = tuple(b for b in header if b.kind == "task" or b not in self._told)
@@ -109,9 +142,9 @@ class Story:
         return news
 
 
-def _some(kind: Kind, text: str) -> tuple[Block, ...]:
+def _some(kind: Kind, text: str, of: Step | RunStop | None = None) -> tuple[Block, ...]:
     text = plain(text).strip("\n").rstrip()
-    return (Block(kind=kind, text=text),) if text else ()
+    return (Block(kind=kind, text=text, of=of),) if text else ()
 
 
 def _start_blocks(start: RunStart) -> tuple[Block, ...]:
@@ -214,19 +247,19 @@ def _arguments(arguments: Mapping[str, Any]) -> str:
     )
 
 
-def _stop_blocks(stop: RunStop) -> tuple[Block, ...]:
+def _stop_blocks(stop: RunStop, achieved: tuple[Block, ...]) -> tuple[Block, ...]:
     answered = stop.status is ExitStatus.ANSWERED
-    answer = _some("answer", stop.answer.text) if stop.answer else ()
-    why = "" if answered else f"{stop.status.sentence}. {stop.message}"
-    partial = f"Achieved so far:\n{stop.partial}" if stop.partial and not answered else ""
+    answer = _some("answer", stop.answer.text, of=stop) if stop.answer else ()
+    why = "" if answered else f"{stop.ending.sentence}. {stop.message}"
+    ended = str(stop.status) if stop.understood else stop.ending.words
     spent = spent_texts(steps=stop.steps, seconds=stop.seconds, usage=stop.usage)
     return (
         *answer,
         *_some("warning", why),
-        *_some("partial", partial),
+        *(() if answered else achieved),
         *_network(stop.network),
         *_some("warning", obeyed_line(stop.obeyed)),
-        *_some("end", " · ".join([stop.status, *spent])),
+        *_some("end", " · ".join([ended, *spent])),
     )
 
 
@@ -280,11 +313,15 @@ class PlainView:
     ----------
     write
         Takes text that ends in a newline: a stream's ``write``, or ``print`` without its end.
+    observe
+        As of :class:`Story`.
     """
 
-    def __init__(self, write: Callable[[str], object]) -> None:
+    def __init__(
+        self, write: Callable[[str], object], observe: Callable[[Step], str] = shown_to_model
+    ) -> None:
         self._write = write
-        self._story = Story()
+        self._story = Story(observe)
 
     def __call__(self, event: Event) -> None:
         """Show an event."""

@@ -37,6 +37,7 @@ from .runtime_dir import private_directory as private_directory
 from .runtime_dir import private_opener as private_opener
 from .runtime_dir import temporary_folder as temporary_folder
 from .text import LEFT_OUT as LEFT_OUT
+from .text import did_you_mean as did_you_mean
 from .text import encodable as encodable
 from .text import harmless as harmless
 from .text import html_text as html_text

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Iterable
 
 _COLOUR = r"\x1b\[[0-9;:]*m"
 # ECMA-48: strings (OSC, DCS, SOS, PM, APC) up to their terminator or the end of the line, then
@@ -78,6 +79,21 @@ def one_line(text: str, max_chars: int = 200) -> str:
     """Return the text as one line of at most ``max_chars`` characters."""
     line = " ".join(plain(text[: 20 * max_chars]).split())
     return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a question that names the nearest word, with a blank before it; else nothing.
+
+    Examples
+    --------
+    >>> did_you_mean("ofline", ["offline", "scripted"])
+    ' Did you mean offline?'
+    """
+    from difflib import get_close_matches
+
+    names = {name.lower(): name for name in known}
+    near = get_close_matches(word.lower(), names, n=1)
+    return f" Did you mean {names[near[0]]}?" if near else ""
 
 
 def size_text(count: int) -> str:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from kernel_agent.errors import SandboxError
+from kernel_agent.safe import did_you_mean
 from kernel_agent.sandbox.levels import Level, Mechanism, Probe
 
 AUTO = "auto"
@@ -40,7 +41,8 @@ def mechanism(name: str) -> Mechanism:
     """
     if name not in MODULES:
         known = ", ".join([AUTO, *MODULES])
-        raise SandboxError(f"there is no sandbox level {name!r}: choose among {known}")
+        near = did_you_mean(name, [AUTO, *MODULES])
+        raise SandboxError(f"there is no sandbox level {name!r}: choose among {known}.{near}")
     return cast("Mechanism", import_module(MODULES[name]))
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from kernel_agent.agent import refusal, refuse_cell
+from kernel_agent.config import SETTINGS
 from kernel_agent.errors import UsageError
 from kernel_agent.records import (
     Action,
@@ -132,7 +133,9 @@ class Executor:
             on_output=show,
             waited=lambda: meter.waited + min(scope.waited(), patience_s),
         )
-        return await self._until_stopped(running, scope, outputs)
+        result = await self._until_stopped(running, scope, outputs)
+        of_cell = timeout_s >= self._config.cell_seconds
+        return _name_limit(result, "cell_seconds" if of_cell else "max_seconds")
 
     def _current_run(self) -> CurrentRun | None:
         return self._run
@@ -241,3 +244,14 @@ class Executor:
         if not self.busy:  # in a run, the next step's report has it
             kernels.note_changes(result.changes)
         return result
+
+
+def _name_limit(result: CellResult, setting: str) -> CellResult:
+    """Return the result of a cell with the limit that ended it, if one did, and its option."""
+    if result.status != "timeout" and not result.limit:
+        return result
+    error = result.error
+    if result.status == "dead" and error is not None:
+        told = f"{error.evalue}: {SETTINGS[setting].flag} raises it"
+        error = dataclasses.replace(error, evalue=told)
+    return dataclasses.replace(result, limit=setting, error=error)

@@ -61,6 +61,18 @@ _SIGNATURES = (
     (b"\xff\xd8\xff", "a JPEG picture"),
     (b"\x89HDF", "an HDF5 file"),
 )
+_NO_TABLES = (
+    (b"%PDF-", "a PDF document"),
+    (b"{\\rtf", "an RTF document"),
+    (b"\x7fELF", "a program"),
+)
+_DOCUMENTS = {
+    ".doc": "a Word document",
+    ".docx": "a Word document",
+    ".odt": "an OpenDocument text",
+    ".ppt": "a PowerPoint presentation",
+    ".pptx": "a PowerPoint presentation",
+}
 _BOMS = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
     (b"\xff\xfe\x00\x00", "utf-32"),
@@ -118,7 +130,19 @@ def recognise(path: Path, file: BinaryIO) -> str:
         _check_table(sample, _text(sample, kind), kind)
     elif kind == "text":
         _text(sample, kind)
+    else:
+        _check_other(sample, suffix)
     return kind
+
+
+def _check_other(sample: _Sample, suffix: str) -> None:
+    """Refuse what no reader makes a table of, whatever it is called."""
+    what = next((what for mark, what in _NO_TABLES if sample.head.startswith(mark)), "")
+    packed = sample.head.startswith((b"PK\x03\x04", _OLE))
+    what = what or (_DOCUMENTS.get(suffix, "") if packed else "")
+    if what:
+        advice = "Save the table that is in it as CSV or Excel, and name that file"
+        raise sample.make_error(f"is no table: it is {what}", advice)
 
 
 # --- text ------------------------------------------------------------------------------------

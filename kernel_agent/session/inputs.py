@@ -164,6 +164,11 @@ def _like(path: Path) -> str:
     import difflib
 
     folder = path.expanduser().parent
+    if any(mark in path.name for mark in "*?["):
+        return _named_by_glob(path)
+    several = [part for part in str(path).split(",") if Path(part).is_file()]
+    if len(several) > 1:
+        return f"Name each file by itself: {_options(several)}."
     if not folder.is_dir():
         return f"There is no folder {folder} either."
     names = {name.lower(): name for name in _names(folder)}
@@ -171,6 +176,21 @@ def _like(path: Path) -> str:
     if close:
         return f"Did you mean {' or '.join(str(folder / names[name]) for name in close)}?"
     return _tables_in(folder)
+
+
+def _named_by_glob(path: Path) -> str:
+    """Say how the files are named that a pattern would mean."""
+    try:
+        found = sorted(str(file) for file in path.expanduser().parent.glob(path.name))
+    except (OSError, ValueError):
+        found = []
+    told = "Patterns are not expanded; name the files"
+    return f"{told}: {_options(found)}." if found else f"{told}. {_tables_in(path.parent)}"
+
+
+def _options(files: Sequence[str]) -> str:
+    more = f" and {len(files) - 5} more" if len(files) > 5 else ""
+    return " ".join(f"--data {file}" for file in files[:5]) + more
 
 
 def _tables_in(folder: Path) -> str:

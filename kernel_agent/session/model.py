@@ -14,6 +14,7 @@ from kernel_agent.errors import UsageError
 from kernel_agent.formats import Format
 from kernel_agent.models import Model
 from kernel_agent.records import Event, Notice
+from kernel_agent.safe import did_you_mean, one_line
 
 if TYPE_CHECKING:
     from kernel_agent.models import Prices
@@ -22,6 +23,30 @@ UNCONFIGURED = (
     "No model is configured: the built-in offline analyst answers, by rules. For a real model set "
     "OPENAI_API_KEY (or --base-url) and --model NAME."
 )
+
+
+def check_model(config: Config) -> None:
+    """Refuse a model that nothing could answer as, before anything is started for it.
+
+    Raises
+    ------
+    UsageError
+        The caller's: a word of ours that is misspelt, or an endpoint that needs a key without one.
+    """
+    from kernel_agent.models import NO_KEY, Endpoint
+
+    name = config.model or "offline"
+    if name == "offline" or name.startswith("scripted:"):
+        return
+    endpoint = Endpoint(timeout_s=30.0, connect_timeout_s=10.0, **_address(config))
+    if not endpoint.is_public:
+        return
+    if name == "scripted":
+        raise UsageError("the model 'scripted' needs a file of replies: --model scripted:FILE")
+    if near := did_you_mean(name, ["offline"]):
+        raise UsageError(f"there is no model {one_line(name, 80)!r}.{near}")
+    if endpoint.lacks_key:
+        raise UsageError(NO_KEY.replace("OPENAI_API_KEY", config.api_key_env))
 
 
 async def choose_model(config: Config, format: Format, tell: Callable[[Event], None]) -> Model:  # noqa: A002 - the project's word

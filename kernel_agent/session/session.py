@@ -90,7 +90,7 @@ class Session(Life):
     budget
         What each run may cost; the configured one by default.
     data
-        Files that the kernel finds in ``data/``.
+        Files that the kernel finds in ``data/``; one may stand without a list.
     out
         The session's folder; ``runs/<time>-<title>/`` by default.
     title
@@ -125,17 +125,17 @@ class Session(Life):
         base_url: str | None = None,
         format: str | None = None,  # noqa: A002 - the project's word
         sandbox: str | None = None,
-        allow_hosts: Sequence[str] | None = None,
-        guard_imports: Sequence[str] | None = None,
+        allow_hosts: Sequence[str] | str | None = None,
+        guard_imports: Sequence[str] | str | None = None,
         max_operations: int | None = None,
-        tools: Sequence[Tool | Callable[..., Any] | str] = (),
-        mcp: Sequence[str] = (),
+        tools: Sequence[Tool | Callable[..., Any] | str] | Tool | Callable[..., Any] | str = (),
+        mcp: Sequence[str] | str = (),
         approve: str | None = None,
         approve_tools: Mapping[str, str] | None = None,
         approver: Approver | None = None,
         untrusted_data: bool | None = None,
         budget: Budget | None = None,
-        data: Sequence[str | Path | Beside] = (),
+        data: Sequence[str | Path | Beside] | str | Path = (),
         out: str | Path | None = None,
         title: str = "session",
         resume: str | Path | None = None,
@@ -153,8 +153,8 @@ class Session(Life):
             base_url=base_url,
             format=format,
             sandbox=sandbox,
-            allow_hosts=tuple(allow_hosts) if allow_hosts is not None else None,
-            guard_imports=guard_imports,
+            allow_hosts=None if allow_hosts is None else _several(allow_hosts),
+            guard_imports=None if guard_imports is None else _several(guard_imports),
             max_operations=max_operations,
             approve=approve,
             approve_tools=approve_tools,
@@ -165,10 +165,10 @@ class Session(Life):
             notes=notes,
             model=None if model is None or isinstance(model, str) else as_model(model),
             budget=budget,
-            tools=tools,
-            mcp=mcp,
+            tools=_several(tools),
+            mcp=_several(mcp),
             approver=approver,
-            data=data,
+            data=_several(data),
             out=out,
             title=title,
             resume=resume,
@@ -396,3 +396,9 @@ class Session(Life):
         """
         assert self._kernel is not None
         return await whole_answer(run, self._kernel)
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    """Return what was given as a tuple; a text, path or function that stands alone is one of it."""
+    alone = isinstance(given, str | Path) or callable(given)
+    return (given,) if alone else tuple(given)

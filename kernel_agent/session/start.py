@@ -191,6 +191,7 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
     UsageError
         The caller's: an option, a file, a folder that cannot be written.
     """
+    await asyncio.to_thread(_check_beforehand, plan)
     for line in plan.order.notes:
         plan.tell(Notice(text=line))
     telemetry = plan.order.lineage.telemetry or await _open_telemetry(plan)
@@ -221,6 +222,26 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
         telemetry=telemetry,
         tell=plan.tell,
     )
+
+
+def _check_beforehand(plan: Plan) -> None:
+    """Look at what can be known to fail before anything is started or made.
+
+    Raises
+    ------
+    UsageError
+        The caller's: the model's name or key, the format, a file.
+    """
+    from kernel_agent.session.inputs import Beside, check
+    from kernel_agent.session.model import check_model
+
+    get_format(plan.config.format)
+    if plan.order.model is None:
+        check_model(plan.config)
+    if not plan.order.lineage.files:
+        for path in plan.order.data:
+            if not isinstance(path, Beside):
+                check(path)
 
 
 async def _open_telemetry(plan: Plan) -> Telemetry:

@@ -12,6 +12,7 @@ Examples
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import importlib.util
 import inspect
@@ -276,6 +277,9 @@ class Tool:
         sentence = _summary_line(self.doc).split(". ")[0].removesuffix(".")
         return f"- {self.name}: {one_line(sentence, 120)}"
 
+    def __repr__(self) -> str:
+        return f"<Tool {one_line(f'{self.name}{self._shown}', MAX_LINE)}>"
+
     @property
     def _shown(self) -> str:
         """The signature as source text in one line, with any defaults and annotations."""
@@ -382,9 +386,25 @@ def tool(
     """
 
     def make(function: Callable[..., Any]) -> Tool:
-        return Tool(function, effects=effects, untrusted=untrusted)
+        return _check_name(Tool(function, effects=effects, untrusted=untrusted))
 
     return make if function is None else make(function)
+
+
+def _check_name(made: Tool) -> Tool:
+    """Return the tool of a function; refuse a name that cells need for Python's own.
+
+    Raises
+    ------
+    UsageError
+        The caller's.
+    """
+    if hasattr(builtins, made.name):
+        raise UsageError(
+            f"the tool {made.name} would hide Python's own {made.name}() from cells: "
+            "give the function another name"
+        )
+    return made
 
 
 def as_tools(given: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
@@ -395,7 +415,7 @@ def as_tools(given: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
     UsageError
         Two of them have the same name.
     """
-    tools = tuple(t if isinstance(t, Tool) else Tool(t) for t in given)
+    tools = tuple(t if isinstance(t, Tool) else _check_name(Tool(t)) for t in given)
     names = [t.name for t in tools]
     twice = {n for n in names if names.count(n) > 1}
     if twice:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Literal, TypeAlias
 
 from kernel_agent.errors import UsageError
 from kernel_agent.records import CELLS_RUN, NO_EFFECTS
-from kernel_agent.safe import one_line
+from kernel_agent.safe import did_you_mean, one_line
 from kernel_agent.tools.definition import Tool
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
@@ -41,7 +40,8 @@ class Policy:
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
-            raise UsageError(f"--approve is {', '.join(MODES)}, not {self.mode!r}")
+            near = did_you_mean(self.mode, MODES)
+            raise UsageError(f"--approve is {', '.join(MODES)}, not {self.mode!r}.{near}")
         for name, verdict in self.tools.items():
             if verdict not in VERDICTS:
                 raise UsageError(
@@ -73,9 +73,7 @@ class Policy:
         """Return a line for each tool in the rules that does not exist."""
         lines = []
         for name in sorted(set(self.tools) - names):
-            near = get_close_matches(name, names, 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            told = one_line(name, 80)
+            hint, told = did_you_mean(name, names), one_line(name, 80)
             lines.append(f"The settings {self.tools[name]} a tool {told}: there is none.{hint}")
         return lines
 

@@ -91,7 +91,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
         "run 'How many rows?' --data sales.csv --sandbox none --model offline --out offline",
         "run x --max-steps many", "nothing",
         "run x --model m --base-url http://127.0.0.1:9/v1 --sandbox none --out refused",
-        "doctor",
+        "doctor --verbose",
     ),
     (
         f"{RUN} --model scripted:good.jsonl --out good",
@@ -171,7 +171,7 @@ def _told(line: str) -> str:
     out = done.stdout
     if "--json" in line and out.strip():
         out = _shape(out)
-    if line == "doctor":
+    if line == "doctor --verbose":
         out = _constant(out)
     said = f"--- stderr\n{done.stderr}--- stdout\n{out}"
     return f"$ kernel-agent {line}\nexit code {done.returncode}\n{said}"

@@ -96,7 +96,7 @@ def test_a_run_shows_its_steps_its_answer_and_where_everything_is(finished):
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     said = ["Task:  Which month?", "Sandbox: ", "--- Step 1 ---", "Read it.", "pd.read_csv",
-            "June", "--- Step 2 ---", "[figure", "\nAnswer\n", "Notebook: out/run.ipynb",
+            "June", "--- Step 2 ---", "Figure: sold.png", "\nAnswer\n", "Notebook: out/run.ipynb",
             "Trace:    out/trace.jsonl", "Files:    sold.png"]  # fmt: skip
     places = [done.stdout.index(text) for text in said]
     assert places == sorted(places)
@@ -347,7 +347,7 @@ def test_undo_at_the_prompt_takes_steps_back_and_says_what_cannot_be(folder, mon
     assert "! There is no step to undo." in said
     assert "! Step 2 was undone: that is no number." in said
     assert "The answer that was given there does not hold any more." in said
-    assert "Final answer: 42" in said
+    assert "Answer\r\n42\r\n" in said
 
 
 def test_ctrl_c_at_a_terminal_stops_the_run_and_returns_to_the_prompt(folder, monkeypatch):
@@ -530,7 +530,7 @@ def test_the_offline_analyst_says_what_keeps_it_from_working(folder, option, sai
 def test_doctor_starts_a_kernel_and_never_tells_a_key(folder):
     """What is there, what would be used, and what protects this machine."""
     done = run(
-        folder, "doctor", OPENAI_API_KEY="secret-value",
+        folder, "doctor", "--verbose", OPENAI_API_KEY="secret-value",
         OPENAI_BASE_URL="http://me:password@localhost:1/v1", KERNEL_AGENT_MODEL="some-model",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
@@ -541,6 +541,17 @@ def test_doctor_starts_a_kernel_and_never_tells_a_key(folder):
     assert "secret-value" not in done.stdout
     assert "password" not in done.stdout
     assert list(folder.iterdir()) == [folder / "sales.csv"]
+
+
+def test_doctor_is_short_and_begins_with_its_verdict(folder):
+    """A line for each thing, each of which fits a terminal."""
+    done = run(folder, "doctor")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert lines[0] == "Everything that is needed works."
+    assert len(lines) < 20
+    assert all(len(line) < 80 for line in lines if "/" not in line)
+    assert "covered" not in done.stdout
 
 
 COMMANDS = ["", "run", "show", "export", "verify", "doctor", "pipeline", "eval", "microvm",

@@ -1,0 +1,188 @@
+"""Text and tables fitted to a terminal's width. Pure.
+
+Lines break between words only. A word that is wider than the terminal (an address, a path) stays
+whole, so that it is copied whole; the terminal itself continues it on the next line. A table keeps
+the columns that fit, and a line counts those that do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from rich.cells import cell_len
+from rich.text import Text
+
+TAB = 4
+LEAST = 20  # columns of text, however deep it is indented
+GUTTER = "  "
+MAX_CELL = 40  # columns of one cell of a table
+# Scripts that have no blanks between words break before each of their characters.
+_WIDE = (
+    "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6"
+)
+_WORD = re.compile(f"[{_WIDE}]|[^\\s{_WIDE}]+")
+_NUMBER = re.compile(r"[-+]?[\d.,]+(e[-+]?\d+)?%?|nan|NaN|NaT|None|inf|<NA>")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """The texts of a table: headings, rows, and how many rows and columns it really has.
+
+    ``heads`` counts the first columns that name the row; ``gap`` is the place of rows that the
+    kernel left out, or None; ``right`` are the columns of numbers, by default those that look so.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    heads: int = 0
+    shape: tuple[int, int] | None = None
+    right: frozenset[int] | None = None
+    gap: int | None = None
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+def wrap(text: Text, width: int, indent: str = "") -> Iterator[Text]:
+    """Yield the lines of a text, each at most ``width`` columns wide where its words allow it.
+
+    Parameters
+    ----------
+    text
+        Its own line ends stay; what continues a line is indented as far as the line is.
+    width
+        Of the terminal.
+    indent
+        Put before each line.
+    """
+    text.expand_tabs(TAB)
+    for line in text.split("\n", allow_blank=True):
+        source = line.plain
+        own = source[: len(source) - len(source.lstrip(" "))]
+        hanging = own if len(own) <= width // 2 else ""
+        room = max(width - cell_len(indent), LEAST)
+        pieces = line.divide(_breaks(source, room, len(hanging)))
+        for number, piece in enumerate(pieces):
+            piece.rstrip()
+            yield Text.assemble(indent, hanging if number else "", piece)
+
+
+def _breaks(line: str, room: int, hanging: int) -> list[int]:
+    """Return the positions at which a line is broken: before words, never in them."""
+    found: list[int] = []
+    start = 0
+    for word in _WORD.finditer(line):
+        full = cell_len(line[start : word.end()]) > room
+        if full and line[start : word.start()].strip():
+            start = word.start()
+            room = room if found else room - hanging
+            found.append(start)
+    return found
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def table_lines(cells: Cells, width: int) -> list[str]:
+    r"""Return a table as lines: text on the left, numbers on the right, as many columns as fit.
+
+    Examples
+    --------
+    >>> rows = [["Gentoo", "5,076"], ["Adelie", "701"]]
+    >>> print("\n".join(table_lines(Cells(headings=["species", "grams"], rows=rows), 40)))
+    species  grams
+    Gentoo   5,076
+    Adelie     701
+    """
+    columns = [[heading] for heading in cells.headings]
+    for column, texts in zip(columns, zip(*cells.rows, strict=True), strict=False):
+        column += [_short(text) for text in texts]
+    if cells.gap is not None:
+        for column in columns:
+            column.insert(cells.gap + 1, "…")
+    right = cells.right
+    if right is None:
+        right = frozenset(n for n in range(cells.heads, len(columns)) if _are_numbers(columns[n]))
+    drawn = [_aligned(column, right=at in right) for at, column in enumerate(columns)]
+    sizes = [max(map(cell_len, column), default=0) for column in drawn]
+    kept = _fitting(sizes, width, at_least=cells.heads + 1)
+    lines = [GUTTER.join(row).rstrip() for row in zip(*drawn[:kept], strict=True)]
+    return [*lines, *_left_out(cells, kept)]
+
+
+def _left_out(cells: Cells, kept: int) -> list[str]:
+    """Return the line on what of a table is not there."""
+    rows, columns = cells.shape or (len(cells.rows), len(cells.headings) - cells.heads)
+    more = columns - max(kept - cells.heads, 0)
+    told = []
+    if more > 0:
+        told.append(f"… {more:,} more column{'' if more == 1 else 's'}")
+    if rows > len(cells.rows):
+        told.append(f"{rows:,} rows in all")
+    return [" · ".join(told)] if told else []
+
+
+def _fitting(sizes: Sequence[int], width: int, at_least: int) -> int:
+    used, kept = -len(GUTTER), 0
+    for size in sizes:
+        used += len(GUTTER) + size
+        if used > width and kept >= at_least:
+            break
+        kept += 1
+    return kept
+
+
+def _are_numbers(column: Sequence[str]) -> bool:
+    return all(_NUMBER.fullmatch(text) for text in column[1:] if text not in ("", "…"))
+
+
+def _aligned(column: Sequence[str], *, right: bool) -> list[str]:
+    size = max(map(cell_len, column), default=0)
+    pads = [" " * (size - cell_len(text)) for text in column]
+    return [pad + text if right else text + pad for text, pad in zip(column, pads, strict=True)]
+
+
+def _short(text: str) -> str:
+    """Return a cell in one line, cut before a word where it has several."""
+    line = " ".join(text.split())
+    if len(line) <= MAX_CELL:
+        return line
+    cut = line[: MAX_CELL - 1]
+    return f"{cut.rpartition(' ')[0] or cut}…"
+
+
+def fit_printed(text: str, width: int) -> str:
+    """Return printed text in which tables that are too wide have fewer columns.
+
+    Lines of equal length that follow each other, of which the first begins with a blank and which
+    have two blanks at the same places, are such a table: so pandas prints one.
+    """
+    groups = groupby(text.split("\n"), key=lambda line: len(line) if len(line) > width else 0)
+    blocks = ((size, list(lines)) for size, lines in groups)
+    return "\n".join("\n".join(_narrowed(lines, size, width)) for size, lines in blocks)
+
+
+def _narrowed(lines: list[str], size: int, width: int) -> list[str]:
+    if not size or len(lines) < 2 or not lines[0].startswith(" "):
+        return lines
+    ends = list(_column_ends(lines, size))
+    kept = [end for end in ends if end <= width]
+    if len(ends) < 2 or not kept:
+        return lines
+    more = len(ends) - len(kept)
+    cut = [line[: kept[-1]].rstrip() for line in lines]
+    return [*cut, f"… {more:,} more column{'' if more == 1 else 's'}"]
+
+
+def _column_ends(lines: Iterable[str], size: int) -> Iterator[int]:
+    """Yield where the columns of a printed table end: before a blank in each of its lines."""
+    rows = list(lines)
+    blank = [all(row[at] == " " for row in rows) for at in range(size)]
+    for at in range(1, size):
+        if blank[at] and not blank[at - 1] and blank[at + 1 : at + 2] == [True]:
+            yield at
+    if not blank[-1]:
+        yield size
