@@ -150,7 +150,7 @@ class Context:
             self._apply(record)
             return
         if isinstance(record, FormatChange):
-            self._rewrite(record)
+            self._rewrite(record.system_prompt, get_format(record.format))
             return
         if isinstance(record, RunStart):
             self._start, self._plan = record, ""
@@ -176,10 +176,21 @@ class Context:
                 self.add(record)
         self.variables.apply(undone.changes, undone.first - 1)
 
-    def _rewrite(self, change: FormatChange) -> None:
+    def go_on(self, system_prompt: str, format: Format, *, max_tokens: int) -> None:  # noqa: A002 - the project's word
+        """Continue with another model, or in another format; called between two runs.
+
+        What was learned of the model before, its window and its count of tokens, is forgotten.
+        """
+        self._first = (system_prompt, format)
+        self._records = [each for each in self._records if not isinstance(each, FormatChange)]
+        self._ratio = self._least_ratio = 1.0
+        self.max_tokens = max_tokens
+        self._rewrite(system_prompt, format)
+
+    def _rewrite(self, system_prompt: str, format: Format) -> None:  # noqa: A002 - the project's word
         """Write the whole conversation in another format; what was masked stays masked."""
-        self._format = get_format(change.format)
-        self._system = Message(role="system", content=change.system_prompt)
+        self._format = format
+        self._system = Message(role="system", content=system_prompt)
         self._entries = [self._rewrite_entry(entry) for entry in self._entries]
         self._estimate = self._sum()
 

@@ -213,7 +213,10 @@ class Session(Life):
             raise UsageError("the task is empty: ask a question")
         runner = self._get_runner()
         tell = listener_of(on_event) or self._on_event
-        return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
+        try:
+            return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted)
+        finally:
+            self._follow(runner)
 
     async def play(
         self,
