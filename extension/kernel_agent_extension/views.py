@@ -89,6 +89,7 @@ def open_view(
     undo: Callable[[], None],
     notebook: Path,
     sandbox: str,
+    started: bool = True,
 ) -> RunView:
     """Open the view of a run below the cell that runs now.
 
@@ -112,6 +113,8 @@ def open_view(
         Where the session writes its notebook.
     sandbox
         The level that was asked for.
+    started
+        Whether there is a kernel already.
     """
     chosen = _shown_as(shell, panel)
     if chosen == "on":

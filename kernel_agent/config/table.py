@@ -342,8 +342,7 @@ class Config:
         folder=ON,
         argument=True,
         option=Option("", {"run": "The data comes from others: mark it so for the model."}),
-        magic=Magic("", "the data comes from others: mark it so for the model",
-                    "--untrusted-data"),
+        magic=Magic("", "the data comes from others: mark it so for the model", "--untrusted-data"),
     )
     max_steps: int | None = setting(
         30,

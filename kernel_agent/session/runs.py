@@ -111,7 +111,9 @@ class Runner:
         self.format = get_format(choice.format, look=self._look)
         """The format in which the model writes its actions now."""
         self._context = Context(
-            self._system_prompt(self.format), self.format, max_tokens=self.parts.config.context_tokens
+            self._system_prompt(self.format),
+            self.format,
+            max_tokens=self.parts.config.context_tokens,
         )
 
     # --- a run -----------------------------------------------------------------------------
