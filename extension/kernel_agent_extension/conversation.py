@@ -128,7 +128,7 @@ class Talk:
             if request.wanted and not undone:
                 await self._take(request.wanted, run, tell, names)
             if request.export is not None:
-                tell(Notice(text=f"Exported: {export(run.trace, request.export)}"))
+                tell(Notice(text=f"Exported: {export(run.trace, request.export)}", good=True))
             return run
         finally:
             self._at = "nothing"

@@ -20,6 +20,7 @@ from kernel_agent.errors import UsageError
 from kernel_agent.records import Event, ExitStatus, Json, Step, Usage, spent_texts
 from kernel_agent.session import Run
 from kernel_agent_extension.calls import Calls
+from kernel_agent_extension.views import RunView
 
 TICK_S = 0.1
 """Seconds between wake-ups of a waiting cell; they also let it be interrupted (ipykernel #881)."""
@@ -39,7 +40,7 @@ class Handle:
     stop
         Ends the run; called on any thread.
     show
-        Shows an event, on the thread that waits.
+        The view of the run; it is called on the thread that waits.
     finish
         Called once when the run has ended, on the thread that waits; without a run with the reason.
     cell
@@ -55,7 +56,7 @@ class Handle:
         *,
         events: SimpleQueue[Event | None],
         stop: Callable[[], None],
-        show: Callable[[Event], None],
+        show: RunView,
         finish: Callable[[Run | None, str], None],
         cell: int = 0,
         calls: Calls | None = None,
@@ -130,6 +131,10 @@ class Handle:
         self._finish_run()
         return self
 
+    def show_again(self) -> bool:
+        """Show the live view below the cell that runs now, too, if that is possible."""
+        return self._show.show_again()
+
     def stop(self) -> None:
         """End the run as interrupted, at once; what it did so far is kept."""
         self._stop()
@@ -183,7 +188,8 @@ class Handle:
 
         ipython: Any = IPython  # untyped in some versions
         shell = ipython.get_ipython()
-        if shell is None or shell.execution_count != self._cell:
+        plain = getattr(shell, "kernel", None) is None  # a terminal has written `Out[2]:` already
+        if plain or shell.execution_count != self._cell:
             publish: Any = publish_display_data
             publish({"text/plain": repr(self)})
 

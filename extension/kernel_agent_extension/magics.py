@@ -34,7 +34,7 @@ from kernel_agent_extension.handle import Handle, is_answered
 from kernel_agent_extension.insertion import code_of
 from kernel_agent_extension.options import HELP, Request, defaults, read_request, traits
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
-from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view
+from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view, show_trace
 
 CLOSE_S = 0.7  # for all kernels to end when the notebook's does; the reaper ends what is left
 KEPT = 50  # handles of ended runs that are remembered
@@ -112,6 +112,8 @@ class AgentMagics(Magics):
             self._explain()
         elif request == Request(task="stop"):
             self._stop()
+        elif request == Request(task="show"):
+            self._show()
         elif request == Request(task="status"):
             sys.stdout.write("\n".join(map(repr, self._running())) or "Nothing runs.")
             sys.stdout.write("\n")
@@ -132,6 +134,24 @@ class AgentMagics(Magics):
             with suppress(KernelAgentError):
                 if last.done:
                     sys.stdout.write(f"  {last.text or last.message}\n  {last.notebook}\n")
+
+    def _show(self) -> None:
+        """Show the running run, or the page of the last one: from its trace, on any page."""
+        if any(handle.show_again() for handle in reversed(self._running())):
+            return
+        busy = [talk for talk in self._talks if talk.busy]
+        if busy:
+            show_trace(busy[-1].session.trace_path)
+            return
+        for handle in reversed(self._handles):
+            with suppress(KernelAgentError):  # it did not begin
+                run = handle.result()
+                show_trace(run.trace, run_id=run.run_id)
+                return
+        traces = sorted(Path("runs").glob("*/trace.jsonl"), key=lambda path: path.stat().st_mtime)
+        if not traces:
+            raise MagicUsageError("There is no run to show: ask a first question.")
+        show_trace(traces[-1])
 
     def _running(self) -> list[Handle]:
         return [handle for handle in self._handles if not handle.done]
@@ -302,7 +322,7 @@ class AgentMagics(Magics):
         elif self._talk is talk and not talk.has_worked and (before in others or run is None):
             self._talk = before if before in others else None
             self._let_go(talk)
-            if self._talk is not None:
+            if self._talk is not None and talk.started:
                 tell(Notice(text="The session before goes on with the next question."))
 
     def _let_go(self, *talks: Talk) -> None:
