@@ -566,6 +566,7 @@ class PanelView {
     if (!note.begun) {
       this.waitsFor = note.waits || "";
       this.since = performance.now() - 1000 * (note.age || 0);
+      this.showWaiting();
       return;
     }
     this.asks = `asking ${note.model || "the model"}`;
