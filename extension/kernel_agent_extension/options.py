@@ -51,10 +51,9 @@ OPTIONS = (
     Option(name="get", short="o", value="NAMES", example="-i df -o result Sales by month?",
            about="variables to take back when the question is answered"),
     Option(name="tools", value="NAMES", example="--tools rate What is 5 $ in euros?",
-           about="functions of yours, marked @tool, that the code may call; or as on the "
-           "command line: sql, files=FOLDER, a module"),
+           about="functions of yours, marked @tool, that the code may call; sql, files=DIR, …"),
     Option(name="mcp", value="SERVER", example="--mcp time What time is it in Tokyo?",
-           about="an MCP server: a configured name, a command or an address; again for more"),
+           about="an MCP server: a name, a command or an address; again for more"),
     *_settings(),
     Option(name="out", value="DIR", example="--out ./june How many rows?",
            about="the folder of the session, ./DIR or a path"),

@@ -107,7 +107,7 @@ class Context:
     def _begin(self) -> None:
         """Reset to an empty conversation."""
         system_prompt, self._format = self._first
-        self._records: list[Record] = []  # all that was added, but for what was undone
+        self.records: list[Record] = []  # all that was added, but for what was undone
         self._system = Message(role="system", content=system_prompt)
         self._head: Message | None = None  # what stands for the entries that are gone
         self._head_task: RunStart | None = None  # the task that stands in it
@@ -145,12 +145,12 @@ class Context:
         """Append a record, or shorten as it says; called once for each record, in order."""
         if isinstance(record, Undone):
             self._undo(record)
-        self._records.append(record)
+        self.records.append(record)
         if isinstance(record, Condensation):
             self._apply(record)
             return
         if isinstance(record, FormatChange):
-            self._rewrite(record.system_prompt, get_format(record.format))
+            self._rewrite(record)
             return
         if isinstance(record, RunStart):
             self._start, self._plan = record, ""
@@ -165,32 +165,21 @@ class Context:
 
     def _undo(self, undone: Undone) -> None:
         """Rebuild the conversation from the records that still hold."""
-        kept = drop_undone(self._records, undone)
+        kept = drop_undone(self.records, undone)
         self._begin()
         for record in kept:
             if isinstance(record, Undone):  # what it took out is out already
-                self._records.append(record)
+                self.records.append(record)
                 self._say(record)
                 self.variables.apply(record.changes, record.first - 1)
             else:
                 self.add(record)
         self.variables.apply(undone.changes, undone.first - 1)
 
-    def go_on(self, system_prompt: str, format: Format, *, max_tokens: int) -> None:  # noqa: A002 - the project's word
-        """Continue with another model, or in another format; called between two runs.
-
-        What was learned of the model before, its window and its count of tokens, is forgotten.
-        """
-        self._first = (system_prompt, format)
-        self._records = [each for each in self._records if not isinstance(each, FormatChange)]
-        self._ratio = self._least_ratio = 1.0
-        self.max_tokens = max_tokens
-        self._rewrite(system_prompt, format)
-
-    def _rewrite(self, system_prompt: str, format: Format) -> None:  # noqa: A002 - the project's word
+    def _rewrite(self, change: FormatChange) -> None:
         """Write the whole conversation in another format; what was masked stays masked."""
-        self._format = format
-        self._system = Message(role="system", content=system_prompt)
+        self._format = get_format(change.format)
+        self._system = Message(role="system", content=change.system_prompt)
         self._entries = [self._rewrite_entry(entry) for entry in self._entries]
         self._estimate = self._sum()
 

@@ -110,11 +110,11 @@ class Runner:
         self._look = look_at(parts.folder, parts.files, pandas=pandas)
         self.format = get_format(choice.format, look=self._look)
         """The format in which the model writes its actions now."""
-        self._context = Context(
-            self._system_prompt(self.format),
-            self.format,
-            max_tokens=self.parts.config.context_tokens,
-        )
+        self._context = self._new_context()
+
+    def _new_context(self) -> Context:
+        allowance = self.parts.config.context_tokens
+        return Context(self._system_prompt(self.format), self.format, max_tokens=allowance)
 
     # --- a run -----------------------------------------------------------------------------
 
@@ -175,11 +175,10 @@ class Runner:
 
     def _take_up(self, voice: _Voice) -> None:
         self.parts, self.format, self._format_reason = voice.parts, voice.format, voice.reason
-        self._context.go_on(
-            self._system_prompt(voice.format),
-            voice.format,
-            max_tokens=voice.parts.config.context_tokens,
-        )
+        said = [each for each in self._context.records if not isinstance(each, FormatChange)]
+        self._context = self._new_context()  # what was learned of a model's window is its own
+        for record in said:
+            self._context.add(record)
 
     def _judge_voice(self, stop: RunStop, steps: Sequence[Step], tell: Tell) -> None:
         """Keep a model that has replied; go back to the one before if a new one never did."""

@@ -292,7 +292,7 @@ def test_a_page_that_is_loaded_again_in_mid_run_has_the_run_again(
     if saved:
         tab.panel.get_by_text("sleeping").last.wait_for(timeout=30_000)
         press(tab, "Stop")
-        tab.panel.locator("p", has_text="Stopped").first.wait_for()
+        tab.page.locator("section.kap-over").get_by_text("Stopped").first.wait_for()
         assert "Wait" in tab.output(1)
         picture(tab, "stopped-after-reload")
         tab.page.reload()  # and once more: the kernel still knows the page
