@@ -206,6 +206,7 @@ class Life(Synchronous):
             raise UsageError("the session is busy with a run: it is changed between runs")
         name = model if isinstance(model, str) else None
         config = self.config.merged(model=name, base_url=base_url, format=format, approve=approve)
+        policy = policy_of(config)
         given = None if model is None or isinstance(model, str) else as_model(model)
         parts, choice = await change_parts(
             replace(runner.parts, config=config),
@@ -214,8 +215,8 @@ class Life(Synchronous):
             budget=self.budget,
             closing=self._closing,
         )
+        self._approval.policy = policy
         runner.change(parts, choice)
-        self._approval.policy = policy_of(config)
         self._follow(runner)
 
     def _follow(self, runner: Runner) -> None:
