@@ -10,6 +10,7 @@ from .records import ExitStatus as ExitStatus
 from .session import Run as Run
 from .session import Session as Session
 from .session import verify as verify
+from .tools import Tool as Tool
 from .tools import tool as tool
 
 __version__: str

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Literal
 
+from kernel_agent import Tool
 from kernel_agent.config import SETTINGS
 from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.notebook import export, prepare_notebooks
@@ -31,6 +32,10 @@ class Talk:
         The question that begins it, with the options of the session.
     once
         Whether the session ends with its first run.
+    tools
+        What its code may call: functions of the notebook, and names.
+    opening
+        A line to tell when it has started; empty for none.
 
     Raises
     ------
@@ -38,9 +43,18 @@ class Talk:
         The caller's: an option that cannot be met.
     """
 
-    def __init__(self, request: Request, *, once: bool) -> None:
+    def __init__(
+        self,
+        request: Request,
+        *,
+        once: bool,
+        tools: Sequence[Tool | str] = (),
+        opening: str = "",
+    ) -> None:
         self.request = request
         self.once = once
+        self.tools = tools
+        self.opening = opening
         self._at: Literal["nothing", "preparing", "running", "finishing"] = "nothing"
         self.view: RunView | None = None
         """The view of the question that is under way."""
@@ -49,10 +63,13 @@ class Talk:
         self._tell_to: Callable[[Event], None] = lambda _: None
         self._last = 0  # the number of the run's latest step
         self._undo_from = 0  # the first of the steps that a person undid while it went on
-        self._started = False
+        self._started = self._has_worked = False
         self.session = Session(
             **{name: value for name, value in request.settings.items() if SETTINGS[name].argument},
             data=request.data,
+            tools=tools,
+            mcp=request.mcp,
+            out=request.out,
             title=request.task,
             on_event=self._tell,
             approver=self._ask_person,
@@ -85,6 +102,7 @@ class Talk:
         def listen(event: Event) -> None:
             if isinstance(event, Step):
                 self._last = event.number
+                self._has_worked |= event.action is not None
             tell(event)
 
         try:
@@ -93,6 +111,10 @@ class Talk:
                 await self.session.start()
                 await ready
                 self._started = True
+                if self.opening:
+                    tell(Notice(text=self.opening))
+            await self._change(request)
+            self._check_prices(request)
             await self._put(variables, tell)
             self._at = "running"
             run = await self.session.run(
@@ -106,12 +128,66 @@ class Talk:
             if request.wanted and not undone:
                 await self._take(request.wanted, run, tell, names)
             if request.export is not None:
-                tell(Notice(text=f"Exported: {export(run.trace, request.export)}"))
+                tell(Notice(text=f"Exported: {export(run.trace, request.export)}", good=True))
             return run
         finally:
             self._at = "nothing"
             if self.once:
                 await self.session.close()
+
+    async def _change(self, request: Request) -> None:
+        """Go on with another model, format or rule of approval, where the question names one."""
+        config = self.session.config
+        between = (name for name in request.settings if SETTINGS[name].between)
+        changed = {name: request.settings[name] for name in between}
+        changed = {name: v for name, v in changed.items() if v != getattr(config, name)}
+        if changed:
+            await self.session.change(**changed)
+
+    def _check_prices(self, request: Request) -> None:
+        """Refuse a cap on money that could cap nothing."""
+        session = self.session
+        named = {session.model_name, session.config.model}
+        known = named & {"offline", *session.config.prices}
+        if "max_cost" in request.settings and not known:
+            raise UsageError(
+                f'--max-cost needs prices: configure [prices."{session.model_name}"] with prompt '
+                "and completion, in US dollars per million tokens"
+            )
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether a model of this session has ever replied: there may be something to lose."""
+        return self._has_worked
+
+    @property
+    def started(self) -> bool:
+        """Whether there is a kernel already, or was."""
+        return self._started
+
+    @property
+    def options(self) -> Request:
+        """The options of the session as it is now, for one that takes its place."""
+        named = {name for name in self.request.settings if SETTINGS[name].argument}
+        between = {name for name, row in SETTINGS.items() if row.between}
+        config = self.session.config
+        changed = {name for name in between if getattr(config, name) != SETTINGS[name].default}
+        settings = {name: getattr(config, name) for name in sorted(named | changed)}
+        return replace(self.request, settings=settings)
+
+    def new_kernel_for(self, request: Request) -> str:
+        """Return the first option that needs another kernel than this session's, if one does."""
+        own = self.request
+        for name in ("data", "tools", "mcp", "out"):
+            asked = getattr(request, name)
+            if asked and asked != getattr(own, name):
+                return f"--{name}"
+        for name, asked in request.settings.items():
+            row, now = SETTINGS[name], getattr(self.session.config, name)
+            same = asked in (now, self.session.sandbox if name == "sandbox" else now)
+            if row.argument and not row.between and not same and _list_of(asked) != _list_of(now):
+                return f"--{row.magic_name}"
+        return ""
 
     @property
     def busy(self) -> bool:
@@ -207,6 +283,11 @@ class Talk:
         if self.view is None or self.view.approver is None:
             return Decision(allowed=False, by="policy", reason="there is nobody to ask")
         return await self.view.approver(question)
+
+
+def _list_of(value: Any) -> Any:
+    """Return a sequence as a list, whether a line or a file wrote it; other values as they are."""
+    return list(value) if isinstance(value, list | tuple) else value
 
 
 def _budget(budget: Budget, request: Request) -> Budget:

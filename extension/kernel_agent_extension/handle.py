@@ -19,6 +19,8 @@ from typing import Any
 from kernel_agent.errors import UsageError
 from kernel_agent.records import Event, ExitStatus, Json, Step, Usage, spent_texts
 from kernel_agent.session import Run
+from kernel_agent_extension.calls import Calls
+from kernel_agent_extension.views import RunView
 
 TICK_S = 0.1
 """Seconds between wake-ups of a waiting cell; they also let it be interrupted (ipykernel #881)."""
@@ -38,11 +40,13 @@ class Handle:
     stop
         Ends the run; called on any thread.
     show
-        Shows an event, on the thread that waits.
+        The view of the run; it is called on the thread that waits.
     finish
         Called once when the run has ended, on the thread that waits; without a run with the reason.
     cell
         The number of the notebook's cell that asked.
+    calls
+        Functions of the notebook that the run may call, made here while a cell blocks.
     """
 
     def __init__(
@@ -50,11 +54,12 @@ class Handle:
         task: str,
         future: Future[Run],
         *,
-        events: SimpleQueue[Event],
+        events: SimpleQueue[Event | None],
         stop: Callable[[], None],
-        show: Callable[[Event], None],
+        show: RunView,
         finish: Callable[[Run | None, str], None],
         cell: int = 0,
+        calls: Calls | None = None,
     ) -> None:
         self.task = task
         self._future = future
@@ -64,6 +69,7 @@ class Handle:
         self._finish: Callable[[Run | None, str], None] | None = finish
         self._began = time.monotonic()
         self._cell = cell
+        self._calls = calls or Calls(stop)
 
     # --- what it came to -------------------------------------------------------------------
 
@@ -88,15 +94,18 @@ class Handle:
             The run could not begin, or was stopped before it did.
         """
         until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            try:  # all of it: an interrupt may come in the test of the loop as well
-                while not self.done:
-                    if until is not None and time.monotonic() > until:
-                        raise TimeoutError(f"the run has not ended after {timeout:g} s; it goes on")
-                    self._pass_on(wait_s=TICK_S)
-                break
-            except KeyboardInterrupt:
-                self.stop()
+        with self._calls.attended(lambda: self._events.put(None)):
+            while True:
+                try:  # all of it: an interrupt may come in the test of the loop as well
+                    while not self.done:
+                        if until is not None and time.monotonic() > until:
+                            went_on = f"the run has not ended after {timeout:g} s; it goes on"
+                            raise TimeoutError(went_on)
+                        self._pass_on(wait_s=TICK_S)
+                        self._calls.work()
+                    break
+                except KeyboardInterrupt:
+                    self.stop()
         return self._finish_run()
 
     def __await__(self) -> Generator[Any, None, Handle]:
@@ -121,6 +130,10 @@ class Handle:
                 self.stop()
         self._finish_run()
         return self
+
+    def show_again(self) -> bool:
+        """Show the live view below the cell that runs now, too, if that is possible."""
+        return self._show.show_again()
 
     def stop(self) -> None:
         """End the run as interrupted, at once; what it did so far is kept."""
@@ -175,7 +188,8 @@ class Handle:
 
         ipython: Any = IPython  # untyped in some versions
         shell = ipython.get_ipython()
-        if shell is None or shell.execution_count != self._cell:
+        plain = getattr(shell, "kernel", None) is None  # a terminal has written `Out[2]:` already
+        if plain or shell.execution_count != self._cell:
             publish: Any = publish_display_data
             publish({"text/plain": repr(self)})
 
@@ -186,7 +200,8 @@ class Handle:
         try:
             event = self._events.get(timeout=wait_s) if wait_s else self._events.get_nowait()
             while True:
-                self._show(event)
+                if event is not None:  # else: there is a call to make
+                    self._show(event)
                 event = self._events.get_nowait()
         except Empty:
             return

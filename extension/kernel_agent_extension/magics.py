@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -25,18 +26,19 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_loca
 from traitlets import Enum
 
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.records import UNDO, Event, person_text
+from kernel_agent.records import UNDO, Event, Notice, person_text
 from kernel_agent.session import LoopThread, Run, fingerprint
+from kernel_agent_extension.calls import Calls, NotebookTool, tools_named
 from kernel_agent_extension.conversation import Talk
-from kernel_agent_extension.handle import Handle
+from kernel_agent_extension.handle import Handle, is_answered
 from kernel_agent_extension.insertion import code_of
-from kernel_agent_extension.options import HELP, OPTIONS, Request, defaults, read_request, traits
+from kernel_agent_extension.options import HELP, Request, defaults, read_request, traits
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
-from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view
+from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view, show_trace
 
 CLOSE_S = 0.7  # for all kernels to end when the notebook's does; the reaper ends what is left
 KEPT = 50  # handles of ended runs that are remembered
-NEW = "A new session begins: what earlier questions computed is gone."
+UNTIL = "The one before is kept until this one has answered."
 
 T = TypeVar("T")
 
@@ -65,7 +67,8 @@ class AgentMagics(Magics):
         self._talk: Talk | None = None  # that questions go on with
         self._talks: list[Talk] = []  # all that have a kernel
         self._handles: list[Handle] = []
-        self._closing: asyncio.Future[None] | None = None  # of a session that is replaced
+        self._closing: dict[Talk, asyncio.Future[None]] = {}  # of sessions that are replaced
+        self._calls = Calls(interrupted=self._stop_waited)
         self._waited = set[Handle]()  # whose cells wait for them
         shell.input_transformers_cleanup.append(keep_questions)
         if has_kernel(shell):
@@ -109,6 +112,8 @@ class AgentMagics(Magics):
             self._explain()
         elif request == Request(task="stop"):
             self._stop()
+        elif request == Request(task="show"):
+            self._show()
         elif request == Request(task="status"):
             sys.stdout.write("\n".join(map(repr, self._running())) or "Nothing runs.")
             sys.stdout.write("\n")
@@ -130,6 +135,24 @@ class AgentMagics(Magics):
                 if last.done:
                     sys.stdout.write(f"  {last.text or last.message}\n  {last.notebook}\n")
 
+    def _show(self) -> None:
+        """Show the running run, or the page of the last one: from its trace, on any page."""
+        if any(handle.show_again() for handle in reversed(self._running())):
+            return
+        busy = [talk for talk in self._talks if talk.busy]
+        if busy:
+            show_trace(busy[-1].session.trace_path)
+            return
+        for handle in reversed(self._handles):
+            with suppress(KernelAgentError):  # it did not begin
+                run = handle.result()
+                show_trace(run.trace, run_id=run.run_id)
+                return
+        traces = sorted(Path("runs").glob("*/trace.jsonl"), key=lambda path: path.stat().st_mtime)
+        if not traces:
+            raise MagicUsageError("There is no run to show: ask a first question.")
+        show_trace(traces[-1])
+
     def _running(self) -> list[Handle]:
         return [handle for handle in self._handles if not handle.done]
 
@@ -138,6 +161,12 @@ class AgentMagics(Magics):
         for handle in running:
             handle.stop()
         sys.stdout.write(f"Stopping {len(running)}.\n" if running else "Nothing runs.\n")
+
+    def _stop_waited(self) -> None:
+        """End the runs that cells wait for: a person has interrupted a function of theirs."""
+        for handle in self._running():
+            if handle in self._waited:
+                handle.stop()
 
     def _undo(self, steps: int, reason: str) -> None:
         if self._talk is None or self._loop is None:
@@ -148,8 +177,9 @@ class AgentMagics(Magics):
 
     def _ask(self, request: Request, local: Mapping[str, Any]) -> Handle:
         before = self._talk
-        talk = self._talk_for(request)
-        values = self._values(request.given, local)
+        talk = self._talk_for(request, local)
+        given = [name for name in self._carried(talk, before) if name in self._shell.user_ns]
+        values = self._values((*given, *request.given), local)
         view = open_view(
             self._shell,
             task=request.task,
@@ -159,42 +189,75 @@ class AgentMagics(Magics):
             undo=talk.press_undo,
             notebook=talk.session.notebook_path,
             sandbox=talk.session.sandbox,
+            started=talk.started,
         )
         # From here on it may take a while: what is large is looked through, or copied.
-        if before is not None and talk is not before and not talk.once:
-            view.note(NEW)
         changed, gone = self._find_changed(talk)
         for name in gone:
             view.note(f"{name} cannot be passed in as it is now: the kernel's copy stays.")
+        for name in self._outdated(talk):
+            view.note(f"{name} is another tool now: --new --tools {name} uses it as it is.")
         values |= self._values(changed, local)
         if request.background:
             values = {name: copy.deepcopy(value) for name, value in values.items()}
         return self._start(talk, request, values, view, before=before)
 
-    def _talk_for(self, request: Request) -> Talk:
-        """Return the session so far, or a new one when the request asks for one or needs one."""
-        talk = self._talk
-        differs = _difference(request, talk.request) if talk is not None else ""
+    def _talk_for(self, request: Request, local: Mapping[str, Any]) -> Talk:
+        """Return a session that there is, or a new one when the request asks for or needs one."""
+        now = self._talk
+        because = now.new_kernel_for(request) if now is not None else ""
         if request.goes_on:
-            if talk is None:
-                raise MagicUsageError(
-                    "There is no session to continue: ask a first question without --continue."
-                )
-            if differs:
-                raise MagicUsageError(
-                    f"The session so far has another {differs}: leave {differs} out, or --continue."
-                )
-        begins = talk is None or request.new or bool(differs)
+            _check_goes_on(now, because)
         if request.background and not request.goes_on:
-            return Talk(request, once=True)
-        if begins or talk is None:
-            return Talk(request, once=False)
-        if talk.busy:
+            return self._new_talk(request, local, once=True)
+        if now is None:
+            return self._new_talk(request, local)
+        if request.new:
+            return self._new_talk(request, local, opening=f"A new session begins. {UNTIL}")
+        if because:
+            return self._other_talk(request, local, now, because)
+        if now.busy:
             raise MagicUsageError(
                 "The session is busy with another question: wait for it (run.result()), "
                 "%agent stop, or ask with --new."
             )
-        return talk
+        return now
+
+    def _other_talk(
+        self, request: Request, local: Mapping[str, Any], now: Talk, because: str
+    ) -> Talk:
+        """Return the session before if it fits; else a new one with what this one was given."""
+        for kept in reversed(self._shared()):
+            if not kept.busy and not kept.new_kernel_for(request):
+                return kept
+        request = request.after(now.options)
+        files = [Path(path).name for path in request.data]
+        names = [name for name in now.given if name in self._shell.user_ns]
+        again = ", ".join((*files, *names))
+        takes = f", with {again}" if again else ""
+        opening = f"{because} needs a new kernel: a new session begins{takes}. {UNTIL}"
+        return self._new_talk(request, local, opening=opening)
+
+    def _new_talk(
+        self, request: Request, local: Mapping[str, Any], *, once: bool = False, opening: str = ""
+    ) -> Talk:
+        space = {**self._shell.user_ns, **local}
+        tools = tools_named(request.tools, space, self._calls)
+        return Talk(request, once=once, tools=tools, opening=opening)
+
+    def _shared(self) -> list[Talk]:
+        """Return the sessions that questions may go on with: the present one, and kept ones."""
+        return [talk for talk in self._talks if not talk.once and not talk.session.closed]
+
+    def _carried(self, talk: Talk, before: Talk | None) -> Iterable[str]:
+        """Return the variables that a session takes over from the one in whose place it stands."""
+        fresh = before is None or talk.started or talk.once or talk.request.new
+        return () if fresh or before is None else before.given
+
+    def _outdated(self, talk: Talk) -> list[str]:
+        """Let tools follow their functions; return those whose functions are of another kind."""
+        own = [tool for tool in talk.tools if isinstance(tool, NotebookTool)]
+        return [tool.variable for tool in own if not tool.follow(self._shell.user_ns)]
 
     def _start(
         self,
@@ -206,7 +269,7 @@ class AgentMagics(Magics):
         before: Talk | None,
     ) -> Handle:
         """Begin the work on the sessions' loop; return its handle."""
-        events: SimpleQueue[Event] = SimpleQueue()
+        events: SimpleQueue[Event | None] = SimpleQueue()
         talk.begin(view)
         if talk not in self._talks:
             self._talks.append(talk)
@@ -215,19 +278,17 @@ class AgentMagics(Magics):
         self._loop = self._loop or LoopThread()
         names = self._shell.user_ns
 
+        tell = view if view.direct else events.put
+
         async def work() -> Run:
+            run = None
             try:
-                run = await talk.answer(
-                    request, values, tell=view if view.direct else events.put, names=names
-                )
-            except BaseException:
-                if talk.session.closed:  # it did not start: what was there before stays
-                    self._drop(talk, before)
-                raise
-            if before is not None and before not in (talk, self._talk):
-                self._closing = asyncio.ensure_future(before.close())
+                run = await talk.answer(request, values, tell=tell, names=names)
+            finally:
+                self._settle(talk, before, run, tell)
             return run
 
+        self._calls.belong_here()
         future = talk.future = self._loop.begin(work())
         handle = Handle(
             request.task,
@@ -237,6 +298,7 @@ class AgentMagics(Magics):
             show=view,
             finish=lambda run, why: self._finish(request, talk, view, run, why),
             cell=self._shell.execution_count,
+            calls=self._calls,
         )
         self._handles = [*self._handles[-KEPT:], handle]
         if request.background:
@@ -245,9 +307,35 @@ class AgentMagics(Magics):
             self._waited.add(handle)
         return handle
 
-    def _drop(self, talk: Talk, before: Talk | None) -> None:
-        if self._talk is talk:
-            self._talk = before
+    def _settle(
+        self, talk: Talk, before: Talk | None, run: Run | None, tell: Callable[[Event], None]
+    ) -> None:
+        """Let the sessions before go when a new one has answered; keep them if it came to nothing.
+
+        Called on the sessions' loop.
+        """
+        others = [other for other in self._shared() if other is not talk]
+        if talk.once:
+            return
+        if is_answered(run):
+            self._let_go(*others)
+        elif self._talk is talk and not talk.has_worked and (before in others or run is None):
+            self._talk = before if before in others else None
+            self._let_go(talk)
+            if self._talk is not None and talk.started:
+                tell(Notice(text="The session before goes on with the next question."))
+
+    def _let_go(self, *talks: Talk) -> None:
+        for talk in talks:
+            talk.once = True  # no question goes on with it from now on
+            self._closing[talk] = asyncio.ensure_future(self._end(talk))
+
+    async def _end(self, talk: Talk) -> None:
+        with suppress(Exception):  # a part that cannot be closed was told of; the rest is closed
+            await talk.close()
+        self._closing.pop(talk, None)
+        if talk.session.closed:
+            self._talks = [other for other in self._talks if other is not talk]
 
     def _finish(
         self, request: Request, talk: Talk, view: RunView, run: Run | None, why: str
@@ -300,8 +388,9 @@ class AgentMagics(Magics):
         self._loop = None
 
     async def _close_all(self) -> None:
-        closing = (talk.session.close() for talk in self._talks)
-        await asyncio.wait_for(asyncio.gather(*closing, return_exceptions=True), CLOSE_S)
+        closing = [talk.session.close() for talk in self._talks]
+        ends = asyncio.gather(*closing, *self._closing.values(), return_exceptions=True)
+        await asyncio.wait_for(ends, CLOSE_S)
 
 
 def _tell_mistakes(work: Callable[[], T]) -> T:
@@ -312,16 +401,15 @@ def _tell_mistakes(work: Callable[[], T]) -> T:
         raise MagicUsageError(str(error)) from None
 
 
-def _difference(request: Request, chosen: Request) -> str:
-    """Return the first option in which a request differs from its session."""
-    if request.data and request.data != chosen.data:
-        return "--data"
-    for option in OPTIONS:
-        if option.row is not None and option.row.argument:
-            asked = request.settings.get(option.row.name)
-            if asked and asked != chosen.settings.get(option.row.name):
-                return f"--{option.name}"
-    return ""
+def _check_goes_on(talk: Talk | None, because: str) -> None:
+    if talk is None:
+        raise MagicUsageError(
+            "There is no session to continue: ask a first question without --continue."
+        )
+    if because:
+        raise MagicUsageError(
+            f"The session so far has another {because}: leave {because} out, or --continue."
+        )
 
 
 def _like(name: str, space: Mapping[str, Any]) -> str:

@@ -10,7 +10,8 @@ pictures that we encoded, and tables that we wrote; a table travels as rows of t
 ===========  =====================================================================================
 ``run``      the task, the model, the sandbox level, the caps: a run begins
 ``text``     a piece of the reply as it is written; ``reasoning`` is kept apart
-``act``      the step's thought and its code, with the colours of the code
+``act``      the step's thought and its code, with the colours of the code; ``was`` is what the
+             model had written, where a person changed it: the note takes the place of the first
 ``out``      an output of the step: ``stream``, ``text``, ``error``, ``picture``, ``table``
 ``step``     the step is over: how it ended, seconds, tokens
 ``ask``      a person is asked; ``told`` is what the person said, or that nobody needs to
@@ -77,10 +78,15 @@ class Scene:
         The sandbox level that was asked for, until the run says what it became.
     clock
         Seconds, monotonic.
+    waits
+        What is waited for until the run begins.
     """
 
-    def __init__(self, *, task: str, level: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, *, task: str, level: str, clock: Callable[[], float], waits: str = ""
+    ) -> None:
         self._clock = clock
+        self._opened = clock()
         self._began: float | None = None
         self._waited = 0.0
         self._asked_at: float | None = None
@@ -88,7 +94,13 @@ class Scene:
         self._draft: list[Note] = []
         asked = harmless_text(task, 4000)
         self._said: list[Note] = [
-            {"op": "run", "task": asked, "level": one_line(level, 40), "begun": False}
+            {
+                "op": "run",
+                "task": asked,
+                "level": one_line(level, 40),
+                "begun": False,
+                "waits": one_line(waits, 80),
+            }
         ]
         self._story = Story()
         self._run_id: str | None = None
@@ -136,7 +148,18 @@ class Scene:
         note: Note = {"op": "told", "id": number, "step": question["step"]}
         if decision is not None:
             note["said"] = _describe_decision(question["kind"], decision)
-        return [*self._keep([note]), *self._spent()]
+        return [*self._change(note["step"], decision), *self._keep([note]), *self._spent()]
+
+    def _change(self, number: int, decision: Decision | None) -> list[Note]:
+        """Return the announcement of a step anew when a person has changed its cell."""
+        if decision is None or decision.edited is None:
+            return []
+        for place, said in enumerate(self._said):
+            if said["op"] == "act" and said["step"] == number:
+                changed = {**said, **colour_code(decision.edited), "was": _code_of(said)}
+                self._said[place] = changed
+                return [dict(changed)]
+        return []
 
     def note(self, text: str) -> list[Note]:
         """Return a note of the front end's own."""
@@ -149,7 +172,12 @@ class Scene:
     def replay(self) -> list[Note]:
         """Return all notes for a page that has just been opened."""
         asked = [note for _, note in sorted(self._questions.items())]
-        return [*self._said, *self._draft, *asked, *self._spent()]
+        age = round(self._clock() - self._opened, 1)
+        said = [
+            {**note, "age": age} if note["op"] == "run" and not note["begun"] else note
+            for note in self._said
+        ]
+        return [*said, *self._draft, *asked, *self._spent()]
 
     # --- events ----------------------------------------------------------------------------
 
@@ -226,7 +254,8 @@ class Scene:
     def _step(self, step: Step) -> Iterator[Note]:
         if self._shown.number != step.number:  # nobody announced it: a run that is shown afterwards
             self._shown = Shown(step.number)
-            yield _act(step.number, step.action, step.observation.text)
+            was = step.decision.original if step.decision else None
+            yield _act(step.number, step.action, step.observation.text, was=was)
         outputs = step.result.outputs if step.result else ()
         if not self._shown.any:
             for output in outputs:
@@ -331,13 +360,20 @@ def _settle(text: str) -> str:
     return "\n".join([*(plain(line) for line in lines), last])
 
 
-def _act(number: int, action: Action | None, unreadable: str = "") -> Note:
+def _code_of(note: Note) -> Note:
+    return {key: note[key] for key in ("code", "hues") if key in note}
+
+
+def _act(
+    number: int, action: Action | None, unreadable: str = "", *, was: str | None = None
+) -> Note:
     note: Note = {"op": "act", "step": number, "thought": ""}
     if action is None:
         return {**note, "thought": harmless_text(unreadable, 2000)}
     note["thought"] = harmless_text(action.thought, 8000)
     if isinstance(action, Code):
-        return {**note, **colour_code(action.source)}
+        before = {} if was is None else {"was": colour_code(was)}
+        return {**note, **colour_code(action.source), **before}
     if isinstance(action, Calls):
         calls = (f"{c.name}({_arguments(c.arguments)})" for c in action.calls)
         return {**note, **colour_code("\n".join(calls))}

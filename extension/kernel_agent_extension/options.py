@@ -9,8 +9,8 @@ values are.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from IPython.core.error import UsageError as MagicUsageError
@@ -48,9 +48,15 @@ OPTIONS = (
            about="a file to ask about, by its path; again for more files"),
     Option(name="in", short="i", value="NAMES", example="-i df,prices Which sold most?",
            about="variables of yours to pass in; the model is told types and first rows"),
-    Option(name="out", short="o", value="NAMES", example="-i df -o result Sales by month?",
+    Option(name="get", short="o", value="NAMES", example="-i df -o result Sales by month?",
            about="variables to take back when the question is answered"),
+    Option(name="tools", value="NAMES", example="--tools rate What is 5 $ in euros?",
+           about="functions of yours, marked @tool, that the code may call; sql, files=DIR, …"),
+    Option(name="mcp", value="SERVER", example="--mcp time What time is it in Tokyo?",
+           about="an MCP server: a name, a command or an address; again for more"),
     *_settings(),
+    Option(name="out", value="DIR", example="--out ./june How many rows?",
+           about="the folder of the session, ./DIR or a path"),
     Option(name="continue", value="", about="insist on the session so far, never a new one"),
     Option(name="new", value="", about="begin a new session: a new kernel and an empty history"),
     Option(name="export", value="PATH", example="--export sales.ipynb How many rows?",
@@ -91,11 +97,14 @@ TASK over several lines
 {_usage()}
 
 %agent stop       stops what runs          %agent status      says what runs
+%agent show       shows the running or the last run again
 %agent undo       takes the last step back; `%agent undo 3: the join was wrong` three of them
 %config AgentMagics.model = "…"            a default; %config AgentMagics lists all
 
-Questions of one notebook share a session: a later one builds on what an earlier one computed, until
-you ask for --new, or for another --data, --model, --format, --sandbox or --approve.
+Questions of one notebook share a session: a later one builds on what an earlier one computed, also
+with another --model, --format or --approve. --new, another --data, --tools, --sandbox and the like
+need a new kernel: files, tools and variables passed in are there again, and the session before is
+kept until the new one has answered.
 The kernel's interrupt (the stop button) stops a run; its trace and notebook are kept."""
 
 
@@ -107,12 +116,25 @@ class Request:
     data: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+    mcp: tuple[str, ...] = ()
+    out: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     goes_on: bool = False
     new: bool = False
     export: str | None = None
     insert: bool = False
     background: bool = False
+
+    def after(self, before: Request) -> Request:
+        """Return it with what it leaves open as it was for the session before."""
+        return replace(
+            self,
+            data=self.data or before.data,
+            tools=self.tools or before.tools,
+            mcp=self.mcp or before.mcp,
+            settings={**before.settings, **self.settings},
+        )
 
 
 def read_request(line: str, cell: str | None = None) -> Request:
@@ -143,9 +165,12 @@ def read_request(line: str, cell: str | None = None) -> Request:
         task="\n".join(part for part in (task, (cell or "").strip()) if part),
         data=tuple(found.get("data", ())),
         given=_names(found, "in"),
-        wanted=_names(found, "out"),
+        wanted=_names(found, "get"),
+        tools=_tools(found.get("tools", ())),
+        mcp=tuple(found.get("mcp", ())),
+        out=found["out"][-1] if "out" in found else None,
         settings={
-            option.row.name: _value(option, option.row, found[option.name][-1])
+            option.row.name: _value(option, option.row, found[option.name])
             for option in OPTIONS
             if option.row is not None and option.name in found
         },
@@ -181,8 +206,15 @@ def _names(found: dict[str, list[str]], option: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _value(option: Option, row: Setting, text: str) -> Any:
-    """Return an option's value for its setting."""
+def _tools(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the tools that are named; what one is about (``fetch=HOST,HOST``) is left whole."""
+    names = (name for text in texts for name in ([text] if "=" in text else text.split(",")))
+    return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
+
+
+def _value(option: Option, row: Setting, texts: Sequence[str]) -> Any:
+    """Return an option's value for its setting; the last one that was given, or all for a list."""
+    text = texts[-1]
     if row.kind is bool:
         return True
     if row.choices and text not in row.choices:
@@ -191,7 +223,7 @@ def _value(option: Option, row: Setting, text: str) -> Any:
             f"%agent {option.example}"
         )
     if row.kind is list:
-        return [name.strip() for name in text.split(",") if name.strip()]
+        return [name.strip() for text in texts for name in text.split(",") if name.strip()]
     return _number(option, row.kind, text) if row.kind in (int, float) else text
 
 
@@ -212,6 +244,11 @@ def _check(request: Request) -> None:
     """Refuse options that contradict each other."""
     if request.goes_on and request.new:
         raise MagicUsageError("--continue and --new contradict each other: leave one out.")
+    if request.out is not None and request.out.isidentifier():
+        raise MagicUsageError(
+            f"--out is the folder of the session: --out ./{request.out}, or -o {request.out} "
+            "to take back a variable."
+        )
     if request.insert and request.background:
         raise MagicUsageError(
             "--insert needs the cell to wait: leave --background out, "

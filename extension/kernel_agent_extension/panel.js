@@ -8,6 +8,12 @@ const TWICE_MS = 300; // between two presses of one double click
 const KEEP_OPEN = 2; // finished steps that stay unfolded
 const LEVELS_WITHOUT = new Set(["none"]);
 const PICTURE = /^[A-Za-z0-9+/=]+$/;
+const PAGE_MS = 300; // within which the static page takes the panel's place where it can
+const ELEMENTS = new Set((
+  "a b blockquote br caption code dd details div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr " +
+  "i li ol p pre small span strong sub summary sup table tbody td tfoot th thead tr ul").split(" "));
+const ATTRIBUTES = new Set(
+  "aria-label class colspan dir open role rowspan scope style title".split(" "));
 
 // --- elements ------------------------------------------------------------------------------------
 
@@ -115,6 +121,28 @@ function picture(note) {
   image.src = `data:${note.type};base64,${note.data}`;
   frame.append(image);
   return frame;
+}
+
+// The static page, which comes as names, attributes, children and texts: nothing of it is parsed.
+function grown(part) {
+  if (typeof part === "string") return document.createTextNode(part);
+  const [name, attributes, children] = part;
+  if (name === "img") {
+    const found = /^data:(image\/\w+);base64,(.*)$/s.exec(attributes.src || "");
+    return picture({ type: found?.[1], data: found?.[2] || "", alt: attributes.alt });
+  }
+  const element = document.createElement(ELEMENTS.has(name) ? name : "span");
+  for (const [key, value] of Object.entries(attributes)) {
+    if (ATTRIBUTES.has(key) && !/url\s*\(/i.test(value)) element.setAttribute(key, value);
+  }
+  const found = name === "a" && address(attributes.href || "");
+  if (found) {
+    element.href = found;
+    element.target = "_blank";
+    element.rel = "noopener";
+  }
+  element.append(...children.map(grown));
+  return element;
 }
 
 // Text as a terminal would leave it: a carriage return begins its line anew.
@@ -229,11 +257,23 @@ class StepView {
     }
     if (note.op === "act") {
       this.dropDraft();
+      this.forgetCode();
       this.gist.textContent = (note.thought || (note.code || "").split("\n").find((line) => line.trim()) || "").slice(0, 160);
     }
     this.notes.push(note);
+    if (note.was) this.open(true);
     if (note.op === "step") this.finish(note);
     if (this.built) this.show(note);
+  }
+
+  // A person has changed the cell: what runs is announced anew.
+  forgetCode() {
+    const kept = this.notes.filter((note) => note.op !== "act");
+    if (kept.length === this.notes.length) return;
+    this.notes = kept;
+    this.body.replaceChildren();
+    this.stream = null;
+    for (const note of this.built ? kept : []) this.show(note);
   }
 
   showDraft() {
@@ -263,6 +303,7 @@ class StepView {
     if (note.op === "act") {
       if (note.thought) body.append(prose(note.thought, "thought"));
       if (note.code) body.append(colouredCode(note.code, note.hues));
+      if (note.was) body.append(this.before(note.was));
     } else if (note.op === "out") {
       this.output(note);
     } else if (note.op === "told") {
@@ -297,6 +338,12 @@ class StepView {
       pre.tabIndex = 0;
       this.body.append(pre);
     }
+  }
+
+  before(was) {
+    const box = make("details", "before");
+    box.append(make("summary", "", "As the model had written it"), colouredCode(was.code, was.hues));
+    return box;
   }
 
   error(note) {
@@ -347,6 +394,7 @@ class PanelView {
   }
 
   close() {
+    this.closed = true;
     clearInterval(this.timer);
     clearTimeout(this.again);
     this.sizes.disconnect();
@@ -360,7 +408,8 @@ class PanelView {
     this.task.setAttribute("role", "heading");
     this.task.setAttribute("aria-level", "3");
     this.status = make("span", "chip status");
-    line.append(this.task, this.status);
+    this.waits = make("span", "waits");
+    line.append(this.task, this.waits, this.status);
     const facts = make("div", "fact-line");
     this.level = make("span", "chip level");
     this.model = make("span", "fact");
@@ -431,6 +480,8 @@ class PanelView {
     this.ended = false;
     this.stopping = false;
     this.drafting = null;
+    this.since = performance.now();
+    this.waitsFor = "";
     for (const element of [this.list, this.asking, this.end]) element.replaceChildren();
     for (const element of [this.asking, this.end, this.latest, this.book, this.bookPath, this.undo, this.model, this.data]) {
       shown(element, false);
@@ -443,6 +494,10 @@ class PanelView {
   // --- messages ---------------------------------------------------------------------------------
 
   hear(message) {
+    if (message.page) {
+      if (message.for === undefined || message.for === this.view) this.showPage(message.page);
+      return;
+    }
     if (message.for !== undefined) {
       if (message.for !== this.view || this.ready) { this.last = message.n; return; }
       this.reset();
@@ -462,6 +517,19 @@ class PanelView {
       this.takeAll(message.notes);
     }
     this.last = message.n;
+  }
+
+  // The run is over, and this panel still stands: its cell's output could not be reached. Otherwise
+  // it is closed by then.
+  showPage(page) {
+    clearTimeout(this.again);
+    setTimeout(() => {
+      if (this.closed) return;
+      clearInterval(this.timer);
+      this.ended = true;
+      this.root.classList.add("kap-over");
+      this.root.replaceChildren(...page.map(grown));
+    }, this.ready ? PAGE_MS : 0);
   }
 
   takeAll(notes) {
@@ -493,8 +561,15 @@ class PanelView {
     const none = LEVELS_WITHOUT.has(note.level);
     this.level.textContent = none ? "NOT SANDBOXED" : `Sandbox: ${note.level}`;
     this.level.classList.toggle("kap-warning", none);
+    this.level.classList.toggle("kap-unknown", !note.begun && !none);
     this.level.title = note.statement || "The level that was asked for; the kernel is starting.";
-    if (!note.begun) return;
+    if (!note.begun) {
+      this.waitsFor = note.waits || "";
+      this.since = performance.now() - 1000 * (note.age || 0);
+      this.showWaiting();
+      return;
+    }
+    this.asks = `asking ${note.model || "the model"}`;
     this.model.textContent = note.model;
     this.model.title = "Model";
     shown(this.model, Boolean(note.model));
@@ -735,6 +810,9 @@ class PanelView {
     this.root.dataset.state = state;
     if (this.status.textContent === words) return;
     this.status.textContent = words;
+    this.since = performance.now();
+    this.waitsFor = words === "Thinking" ? this.asks || "" : "";
+    this.showWaiting();
   }
 
   say(words) {
@@ -748,7 +826,17 @@ class PanelView {
     this.keys.textContent = keys.length ? `Keys in the panel: ${keys.join(" · ")}` : "";
   }
 
+  // What is waited for, and how long by now; at once while the run begins, later for what is quick.
+  showWaiting() {
+    const { state } = this.root.dataset;
+    const age = (performance.now() - this.since) / 1000;
+    const told = state === "starting" || (state === "running" && age >= 1);
+    const parts = [this.waitsFor, seconds(age)].filter(Boolean);
+    this.waits.textContent = told && !this.ended ? parts.join(" · ") : "";
+  }
+
   tick() {
+    this.showWaiting();
     if (this.spent?.runs && !this.ended) this.showMeters();
   }
 

@@ -2,7 +2,8 @@
 
 One widget with one channel of small messages: what is to be shown goes to the page, what was
 pressed comes back. The widget's state holds the program of the page and nothing of the run, and is
-closed when the run is over: the cell's output is then static, and no widget is in the notebook.
+kept for a while when the run is over: the cell's output is then static, but a page that was loaded
+again in the meantime cannot be reached there, and shows the static page in the panel's place.
 
 :class:`Panel` is a function of events that may be called on any thread. All messages are sent by
 one thread of the panel's own, at most twenty times a second; what came in between goes together.
@@ -23,6 +24,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from html import escape
 from importlib import resources
 from pathlib import Path
 from types import TracebackType
@@ -32,10 +34,12 @@ from kernel_agent.records import Decision, Event, Question, RunStop, Step
 from kernel_agent.safe import one_line, plain
 from kernel_agent_extension.content import Note
 from kernel_agent_extension.messages import Scene
+from kernel_agent_extension.page import Page, page_of
 
 INTERVAL_S = 0.05  # between two messages: faster is not seen, and costs
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
 ENDED = "The run has ended."
+KEPT = 5  # panels of ended runs whose widgets can still show the page
 THREAD = "kernel-agent panel"
 
 Said = dict[str, Any]
@@ -46,6 +50,9 @@ class Front(Protocol):
 
     model_id: str
     """The widget whose view is displayed."""
+
+    shows_page: bool
+    """Whether it can show the static page when the run is over."""
 
     def send(self, message: Said) -> None:
         """Pass a message on; called by the panel's thread."""
@@ -63,6 +70,7 @@ def open_panel(
     notebook: str | Path | None = None,
     on_stop: Callable[[], None] | None = None,
     on_undo: Callable[[], None] | None = None,
+    waits: str = "",
     plain_widgets: bool = False,
 ) -> Panel:
     """Display a panel below the current cell; called on the thread that runs the cell.
@@ -79,11 +87,20 @@ def open_panel(
         Ends the run: ``session.stop``. Called on a thread of the kernel; it must not block.
     on_undo
         Goes back to before the last step, likewise. Without it there is no such button.
+    waits
+        What is waited for until the run begins.
     plain_widgets
         Use plain ipywidgets, as is done where anywidget is not installed: for front ends that
         cannot load the panel's program.
     """
-    panel = Panel(task=task, sandbox=sandbox, notebook=notebook, on_stop=on_stop, on_undo=on_undo)
+    panel = Panel(
+        task=task,
+        sandbox=sandbox,
+        notebook=notebook,
+        on_stop=on_stop,
+        on_undo=on_undo,
+        waits=waits,
+    )
     panel.open(_plain_front if plain_widgets else _front)
     return panel
 
@@ -102,17 +119,20 @@ class Panel:
         notebook: str | Path | None = None,
         on_stop: Callable[[], None] | None = None,
         on_undo: Callable[[], None] | None = None,
+        waits: str = "",
         publish: Callable[..., None] | None = None,
     ) -> None:
         self.on_stop = on_stop
         self.on_undo = on_undo
         self._notebook = None if notebook is None else Path(notebook).absolute()
         self._offered = False
-        self._scene = Scene(task=task, level=sandbox, clock=time.monotonic)
+        self._task = one_line(task, 200)
+        self._scene = Scene(task=task, level=sandbox, clock=time.monotonic, waits=waits)
         self._numbers = itertools.count(1)
         self._asked: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Said]]] = {}
         self._publish = publish or _publish
-        self._display_id = uuid.uuid4().hex
+        self._displays: list[str] = []  # the cells' outputs that show it
+        self._page: Page | None = None
         self._front: Front | None = None
         self._changed = threading.Condition()
         self._pending: list[Note] = []
@@ -195,8 +215,26 @@ class Panel:
         self._thread.join(timeout=2)
         bundle = {"text/plain": text or "kernel-agent: the run has ended."}
         shown = {"text/html": html, **bundle} if html else bundle
-        self._publish(shown, self._display_id, update=True)
-        self._front.close()
+        for display_id in self._displays:
+            self._publish(shown, display_id, update=True)
+        if html and self._front.shows_page:
+            self._stay(html)
+        else:
+            self._front.close()
+
+    def _stay(self, html: str) -> None:
+        """Leave the widget open for pages whose output cannot be reached; close older ones."""
+        assert self._front is not None
+        self._page = page_of(html)
+        self._show_page()
+        _staying.append(self._front)
+        while len(_staying) > KEPT:
+            _staying.popleft().close()
+
+    def _show_page(self, **to: Any) -> None:
+        assert self._front is not None
+        self.messages += 1
+        self._front.send({"n": self.messages, "page": self._page, **to})
 
     # --- to the page -----------------------------------------------------------------------
 
@@ -206,10 +244,30 @@ class Panel:
         with self._changed:
             self._offer_notebook()
         self._thread.start()
+        self._display()
+
+    def show_again(self) -> bool:
+        """Show the panel below the cell that runs now, too; say whether the run still goes on."""
+        if self._front is None or self._closed:
+            return False
+        self._display()
+        return True
+
+    def _display(self) -> None:
+        """Display a view of the widget, with what is told of the run where there are no widgets."""
+        assert self._front is not None
+        self._displays.append(uuid.uuid4().hex)
         view = {"model_id": self._front.model_id, "version_major": 2, "version_minor": 0}
+        told = f"kernel-agent: {self._task}"
+        where = "" if self._notebook is None else f" Its notebook: {_from_here(self._notebook)}."
+        after = f"The run went on when this notebook was saved.{where} %agent show brings its page."
         self._publish(
-            {VIEW_MIME: view, "text/plain": "kernel-agent: the run is shown by a widget."},
-            self._display_id,
+            {
+                VIEW_MIME: view,
+                "text/html": f"<p>{escape(told)}<br><small>{escape(after)}</small></p>",
+                "text/plain": f"{told}\n{after}",
+            },
+            self._displays[-1],
         )
 
     def _tell(self, notes: list[Note]) -> None:
@@ -253,6 +311,8 @@ class Panel:
         if not isinstance(said, dict):
             return
         match said.get("do"):
+            case "hello" if self._page is not None:
+                self._show_page(**{"for": said.get("view")})
             case "hello":
                 with self._changed:
                     self._flush()  # pages that know the beginning need no repetition
@@ -341,6 +401,9 @@ def _from_here(path: Path) -> str:
     return Path(os.path.relpath(path, here)).as_posix()
 
 
+_staying: deque[Front] = deque()
+
+
 def prepare() -> None:
     """Import the widget's library, so that the first panel need not wait for it."""
     with contextlib.suppress(ImportError):
@@ -367,6 +430,8 @@ def _plain_front(heard: Callable[[Any], None]) -> Front:
 
 class _PageFront:
     """The page's widget: ``panel.js`` with ``panel.css``, and one channel."""
+
+    shows_page = True
 
     def __init__(self, heard: Callable[[Any], None]) -> None:
         self._widget = _widget_class()()

@@ -31,6 +31,7 @@ class PlainFront:
     """
 
     def __init__(self, heard: Callable[[Any], None]) -> None:
+        self.shows_page = False
         self._heard = heard
         self._asked: list[Note] = []
         self._log_text = ""
@@ -87,9 +88,12 @@ class PlainFront:
 
     def _show_act(self, note: Note) -> None:
         self._state["status"] = "Running the cell"
-        self._write(f"--- Step {note['step']} ---\n{note['thought']}\n")
+        title = "changed by you" if "was" in note else note["thought"]
+        self._write(f"--- Step {note['step']} ---\n{title}\n")
         if note.get("code"):
             self._write(_indent(note["code"]))
+        if "was" in note:
+            self._write(f"The model had written:\n{_indent(note['was']['code'])}")
 
     def _show_out(self, note: Note) -> None:
         kind = note["kind"]

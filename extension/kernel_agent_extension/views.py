@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from pathlib import Path
 from threading import Thread
 from typing import Any, Protocol
@@ -26,6 +27,7 @@ from kernel_agent.records import (
     OutputDict,
     PlainView,
     Question,
+    Record,
     ReplyText,
     RunStart,
     RunStop,
@@ -33,6 +35,7 @@ from kernel_agent.records import (
     Undone,
     is_figure,
     place_blocks,
+    read_trace,
 )
 from kernel_agent.safe import FORMATS, one_line, plain
 from kernel_agent.session import Run
@@ -63,6 +66,10 @@ class RunView(Protocol):
         """Show the lasting summary, once; a run that did not begin has a reason instead."""
         ...
 
+    def show_again(self) -> bool:
+        """Show it below the cell that runs now, too; false where it cannot, or is over."""
+        ...
+
 
 def load_panel(shell: Any) -> None:
     """Begin to import the panel and its libraries, if runs are shown in it.
@@ -89,6 +96,7 @@ def open_view(
     undo: Callable[[], None],
     notebook: Path,
     sandbox: str,
+    started: bool = True,
 ) -> RunView:
     """Open the view of a run below the cell that runs now.
 
@@ -112,15 +120,29 @@ def open_view(
         Where the session writes its notebook.
     sandbox
         The level that was asked for.
+    started
+        Whether there is a kernel already.
     """
     chosen = _shown_as(shell, panel)
     if chosen == "on":
-        return _PanelView(task=task, stop=stop, undo=undo, notebook=notebook, sandbox=sandbox)
+        return _PanelView(
+            task=task,
+            stop=stop,
+            undo=undo,
+            notebook=notebook,
+            sandbox=sandbox,
+            waits="" if started else _starting(sandbox),
+            waited=not background,
+        )
     if background:
         return _LineView(task)
     if chosen == "page":
         return _PageView()
     return TextView(sys.stdout.write)
+
+
+def _starting(sandbox: str) -> str:
+    return "starting the kernel" if sandbox == "none" else "starting the sandboxed kernel"
 
 
 def _shown_as(shell: Any, panel: str) -> str:
@@ -147,11 +169,19 @@ def has_kernel(shell: Any) -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-class TextView(PlainView):
-    """Plain lines, and the figures of each step below its text."""
+class _Once:
+    """What a view that stands below one cell says of itself."""
 
     approver: Approver | None = None
     direct = False
+
+    def show_again(self) -> bool:
+        """Say that it cannot be shown below another cell."""
+        return False
+
+
+class TextView(_Once, PlainView):
+    """Plain lines, and the figures of each step below its text."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         super().__init__(write)
@@ -211,21 +241,22 @@ class _Told:
             summary = summary_html(records, notebook=notebook)
         except NotebookError:
             return ""
-        notices = self._notices()
-        return notices_html(notices) + summary if notices else summary
+        notices, good = self._notices(good=False), self._notices(good=True)
+        above = notices_html(notices) if notices else ""
+        return above + summary + "".join(f"<p><small>{escape(line)}</small></p>" for line in good)
 
-    def _notices(self) -> list[str]:
-        """Return the notices that no record holds."""
-        notices = [event.text for event in self._events if isinstance(event, Notice)]
+    def _notices(self, *, good: bool) -> list[str]:
+        """Return the notices that no record holds; good news, or what one is to be warned of."""
+        told = (event for event in self._events if isinstance(event, Notice))
+        notices = [event.text for event in told if event.good is good]
         shown = list(dict.fromkeys(notices))
         more = [f"{len(shown) - NOTICES} more of these are left out."]
         return shown if len(shown) <= NOTICES else [*shown[:NOTICES], *more]
 
 
-class _LineView:
+class _LineView(_Once):
     """One line that is kept up to date below a cell that has ended: for runs in the background."""
 
-    approver: Approver | None = None
     direct = True
 
     def __init__(self, task: str) -> None:
@@ -254,11 +285,8 @@ def _plain_bundle(text: str) -> dict[str, str]:
     return {"text/plain": text}
 
 
-class _PageView:
+class _PageView(_Once):
     """Shows nothing while the run lasts, then its static page: for programs that run notebooks."""
-
-    approver: Approver | None = None
-    direct = False
 
     def __init__(self) -> None:
         self._told = _Told()
@@ -291,12 +319,20 @@ class _PanelView:
         undo: Callable[[], None],
         notebook: Path,
         sandbox: str,
+        waits: str,
+        waited: bool,
     ) -> None:
         self._told = _Told()
+        self._waited = waited  # by a cell, which tells why a run did not begin
         from kernel_agent_extension.panel import open_panel  # its libraries take a moment
 
         self._panel = open_panel(
-            task=task, on_stop=stop, on_undo=undo, notebook=notebook, sandbox=sandbox
+            task=task,
+            on_stop=stop,
+            on_undo=undo,
+            notebook=notebook,
+            sandbox=sandbox,
+            waits=waits,
         )
         self.approver: Approver | None = self._panel.approver
 
@@ -309,8 +345,46 @@ class _PanelView:
         self._panel.note(text)
 
     def finish(self, run: Run | None, why: str = "") -> None:
-        bundle = self._told.bundle(run, why)
-        self._panel.finish(bundle.get("text/html"), bundle["text/plain"])
+        bundle = self._told.bundle(run, "" if self._waited else why)
+        text = bundle["text/plain"] or ("The run did not begin." if run is None else "")
+        self._panel.finish(bundle.get("text/html"), text)
+
+    def show_again(self) -> bool:
+        return self._panel.show_again()
+
+
+def show_trace(trace: Path, *, run_id: str = "") -> None:
+    """Display the page of a run again, from its trace; the last of the session by default.
+
+    Raises
+    ------
+    KernelAgentError
+        The trace cannot be read, or holds no such run.
+    """
+    from IPython.display import publish_display_data
+
+    from kernel_agent.notebook import summary_html
+
+    records = _last_run(read_trace(trace), run_id)
+    notebook = trace.with_name("run.ipynb")
+    lines: list[str] = []
+    view = PlainView(lines.append)
+    for record in records:
+        view(record)
+    bundle = {
+        "text/html": summary_html(records, notebook=str(notebook) if notebook.exists() else None),
+        "text/plain": "".join(lines),
+    }
+    publish: Any = publish_display_data
+    publish(bundle)
+
+
+def _last_run(records: Sequence[Record], run_id: str) -> list[Record]:
+    """Return a run's records, with those of what it delegated and of what took it back."""
+    own = [r.run_id for r in records if isinstance(r, RunStart) and r.parent_id is None]
+    chosen = run_id or (own[-1] if own else "")
+    others = {run for run in own if run != chosen}
+    return [record for record in records if record.run_id not in others]
 
 
 def display_figure(output: OutputDict) -> None:

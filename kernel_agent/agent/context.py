@@ -107,7 +107,7 @@ class Context:
     def _begin(self) -> None:
         """Reset to an empty conversation."""
         system_prompt, self._format = self._first
-        self._records: list[Record] = []  # all that was added, but for what was undone
+        self.records: list[Record] = []  # all that was added, but for what was undone
         self._system = Message(role="system", content=system_prompt)
         self._head: Message | None = None  # what stands for the entries that are gone
         self._head_task: RunStart | None = None  # the task that stands in it
@@ -145,7 +145,7 @@ class Context:
         """Append a record, or shorten as it says; called once for each record, in order."""
         if isinstance(record, Undone):
             self._undo(record)
-        self._records.append(record)
+        self.records.append(record)
         if isinstance(record, Condensation):
             self._apply(record)
             return
@@ -165,11 +165,11 @@ class Context:
 
     def _undo(self, undone: Undone) -> None:
         """Rebuild the conversation from the records that still hold."""
-        kept = drop_undone(self._records, undone)
+        kept = drop_undone(self.records, undone)
         self._begin()
         for record in kept:
             if isinstance(record, Undone):  # what it took out is out already
-                self._records.append(record)
+                self.records.append(record)
                 self._say(record)
                 self.variables.apply(record.changes, record.first - 1)
             else:

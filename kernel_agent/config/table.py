@@ -112,6 +112,8 @@ class Setting:
         What a file in the working directory may do with it.
     argument
         Whether :class:`~kernel_agent.Session` has it as an argument.
+    between
+        Whether a session may change it between two runs (``Session.change``).
     shared
         Whether an evaluation hands it to its runs, wherever they are carried out. Never a key.
     hidden
@@ -130,6 +132,7 @@ class Setting:
     about: str
     folder: Rule = YOU
     argument: bool = False
+    between: bool = False
     shared: bool = False
     hidden: bool = False
     choices: tuple[str, ...] = ()
@@ -184,6 +187,7 @@ class Config:
         None,
         "the model's name at the endpoint; `offline`; or `scripted:FILE`",
         argument=True,
+        between=True,
         option=Option("NAME", {
             "run": "A model's name at your endpoint; 'offline' for the built-in rule-based "
             "analyst; 'scripted:FILE.jsonl' to play back replies."}),
@@ -194,9 +198,12 @@ class Config:
         None,
         "the OpenAI-compatible endpoint",
         argument=True,
+        between=True,
         option=Option("URL", {
             "run": "Your OpenAI-compatible endpoint, as in http://localhost:8000/v1.",
             "eval": "Your OpenAI-compatible endpoint."}),
+        magic=Magic("URL", "your OpenAI-compatible endpoint",
+                    "--base-url http://localhost:8000/v1"),
         trait="The OpenAI-compatible endpoint.",
     )  # fmt: skip
     api_key_env: str = setting(
@@ -236,6 +243,7 @@ class Config:
         "`auto`, `fenced`, `envelope`, `tool` or `json`",
         folder=ANY,
         argument=True,
+        between=True,
         option=Option("FORMAT", {
             "run": "How the model writes its actions: auto, fenced, envelope, tool or json."}),
         magic=Magic("FORMAT", "how the model writes code: auto, fenced, envelope, tool, json",
@@ -263,6 +271,8 @@ class Config:
         option=Option("HOST[:PORT]", {
             "run": "Let the code reach this host on the network, and no other. Repeat it."},
             name="allow-host", repeated=True, after="disk_mb"),
+        magic=Magic("HOST[:PORT]", "a host that the code may reach, and no other; again for more",
+                    "--allow-host example.org", name="allow-host"),
     )  # fmt: skip
     mcp: Mapping[str, Any] = setting(
         {}, "MCP servers by the names that `--mcp` connects them by; see `docs/mcp.md`", hidden=True
@@ -309,6 +319,7 @@ class Config:
         "who is asked before something is done: `never` (nobody is asked), `risky` (before calls "
         "of tools with effects) or `always` (also before cells); see `docs/approval.md`",
         argument=True,
+        between=True,
         choices=("never", "risky", "always"),
         option=Option("MODE", {
             "run": "What you are asked about: never, risky (calls of tools that have effects "
@@ -331,6 +342,7 @@ class Config:
         folder=ON,
         argument=True,
         option=Option("", {"run": "The data comes from others: mark it so for the model."}),
+        magic=Magic("", "the data comes from others: mark it so for the model", "--untrusted-data"),
     )
     max_steps: int | None = setting(
         30,
@@ -358,6 +370,8 @@ class Config:
         folder=LOWER,
         shared=True,
         option=Option("N", {"run": "Stop after so many tokens.", "eval": "Of one run."}),
+        magic=Magic("N", "how many tokens this question may take", "--max-tokens 20000"),
+        trait="Tokens that a question may take.",
     )
     max_cost: float | None = setting(
         None,
@@ -367,6 +381,9 @@ class Config:
         option=Option("USD", {
             "run": "Stop after so many US dollars; needs configured prices.",
             "eval": "Of one run."}),
+        magic=Magic("DOLLARS", "what this question may cost; needs configured prices",
+                    "--max-cost 0.50"),
+        trait="US dollars that a question may cost.",
     )  # fmt: skip
     cell_seconds: float = setting(
         120.0,

@@ -60,11 +60,13 @@ class Question:
 class Notice:
     """A notice for the person: a retry, a format asked for again, a linked file.
 
-    ``run_id`` is the delegated run that it is about; empty for the run that is followed.
+    ``run_id`` is the delegated run that it is about; empty for the run that is followed. ``good``
+    is news that was wished for, such as a file that was written: nothing to be warned of.
     """
 
     text: str
     run_id: str = ""
+    good: bool = False
 
 
 Event: TypeAlias = (

@@ -1,4 +1,4 @@
-"""Life of a session: started once, looked at from outside, closed once."""
+"""Life of a session: started once, looked at from outside, changed between runs, closed once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import UsageError
+from kernel_agent.models import as_model
 from kernel_agent.records import FILE_NAME, DataFile, Event, Given, StopSignal
 from kernel_agent.session.cells import Executor
 from kernel_agent.session.closing import Closing
@@ -18,7 +19,16 @@ from kernel_agent.session.kernels import Kernels
 from kernel_agent.session.loop_thread import CLOSED, Synchronous
 from kernel_agent.session.parts import Parts, statement_of
 from kernel_agent.session.runs import Runner
-from kernel_agent.session.start import Order, listener_of, open_parts, plan_of, prepare, tell_doubts
+from kernel_agent.session.start import (
+    Order,
+    change_parts,
+    listener_of,
+    open_parts,
+    plan_of,
+    policy_of,
+    prepare,
+    tell_doubts,
+)
 
 if TYPE_CHECKING:
     from kernel_agent.kernel import Kernel
@@ -167,6 +177,51 @@ class Life(Synchronous):
         if self._closed:  # meanwhile, when only some of it was open
             raise UsageError(CLOSED)
         self._runner = runner
+
+    async def change(
+        self,
+        *,
+        model: str | Model | None = None,
+        base_url: str | None = None,
+        format: str | None = None,  # noqa: A002 - the project's word
+        approve: str | None = None,
+    ) -> None:
+        """Go on with another model, format or rule of approval; kernel and conversation stay.
+
+        If a new model never replies (a name that is misspelt, a wrong key), the session goes back
+        to the one before when that run has ended.
+
+        Parameters
+        ----------
+        model, base_url, format, approve
+            As for a new session; what is None stays as it is.
+
+        Raises
+        ------
+        UsageError
+            The session is not started or is busy, or cannot have that. It is as it was.
+        """
+        runner = self._get_runner()
+        if runner.executor.busy:
+            raise UsageError("the session is busy with a run: it is changed between runs")
+        name = model if isinstance(model, str) else None
+        config = self.config.merged(model=name, base_url=base_url, format=format, approve=approve)
+        policy = policy_of(config)
+        given = None if model is None or isinstance(model, str) else as_model(model)
+        parts, choice = await change_parts(
+            replace(runner.parts, config=config),
+            before=runner.parts,
+            model=given,
+            budget=self.budget,
+            closing=self._closing,
+        )
+        self._approval.policy = policy
+        runner.change(parts, choice)
+        self._follow(runner)
+
+    def _follow(self, runner: Runner) -> None:
+        """Take over the model and the settings that the runner has now."""
+        self.config, self._model = runner.parts.config, runner.parts.model
 
     async def hibernate(self, folder: str | Path) -> None:
         """Write the kernel with all its variables to a folder, and close the session.

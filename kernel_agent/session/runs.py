@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from kernel_agent.records import (
     Code,
     Decision,
     Event,
+    ExitStatus,
     FormatChange,
     Message,
     Meter,
@@ -38,6 +40,8 @@ from kernel_agent.records import (
     ReplyText,
     RequestOptions,
     RunStart,
+    RunStop,
+    Step,
     Undone,
     Usage,
     now,
@@ -62,6 +66,20 @@ NOT_ASKED = "the run was told not to take the answer itself"
 Tell = Callable[[Event], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Voice:
+    """Model of a session, with its settings, and the format in which it writes."""
+
+    parts: Parts
+    format: Format
+    reason: str
+
+    def approving(self, other: _Voice) -> _Voice:
+        """Return it with the rule of approval of another one."""
+        config = self.parts.config.merged(approve=other.parts.config.approve)
+        return dataclasses.replace(self, parts=dataclasses.replace(self.parts, config=config))
+
+
 class Runner:
     """Carries out the runs of one session, one at a time.
 
@@ -76,13 +94,14 @@ class Runner:
     """
 
     def __init__(self, parts: Parts, executor: Executor, choice: Choice) -> None:
-        self._parts = parts
-        self._config = parts.config
+        self.parts = parts
+        """What the session is made of; the model and its settings change between runs."""
         self.executor = executor
         """Runs the cells."""
         self._kernels = executor.kernels
         self._format_reason = choice.reason
         self._unpaid = (choice.usage, choice.seconds)
+        self._proven: _Voice | None = None  # the one that has replied last
         self._sandbox = {
             "level": parts.level,
             "statement": statement_of(parts.level, parts.config),
@@ -93,9 +112,11 @@ class Runner:
         self._look = look_at(parts.folder, parts.files, pandas=pandas)
         self.format = get_format(choice.format, look=self._look)
         """The format in which the model writes its actions now."""
-        self._context = Context(
-            self._system_prompt(self.format), self.format, max_tokens=self._config.context_tokens
-        )
+        self._context = self._new_context()
+
+    def _new_context(self) -> Context:
+        allowance = self.parts.config.context_tokens
+        return Context(self._system_prompt(self.format), self.format, max_tokens=allowance)
 
     # --- a run -----------------------------------------------------------------------------
 
@@ -113,10 +134,10 @@ class Runner:
         if self.executor.busy:
             raise UsageError("the session is busy with another run")
         with self.executor.occupied():
-            tell = self._parts.telemetry.listener(tell, self._parts.model)
+            tell = self.parts.telemetry.listener(tell, self.parts.model)
             Thread(target=prepare_notebooks, daemon=True).start()
             await self._kernels.revive(tell)
-            before = files_made(self._parts.folder)
+            before = files_made(self.parts.folder)
             meter = self._meter(budget, cells)
             start = self._run_start(task, budget, wanted)
             if cells is None:
@@ -124,7 +145,7 @@ class Runner:
             else:
                 agent = self._make_pipeline(cells, meter, tell)
                 start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
-            first, opening = self._kernels.steps + 1, self._parts.lineage.opening
+            first, opening = self._kernels.steps + 1, self.parts.lineage.opening
             try:
                 with self.executor.within(self._current(start, meter, tell)):
                     stop = await agent.run(start, first_step=first, opening=opening)
@@ -133,9 +154,11 @@ class Runner:
                     self.format = agent.decider.format
                 self._kernels.note(agent.steps)
                 notebook = self._export(tell)
-            after = files_made(self._parts.folder)
+            if cells is None:
+                self._judge_voice(stop, agent.steps, tell)
+            after = files_made(self.parts.folder)
             if typed:
-                kernel, halt = self._kernels.now, self._parts.stop
+                kernel, halt = self._kernels.now, self.parts.stop
                 taken = await take_answer(stop.answer, agent.steps, kernel, stop=halt)
             else:
                 taken = give_plain(stop.answer, NOT_ASKED)
@@ -143,26 +166,60 @@ class Runner:
                 start,
                 stop,
                 steps=tuple(agent.steps),
-                trace=self._parts.folder / FILE_NAME,
+                trace=self.parts.folder / FILE_NAME,
                 notebook=notebook,
                 files=tuple(name for name in after if before.get(name) != after[name]),
                 taken=taken,
             )
 
+    # --- another model, format or approval ---------------------------------------------------
+
+    def change(self, parts: Parts, choice: Choice | None) -> None:
+        """Go on with other parts, and in another format if there is a choice; between two runs."""
+        reason, fmt = self._format_reason, self.format
+        if choice is not None:
+            self._unpaid = (choice.usage, choice.seconds)
+            reason, fmt = choice.reason, get_format(choice.format, look=self._look)
+        self._take_up(_Voice(parts=parts, format=fmt, reason=reason))
+
+    def _take_up(self, voice: _Voice) -> None:
+        self.parts, self.format, self._format_reason = voice.parts, voice.format, voice.reason
+        said = [each for each in self._context.records if not isinstance(each, FormatChange)]
+        self._context = self._new_context()  # what was learned of a model's window is its own
+        for record in said:
+            self._context.add(record)
+
+    def _judge_voice(self, stop: RunStop, steps: Sequence[Step], tell: Tell) -> None:
+        """Keep a model that has replied; go back to the one before if a new one never did."""
+        voice, proven = self._voice, self._proven
+        replied = any(step.action is not None for step in steps)
+        if replied or stop.status is not ExitStatus.MODEL_ERROR:
+            self._proven = voice if replied else proven
+        elif proven is not None and proven.parts.model is not voice.parts.model:
+            self._take_up(proven.approving(voice))
+            names = voice.parts.model.name, proven.parts.model.name
+            tell(Notice(text="{} did not reply: the session goes on with {}.".format(*names)))
+
+    @property
+    def _voice(self) -> _Voice:
+        return _Voice(parts=self.parts, format=self.format, reason=self._format_reason)
+
+    # --- what a run is made of -----------------------------------------------------------------
+
     def _meter(self, budget: Budget, cells: Sequence[FixedCell] | None) -> Meter:
         """Return a run's meter; the first run that asks the model pays for the format's trials."""
         if cells is not None:
             return Meter(budget)
-        meter = self._parts.lineage.meter or Meter(budget)
+        meter = self.parts.lineage.meter or Meter(budget)
         usage, seconds = self._unpaid
         meter.charge(usage, seconds=seconds)
         self._unpaid = (Usage(), 0.0)
         return meter
 
     def _make_agent(self, meter: Meter, tell: Tell) -> Agent:
-        model, fmt, trace = self._parts.model, self.format, self._parts.trace
-        telemetry, approval = self._parts.telemetry, self._parts.approval
-        tools = self._parts.tools
+        model, fmt, trace = self.parts.model, self.format, self.parts.trace
+        telemetry, approval = self.parts.telemetry, self.parts.approval
+        tools = self.parts.tools
         schemas = tuple(tool.schema for tool in tools) if not fmt.writes_code else ()
 
         async def complete(messages: list[Message]) -> Reply:
@@ -199,7 +256,7 @@ class Runner:
             lower=self._lower,
             summarise=summarise if model.writes_prose else None,
             names=frozenset(tool.name for tool in tools),
-            observation_chars=self._config.observation_chars,
+            observation_chars=self.parts.config.observation_chars,
         )
         agent = Agent(
             decider,
@@ -207,7 +264,7 @@ class Runner:
             record=record,
             meter=meter,
             on_event=tell,
-            stop=self._parts.stop,
+            stop=self.parts.stop,
             checks=Checks(
                 admit=admit,
                 show=approval.mark_shown,
@@ -219,7 +276,7 @@ class Runner:
 
     def _lower(self, format: Format) -> tuple[Format, str] | None:  # noqa: A002 - the project's word
         """Return the next rung of the ladder, unless the user chose the format."""
-        below = lower_rung(format.name) if self._config.format == AUTO else None
+        below = lower_rung(format.name) if self.parts.config.format == AUTO else None
         if below is None:
             return None
         found = get_format(below, look=self._look)
@@ -228,25 +285,25 @@ class Runner:
     def _system_prompt(self, format: Format) -> str:  # noqa: A002 - the project's word
         return system_prompt(
             format,
-            config=self._config,
-            level=self._parts.level,
-            tools=self._parts.tools,
-            approval=self._parts.approval,
+            config=self.parts.config,
+            level=self.parts.level,
+            tools=self.parts.tools,
+            approval=self.parts.approval,
         )
 
     def _make_pipeline(self, cells: Sequence[FixedCell], meter: Meter, tell: Tell) -> Agent:
         return Agent(
-            FixedCells(cells, observation_chars=self._config.observation_chars),
+            FixedCells(cells, observation_chars=self.parts.config.observation_chars),
             execute=self.executor.carry_out,
-            record=self._parts.trace.append,
+            record=self.parts.trace.append,
             meter=meter,
             on_event=tell,
-            stop=self._parts.stop,
+            stop=self.parts.stop,
             checks=Checks(visits=self._kernels.take_visits, obeyed=self._watch.news),
         )
 
     def _run_start(self, task: str, budget: Budget, wanted: Sequence[str]) -> RunStart:
-        parts = self._parts
+        parts = self.parts
         return RunStart(
             run_id=secrets.token_hex(6),
             task=task,
@@ -272,9 +329,9 @@ class Runner:
             run_id=start.run_id,
             meter=meter,
             tell=tell,
-            model=self._parts.model,
-            telemetry=self._parts.telemetry,
-            folder=self._parts.folder,
+            model=self.parts.model,
+            telemetry=self.parts.telemetry,
+            folder=self.parts.folder,
             agents=self._kernels.agents,
             writes_code=self.format.writes_code,
         )
@@ -286,7 +343,7 @@ class Runner:
         """
         from kernel_agent.notebook import notebook_of, rewrite_notebook
 
-        trace = self._parts.trace
+        trace = self.parts.trace
         try:
             if trace.restore():
                 tell(
@@ -296,7 +353,7 @@ class Runner:
                     )
                 )
             notebook = notebook_of(trace.records)
-            return rewrite_notebook(notebook, self._parts.folder / NOTEBOOK_NAME)
+            return rewrite_notebook(notebook, self.parts.folder / NOTEBOOK_NAME)
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))
             return None
@@ -309,14 +366,14 @@ class Runner:
             raise UsageError("the session is busy: stop the run first, then undo")
         with self.executor.occupied():
             await self._kernels.left_behind()
-            trace = self._parts.trace
+            trace = self.parts.trace
             gone = steps_to_undo(trace.records, steps)
             undoing = self._kernels.undoing(gone, reason, record=trace.append, tell=tell)
             async with undoing as undone:
                 self._context.add(undone)
                 self._export(tell)
                 tell(undone)
-            self._parts.telemetry.undone(undone)
+            self.parts.telemetry.undone(undone)
             return undone
 
 

@@ -216,7 +216,11 @@ class Session(Life):
             raise UsageError("the task is empty: ask a question")
         runner = self._get_runner()
         tell = listener_of(on_event) or self._on_event
-        return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted, typed=typed)
+        budget = budget or self.budget
+        try:
+            return await runner.run(task, budget, tell=tell, wanted=wanted, typed=typed)
+        finally:
+            self._follow(runner)
 
     async def play(
         self,

@@ -7,7 +7,7 @@ import inspect
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,7 +139,7 @@ def plan_of(order: Order, *, stop: StopSignal, tell: Listener, spawn: Spawn) -> 
     servers = named_servers(order.mcp, config.mcp, os.environ)
     tools, named_tools = _sorted_tools(order, Delegation(config, order.lineage, spawn))
     approval = Approval(
-        Policy(mode=config.approve, tools=config.approve_tools),
+        policy_of(config),
         approver=order.approver,
         word=secrets.token_hex(4),
         stop=stop,
@@ -158,6 +158,11 @@ def plan_of(order: Order, *, stop: StopSignal, tell: Listener, spawn: Spawn) -> 
         stop=stop,
         tell=tell,
     )
+
+
+def policy_of(config: Config) -> Policy:
+    """Return the rule of approval, from the settings."""
+    return Policy(mode=config.approve, tools=config.approve_tools)
 
 
 def _sorted_tools(order: Order, delegation: Delegation) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
@@ -259,14 +264,51 @@ async def _find_tools(plan: Plan) -> tuple[Tool, ...]:
 
 
 async def _choose_model(plan: Plan, closing: Closing) -> Model:
-    from kernel_agent.session.model import choose_model
-
-    fmt = get_format(plan.config.format)
     if plan.order.model is not None:
         return plan.order.model  # taken in by the session when it was made
-    model = await choose_model(plan.config, fmt, plan.tell)
+    return await _named_model(plan.config, closing, plan.tell)
+
+
+async def _named_model(config: Config, closing: Closing, tell: Listener) -> Model:
+    from kernel_agent.session.model import choose_model
+
+    model = await choose_model(config, get_format(config.format), tell)
     closing.add("model", model.close)
     return model
+
+
+async def change_parts(
+    parts: Parts, *, before: Parts, model: Model | None, budget: Budget, closing: Closing
+) -> tuple[Parts, Choice | None]:
+    """Return the parts with the model that their settings name, and its format if it may be new.
+
+    Parameters
+    ----------
+    parts, before
+        The parts with the new settings, and as they were.
+    model
+        A model that the caller made.
+    budget
+        What a run may cost: trying out a model takes a share of it.
+    closing
+        Takes in a model that is opened.
+
+    Raises
+    ------
+    UsageError
+        The caller's: there can be no such model, or not in that format.
+    """
+    now, was = parts.config, before.config
+    get_format(now.format)  # an error if there is none of this name
+    renamed = (now.model, now.base_url) != (was.model, was.base_url)
+    if model is not None:
+        closing.add("model", model.close)
+    elif renamed or (now.format != was.format and parts.model.name == "offline"):
+        model = await _named_model(now, closing, parts.tell)
+    changed = replace(parts, model=model or parts.model)
+    if model is None and now.format == was.format:
+        return changed, None
+    return changed, await prepare(changed, budget)
 
 
 async def _settle(plan: Plan, closing: Closing) -> tuple[str, Path, tuple[DataFile, ...]]:

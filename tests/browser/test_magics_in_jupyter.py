@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from support.hostile import HOST, TEXTS, hostile_outputs
 
 from browser.conftest import Opened
-from browser.jupyter import Server, Tab, open_notebook
+from browser.jupyter import Server, Tab, open_notebook, wait_for_kernel
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStop
 
@@ -216,6 +217,150 @@ def test_a_closed_tab_stops_nothing(
     again.run(2)
     again.page.get_by_text("'it went on'").wait_for()
     again.page.context.close()
+
+
+def test_an_edited_cell_shows_what_runs_and_beneath_it_what_was_written(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """While it runs, too: the code above an output is the code that made it."""
+    slow = "print('edited by me')\nimport time\ntime.sleep(3)\nfinal_answer(7)"
+    model = script(tmp_path, "final_answer('as the model wrote it')")
+    tab = opened(LOAD, f"%agent --approve always --model {model} Decide")
+    tab.run(0)
+    tab.run(1)
+    press(tab, "Edit, then run")
+    tab.panel.get_by_role("textbox", name="The cell, to be edited").fill(slow)
+    press(tab, "Run as edited")
+    tab.panel.locator("pre.kap-stdout").get_by_text("edited by me").wait_for()
+    step = tab.panel.locator(".kap-step")
+    assert "time.sleep(3)" in step.locator("pre.kap-code").first.inner_text()
+    before = step.locator("details.kap-before")
+    assert not before.locator("pre").is_visible()
+    before.locator("summary").click()
+    assert before.locator("pre").inner_text() == "final_answer('as the model wrote it')"
+    picture(tab, "edited")
+    tab.panel.wait_for(state="detached")
+
+
+def picture(tab: Tab, name: str) -> None:
+    """Take a picture where somebody asks for it."""
+    folder = os.environ.get("KERNEL_AGENT_PICTURES")
+    if folder:
+        tab.page.screenshot(path=f"{folder}/{name}.png")
+
+
+def test_starting_ticks_at_once_and_the_level_is_no_promise_yet(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """Until the kernel is confined the chip says what was asked for, in grey."""
+    tab = opened(LOAD, f"%agent --model {script(tmp_path, SLEEP)} Wait")
+    tab.run(0)
+    tab.page.evaluate(
+        "() => { window.seen = []; setInterval(() => {"
+        " const chip = document.querySelector('.kap-level'), waits = document.querySelector("
+        "'.kap-waits'); if (chip) window.seen.push(["
+        " chip.textContent, chip.classList.contains('kap-unknown'), waits.textContent]); }, 5); }"
+    )
+    tab.run(1)
+    tab.panel.get_by_text("sleeping").last.wait_for(timeout=30_000)
+    seen = tab.page.evaluate("window.seen")
+    assert all(grey == (chip == "Sandbox: auto") for chip, grey, _ in seen if chip)
+    starting = [waits for chip, _, waits in seen if chip == "Sandbox: auto" and waits]
+    assert starting
+    assert all(waits.startswith("starting the sandboxed kernel · ") for waits in starting)
+    until(tab, lambda: "s" in tab.panel.locator(".kap-waits").inner_text(), "the cell's clock")
+    press(tab, "Stop")
+    tab.panel.wait_for(state="detached")
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_page_that_is_loaded_again_in_mid_run_has_the_run_again(
+    opened: Opened, tmp_path: Path, saved: bool
+) -> None:
+    """Saved: the panel, and after Stop the page in its place. Unsaved: by ``%agent show``."""
+    answers = "import time\nprint('sleeping')\ntime.sleep(6)\nfinal_answer(42)"
+    model = script(tmp_path, SLEEP if saved else answers)
+    tab = opened(LOAD, f"%agent --model {model} Wait", "%agent show")
+    tab.run(0)
+    tab.save()
+    tab.run(1)
+    tab.panel.get_by_text("sleeping").last.wait_for(timeout=30_000)
+    if saved:
+        tab.save()
+    tab.page.reload()
+    tab.page.locator(".jp-CodeCell .cm-content").first.wait_for(timeout=60_000)
+    if saved:
+        tab.panel.get_by_text("sleeping").last.wait_for(timeout=30_000)
+        press(tab, "Stop")
+        tab.page.locator("section.kap-over").get_by_text("Stopped").first.wait_for()
+        assert "Wait" in tab.output(1)
+        picture(tab, "stopped-after-reload")
+        tab.page.reload()  # and once more: the kernel still knows the page
+        tab.page.locator(".jp-CodeCell .cm-content").first.wait_for(timeout=60_000)
+        tab.panel.locator("p", has_text="Stopped").first.wait_for(timeout=30_000)
+    else:
+        wait_for_kernel(tab)
+    tab.run(2)
+    until(tab, lambda: "Wait" in tab.output(2), "the page is shown again")
+    assert ("Stopped" if saved else "42") in tab.output(2)
+    picture(tab, f"shown-again-{'saved' if saved else 'unsaved'}")
+
+
+def test_a_notebook_that_is_saved_in_mid_run_holds_more_than_a_widget(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """And when its run has ended and it is saved, the page and no widget."""
+    tab = opened(LOAD, f"%agent --model {script(tmp_path, SLEEP)} Wait")
+    tab.run(0)
+    tab.run(1)
+    tab.panel.get_by_text("sleeping").last.wait_for(timeout=30_000)
+    tab.save()
+    (output,) = tab.server.saved(tab.name)["cells"][1]["outputs"]
+    assert "%agent show" in "".join(output["data"]["text/html"])
+    press(tab, "Stop")
+    tab.panel.wait_for(state="detached")
+    tab.save()
+    (output,) = tab.server.saved(tab.name)["cells"][1]["outputs"]
+    assert sorted(output["data"]) == ["text/html", "text/plain"]
+
+
+def test_show_brings_the_live_panel_of_a_run_in_the_background(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """Below the cell that asks for it; both cells have the page in the end."""
+    model = script(tmp_path, "import time\nprint('sleeping')\ntime.sleep(8)\nfinal_answer(42)")
+    tab = opened(LOAD, f"run = %agent --background --model {model} Wait", "%agent show")
+    for cell in range(3):
+        tab.run(cell)
+    until(tab, lambda: tab.panel.count() == 2, "there are two views of it")
+    for cell in (1, 2):
+        until(tab, lambda at=cell: "Answer" in tab.output(at), "the page is in both cells")
+    assert tab.panel.count() == 0
+
+
+def test_a_function_of_the_notebook_is_called_when_a_person_allows_it(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """Asked in the panel, called on the main thread of the notebook's kernel."""
+    model = script(tmp_path, "final_answer(send('hello'))")
+    define = (
+        "import threading\nfrom kernel_agent import tool\nsent = []\n\n@tool(effects=True)\n"
+        "def send(text: str) -> str:\n    'Send a text to the team.'\n"
+        "    sent.append(text)\n    return threading.current_thread().name"
+    )
+    tab = opened(
+        f"{LOAD}\n{define}", f"run = %agent --tools send --model {model} Tell them",
+        "print('SAID', sent, run.answer, run.steps[0].result.calls[0].decision.by)",
+    )  # fmt: skip
+    tab.run(0)
+    tab.run(1)
+    tab.panel.get_by_text("Make this call in step 1?").wait_for()
+    picture(tab, "tool-asks")
+    press(tab, "Approve")
+    tab.panel.wait_for(state="detached")
+    tab.run(2)
+    said = until(tab, lambda: tab.output(2), "what was sent is printed")
+    assert " ".join(said.split()) == "SAID ['hello'] MainThread person"
 
 
 CANARIES = (

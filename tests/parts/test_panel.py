@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernel_agent_extension.panel import VIEW_MIME, Panel
+from kernel_agent_extension.panel import KEPT, VIEW_MIME, Panel
 
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Decision
@@ -30,6 +30,7 @@ class Page:
     """A page as the panel knows it: takes messages, says what was pressed."""
 
     model_id = "m"
+    shows_page = True
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
@@ -187,7 +188,7 @@ async def test_a_run_that_is_cancelled_takes_its_question_back(panel: Panel, pag
     assert "said" not in told
 
 
-def test_the_end_replaces_the_widget_and_closes_it(
+def test_the_end_replaces_the_widget_by_the_page(
     panel: Panel, page: Page, displayed: list[dict[str, Any]]
 ) -> None:
     """The same display, static; a second end changes nothing."""
@@ -200,8 +201,66 @@ def test_the_end_replaces_the_widget_and_closes_it(
     assert last == {
         "data": {"text/html": "<b>42</b>", "text/plain": "42"}, "id": first["id"], "update": True,
     }  # fmt: skip
-    assert page.closed
     assert "kernel-agent panel" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_without_a_page_the_end_closes_the_widget(panel: Panel, page: Page) -> None:
+    """There is nothing that it could still show."""
+    panel(START)
+    panel.finish(text="The run did not begin.")
+    assert page.closed
+
+
+def test_a_page_whose_output_cannot_be_reached_is_given_the_static_page(
+    panel: Panel, page: Page
+) -> None:
+    """At the end, and when it is loaded again after it; as elements, never as text to interpret."""
+    panel(START)
+    panel.finish("<p onclick='x()'>It is <b>42</b><script>x()</script></p>", "42")
+    page.says({"do": "hello", "view": "again"})
+    told = [(m.get("for"), m["page"]) for m in page.messages if "page" in m]
+    elements = [["p", {}, ["It is ", ["b", {}, ["42"]], "x()"]]]
+    assert told == [(None, elements), ("again", elements)]
+    assert not page.closed
+
+
+def test_widgets_of_ended_runs_are_closed_when_a_few_newer_ones_have_ended() -> None:
+    """A notebook of a hundred runs holds no hundred widgets."""
+    pages = [Page() for _ in range(KEPT + 2)]
+    for each in pages:
+        panel = Panel(task="", sandbox="auto", publish=lambda *_args, **_more: None)
+        panel.open(each)
+        panel.finish("<p>42</p>")
+    assert [each.closed for each in pages] == [True, True, *[False] * KEPT]
+
+
+def test_a_panel_can_be_shown_again_while_its_run_goes_on(
+    panel: Panel, displayed: list[dict[str, Any]]
+) -> None:
+    """In another cell; both outputs become the page."""
+    assert panel.show_again()
+    panel.finish("<p>42</p>")
+    assert not panel.show_again()
+    first, second, *ends = displayed
+    assert [end["id"] for end in ends] == [first["id"], second["id"]]
+    assert first["data"][VIEW_MIME] == second["data"][VIEW_MIME]
+
+
+def test_a_notebook_that_is_saved_in_mid_run_holds_more_than_a_widget(
+    displayed: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The question, and how to get to the page, also where no widget can be shown."""
+    panel = Panel(
+        task="Why <b>?", sandbox="auto", notebook=tmp_path / "run.ipynb",
+        publish=lambda data, *_args, **_more: displayed.append(data),
+    )  # fmt: skip
+    panel.open(Page())
+    panel.finish()
+    saved = displayed[0]
+    assert "Why &lt;b&gt;?" in saved["text/html"]
+    for text in (saved["text/html"], saved["text/plain"]):
+        assert "run.ipynb" in text
+        assert "%agent show" in text
 
 
 async def test_a_question_after_the_end_is_denied(panel: Panel) -> None:
@@ -245,6 +304,7 @@ def test_the_page_has_no_way_to_interpret_text() -> None:
     assert re.findall(rf"{ways}|DOMParser|createContextualFragment|import\(|fetch\(", program) == []
     assert re.findall(r"(?:\.src|\.href) = (.*)", program) == [
         "`data:${note.type};base64,${note.data}`;",
+        "found;",
         "found;",
     ]
 

@@ -55,6 +55,17 @@ class Notebook:
             await task
         return "".join(texts)
 
+    async def shown(self, code):
+        """Run a cell and return the last thing that it displayed, by its forms."""
+        bundles = []
+
+        def listen(message):
+            if message["msg_type"] == "display_data":
+                bundles.append(message["content"]["data"])
+
+        await self.client.execute_interactive(code, output_hook=listen, timeout=60)
+        return bundles[-1]
+
     async def updated(self, text):
         """Wait until a display is updated to something with a text in it."""
         while True:

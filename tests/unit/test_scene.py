@@ -251,3 +251,37 @@ def test_a_step_costs_less_than_two_and_a_half_kilobytes_beyond_its_outputs(scen
     action = Code(source=code, thought="I look at each part, and at the whole of it after that.")
     rest = [*scene.tell(Acting(number=1, action=action)), *scene.tell(step(action=action))]
     assert len(json.dumps([{"op": "text", "text": text}, *rest])) < 2500
+
+
+def test_a_step_that_a_person_edited_shows_what_runs_and_what_the_model_had_written(
+    scene: Scene,
+) -> None:
+    """At once, when it is allowed, and on a replay; the thought stays."""
+    scene.tell(Acting(number=1, action=PRINT))
+    scene.ask(7, Question(kind="cell", number=1, reason="it writes", code=PRINT.source))
+    edited = Decision(allowed=True, by="person", edited="x = 2", original=PRINT.source)
+    told = scene.close_question(7, edited)
+    act = only(told, "act")
+    assert (act["code"], act["thought"]) == ("x = 2", "I look.")
+    assert act["was"]["code"] == PRINT.source
+    assert [note["op"] for note in told if note["op"] in ("act", "told")] == ["act", "told"]
+    assert only(scene.replay(), "act") == act
+
+
+def test_an_edited_step_that_is_shown_afterwards_has_both_cells(scene: Scene) -> None:
+    """Nobody announced it."""
+    decision = Decision(allowed=True, by="person", edited="x = 2", original=PRINT.source)
+    told = scene.tell(step(action=Code(source="x = 2", thought="I look."), decision=decision))
+    act = only(told, "act")
+    assert (act["code"], act["was"]["code"]) == ("x = 2", PRINT.source)
+
+
+def test_a_page_that_is_loaded_while_the_run_starts_knows_since_when_and_for_what(
+    clock: Clock,
+) -> None:
+    scene = Scene(task="How many?", level="auto", clock=clock, waits="starting the kernel")
+    clock.now += 4
+    first = only(scene.replay(), "run")
+    assert (first["waits"], first["age"]) == ("starting the kernel", 4)
+    scene.tell(START)
+    assert "age" not in only(scene.replay(), "run")
