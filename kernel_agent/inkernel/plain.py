@@ -48,7 +48,8 @@ def describe_answer(value: Any) -> dict[str, Any]:
     value = unwrap(value)
     shape = getattr(value, "shape", None) if _library(value) in ("pandas", "numpy") else None
     sides = [int(side) for side in shape[:8]] if isinstance(shape, tuple) else []
-    return {"kind": type(value).__name__, "value": as_json(value), "shape": sides}
+    described = {"kind": type(value).__name__, "value": as_json(value)}
+    return {**described, "shape": sides} if sides else described
 
 
 def as_json(value: Any) -> Any:

@@ -203,8 +203,7 @@ class Session(Life):
         on_event
             Told what happens, instead of the session's.
         typed
-            Whether the answer itself is taken out of the kernel, for :attr:`Run.value`; a table of
-            millions of rows takes a second or more.
+            Whether the answer itself is taken out of the kernel, for ``run.value``.
 
         Raises
         ------
@@ -217,8 +216,7 @@ class Session(Life):
             raise UsageError("the task is empty: ask a question")
         runner = self._get_runner()
         tell = listener_of(on_event) or self._on_event
-        caps = budget or self.budget
-        return await runner.run(task, caps, tell=tell, wanted=wanted, typed=typed)
+        return await runner.run(task, budget or self.budget, tell=tell, wanted=wanted, typed=typed)
 
     async def play(
         self,
@@ -317,10 +315,7 @@ class Session(Life):
         return executor.kernels
 
     def stop(self) -> None:
-        """End the current run, or your own cell, at once, as interrupted.
-
-        Safe from any thread or signal handler.
-        """
+        """End the run, or your own cell, as interrupted; safe from any thread or signal handler."""
         if self._loop is not None and self._loop.is_running():
             self._loop.call_soon_threadsafe(self._stop.set)
 

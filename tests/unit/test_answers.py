@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernel_agent.records import Answer, say_value, word_answer
+from kernel_agent.records import Answer, word_answer
+from kernel_agent.records.answers import say_value
 
 RECORDS = [{"region": f"R{n}", "sold": n * 1.25, "year": 2020 + n} for n in range(30)]
 

@@ -28,6 +28,7 @@ from kernel_agent.records import (
     Step,
     agent_line,
     agents_of,
+    word_answer,
 )
 from kernel_agent.safe import Folder, make_private, one_line, plain
 from kernel_agent.session.delegation.scope import CurrentRun, Stoppable
@@ -230,11 +231,12 @@ class Hearing:
 
 
 def _answer_text(answer: FinalAnswer | None) -> str:
-    """Return a short text of an answer for a person; a table is only named."""
+    """Return a short text of an answer for a person; of a table, its size."""
     if answer is None:
         return ""
-    if "\n" in answer.text.strip() and answer.kind not in ("str", "text"):
-        return f"a {plain(answer.kind)}"
+    worded = word_answer(answer)
+    if worded.size and "\n" in worded.text:
+        return f"a {plain(answer.kind)}: {worded.size.partition(';')[0]}"
     return plain(answer.text)[:ANSWER_CHARS]
 
 
