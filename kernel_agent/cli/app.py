@@ -121,7 +121,8 @@ def _explain(error: BaseException) -> int:
     if told is not None:  # the option parser's own errors
         command = getattr(getattr(error, "ctx", None), "command_path", "kernel-agent")
         words = told()
-        if words.startswith("No such command") and "Did you mean" not in words:
+        top = command == "kernel-agent"
+        if top and words.startswith("No such command") and "Did you mean" not in words:
             words += ' To ask a question: kernel-agent run "…" --data FILE.'
         return _fail(f"{words} See: {command} --help", UsageError.exit_code)
     reason = f"unexpected {type(error).__name__}: {error}"

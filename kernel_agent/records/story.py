@@ -132,7 +132,10 @@ class Story:
         counts, quoted, _ = stop.partial.partition(SHOWED_LAST)
         text, good = stop.partial, self._good
         if quoted and good is not None and counts.endswith(f"Step {good.number}"):
-            text = f"{counts}{SHOWED_LAST}{self._observe(good)}"
+            seen = self._observe(good)
+            if not seen.strip():
+                return _some("partial", f"{ACHIEVED}{counts.rpartition(' Step ')[0]}")
+            text = f"{counts}{SHOWED_LAST}{seen}"
             return _some("partial", f"{ACHIEVED}{text}", of=good)
         return _some("partial", f"{ACHIEVED}{text}")
 

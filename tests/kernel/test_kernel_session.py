@@ -446,7 +446,9 @@ async def test_a_cell_that_swallows_every_interrupt_costs_the_kernel(tmp_path: P
         result = await kernel.execute(code, timeout_s=0.3)
         assert result.status == "dead"
         assert result.error is not None
-        assert "did not let itself be interrupted" in result.error.evalue
+        assert "passed its limit of 0.3 s, did not let itself be interrupted" in result.error.evalue
+        assert "memory" not in result.error.evalue
+        assert result.limit == "cell_seconds"
         assert not kernel.alive
 
 
