@@ -214,7 +214,7 @@ def test_a_closed_tab_stops_nothing(
         time.sleep(0.2)
     assert stop.status == "answered"
     again = open_notebook(browser, server, tab.name)
-    again.panel.get_by_text("'it went on'").first.wait_for()  # the page, where the panel was
+    again.panel.get_by_text("it went on", exact=True).first.wait_for()  # the page
     again.run(2)
     until(again, lambda: "'it went on'" in again.output(2), "the handle has the answer")
     again.page.context.close()
