@@ -214,8 +214,9 @@ def test_a_closed_tab_stops_nothing(
         time.sleep(0.2)
     assert stop.status == "answered"
     again = open_notebook(browser, server, tab.name)
+    again.panel.get_by_text("it went on", exact=True).first.wait_for()  # the page
     again.run(2)
-    again.page.get_by_text("'it went on'").wait_for()
+    until(again, lambda: "'it went on'" in again.output(2), "the handle has the answer")
     again.page.context.close()
 
 
