@@ -42,7 +42,7 @@ LIBRARIES = (
     "hypothesis", "hypothesis.strategies", "pandas", "IPython", "nbformat", "pydantic", "PIL.Image",
     "jupyter_client", "pytest_asyncio", "rich.console", "json_repair",
 )  # fmt: skip
-CPU_S, WALL_S = 100, 1200
+CPU_S, TEST_CPU_S, WALL_S = 100, 15, 1200  # the slowest test takes 4
 SURVIVED, KILLED = 0, 1
 
 OTHER = {
@@ -218,6 +218,13 @@ class Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.mutant.after, str(self.mutant.path), "exec"), module.__dict__)
 
 
+class Patience:
+    """Ends the process in a test that goes on without end."""
+
+    def pytest_runtest_logstart(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, TEST_CPU_S)
+
+
 def start(first: list[Path], mutant: Mutant | None = None, *, near: bool) -> int:
     """Fork a process that tests a mutant, and ends with SURVIVED or KILLED; return its pid."""
     if pid := os.fork():
@@ -240,7 +247,8 @@ def start(first: list[Path], mutant: Mutant | None = None, *, near: bool) -> int
 def _pytest(paths: list[Path]) -> int:
     return pytest.main(
         ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning",
-         "--hypothesis-profile=quick", *map(str, paths)]
+         "--hypothesis-profile=quick", *map(str, paths)],
+        plugins=[Patience()],
     )  # fmt: skip
 
 
@@ -256,13 +264,17 @@ def killed(chosen: list[Mutant], *, jobs: int, near: bool) -> Iterator[tuple[Mut
 
 
 def sample(count: int, seed: int, parts: list[str]) -> list[Mutant]:
-    """Choose mutants of the modules looked at, or of those with a part in their path."""
+    """Choose mutants of the modules looked at, or of those with a part in their path.
+
+    A path begins with the room: within ``kernel_agent/``, ``agent/`` would be in each of them.
+    """
     house = ROOT / "kernel_agent"
+    parts = [part.removeprefix("kernel_agent/") for part in parts]
     paths = [path for pattern in LOOKED_AT for path in sorted(house.glob(pattern))]
     every = [
         mutant
         for path in paths
-        if not parts or any(part in str(path.relative_to(ROOT)) for part in parts)
+        if not parts or any(part in str(path.relative_to(house)) for part in parts)
         for mutant in mutants(path)
     ]
     return random.Random(seed).sample(every, min(count, len(every)))
@@ -290,15 +302,24 @@ def main() -> int:
     if os.waitpid(start(first, near=asked.near), 0)[1] != SURVIVED:
         print("the unit tests fail with nothing broken")
         return 2
+    report(killed(chosen, jobs=os.cpu_count() or 1, near=asked.near), len(chosen))
+    return 0
+
+
+def report(tested: Iterator[tuple[Mutant, bool]], count: int) -> None:
+    """Print what nobody noticed as it comes, then the table; an interrupt ends it early."""
     lived, died = Counter(), Counter()
-    for mutant, noticed in killed(chosen, jobs=os.cpu_count() or 1, near=asked.near):
-        (died if noticed else lived)[str(mutant.path.relative_to(ROOT))] += 1
-        if not noticed:
-            print(mutant.diff(), end="\n\n", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        for mutant, noticed in tested:
+            (died if noticed else lived)[str(mutant.path.relative_to(ROOT))] += 1
+            if not noticed:
+                print(mutant.diff(), end="\n\n", flush=True)
     for name in sorted(lived | died):
         print(f"{died[name]:4} of {died[name] + lived[name]:4}  {name}")
-    print(f"{died.total()} of {len(chosen)} noticed: {died.total() / max(len(chosen), 1):.0%}")
-    return 0
+    tried = (died + lived).total()
+    if tried < count:
+        print(f"interrupted after {tried} of {count}")
+    print(f"{died.total()} of {tried} noticed: {died.total() / max(tried, 1):.0%}")
 
 
 if __name__ == "__main__":

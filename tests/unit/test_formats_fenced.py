@@ -144,6 +144,17 @@ CHOICES = [
         "a()",
     ),
     ("an output fence without code ends nothing", "```output\n3\n```\n```python\na()\n```", "a()"),
+    (
+        "what an invented turn thinks belongs to it",
+        "```python\na()\n```\nOutput: 3\n<think>So:</think>\n```python\nb()\n```",
+        "a()",
+    ),
+    (
+        "an invented turn may break off in a thought",
+        "```python\na()\n```\nOutput: 3\n<think>So",
+        "a()",
+    ),
+    ("bare code before a thought that never closes", "x = f(1)\n<think>\nOr x = f(2)", "x = f(1)"),
     ("an unclosed thought hides nothing", "<thought> Go.\n<execute>\na()\n</execute>", "a()"),
 ]
 
@@ -163,6 +174,7 @@ def test_exactly_one_block_is_chosen_by_rule(text, source):
         "Try\n```python\nbad(\n</think>\n```python\ngood()\n```",
         "[THINK]```python\nbad()\n```[/THINK]```python\ngood()\n```",
         "```python\ngood()\n```\n<think>\n```python\nbad()\n```",
+        "```python\ngood()\n```\n<think>bad()</think>\nThat is all.",
         "```python\nbad()\n```\nOutput:\n5\n\nUser: no\n</think>\n```python\ngood()\n```",
         "<thinking><think>bad()</think></thinking>\n```python\ngood()\n```",
     ],
@@ -271,6 +283,7 @@ CUT = [
     "```\na()\n```\n```python\nb()",
     "<think>\n```python\na()\n```\n</think>\n```python\nb()",
     "<execute>\nx = f(1)\n\na and b o",
+    "I write <execute>\nx = (",
     "<execute>\nfrom typing impor",
     '<execute>\ns = """\n```python\nbad()\n```\n',
 ]
@@ -321,6 +334,7 @@ def test_an_open_block_is_read_when_the_model_stopped_by_itself():
     [
         "\nThis code computes the mean of x.\n",
         "\nLet's look at the result of it now.",
+        "\nNow we wait.\n",
         "<thought>done</thought>",
         "<solution>3</solution>",
         "Observation:\n3\n",
@@ -430,3 +444,36 @@ def test_the_thought_is_what_the_reader_sees_before_the_code():
         "No.\n\n```text\nkept\n```\n```python\nb()\n```\nafter"
     )
     assert parse(text).thought == "First\nlook.\n\nNo.\n\n```text\nkept\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "thought"),
+    [
+        ("Now.<thought>Or <execute>b()</execute>?</thought>\n<execute>a()</execute>", "Now.Or ?"),
+        ("First:\n```\nf()\n```\nThen:\n```\na()\n```", "First:\n\nThen:"),
+        ("<execute>b()</execute>\nNo:\n<execute>a()</execute>", "No:"),
+    ],
+)
+def test_no_code_that_was_not_chosen_is_left_in_the_thought(text, thought):
+    """Neither an earlier block with its delimiters nor a draft."""
+    action = parse(text)
+    assert (action.source, action.thought) == ("a()", thought)
+
+
+@pytest.mark.parametrize("before", ["", "Observation: 1\n", "```bash\nls\n```\n"])
+def test_a_broken_block_of_two_delimiters_is_shown_without_either(before):
+    """The model is told about its code, not about its tags."""
+    with pytest.raises(FormatError) as raised:
+        parse(f"{before}<execute>\n```python\nx = (\n```\n</execute>")
+    assert (raised.value.kind, raised.value.code) == ("syntax", "x = (")
+
+
+def test_an_empty_block_whose_closing_tag_was_cut_short_is_empty_and_not_cut_off():
+    """The tag was begun, so there was nothing more to come."""
+    assert kind("<execute></exec") == "missing"
+
+
+def test_a_tag_that_is_spoken_about_opens_no_block():
+    """A sentence goes on after it, and what follows is no code."""
+    assert kind("I write <execute> and then\nx = (") == "missing"
+    assert kind("I write <execute> and then nothing.") == "missing"
