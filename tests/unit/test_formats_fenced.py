@@ -477,3 +477,8 @@ def test_a_tag_that_is_spoken_about_opens_no_block():
     """A sentence goes on after it, and what follows is no code."""
     assert kind("I write <execute> and then\nx = (") == "missing"
     assert kind("I write <execute> and then nothing.") == "missing"
+
+
+def test_a_fence_that_names_its_language_closes_no_other():
+    """Such a line opens a block; the code before it was never closed, and is not run without."""
+    assert kind("```python\na()\n```python\nb()\n```") == "syntax"
