@@ -84,6 +84,15 @@ def test_of_one_display_in_many_places_a_bounded_number_is_changed(
     assert seen == [["b"], ["b"], ["a"], []]
 
 
+def test_of_so_many_displays_the_first_can_still_be_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(displays, "MAX_IDS", 2)
+    places = cell(*(("display_data", "a", key) for key in "klm"))
+    changes = cell(*(("update_display_data", "b", key) for key in "klm"))
+    assert shown(places, changes) == [["b", "b", "a"], []]
+
+
 @pytest.mark.parametrize("value", [None, 5, [], {"display_id": 5}, {"updates": ["k"]}])
 def test_metadata_may_be_anything(value: object) -> None:
     output = {"output_type": "display_data", "data": 5, "metadata": {"kernel_agent": value}}

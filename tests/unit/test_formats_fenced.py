@@ -41,6 +41,7 @@ READABLE = [
     ("fence in open tag", "<execute>\n```python\nx = 1\n```\n", "x = 1"),
     ("tag in fence", "```python\n<execute>\nx = 1\n</execute>\n```", "x = 1"),
     ("closer begun", "<execute>\nx = 1\n</execu", "x = 1"),
+    ("closer just begun", "<execute>\nx = 1\n</e", "x = 1"),
     ("other closer", "<execute>\nx = 1\n</code>", "x = 1"),
     ("magic", "```python\n%pip list\n!ls\ndf?\n```", "%pip list\n!ls\ndf?"),
     ("await", "```python\nawait f()\n```", "await f()"),
@@ -284,6 +285,9 @@ CUT = [
     "<think>\n```python\na()\n```\n</think>\n```python\nb()",
     "<execute>\nx = f(1)\n\na and b o",
     "I write <execute>\nx = (",
+    "<execute>\nx = f(1) # see <code>",
+    "```python\nx = f(1) # </answer> more",
+    "<execute>\nx = 1 # </",
     "<execute>\nfrom typing impor",
     '<execute>\ns = """\n```python\nbad()\n```\n',
 ]

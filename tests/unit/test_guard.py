@@ -74,6 +74,7 @@ def test_what_is_meant_to_run_runs(source: str) -> None:
         ("%%time\nimport os", "import of os "),
         ("%time import os", "import of os "),
         ("%%capture\n!ls", "shell command"),
+        ("import pandas as pd\n%timeit pd.io.common.os.remove('x')", "module os is not allowed"),
         ("get_ipython().run_line_magic('run', 'x')", "%run"),
         ("ip = get_ipython()", "get_ipython"),
         ("get_ipython().ex('import os')", "get_ipython"),
