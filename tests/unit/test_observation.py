@@ -82,6 +82,15 @@ def test_the_answer_is_called_the_answer() -> None:
     assert observe(result, step=1).text == "Final answer: 43"
 
 
+def test_an_answer_that_was_displayed_is_said_once() -> None:
+    """Whatever the cell displayed before it or after it."""
+    answer = shown({"text/plain": "42"}, kernel_agent={"role": "answer"})
+    other = shown({"text/plain": "7"})
+    for outputs in ((answer,), (other, answer), (answer, other)):
+        result = CellResult(status="ok", outputs=outputs, answer=Answer(text="42"))
+        assert observe(result, step=1).text.count("Final answer: 42") == 1
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [
