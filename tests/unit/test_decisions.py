@@ -21,6 +21,7 @@ from kernel_agent.records.decisions import (
     list_decisions,
     question_text,
     source_text,
+    untrusted_line,
 )
 from kernel_agent.records.event import Question
 from kernel_agent.records.trace import Step, to_json
@@ -162,3 +163,13 @@ def test_a_cell_that_the_question_leaves_in_sight_is_not_said_to_be_long():
     assert cell_length("a" * 201 + "\nb" * 30) == (
         "It has 31 lines and a line of 201 characters, above."
     )
+
+
+def test_untrusted_data_came_from_calls_that_were_made_and_not_from_denied_ones():
+    """Ten of them are named and the others counted."""
+    made = [call(None, untrusted=True), call(None, untrusted=False), call(NO, untrusted=True)]
+    assert untrusted_line(step(ORDINARY, *made)) == "Untrusted data came from pay (call 7)"
+    assert untrusted_line(step(ORDINARY, *made[1:])) == untrusted_line(step()) == ""
+    allowed = call(ORDINARY, untrusted=True)
+    assert untrusted_line(step(ORDINARY, *[allowed] * 10)).count("pay (call 7)") == 10
+    assert untrusted_line(step(ORDINARY, *[allowed] * 11)).endswith("pay (call 7) and 1 more")

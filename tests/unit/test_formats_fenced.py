@@ -104,6 +104,11 @@ CHOICES = [
     ),
     ("a mention is not a block", "I use the <execute> tag.\n<execute>\na()\n</execute>", "a()"),
     ("a shown form is not a block", "```python\na()\n```\nAs in <execute>...</execute>.", "a()"),
+    (
+        "a formula at the start of a line is code, whatever stands before",
+        f"{'So. ' * 80}\n<code>x = f</code>",
+        "x = f",
+    ),
     ("a call in code style is", "I run <code>print(a)</code>.", "print(a)"),
     ("a quoted tag is not a block", "Use `<execute>`.\n```python\na()\n```", "a()"),
     ("a fence in a sentence", "Use the ```python``` tag:\n```python\na()\n```", "a()"),
@@ -456,6 +461,7 @@ def test_the_thought_is_what_the_reader_sees_before_the_code():
         ("Now.<thought>Or <execute>b()</execute>?</thought>\n<execute>a()</execute>", "Now.Or ?"),
         ("First:\n```\nf()\n```\nThen:\n```\na()\n```", "First:\n\nThen:"),
         ("<execute>b()</execute>\nNo:\n<execute>a()</execute>", "No:"),
+        ("<execute>b(</execute><execute>a()</execute>", ""),
     ],
 )
 def test_no_code_that_was_not_chosen_is_left_in_the_thought(text, thought):
