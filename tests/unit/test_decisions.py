@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 
 import pytest
 from hypothesis import given
@@ -173,3 +174,11 @@ def test_untrusted_data_came_from_calls_that_were_made_and_not_from_denied_ones(
     allowed = call(ORDINARY, untrusted=True)
     assert untrusted_line(step(ORDINARY, *[allowed] * 10)).count("pay (call 7)") == 10
     assert untrusted_line(step(ORDINARY, *[allowed] * 11)).endswith("pay (call 7) and 1 more")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.9, ""), (1.0, " after 1 s"), (61.2, " after 61 s")]
+)
+def test_how_long_a_decision_took_is_told_from_one_second_on(seconds, told):
+    decided = Decided(step=1, what="pay", decision=dataclasses.replace(NO, seconds=seconds))
+    assert decision_line(decided) == f"pay was denied by a person{told}: not to them"

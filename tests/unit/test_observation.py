@@ -155,6 +155,11 @@ def test_a_wide_table_lists_some_columns_and_says_that_there_are_more() -> None:
     assert line.startswith("float64: column_0, column_1, ")
     assert line.endswith("; … (df.dtypes has the rest)")
     assert len(line) < 700
+    many = {**wide, "dtypes": [[f"c{i}", f"category_{i:03}"] for i in range(200)]}
+    line = seen(shown({VALUE_MIME: many})).split("\n")[1]
+    assert line.startswith("category_000: c0; category_001: c1; ")
+    assert line.endswith("; … (df.dtypes has the rest)")
+    assert len(line) < 700
 
 
 # --- pictures ------------------------------------------------------------------------------
