@@ -51,7 +51,12 @@ def test_the_ordinary_is_not_told_and_a_denial_always_is():
     assert [decision_line(each) for each in list_decisions(made)] == [
         "pay (call 7) was denied by a person after 3 s: not to them"
     ]
+    cell = as_json([step(NO)])[0]
+    assert (cell["kind"], cell["name"], cell["number"], cell["contains"]) == (
+        "cell", "cell", None, [],
+    )  # fmt: skip
     row = as_json([made])[0]
+    assert row["number"] == 7
     assert (row["step"], row["kind"], row["name"], row["allowed"]) == (2, "call", "pay", False)
     assert (row["influenced_by"], row["contains"], row["by"]) == ([1, 4], [4], "person")
 

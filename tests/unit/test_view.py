@@ -14,7 +14,7 @@ from kernel_agent.records.cell import Answer, CellResult, Decision, HostCall, Ob
 from kernel_agent.records.conversation import Usage
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Acting, Notice, Output, ReplyText
-from kernel_agent.records.story import PlainView, place_blocks
+from kernel_agent.records.story import PlainView, Story, place_blocks
 from kernel_agent.records.trace import Condensation, DataFile, RunStart, RunStop, Step, Visit
 
 PNG = {"output_type": "display_data", "data": {"image/png": "iVBORw0"}, "metadata": {}}
@@ -169,6 +169,8 @@ def test_ten_hosts_are_named_and_the_others_counted(asked, rest, allowed):
     assert line.count(".org:443 (1 request") == 10
     assert line.endswith(", 1 more") is rest
     assert (" out, " in line) is allowed
+    [block] = [block for block in Story().blocks(stop(network=hosts)) if "h0.org" in block.text]
+    assert block.kind == ("end" if allowed else "warning")
 
 
 def test_at_the_end_a_person_is_told_where_everything_is(tmp_path):
