@@ -62,7 +62,8 @@ def probe() -> Probe:
     as_root = os.geteuid() == 0
     command = [
         bwrap, "--die-with-parent", *([] if as_root else ["--unshare-user"]), *_NAMESPACES,
-        "--cap-drop", "ALL", *_system(), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--", "/usr/bin/true",
+        "--cap-drop", "ALL", *_system(), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
+        "--", "/usr/bin/true",
     ]  # fmt: skip
     try:
         done = subprocess.run(  # noqa: S603 - our own command
