@@ -262,3 +262,11 @@ def test_code_that_no_call_holds_is_refused_for_what_is_wrong_with_it(text, expe
         parse(Reply(content=text), "tool")
     assert raised.value.kind == expected
     assert ("No call was found" in raised.value.feedback) is (expected == "missing")
+
+
+@pytest.mark.parametrize("other", ["x.python(code='g()')", "g", "3", "other(code='g()')"])
+def test_a_list_that_begins_with_a_call_and_holds_something_else_makes_no_call(other):
+    """It is a list of Python, and no way to write calls."""
+    with pytest.raises(FormatError) as raised:
+        parse(Reply(content=f"[python(code='f()'), {other}]"), "tool")
+    assert raised.value.kind == "missing"

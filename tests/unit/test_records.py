@@ -141,6 +141,24 @@ def test_an_action_that_is_no_action_is_damage(action: object) -> None:
         from_json({**to_json(STEP), "action": action})
 
 
+@pytest.mark.parametrize(
+    ("record", "field", "value"),
+    [
+        (STEP, "number", "1"),
+        (STEP, "number", True),
+        (STEP, "number", 10**30),
+        (STEP, "retries", {}),
+        (STEP, "retries", "none"),
+        (STOP, "steps", 1.5),
+    ],
+)
+def test_a_number_or_a_list_of_another_type_is_damage(
+    record: object, field: str, value: object
+) -> None:
+    with pytest.raises(ValueError, match=r"it is no (list|whole number)"):
+        from_json({**to_json(record), field: value})
+
+
 def test_no_ending_loses_the_exit_code_that_scripts_know() -> None:
     codes = {status.value: status.exit_code for status in ExitStatus}
     assert (

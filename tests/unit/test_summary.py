@@ -78,6 +78,18 @@ def test_by_rules_a_step_is_a_line() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("", "-> "), ("\n  a table\n1 2", "-> 14 characters that begin with 'a table'")],
+)
+def test_a_step_without_a_note_on_what_it_held_is_told_by_its_first_line(
+    text: str, told: str
+) -> None:
+    bare = dataclasses.replace(step(1), observation=Observation(text=text))
+    line = by_rules([bare], earlier="", max_chars=999)
+    assert line.strip() == f"Step 1: I look. {told}".strip()
+
+
 def test_by_rules_the_oldest_lines_go_first() -> None:
     text = ""
     for number in range(1, 500):

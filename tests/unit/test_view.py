@@ -156,6 +156,16 @@ def test_ten_decisions_of_a_step_are_told_and_the_others_counted(made, last):
     assert last in told[-1]
 
 
+@pytest.mark.parametrize("edited", [None, "len(df) + 1"])
+def test_the_code_that_ran_is_shown_where_a_person_changed_it(edited):
+    """Only then: else what was announced is what ran."""
+    decision = Decision(allowed=True, by="person", reason="", edited=edited, original="len(df)")
+    done = step(action=Code(source=edited or "len(df)"), decision=decision)
+    shown = story(Acting(number=1, action=Code(source="len(df)")), done)
+    assert shown.count("Code:\n") == (2 if edited else 1)
+    assert ("    len(df) + 1\n" in shown) is bool(edited)
+
+
 @pytest.mark.parametrize(("asked", "rest"), [(10, False), (11, True)])
 @pytest.mark.parametrize("allowed", [True, False])
 def test_ten_hosts_are_named_and_the_others_counted(asked, rest, allowed):
