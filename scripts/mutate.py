@@ -2,8 +2,9 @@
 
 ``python scripts/mutate.py [--count 300] [--seed 1] [--near] [PART ...]`` takes a sample of the
 places in the modules below, or in those whose path has a PART. Each mutant gets the unit tests
-nearest to its module, then (without ``--near``) all others. It prints a diff of each that nobody
-noticed, and a table of figures. A place is a comparison, a condition, an operator, a number, a
+that run its function, as a first run of all shows. Where none does, or an import runs it too, it
+gets all others besides (without ``--near``). It prints a diff of each that nobody noticed, and a
+table of figures. A place is a comparison, a condition, an operator, a number, a
 truth value, a returned value or a statement within a function. Words are left alone, since goldens
 hold them, and so are the tables and bounds of modules.
 
@@ -19,15 +20,18 @@ import difflib
 import importlib.abc
 import importlib.util
 import os
+import pickle
 import random
 import resource
 import signal
 import sys
 import tempfile
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,7 +46,7 @@ LIBRARIES = (
     "hypothesis", "hypothesis.strategies", "pandas", "IPython", "nbformat", "pydantic", "PIL.Image",
     "jupyter_client", "pytest_asyncio", "rich.console", "json_repair",
 )  # fmt: skip
-CPU_S, WALL_S = 100, 1200
+CPU_S, TEST_CPU_S, WALL_S = 100, 15, 1200  # the slowest test takes 4
 SURVIVED, KILLED = 0, 1
 
 OTHER = {
@@ -56,10 +60,11 @@ OTHER = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """A module with one change."""
+    """A module with one change, in a function that stands in these lines."""
 
     path: Path
     line: int
+    function: range
     before: str
     after: str
 
@@ -82,23 +87,25 @@ def mutants(path: Path) -> list[Mutant]:
     """Return all changes of a module that leave it a program."""
     source = path.read_text()
     found = []
-    for node, text in _changes(ast.parse(source)):
+    for function, node, text in _changes(ast.parse(source)):
         after = _replaced(source, node, text)
         with contextlib.suppress(SyntaxError):
             compile(after, str(path), "exec")
-            found.append(Mutant(path, node.lineno, source, after))
+            first = min(part.lineno for part in (function, *function.decorator_list))
+            lines = range(first, function.end_lineno + 1)
+            found.append(Mutant(path, node.lineno, lines, source, after))
     return found
 
 
-def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Yield nodes within functions, each with the text to stand in its place."""
+def _changes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.AST, str]]:
+    """Yield functions with a node in each, and the text to stand in its place."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     outer = [n for n in ast.walk(tree) if isinstance(n, functions)]
     inner = {id(below) for n in outer for below in ast.walk(n) if below is not n}
     for function in (n for n in outer if id(n) not in inner):
         for statement in function.body:
             for node in _within(statement):
-                yield from _instead(node)
+                yield from ((function, *change) for change in _instead(node))
 
 
 def _within(node: ast.AST) -> Iterator[ast.AST]:
@@ -163,41 +170,80 @@ def _replaced(source: str, node: ast.AST, text: str) -> str:
 # --- tests ----------------------------------------------------------------------------------------
 
 
-def nearest(module: str) -> list[Path]:
-    """Return the unit tests that import a module, also through a face, or else its room."""
-    room = ".".join(module.split(".")[:2])
-    found = [path for path in unit_tests() if module in _asked_by(path)]
-    return found or [
-        path for path in unit_tests() if any(name.startswith(room) for name in _asked_by(path))
-    ]
+class Watch:
+    """Notes, while nothing is broken, which functions each test runs and what it takes.
+
+    What runs before any test, or for a whole module of tests, is noted under no test's name.
+    """
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._files = frozenset(map(str, paths))
+        self._test, self._began = "", 0.0
+        self.ran: dict[tuple[str, int], set[str]] = {}
+        self.seconds: dict[str, float] = {}
+        sys.settrace(self._note)
+        threading.settrace(self._note)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._test, self._began = nodeid, time.process_time()
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._test, self.seconds[nodeid] = "", time.process_time() - self._began
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_fixture_setup(self, fixturedef) -> Iterator[None]:
+        test, self._test = self._test, self._test if fixturedef.scope == "function" else ""
+        yield
+        self._test = test
+
+    def _note(self, frame, _event, _argument) -> None:
+        code = frame.f_code
+        if code.co_filename in self._files:
+            self.ran.setdefault((code.co_filename, code.co_firstlineno), set()).add(self._test)
 
 
-@cache
-def unit_tests() -> tuple[Path, ...]:
-    return tuple(sorted(UNIT.glob("test_*.py")))
+@dataclass(frozen=True)
+class Plan:
+    """Which tests run which functions."""
+
+    ran: dict[tuple[str, int], set[str]]
+    seconds: dict[str, float]
+
+    def tests(self, mutant: Mutant) -> tuple[list[str], bool]:
+        """Return the tests that run the place, file by file, quick ones first.
+
+        And whether that is all: not where no test runs it, or an import does.
+        """
+        found = set[str]()
+        for (path, line), tests in self.ran.items():
+            if path == str(mutant.path) and line in mutant.function:
+                found |= tests
+        named = found - {""}
+        took = Counter[str]()
+        for test in named:
+            took[_file(test)] += self.seconds[test]
+        return sorted(named, key=lambda test: (took[_file(test)], test)), found == named != set()
 
 
-@cache
-def _asked_by(test: Path) -> frozenset[str]:
-    found = set()
-    for node in ast.walk(ast.parse(test.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kernel_agent"):
-            for alias in node.names:
-                found |= {node.module, f"{node.module}.{alias.name}"}
-                found.add(_faces().get((node.module, alias.name), ""))
-    return frozenset(found)
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
-@cache
-def _faces() -> dict[tuple[str, str], str]:
-    """Return where the names of the rooms' faces come from."""
-    found = {}
-    for stub in (ROOT / "kernel_agent").rglob("__init__.pyi"):
-        room = ".".join(stub.parent.relative_to(ROOT).parts)
-        for node in ast.walk(ast.parse(stub.read_text())):
-            if isinstance(node, ast.ImportFrom):
-                found |= {(room, a.name): f"{room}.{node.module}" for a in node.names}
-    return found
+class Only:
+    """Lets pytest run no other tests than these."""
+
+    def __init__(self, tests: Iterable[str]) -> None:
+        self._tests = frozenset(tests)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid in self._tests]
+
+
+class Patience:
+    """Ends the process in a test that goes on without end."""
+
+    def pytest_runtest_logstart(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, TEST_CPU_S)
 
 
 # --- one mutant -----------------------------------------------------------------------------------
@@ -218,51 +264,80 @@ class Broken(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self.mutant.after, str(self.mutant.path), "exec"), module.__dict__)
 
 
-def start(first: list[Path], mutant: Mutant | None = None, *, near: bool) -> int:
-    """Fork a process that tests a mutant, and ends with SURVIVED or KILLED; return its pid."""
+def start(job: Callable[[], int]) -> int:
+    """Fork a process that ends with what the job returns, and within limits; return its pid."""
     if pid := os.fork():
         return pid
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S + 5))
     signal.alarm(WALL_S)
-    if mutant is not None:  # what fails with nothing broken is to be seen
-        quiet = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(quiet, 1)
-        os.dup2(quiet, 2)
-        sys.meta_path.insert(0, Broken(mutant))
-    rest = [] if near else [path for path in unit_tests() if path not in first]
-    result = SURVIVED
-    for paths in (first, rest):
-        if paths and result == SURVIVED:
-            result = KILLED if _pytest(paths) else SURVIVED
-    os._exit(result)
+    os._exit(job())
 
 
-def _pytest(paths: list[Path]) -> int:
-    return pytest.main(
+def watch(paths: Iterable[Path]) -> Plan | None:
+    """Run all tests with nothing broken; None when some fail, which is to be seen."""
+    with tempfile.NamedTemporaryFile() as kept:
+
+        def job() -> int:
+            seen = Watch(paths)
+            failed = _pytest([str(UNIT)], seen)
+            Path(kept.name).write_bytes(pickle.dumps((seen.ran, seen.seconds)))
+            return failed
+
+        if os.waitpid(start(job), 0)[1] != 0:
+            return None
+        return Plan(*pickle.loads(Path(kept.name).read_bytes()))
+
+
+def test(mutant: Mutant, plan: Plan, *, near: bool) -> int:
+    """Return SURVIVED or KILLED."""
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    sys.meta_path.insert(0, Broken(mutant))
+    first, whole = plan.tests(mutant)
+    files = list(dict.fromkeys(map(_file, first)))
+    if first and _pytest(files, Only(first)):
+        return KILLED
+    if whole or near:
+        return SURVIVED
+    return KILLED if _pytest([str(UNIT)], Only(plan.seconds.keys() - set(first))) else SURVIVED
+
+
+def _pytest(paths: list[str], *plugins: object) -> bool:
+    """Whether a test failed, or could not be collected."""
+    code = pytest.main(
         ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning",
-         "--hypothesis-profile=quick", *map(str, paths)]
+         "--hypothesis-profile=quick", *paths],
+        plugins=[Patience(), *plugins],
     )  # fmt: skip
+    return code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 
 
-def killed(chosen: list[Mutant], *, jobs: int, near: bool) -> Iterator[tuple[Mutant, bool]]:
+def killed(
+    chosen: list[Mutant], plan: Plan, *, jobs: int, near: bool
+) -> Iterator[tuple[Mutant, bool]]:
     """Test them, so many at a time; what runs without end is noticed, too."""
     waiting, running = list(reversed(chosen)), {}
     while waiting or running:
         while waiting and len(running) < jobs:
             mutant = waiting.pop()
-            running[start(nearest(mutant.module), mutant, near=near)] = mutant
+            running[start(partial(test, mutant, plan, near=near))] = mutant
         pid, status = os.wait()
         yield running.pop(pid), status != SURVIVED
 
 
 def sample(count: int, seed: int, parts: list[str]) -> list[Mutant]:
-    """Choose mutants of the modules looked at, or of those with a part in their path."""
+    """Choose mutants of the modules looked at, or of those with a part in their path.
+
+    A path begins with the room: within ``kernel_agent/``, ``agent/`` would be in each of them.
+    """
     house = ROOT / "kernel_agent"
+    parts = [part.removeprefix("kernel_agent/") for part in parts]
     paths = [path for pattern in LOOKED_AT for path in sorted(house.glob(pattern))]
     every = [
         mutant
         for path in paths
-        if not parts or any(part in str(path.relative_to(ROOT)) for part in parts)
+        if not parts or any(part in str(path.relative_to(house)) for part in parts)
         for mutant in mutants(path)
     ]
     return random.Random(seed).sample(every, min(count, len(every)))
@@ -286,19 +361,28 @@ def main() -> int:
     asked = parser.parse_args()
     prepare()
     chosen = sample(asked.count, asked.seed, asked.parts)
-    first = sorted({path for mutant in chosen for path in nearest(mutant.module)})
-    if os.waitpid(start(first, near=asked.near), 0)[1] != SURVIVED:
+    plan = watch({mutant.path for mutant in chosen})
+    if plan is None:
         print("the unit tests fail with nothing broken")
         return 2
+    report(killed(chosen, plan, jobs=os.cpu_count() or 1, near=asked.near), len(chosen))
+    return 0
+
+
+def report(tested: Iterator[tuple[Mutant, bool]], count: int) -> None:
+    """Print what nobody noticed as it comes, then the table; an interrupt ends it early."""
     lived, died = Counter(), Counter()
-    for mutant, noticed in killed(chosen, jobs=os.cpu_count() or 1, near=asked.near):
-        (died if noticed else lived)[str(mutant.path.relative_to(ROOT))] += 1
-        if not noticed:
-            print(mutant.diff(), end="\n\n", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        for mutant, noticed in tested:
+            (died if noticed else lived)[str(mutant.path.relative_to(ROOT))] += 1
+            if not noticed:
+                print(mutant.diff(), end="\n\n", flush=True)
     for name in sorted(lived | died):
         print(f"{died[name]:4} of {died[name] + lived[name]:4}  {name}")
-    print(f"{died.total()} of {len(chosen)} noticed: {died.total() / max(len(chosen), 1):.0%}")
-    return 0
+    tried = (died + lived).total()
+    if tried < count:
+        print(f"interrupted after {tried} of {count}")
+    print(f"{died.total()} of {tried} noticed: {died.total() / max(tried, 1):.0%}")
 
 
 if __name__ == "__main__":

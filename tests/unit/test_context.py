@@ -657,6 +657,7 @@ def test_a_task_whose_steps_are_a_summary_stands_before_it_until_the_next_task()
     for number in range(1, 60):
         history.add(step(number, thought="why " * 30))
         relieve(history)
+        assert sent(history).count("<task>\nWhy?") == 1
     head = history.messages()[1].content
     assert head.startswith("<task>\nWhy?\n</task>")
     assert "<earlier>" in head
@@ -666,6 +667,7 @@ def test_a_task_whose_steps_are_a_summary_stands_before_it_until_the_next_task()
     for number in range(60, 160):
         history.add(step(number, thought="why " * 30))
         relieve(history)
+        assert sent(history).count("<task>\nAnd then?") == 1
     head = history.messages()[1].content
     assert head.startswith("<task>\nAnd then?\n</task>")
     assert sent(history).count("<task>") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from kernel_agent.records.decisions import (
     list_decisions,
     question_text,
     source_text,
+    untrusted_line,
 )
 from kernel_agent.records.event import Question
 from kernel_agent.records.trace import Step, to_json
@@ -49,7 +51,12 @@ def test_the_ordinary_is_not_told_and_a_denial_always_is():
     assert [decision_line(each) for each in list_decisions(made)] == [
         "pay (call 7) was denied by a person after 3 s: not to them"
     ]
+    cell = as_json([step(NO)])[0]
+    assert (cell["kind"], cell["name"], cell["number"], cell["contains"]) == (
+        "cell", "cell", None, [],
+    )  # fmt: skip
     row = as_json([made])[0]
+    assert row["number"] == 7
     assert (row["step"], row["kind"], row["name"], row["allowed"]) == (2, "call", "pay", False)
     assert (row["influenced_by"], row["contains"], row["by"]) == ([1, 4], [4], "person")
 
@@ -162,3 +169,21 @@ def test_a_cell_that_the_question_leaves_in_sight_is_not_said_to_be_long():
     assert cell_length("a" * 201 + "\nb" * 30) == (
         "It has 31 lines and a line of 201 characters, above."
     )
+
+
+def test_untrusted_data_came_from_calls_that_were_made_and_not_from_denied_ones():
+    """Ten of them are named and the others counted."""
+    made = [call(None, untrusted=True), call(None, untrusted=False), call(NO, untrusted=True)]
+    assert untrusted_line(step(ORDINARY, *made)) == "Untrusted data came from pay (call 7)"
+    assert untrusted_line(step(ORDINARY, *made[1:])) == untrusted_line(step()) == ""
+    allowed = call(ORDINARY, untrusted=True)
+    assert untrusted_line(step(ORDINARY, *[allowed] * 10)).count("pay (call 7)") == 10
+    assert untrusted_line(step(ORDINARY, *[allowed] * 11)).endswith("pay (call 7) and 1 more")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.9, ""), (1.0, " after 1 s"), (61.2, " after 61 s")]
+)
+def test_how_long_a_decision_took_is_told_from_one_second_on(seconds, told):
+    decided = Decided(step=1, what="pay", decision=dataclasses.replace(NO, seconds=seconds))
+    assert decision_line(decided) == f"pay was denied by a person{told}: not to them"

@@ -12,7 +12,7 @@ from kernel_agent.notebook.comparison import Verdict, compare
 from kernel_agent.records import displays
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import CellResult, Observation
-from kernel_agent.records.displays import Displays
+from kernel_agent.records.displays import Displays, is_figure
 from kernel_agent.records.trace import Record, RunStart, Step, Undone
 
 
@@ -82,6 +82,15 @@ def test_of_one_display_in_many_places_a_bounded_number_is_changed(
     places = [cell(("display_data", "a", "k")) for _ in range(3)]
     seen = shown(*places, cell(("update_display_data", "b", "k")))
     assert seen == [["b"], ["b"], ["a"], []]
+
+
+def test_of_so_many_displays_the_first_can_still_be_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(displays, "MAX_IDS", 2)
+    places = cell(*(("display_data", "a", key) for key in "klm"))
+    changes = cell(*(("update_display_data", "b", key) for key in "klm"))
+    assert shown(places, changes) == [["b", "b", "a"], []]
 
 
 @pytest.mark.parametrize("value", [None, 5, [], {"display_id": 5}, {"updates": ["k"]}])
@@ -169,3 +178,17 @@ def test_a_step_that_was_undone_changes_nothing_of_those_before_it() -> None:
     first = step(1, cell(("display_data", "a", "k")))
     second = step(2, cell(("update_display_data", "b", "k")))
     assert texts([first, second, Undone(run_id="r", first=2, last=2)])[0] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("data", "figure"),
+    [
+        ({"image/png": "iVBORw0", "text/plain": "<Figure>"}, True),
+        ({"image/jpeg": "/9j/"}, True),
+        ({"text/plain": "3"}, False),
+        ("image/png", False),
+        (None, False),
+    ],
+)
+def test_a_figure_is_an_output_with_a_picture_in_it(data: object, figure: bool) -> None:
+    assert is_figure({"output_type": "display_data", "data": data}) is figure

@@ -10,11 +10,12 @@ from kernel_agent_extension.messages import Scene
 
 from kernel_agent.notebook.build import notebook_of
 from kernel_agent.notebook.page import summary_html
+from kernel_agent.records.cell import Observation
 from kernel_agent.records.conversation import Usage
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.reading import own_runs, runs_of, spent_texts
 from kernel_agent.records.story import Story
-from kernel_agent.records.trace import RunStart, RunStop
+from kernel_agent.records.trace import RunStart, RunStop, Step, Undone
 
 every_ending = pytest.mark.parametrize("status", ExitStatus)
 
@@ -66,6 +67,21 @@ def test_runs_that_claim_to_be_each_others_parent_are_the_sessions_own() -> None
     assert [(r.number, r.start.run_id, [c.start.run_id for c in r.children])
             for r in runs_of(records)] == [(1, "a", []), (2, "b", []), (3, "c", []),
                                            (4, "d", ["e"])]  # fmt: skip
+
+
+@every_ending
+def test_a_run_has_an_answer_when_it_ended_with_one_that_still_holds(status: ExitStatus) -> None:
+    """Not while it goes on, nor when its last step was undone."""
+    step = Step(run_id="r", number=1, action=None, observation=Observation(text=""))
+    began, end = run(status)
+    undo = Undone(run_id="r", first=1, last=1)
+    ended, going, undone = (
+        runs_of(records)[0]
+        for records in ([began, step, end], [began, step], [began, step, end, undo])
+    )
+    assert ended.is_answered is (status is ExitStatus.ANSWERED)
+    assert not going.is_answered
+    assert not undone.is_answered
 
 
 def test_what_was_spent_stands_against_its_caps() -> None:

@@ -47,6 +47,7 @@ READABLE = [
     ("two objects", '{"code": "a()"}\n{"code": "f()"}', "f()"),
     ("a second without code", '{"code": "f()"}\n{"status": "ok"}', "f()"),
     ("invented turn", '{"code": "f()"}\nObservation: 1\n{"code": "b()"}', "f()"),
+    ("after a call", '<function=f>{"code": "b()"}</function>\n{"code": "f()"}', "f()"),
     ("plain block", "Go.\n```python\nf()\n```", "f()"),
     ("object in a block", '```python\ng({"code": "DE"})\n```', 'g({"code": "DE"})'),
 ]  # fmt: skip

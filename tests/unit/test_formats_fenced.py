@@ -41,6 +41,7 @@ READABLE = [
     ("fence in open tag", "<execute>\n```python\nx = 1\n```\n", "x = 1"),
     ("tag in fence", "```python\n<execute>\nx = 1\n</execute>\n```", "x = 1"),
     ("closer begun", "<execute>\nx = 1\n</execu", "x = 1"),
+    ("closer just begun", "<execute>\nx = 1\n</e", "x = 1"),
     ("other closer", "<execute>\nx = 1\n</code>", "x = 1"),
     ("magic", "```python\n%pip list\n!ls\ndf?\n```", "%pip list\n!ls\ndf?"),
     ("await", "```python\nawait f()\n```", "await f()"),
@@ -103,6 +104,11 @@ CHOICES = [
     ),
     ("a mention is not a block", "I use the <execute> tag.\n<execute>\na()\n</execute>", "a()"),
     ("a shown form is not a block", "```python\na()\n```\nAs in <execute>...</execute>.", "a()"),
+    (
+        "a formula at the start of a line is code, whatever stands before",
+        f"{'So. ' * 80}\n<code>x = f</code>",
+        "x = f",
+    ),
     ("a call in code style is", "I run <code>print(a)</code>.", "print(a)"),
     ("a quoted tag is not a block", "Use `<execute>`.\n```python\na()\n```", "a()"),
     ("a fence in a sentence", "Use the ```python``` tag:\n```python\na()\n```", "a()"),
@@ -144,6 +150,17 @@ CHOICES = [
         "a()",
     ),
     ("an output fence without code ends nothing", "```output\n3\n```\n```python\na()\n```", "a()"),
+    (
+        "what an invented turn thinks belongs to it",
+        "```python\na()\n```\nOutput: 3\n<think>So:</think>\n```python\nb()\n```",
+        "a()",
+    ),
+    (
+        "an invented turn may break off in a thought",
+        "```python\na()\n```\nOutput: 3\n<think>So",
+        "a()",
+    ),
+    ("bare code before a thought that never closes", "x = f(1)\n<think>\nOr x = f(2)", "x = f(1)"),
     ("an unclosed thought hides nothing", "<thought> Go.\n<execute>\na()\n</execute>", "a()"),
 ]
 
@@ -163,6 +180,7 @@ def test_exactly_one_block_is_chosen_by_rule(text, source):
         "Try\n```python\nbad(\n</think>\n```python\ngood()\n```",
         "[THINK]```python\nbad()\n```[/THINK]```python\ngood()\n```",
         "```python\ngood()\n```\n<think>\n```python\nbad()\n```",
+        "```python\ngood()\n```\n<think>bad()</think>\nThat is all.",
         "```python\nbad()\n```\nOutput:\n5\n\nUser: no\n</think>\n```python\ngood()\n```",
         "<thinking><think>bad()</think></thinking>\n```python\ngood()\n```",
     ],
@@ -271,6 +289,10 @@ CUT = [
     "```\na()\n```\n```python\nb()",
     "<think>\n```python\na()\n```\n</think>\n```python\nb()",
     "<execute>\nx = f(1)\n\na and b o",
+    "I write <execute>\nx = (",
+    "<execute>\nx = f(1) # see <code>",
+    "```python\nx = f(1) # </answer> more",
+    "<execute>\nx = 1 # </",
     "<execute>\nfrom typing impor",
     '<execute>\ns = """\n```python\nbad()\n```\n',
 ]
@@ -321,6 +343,7 @@ def test_an_open_block_is_read_when_the_model_stopped_by_itself():
     [
         "\nThis code computes the mean of x.\n",
         "\nLet's look at the result of it now.",
+        "\nNow we wait.\n",
         "<thought>done</thought>",
         "<solution>3</solution>",
         "Observation:\n3\n",
@@ -430,3 +453,42 @@ def test_the_thought_is_what_the_reader_sees_before_the_code():
         "No.\n\n```text\nkept\n```\n```python\nb()\n```\nafter"
     )
     assert parse(text).thought == "First\nlook.\n\nNo.\n\n```text\nkept\n```"
+
+
+@pytest.mark.parametrize(
+    ("text", "thought"),
+    [
+        ("Now.<thought>Or <execute>b()</execute>?</thought>\n<execute>a()</execute>", "Now.Or ?"),
+        ("First:\n```\nf()\n```\nThen:\n```\na()\n```", "First:\n\nThen:"),
+        ("<execute>b()</execute>\nNo:\n<execute>a()</execute>", "No:"),
+        ("<execute>b(</execute><execute>a()</execute>", ""),
+    ],
+)
+def test_no_code_that_was_not_chosen_is_left_in_the_thought(text, thought):
+    """Neither an earlier block with its delimiters nor a draft."""
+    action = parse(text)
+    assert (action.source, action.thought) == ("a()", thought)
+
+
+@pytest.mark.parametrize("before", ["", "Observation: 1\n", "```bash\nls\n```\n"])
+def test_a_broken_block_of_two_delimiters_is_shown_without_either(before):
+    """The model is told about its code, not about its tags."""
+    with pytest.raises(FormatError) as raised:
+        parse(f"{before}<execute>\n```python\nx = (\n```\n</execute>")
+    assert (raised.value.kind, raised.value.code) == ("syntax", "x = (")
+
+
+def test_an_empty_block_whose_closing_tag_was_cut_short_is_empty_and_not_cut_off():
+    """The tag was begun, so there was nothing more to come."""
+    assert kind("<execute></exec") == "missing"
+
+
+def test_a_tag_that_is_spoken_about_opens_no_block():
+    """A sentence goes on after it, and what follows is no code."""
+    assert kind("I write <execute> and then\nx = (") == "missing"
+    assert kind("I write <execute> and then nothing.") == "missing"
+
+
+def test_a_fence_that_names_its_language_closes_no_other():
+    """Such a line opens a block; the code before it was never closed, and is not run without."""
+    assert kind("```python\na()\n```python\nb()\n```") == "syntax"

@@ -246,3 +246,27 @@ def test_what_is_told_about_a_missing_call_shows_the_call():
     assert "python({" in raised.value.feedback
     assert "final_answer(value)" in raised.value.feedback
     assert "```" not in raised.value.feedback
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"thought": "x", "code": "f()', "truncated"),
+        ("```python\nf(\n```", "syntax"),
+        ('{"thought": "x", "code": ""}', "missing"),
+    ],
+)
+def test_code_that_no_call_holds_is_refused_for_what_is_wrong_with_it(text, expected):
+    """And not for the missing call, unless there is no code either."""
+    with pytest.raises(FormatError) as raised:
+        parse(Reply(content=text), "tool")
+    assert raised.value.kind == expected
+    assert ("No call was found" in raised.value.feedback) is (expected == "missing")
+
+
+@pytest.mark.parametrize("other", ["x.python(code='g()')", "g", "3", "other(code='g()')"])
+def test_a_list_that_begins_with_a_call_and_holds_something_else_makes_no_call(other):
+    """It is a list of Python, and no way to write calls."""
+    with pytest.raises(FormatError) as raised:
+        parse(Reply(content=f"[python(code='f()'), {other}]"), "tool")
+    assert raised.value.kind == "missing"

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_agent.agent.guard import refusal, refuse_cell
+from kernel_agent.agent.guard import check_guard, guard_prompt, refusal, refuse_cell
+from kernel_agent.errors import UsageError
 from kernel_agent.inkernel.opcount import TICK, Counting, GuardError
 
 ALLOWED = ["pandas", "numpy", "os.path", "math"]
@@ -74,6 +75,7 @@ def test_what_is_meant_to_run_runs(source: str) -> None:
         ("%%time\nimport os", "import of os "),
         ("%time import os", "import of os "),
         ("%%capture\n!ls", "shell command"),
+        ("import pandas as pd\n%timeit pd.io.common.os.remove('x')", "module os is not allowed"),
         ("get_ipython().run_line_magic('run', 'x')", "%run"),
         ("ip = get_ipython()", "get_ipython"),
         ("get_ipython().ex('import os')", "get_ipython"),
@@ -95,6 +97,29 @@ def test_a_submodule_alone_is_imported_under_a_name_that_is_proposed() -> None:
         "import os.path binds os, which is not allowed: write import os.path as path. Nothing"
     )
     assert refusal("import os.path as path", ["os.path"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "cap", "told"),
+    [
+        (["pandas", "os path"], None, "'os path' is not the name of a module"),
+        (["os..path"], None, "'os..path' is not the name of a module"),
+        ([""], None, "'' is not the name of a module"),
+        (None, 0, "must be at least 1"),
+    ],
+)
+def test_a_guard_that_could_not_hold_is_refused(allowed: Any, cap: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        check_guard(allowed, cap)
+
+
+@pytest.mark.parametrize(("allowed", "cap"), [(None, None), ([], None), (ALLOWED, None), (None, 1)])
+def test_a_guard_is_told_to_the_model_for_what_it_limits(allowed: Any, cap: Any) -> None:
+    check_guard(allowed, cap)
+    told = guard_prompt(allowed, cap)
+    assert ("Cells may import: " in told) is (allowed is not None)
+    assert ("A cell may do 1 turns of Python loops" in told) is (cap is not None)
+    assert told.startswith("## Limits") is bool(told)
 
 
 def test_an_empty_list_allows_no_import() -> None:

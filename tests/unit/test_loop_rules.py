@@ -200,6 +200,21 @@ def test_each_format_is_judged_by_its_own_replies():
     assert fixed.format.name == "envelope"
 
 
+def test_a_format_further_down_begins_without_the_failures_of_the_one_above():
+    """It takes three replies of its own that cannot be read to leave it, too."""
+    order = {"envelope": "fenced", "fenced": "tool"}
+
+    def lower(above):
+        name = order.get(above.name)
+        return (get_format(name), "") if name else None
+
+    changes = read(Ladder(get_format("envelope"), lower), *[TALK] * 9)
+    assert [(number, change.reason) for number, change in changes] == [
+        (3, "3 of 3 replies in envelope unreadable"),
+        (6, "3 of 3 replies in fenced unreadable"),
+    ]
+
+
 # --- what the model is told, and how a run ends --------------------------------------------------
 
 

@@ -82,6 +82,15 @@ def test_the_answer_is_called_the_answer() -> None:
     assert observe(result, step=1).text == "Final answer: 43"
 
 
+def test_an_answer_that_was_displayed_is_said_once() -> None:
+    """Whatever the cell displayed before it or after it."""
+    answer = shown({"text/plain": "42"}, kernel_agent={"role": "answer"})
+    other = shown({"text/plain": "7"})
+    for outputs in ((answer,), (other, answer), (answer, other)):
+        result = CellResult(status="ok", outputs=outputs, answer=Answer(text="42"))
+        assert observe(result, step=1).text.count("Final answer: 42") == 1
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -144,6 +153,11 @@ def test_a_wide_table_lists_some_columns_and_says_that_there_are_more() -> None:
     wide = {**TABLE, "shape": [5, 4000], "dtypes": dtypes}
     line = seen(shown({VALUE_MIME: wide})).split("\n")[1]
     assert line.startswith("float64: column_0, column_1, ")
+    assert line.endswith("; … (df.dtypes has the rest)")
+    assert len(line) < 700
+    many = {**wide, "dtypes": [[f"c{i}", f"category_{i:03}"] for i in range(200)]}
+    line = seen(shown({VALUE_MIME: many})).split("\n")[1]
+    assert line.startswith("category_000: c0; category_001: c1; ")
     assert line.endswith("; … (df.dtypes has the rest)")
     assert len(line) < 700
 

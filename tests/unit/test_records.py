@@ -120,6 +120,45 @@ def test_unknown_cost_stays_unknown_and_known_cost_adds_up() -> None:
     assert (Usage(cost_usd=0.25) + Usage(cost_usd=0.5)).cost_usd == 0.75
 
 
+def test_what_replies_took_adds_up_in_each_of_its_figures() -> None:
+    one = Usage(
+        prompt_tokens=1, completion_tokens=2, cached_tokens=3, reasoning_tokens=4, calls=5,
+        cost_usd=0.5,
+    )  # fmt: skip
+    assert one + one == Usage(
+        prompt_tokens=2, completion_tokens=4, cached_tokens=6, reasoning_tokens=8, calls=10,
+        cost_usd=1.0,
+    )  # fmt: skip
+    guessed = Usage(estimated=True)
+    assert (one + guessed).estimated
+    assert (guessed + one).estimated
+    assert one.total_tokens == 3
+
+
+@pytest.mark.parametrize("action", [{"$": "Usage"}, {"source": "x"}, {"$": 5}, "Code", [1]])
+def test_an_action_that_is_no_action_is_damage(action: object) -> None:
+    with pytest.raises(ValueError, match="Code"):
+        from_json({**to_json(STEP), "action": action})
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "value"),
+    [
+        (STEP, "number", "1"),
+        (STEP, "number", True),
+        (STEP, "number", 10**30),
+        (STEP, "retries", {}),
+        (STEP, "retries", "none"),
+        (STOP, "steps", 1.5),
+    ],
+)
+def test_a_number_or_a_list_of_another_type_is_damage(
+    record: object, field: str, value: object
+) -> None:
+    with pytest.raises(ValueError, match=r"it is no (list|whole number)"):
+        from_json({**to_json(record), field: value})
+
+
 def test_no_ending_loses_the_exit_code_that_scripts_know() -> None:
     codes = {status.value: status.exit_code for status in ExitStatus}
     assert (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from kernel_agent.agent.summary import ask_again, by_rules, check, plan_in, request
-from kernel_agent.records.action import Code
+from kernel_agent.records.action import Call, Calls, Code
 from kernel_agent.records.cell import Answer, Observation
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.trace import RunStart, RunStop, Step
@@ -76,6 +78,18 @@ def test_by_rules_a_step_is_a_line() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("", "-> "), ("\n  a table\n1 2", "-> 14 characters that begin with 'a table'")],
+)
+def test_a_step_without_a_note_on_what_it_held_is_told_by_its_first_line(
+    text: str, told: str
+) -> None:
+    bare = dataclasses.replace(step(1), observation=Observation(text=text))
+    line = by_rules([bare], earlier="", max_chars=999)
+    assert line.strip() == f"Step 1: I look. {told}".strip()
+
+
 def test_by_rules_the_oldest_lines_go_first() -> None:
     text = ""
     for number in range(1, 500):
@@ -93,6 +107,16 @@ def test_the_request_is_bounded_and_holds_what_was_known() -> None:
     assert len(user.content) <= 20_100
     assert "Known before." in user.content
     assert "Step 1." in user.content
+
+
+def test_the_request_says_what_was_asked_what_was_called_and_how_it_ended() -> None:
+    start = RunStart(run_id="r", task="Why?", time="", model="m", format="f", sandbox={}, budget={})
+    stop = RunStop(run_id="r", status=ExitStatus.ANSWERED, answer=Answer(text="42"))
+    calls = Calls(calls=(Call(name="f", arguments={}), Call(name="g", arguments={})))
+    called = dataclasses.replace(step(2), action=calls)
+    text = request([start, step(1), called, stop], earlier="", max_chars=9000)[1].content
+    assert text.startswith("Task: Why?\n\nStep 1. I look. And more.\nx = 1\n-> 1\n2\n\nStep 2. ")
+    assert "\nf, g\n-> 1\n2\n\nAnswer: 42\n\n" in text
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,14 @@ def test_two_changes_as_one_leave_the_same_variables(
     assert not {v.name for v in merged.added} & {"a"} or "a" in first.removed
 
 
+def test_a_variable_that_was_changed_and_then_removed_is_removed() -> None:
+    """One that was new is not told of at all."""
+    both = merge(
+        Changes(added=(var("new"),), changed=(var("old"),)), Changes(removed=("new", "old"))
+    )
+    assert both == Changes(removed=("old",))
+
+
 def test_a_new_kernel_has_nothing_of_before() -> None:
     variables = Variables()
     variables.apply(Changes(added=(var("a"),)), 1)

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from kernel_agent.cli.live import LiveView
 from kernel_agent.cli.view import progress
 from kernel_agent.records.action import Call, Calls, Code
-from kernel_agent.records.cell import Answer, Observation
+from kernel_agent.records.cell import Answer, CellResult, Decision, HostCall, Observation
 from kernel_agent.records.conversation import Usage
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Acting, Notice, Output, ReplyText
-from kernel_agent.records.story import PlainView
-from kernel_agent.records.trace import Condensation, DataFile, RunStart, RunStop, Step
+from kernel_agent.records.story import PlainView, Story, place_blocks
+from kernel_agent.records.trace import Condensation, DataFile, RunStart, RunStop, Step, Visit
 
 PNG = {"output_type": "display_data", "data": {"image/png": "iVBORw0"}, "metadata": {}}
 
@@ -141,6 +141,64 @@ def test_a_run_without_an_answer_says_why_and_what_was_achieved(status):
     assert shown[0].endswith("It said no.")
     assert shown[1:3] == ["Achieved so far:", "The mean is 3."]
     assert shown[3].startswith(str(status))
+
+
+@pytest.mark.parametrize(("made", "last"), [(10, "denied"), (11, "! 1 more decisions are")])
+def test_ten_decisions_of_a_step_are_told_and_the_others_counted(made, last):
+    """What comes after is in the trace."""
+    no = Decision(allowed=False, by="person", reason="not to them")
+    calls = tuple(
+        HostCall(name="pay", arguments={}, ok=False, number=n, decision=no) for n in range(made)
+    )
+    shown = story(step(result=CellResult(status="ok", calls=calls)))
+    told = [line for line in shown.splitlines() if line.startswith("! ")]
+    assert sum("was denied" in line for line in told) == 10
+    assert last in told[-1]
+
+
+@pytest.mark.parametrize("edited", [None, "len(df) + 1"])
+def test_the_code_that_ran_is_shown_where_a_person_changed_it(edited):
+    """Only then: else what was announced is what ran."""
+    decision = Decision(allowed=True, by="person", reason="", edited=edited, original="len(df)")
+    done = step(action=Code(source=edited or "len(df)"), decision=decision)
+    shown = story(Acting(number=1, action=Code(source="len(df)")), done)
+    assert shown.count("Code:\n") == (2 if edited else 1)
+    assert ("    len(df) + 1\n" in shown) is bool(edited)
+
+
+@pytest.mark.parametrize(("asked", "rest"), [(10, False), (11, True)])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_ten_hosts_are_named_and_the_others_counted(asked, rest, allowed):
+    """Those that were contacted apart from those that were refused."""
+    hosts = [
+        Visit(host=f"h{n}.org", port=443, allowed=allowed, requests=1, sent=0, received=0)
+        for n in range(asked)
+    ]
+    [line] = [line for line in story(stop(network=tuple(hosts))).splitlines() if "h0.org" in line]
+    assert line.startswith("Network: " if allowed else "Network, refused: ")
+    assert line.count(".org:443 (1 request") == 10
+    assert line.endswith(", 1 more") is rest
+    assert (" out, " in line) is allowed
+    [block] = [block for block in Story().blocks(stop(network=hosts)) if "h0.org" in block.text]
+    assert block.kind == ("end" if allowed else "warning")
+
+
+def test_at_the_end_a_person_is_told_where_everything_is(tmp_path):
+    """The notebook when there is one, the trace, and ten of the files that were made."""
+    trace, notebook = tmp_path / "trace.jsonl", tmp_path / "a.ipynb"
+
+    def told(notebook, files):
+        return [b.text for b in place_blocks(notebook=notebook, trace=trace, files=files)]
+
+    assert told(None, []) == [f"Trace:    {trace}"]
+    assert told(notebook, ["a.csv"]) == [
+        f"Notebook: {notebook}",
+        f"Trace:    {trace}",
+        f"Files:    a.csv (in {tmp_path})",
+    ]
+    names = [f"{n}.csv" for n in range(11)]
+    assert "9.csv (in" in told(None, names[:10])[-1]
+    assert "9.csv, … (in" in told(None, names)[-1]
 
 
 def test_progress_names_each_cap():
