@@ -420,4 +420,5 @@ def _inputs(notebook: nbformat.NotebookNode) -> set[str] | None:
     listed = ours.get("inputs") if isinstance(ours, dict) else None
     if not isinstance(listed, list):
         return None
-    return {str(item.get("path")) for item in listed if isinstance(item, dict)}
+    named = {str(item.get("path")) for item in listed if isinstance(item, dict)}
+    return named | {str(ours.get("replay"))}
