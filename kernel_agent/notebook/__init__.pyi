@@ -1,3 +1,4 @@
+from .build import set_verified as set_verified
 from .clock import Period as Period
 from .comparison import Comparison as Comparison
 from .comparison import Verdict as Verdict

@@ -200,6 +200,37 @@ def _runs_again(run: RunRecords, step: Step) -> bool:
     return isinstance(step.action, Code | Calls) and not guarded
 
 
+def set_verified(notebook: nbformat.NotebookNode, line: str) -> None:
+    """Put a line on a re-run below the answer, in place of an earlier one.
+
+    Parameters
+    ----------
+    notebook
+        Changed in place; one that no export wrote has no such place and stays as it is.
+    line
+        What came of the re-run.
+    """
+    from kernel_agent.notebook.library import nbformat
+
+    found = [_role(cell) for cell in notebook.cells]
+    if "verified" in found:
+        notebook.cells[found.index("verified")].source = verbatim(line)
+    elif "way" in found:
+        cell = {
+            "cell_type": "markdown",
+            "id": "verified",
+            "metadata": {"kernel_agent": {"role": "verified"}},
+            "source": verbatim(line),
+        }
+        place = found.index("head") + 1 if "head" in found else found.index("way")
+        notebook.cells.insert(place, nbformat.from_dict(cell))  # type: ignore[no-untyped-call]  # nbformat is untyped
+
+
+def _role(cell: Any) -> str:
+    ours = cell.metadata.get("kernel_agent")
+    return str(ours.get("role")) if isinstance(ours, Mapping) else ""
+
+
 # --- what its cells need ---------------------------------------------------------------------
 
 # As JupyterLab, Jupyter Book and nbconvert (with `remove_input_tags`) read them.

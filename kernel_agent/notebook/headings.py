@@ -19,7 +19,9 @@ from kernel_agent.safe import FORMATS, one_line, plain
 MAX_SENTENCE = 100  # characters
 MAX_CODE = 50_000  # characters that are read
 
-_SENTENCE = re.compile(r"(.+?)(?:[.!?](?=\s|$)|:(?=\n|$))", re.DOTALL)
+_SENTENCE = re.compile(
+    r"(.+?)(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\betc)[.!?](?=\s|$)|:(?=\n|$))", re.DOTALL
+)
 _HEADING = re.compile(r"#{1,6}[ \t]+([^\n]+)\n*")
 _BEGINS = re.compile(r"[\w\"'(*_`]")
 _LISTED = re.compile(r"\d+[.)]\s|[*_-]\s|```|~~~")

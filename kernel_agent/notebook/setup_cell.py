@@ -34,9 +34,12 @@ MARK = '"""What the host gave in a run, for the notebook beside this file. Made 
 """The first line of a module of replays, by which it is known."""
 REPEATED = "final_answer was called already"
 
-_FINAL_ANSWER = """\
-def final_answer(value):  # shows the answer, as in the run
-    display(value if (rich := not isinstance(value, str)) else {"text/plain": value}, raw=not rich)"""
+_FINAL_ANSWER = (
+    "def final_answer(value):  # shows the answer, as in the run\n"
+    '    display(value if (rich := not isinstance(value, str)) else {"text/plain": value}, '
+    "raw=not rich)"
+)
+
 # Where the name on the package index is not the name that is imported.
 _DISTRIBUTIONS = {
     "bs4": "beautifulsoup4", "cv2": "opencv-python", "dateutil": "python-dateutil",
