@@ -145,6 +145,38 @@ def _markdown_cell(text: str) -> str:
     return verbatim(one_line(plain(text), MAX_CHARS)) or " "
 
 
+_CELL_TAG = re.compile(r"<(th|td)((?: (?:col|row)span=\"\d+\")*)>([^<]*)</(?:th|td)>")
+_ROW_TAG = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
+
+
+def align_numbers(source: str) -> str:
+    """Return the HTML of a table, sanitised before, with its numbers to the right.
+
+    A column is to the right when all of its cells are numbers, with its name; in a table with cells
+    that span others each cell is for itself.
+    """
+    head, mark, body = source.partition("<tbody>")
+    rows = [_CELL_TAG.findall(row) for row in _ROW_TAG.findall(body)]
+    spans = any(attributes for row in rows for _, attributes, _ in row) or "span=" in head
+    widths = {len(row) for row in rows}
+    whole = not spans and len(widths) == 1
+    right = [is_numeric(html.unescape(text) for _, _, text in column) and column[0][0] == "td"
+             for column in zip(*rows, strict=False)] if whole else []  # fmt: skip
+
+    def aligned(row: re.Match[str]) -> str:
+        places = iter(range(len(row[0])))
+
+        def cell(found: re.Match[str]) -> str:
+            place, (tag, attributes, text) = next(places), found.groups()
+            numeric = right[place] if place < len(right) else not whole and is_numeric([text])
+            side = "right" if numeric else "left"
+            return f'<{tag}{attributes} style="text-align:{side}">{text}</{tag}>'
+
+        return _CELL_TAG.sub(cell, row[0])
+
+    return _ROW_TAG.sub(aligned, head) + mark + _ROW_TAG.sub(aligned, body)
+
+
 # --- what is a table -------------------------------------------------------------------------
 
 

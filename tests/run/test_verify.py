@@ -342,7 +342,7 @@ async def test_what_a_later_step_updates_is_updated_in_the_notebook_and_not_in_t
 async def test_an_answer_that_was_none_fails_again_wherever_the_notebook_runs(
     tmp_path: Path,
 ) -> None:
-    """In our kernel, and in plain Jupyter by what the notebook itself defines."""
+    """In our kernel, and in plain Jupyter by the module that lies beside the notebook."""
     from nbclient import NotebookClient
 
     cells = [
@@ -359,7 +359,8 @@ async def test_an_answer_that_was_none_fails_again_wherever_the_notebook_runs(
     assert (await verify_notebook(run.notebook)).reproduces
     notebook = nbformat.read(run.notebook, as_version=4)
     notebook.cells.insert(0, new_code_cell("import sys; sys.modules['kernel_agent'] = None"))
-    client = NotebookClient(notebook, timeout=60, kernel_name="python3")
+    beside = {"metadata": {"path": str(run.notebook.parent)}}
+    client = NotebookClient(notebook, timeout=60, kernel_name="python3", resources=beside)
     await client.async_execute()
     outputs = [out for c in notebook.cells for out in c.get("outputs", [])]
     told = [out.evalue.partition(":")[0] for out in outputs if out.output_type == "error"]
