@@ -222,8 +222,8 @@ def rows_left_out(steps: Sequence[Step]) -> str:
     """
     read: dict[str, tuple[str, int, int]] = {}  # the variable's file, rows and columns
     for step in steps:
-        if not step.ok or step.result is None or step.result.changes is None:
-            read.clear()  # what the cell changed is not known
+        if step.result is None or step.result.changes is None:
+            read.clear()  # what it changed is not known
             continue
         changes = step.result.changes
         changed = {v.name: v.shape for v in (*changes.added, *changes.changed)}

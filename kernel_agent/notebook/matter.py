@@ -7,6 +7,7 @@ environment the notebook ends. Text of unknown origin goes through
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -106,7 +107,7 @@ def _withdrawn(given: Answer, undone: Undone, *, deep: bool) -> str:
 def _answer_text(run: RunRecords, given: Answer) -> str:
     """Return text as the Markdown that it may be, and any other value as a person writes it."""
     if is_text(given):
-        return markdown(shorten(plain(given.text).strip("\n"), MAX_ANSWER))
+        return markdown(_with_breaks(shorten(plain(given.text).strip("\n"), MAX_ANSWER)))
     if large := short_answer(given):
         return f"**{verbatim(large)}**"
     if table := _answer_table(run):
@@ -119,6 +120,13 @@ def _answer_text(run: RunRecords, given: Answer) -> str:
         return "The figure below."
     text = shorten(printed_answer(given), MAX_ANSWER)
     return code_block(text) if "\n" in text else verbatim(text)
+
+
+def _with_breaks(text: str) -> str:
+    """Keep the lines of text that has no code and no table: Markdown would join them."""
+    if "```" in text or "~~~" in text or "|" in text:
+        return text
+    return re.sub(r"(?<=\S)\n(?=\S)", "  \n", text)
 
 
 def _line(text: str) -> str:

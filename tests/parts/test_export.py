@@ -114,6 +114,7 @@ def test_a_trace_without_a_run_is_refused() -> None:
     ("answer", "text"),
     [
         (Answer(text="**42** kg", kind="str"), "**42** kg"),
+        (Answer(text="one\ntwo\n\nthree", kind="str"), "one  \ntwo\n\nthree"),
         (Answer(text="a  b\n0  1", kind="DataFrame"), "```\na  b\n0  1\n```"),
         (Answer(text="2_000", kind="object"), "2&#95;000"),
         (Answer(text="2000", value=2000, kind="int"), "**2000**"),
