@@ -94,12 +94,15 @@ def latest_outputs(run: RunRecords) -> Iterator[tuple[Step, OutputDict]]:
 
 def answer_output(run: RunRecords) -> tuple[Step, OutputDict] | None:
     """Return what ``final_answer`` has displayed."""
-    for step, output in latest_outputs(run):
-        metadata = output.get("metadata")
-        ours = metadata.get("kernel_agent") if isinstance(metadata, Mapping) else None
-        if isinstance(ours, Mapping) and ours.get("role") == "answer":
-            return step, output
-    return None
+    found = ((step, output) for step, output in latest_outputs(run) if is_answer(output))
+    return next(found, None)
+
+
+def is_answer(output: OutputDict) -> bool:
+    """Whether ``final_answer`` has displayed an output."""
+    metadata = output.get("metadata")
+    ours = metadata.get("kernel_agent") if isinstance(metadata, Mapping) else None
+    return isinstance(ours, Mapping) and ours.get("role") == "answer"
 
 
 def last_figure(run: RunRecords) -> tuple[Step, OutputDict, str] | None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.agents import agents_markdown
+from kernel_agent.notebook.answer import is_answer
 from kernel_agent.notebook.folded import decisions_note, failure_text, not_run_again, undone_note
 from kernel_agent.notebook.headings import rest_of_thought, step_sentence
 from kernel_agent.notebook.markdown import markdown, verbatim
@@ -329,7 +330,7 @@ def _add_step(cells: _Cells, run: RunRecords, step: Step, *, deep: bool) -> None
         f"{name}-code",
         step.code,
         outputs=outputs,
-        tags=_FAILED if not step.result.ok else _ANSWERED if _is_answer(outputs) else {},
+        tags=_FAILED if not step.result.ok else _ANSWERED if _shows_answer(outputs) else {},
         **_ours(run, "code", step),
     )
     _describe_figures(cells.cells[-1]["outputs"], step)
@@ -341,11 +342,9 @@ def _step_heading(step: Step, undone: Undone | None, *, deep: bool) -> str:
     return heading(3, verbatim(f"Undone: {said}" if undone else said), deep=deep)
 
 
-def _is_answer(outputs: Sequence[dict[str, Any]]) -> bool:
+def _shows_answer(outputs: Sequence[dict[str, Any]]) -> bool:
     """Whether a cell shows the answer and nothing else: it stands at the top already."""
-    shown = [output.get("metadata") for output in outputs]
-    ours = [m.get("kernel_agent") for m in shown if isinstance(m, Mapping)]
-    return len(outputs) == len(ours) == 1 and ours == [{"role": "answer"}]
+    return len(outputs) == 1 and is_answer(outputs[0])
 
 
 def _describe_figures(outputs: Iterable[dict[str, Any]], step: Step) -> None:

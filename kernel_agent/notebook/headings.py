@@ -108,9 +108,10 @@ def _read_action(step: Step) -> str:
         return "Gives the answer"
     if not isinstance(step.action, Code):
         return "Does nothing"
-    phrases = list(dict.fromkeys(_phrases(step.action.source, step.result)))[:2]
-    if phrases:
-        whole = " and ".join(phrases)
+    found = list(dict.fromkeys(_phrases(step.action.source, step.result)))
+    if found:
+        telling = [phrase for phrase in found if not phrase.startswith(("shows ", "computes "))]
+        whole = " and ".join((telling or found)[:2])
         return one_line(whole[0].upper() + whole[1:], MAX_SENTENCE)
     lines = [line for line in step.action.source.splitlines() if line.strip()]
     return f"Runs {one_line(lines[0], 70)}" if lines else "Runs an empty cell"

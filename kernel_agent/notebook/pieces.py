@@ -15,6 +15,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from kernel_agent.notebook.answer import is_answer
 from kernel_agent.notebook.outputs import as_text, displayable, picture_size
 from kernel_agent.notebook.tables import align_numbers
 from kernel_agent.records import CellResult, OutputDict
@@ -142,7 +143,7 @@ def note(text: str) -> Markup:
 
 
 def output_pieces(result: CellResult, room: Room, *, alt: str) -> Iterator[Markup]:
-    """Yield a cell's outputs: text, tables and pictures."""
+    """Yield a cell's outputs: text, tables and pictures, but the answer, which stands above."""
     text = ""
     for output in result.outputs:
         kind = output.get("output_type")
@@ -152,7 +153,7 @@ def output_pieces(result: CellResult, room: Room, *, alt: str) -> Iterator[Marku
         if text:
             yield _show_printed(text, room)
             text = ""
-        if kind in ("display_data", "execute_result"):
+        if kind in ("display_data", "execute_result") and not is_answer(output):
             yield display_piece(output, room, alt=alt)
     if text:
         yield _show_printed(text, room)
