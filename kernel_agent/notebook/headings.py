@@ -26,6 +26,7 @@ _HEADING = re.compile(r"#{1,6}[ \t]+([^\n]+)\n*")
 _BEGINS = re.compile(r"[\w\"'(*_`]")
 _LISTED = re.compile(r"\d+[.)]\s|[*_-]\s|```|~~~")
 _MARKS = re.compile(r"\*\*|__|`|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
+_OF_ITSELF = re.compile(r"I(?: am|'m) (?!\w+ing\b)")  # says who speaks, not what the step does
 _WRITES = frozenset(
     ("to_csv", "to_excel", "to_feather", "to_html", "to_json", "to_parquet", "savefig")
 )
@@ -86,6 +87,8 @@ def _fit(sentence: str, *, words: int = 2) -> str:
     if sentence.count("`") % 2 or sentence.count("**") % 2:
         return ""
     line = " ".join(_MARKS.sub("", sentence).split())
+    if _OF_ITSELF.match(line):
+        return ""
     return line if len(line) <= MAX_SENTENCE and len(line.split()) >= words else ""
 
 

@@ -63,6 +63,8 @@ def test_code_is_read_for_what_it_plainly_does(source: str, sentence: str) -> No
         ("## Count\nthem", "Count", "them"),
         ("Load the\ndata first:\n- a\n- b", "Load the data first", "- a\n- b"),
         ("Next.", "Computes x", "Next."),
+        ("I am an analyst. I count.", "Computes x", "I am an analyst. I count."),
+        ("I am counting rows.", "I am counting rows", ""),
         ("- a list\n- of plans", "Computes x", "- a list\n- of plans"),
         ("```\ncode\n```", "Computes x", "```\ncode\n```"),
         ("x " * 90, "Computes x", "x " * 90),
