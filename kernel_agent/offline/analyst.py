@@ -22,17 +22,13 @@ from kernel_agent.offline.question import Question
 from kernel_agent.offline.reader import NotUnderstood
 from kernel_agent.offline.recipes import solve
 from kernel_agent.offline.schema import Table, split_name
+from kernel_agent.offline.suggestions import suggest
 from kernel_agent.offline.understanding import understand
 from kernel_agent.records import Event, Message, Reply, ReplyText, RequestOptions, Usage
 
 INTRODUCTION = (
     "I am the offline analyst: rules, not a language model. I answer plain questions about a table"
     " and say so when I do not understand one."
-)
-_KINDS = (
-    "describe, how many, different values, highest/lowest/top n, average/total/median/minimum/"
-    "maximum (also by one or two columns), share, compare groups, correlation, change over time,"
-    " distribution, missing values; with filters such as “in 2009”, “above 40” or a value's name"
 )
 _CONFIGURE = "--model NAME --base-url URL, with the key in OPENAI_API_KEY"
 _MOST_FILES = 6
@@ -197,8 +193,9 @@ def _refusal(part: str, table: Table) -> str:
     names = [c.name for c in table.columns] + list(table.others)
     listed = ", ".join(names[:40]) + (f", … ({table.width:,} in all)" if table.width > 40 else "")
     sheet = f" {table.other_sheets}" if table.other_sheets else ""
+    examples = " ".join(f"“{question}”" for question in suggest(table))
     return (
-        f"The offline analyst did not understand this question: {part}. It understands: {_KINDS}."
-        f" Columns of {table.path}: {listed}.{sheet} For free questions configure a model:"
-        f" {_CONFIGURE}."
+        f"The offline analyst did not understand this question: {part}. It would understand, for"
+        f" example: {examples} Columns of {table.path}: {listed}.{sheet} For free questions"
+        f" configure a model: {_CONFIGURE}."
     )

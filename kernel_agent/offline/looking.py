@@ -55,18 +55,19 @@ def look_at(variable: str, columns: Sequence[Column]) -> str:
 
 
 def _each_column(table: str, *, mixed: bool) -> str:
-    values = "values = sorted(column.dropna().unique().tolist())"
+    values = "values = column.dropna().unique().tolist()"
     if mixed:
         values = (
             "known = column.dropna()\n"
             "    if known.dtype == object:  # lists, or numbers among text: looked at as text\n"
             "        known = known.astype(str)\n"
-            "    values = sorted(known.unique().tolist())"
+            "    values = known.unique().tolist()"
         )
     return (
         f"for name, column in {table}.convert_dtypes().items():\n"
         f"    {values}\n"
-        '    shown = values if len(values) <= 30 else f"{values[0]!r} to {values[-1]!r}"\n'
+        "    few = len(values) <= 30\n"
+        '    shown = sorted(values) if few else f"{min(values)!r} to {max(values)!r}"\n'
         '    counts = f"{column.isna().sum()} missing, {len(values)} distinct"\n'
         '    print(f"{name!r}: {column.dtype}, {counts}:", shown)'
     )
@@ -115,10 +116,10 @@ def _look_shortened(table: str, columns: int) -> str:
         f"for name, column in {table}.convert_dtypes().items():\n"
         "    known = column.dropna()\n"
         "    known = known.astype(str) if known.dtype == object else known\n"
-        "    values = sorted(known.unique().tolist())\n"
-        "    shown = values\n"
+        "    values = known.unique().tolist()\n"
+        "    shown = sorted(values) if len(values) <= 30 else values\n"
         f"    if len(values) > 30 or len(str(values)) > {room}:\n"
-        '        shown = f"{str(values[0])[:30]!r} to {str(values[-1])[:30]!r}"\n'
+        '        shown = f"{str(min(values))[:30]!r} to {str(max(values))[:30]!r}"\n'
         '    counts = f"{column.isna().sum()} missing, {len(values)} distinct"\n'
         '    print(f"{name!r}: {column.dtype}, {counts}:", shown)'
     )

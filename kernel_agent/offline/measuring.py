@@ -141,7 +141,17 @@ def _top_groups(job: Job) -> tuple[str, str, str]:
             f" (by the {question.direction} single value, {{extreme:"
             f"{raw(measure)}}}{unit(measure)}: {{single}})"
         )
-    return before, after, sentence + "."
+    sentence += "."
+    if question.why:
+        after += 'each = top["sum"] / top["count"]\n'
+        after += 'usual = summary["sum"].sum() / summary["count"].sum()\n'
+        each, usual = (told_value(name, measure, "mean") for name in ("each.iloc[0]", "usual"))
+        sentence += (
+            f" The table says as much about why: it has {{top['count'].iloc[0]:,}}"
+            f" {question.noun} where the average {by} has {{summary['count'].mean():,.1f}}, with"
+            f" {each} each where the average of all is {usual}."
+        )
+    return before, after, sentence
 
 
 def _all_groups(job: Job, lead: str) -> tuple[str, str, str]:

@@ -73,6 +73,8 @@ class Question:
         What the question calls the rows, in the plural.
     single
         Whether it only makes sense when every group has one row, which a look has to show.
+    why
+        Whether the first of the groups is to be explained by how many rows it has, and how large.
     """
 
     kind: str
@@ -87,6 +89,7 @@ class Question:
     readings: tuple[str, ...] = ()
     noun: str = "rows"
     single: bool = False
+    why: bool = False
 
     @property
     def calculates(self) -> bool:

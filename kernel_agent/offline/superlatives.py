@@ -181,8 +181,9 @@ class Superlatives(Grouping):
                 f"whether groups rank by their average, total or highest {measure.label}"
             )
         chosen = stats or (("sum",) if adds_up else ("mean",))
+        explains = chosen == ("sum",) and self.n in (0, 1) and bool(self.use_all("why"))
         return self._question("by", measures=(measure,), stats=chosen, groups=(target,),
-                              n=self.n or 1, stated=bool(stats))  # fmt: skip
+                              n=self.n or 1, stated=bool(stats), why=explains)  # fmt: skip
 
     def _one_row_per(self, group: Group) -> bool:
         """Whether every period has one row at most, so that rows are ranked and not averages."""

@@ -153,6 +153,8 @@ _CUES = {
         how much | what is | what was | what are | what were | what's""",
     ("which", ""): """
         which | what | who | whose""",
+    ("why", ""): """
+        and why""",
     ("whenwas", ""): """
         when | in which year | in what year | which year | what year | what date | which date | on
         which date | which day | on which day | what day | on what day | at what time | in which
@@ -256,6 +258,12 @@ _HINTS = (
      ""),
     ("lowest", "salary pay wage",
      "lowest paid|worst paid|lowest-paid|worst-paid",
+     ""),
+    ("highest", "sales revenue sold turnover",
+     "sold most|sold the most|sells most|sells the most|best selling|best-selling|bestselling",
+     ""),
+    ("lowest", "sales revenue sold turnover",
+     "sold least|sold the least|sells least|sells the least|worst selling|worst-selling",
      ""),
     ("highest", "wealth income",
      "richest|wealthiest",

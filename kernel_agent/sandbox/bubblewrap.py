@@ -61,8 +61,9 @@ def probe() -> Probe:
         )
     as_root = os.geteuid() == 0
     command = [
-        bwrap, *([] if as_root else ["--unshare-user"]), *_NAMESPACES, "--cap-drop", "ALL",
-        *_system(), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--", "/usr/bin/true",
+        bwrap, "--die-with-parent", *([] if as_root else ["--unshare-user"]), *_NAMESPACES,
+        "--cap-drop", "ALL", *_system(), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
+        "--", "/usr/bin/true",
     ]  # fmt: skip
     try:
         done = subprocess.run(  # noqa: S603 - our own command

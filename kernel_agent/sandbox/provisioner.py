@@ -131,7 +131,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         launch |= {
             "cmd": list(prepared.command),
             "env": dict(prepared.environment),
-            "cwd": str(cwd) if self.chosen.name == "none" else "/",
+            "cwd": "/" if self.chosen.confines else str(cwd),
             "log_path": log_path or str(directory / "log"),
             "pass_fds": prepared.pass_fds,
         }
@@ -172,8 +172,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         It would end the processes around the kernel. Our kernelspecs have interrupts sent as
         messages.
         """
-        sandboxed = self.chosen is not None and self.chosen.name != "none"
-        if signum == signal.SIGINT and sandboxed:
+        confined = self.chosen is not None and self.chosen.confines
+        if signum == signal.SIGINT and confined:
             self.log.warning("a sandboxed kernel is interrupted by message, not by signal")
             return
         await super().send_signal(signum)
@@ -290,7 +290,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         """
         assert self.chosen is not None
         manager: Any = self.parent
-        if manager is None or self.chosen.name == "none":
+        if manager is None or not self.chosen.confines:
             return command
         named = os.path.realpath(manager.connection_file)
         if Path(named).parent == directory:
@@ -312,7 +312,7 @@ class KernelAgentProvisioner(LocalProvisioner):
     def _environment(self, environment: dict[str, str]) -> dict[str, str]:
         assert self.chosen is not None
         watched = {"JPY_PARENT_PID": str(os.getpid())}
-        return {**environment, **(watched if self.chosen.name == "none" else {})}
+        return {**environment, **({} if self.chosen.confines else watched)}
 
     def _undo(self) -> None:
         if self._watchdog is not None:

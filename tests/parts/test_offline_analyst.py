@@ -81,8 +81,8 @@ async def test_a_question_that_is_not_understood_is_refused_with_a_way_out() -> 
     with pytest.raises(ModelError) as refused:
         await reply(question, observed(1, OVERVIEW))
     message = str(refused.value)
-    for part in ("krill", "correlation", "body_mass_g", "--model NAME --base-url URL",
-                 "OPENAI_API_KEY"):  # fmt: skip
+    for part in ("krill", "for example: “Which species", "body_mass_g",
+                 "--model NAME --base-url URL", "OPENAI_API_KEY"):  # fmt: skip
         assert part in message
     assert "\n" not in message
 

@@ -7,6 +7,7 @@ import pytest
 from kernel_agent.offline.question import Question
 from kernel_agent.offline.reader import NotUnderstood
 from kernel_agent.offline.schema import Column, Table
+from kernel_agent.offline.suggestions import suggest
 from kernel_agent.offline.understanding import understand
 
 
@@ -196,3 +197,62 @@ def test_misspelt_words_are_read_and_told() -> None:
     """A slip of one letter is corrected, and the question says so."""
     question = understand("average flipper lenght by speceis", PENGUINS)
     assert question.readings == ("“lenght” as “length”", "“speceis” as “species”")
+
+
+SALES = Table(
+    variable="sales",
+    rows=1200,
+    path="data/sales.csv",
+    columns=(
+        Column(name="date", kind="date", missing=0, distinct=84, low="2025-01-01 00:00:00",
+               high="2025-12-28 00:00:00"),
+        text("region", "East", "North", "South", "West"),
+        text("product", "a", "b"),
+        number("sales"),
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "direction", "group"),
+    [
+        ("Which region sold most?", "highest", "region"),
+        ("Which month sold most?", "highest", "date"),
+        ("Which region sold the least?", "lowest", "region"),
+        ("What is the best-selling product?", "highest", "product"),
+    ],
+)
+def test_what_sold_most_is_the_total_of_sales(asked: str, direction: str, group: str) -> None:
+    question = understand(asked, SALES)
+    assert (question.kind, question.stats, question.direction) == ("by", ("sum",), direction)
+    assert [g.column.name for g in question.groups] == [group]
+    assert [m.name for m in question.measures] == ["sales"]
+    assert not question.why
+
+
+def test_why_is_answered_of_a_total_and_refused_of_anything_else() -> None:
+    assert understand("Which month sold most, and why?", SALES).why
+    for asked in ("Which region has the highest average sales, and why?", "Why?", "How many, why?"):
+        with pytest.raises(NotUnderstood):
+            understand(asked, SALES)
+
+
+def test_what_sold_most_is_refused_where_several_columns_may_be_meant() -> None:
+    with pytest.raises(NotUnderstood, match="several columns"):
+        understand("Which region sold most?", ORDERS)
+
+
+@pytest.mark.parametrize("table", [PENGUINS, ORDERS, SALES], ids=lambda table: table.variable)
+def test_the_questions_that_stand_beside_a_refusal_are_understood(table: Table) -> None:
+    questions = suggest(table)
+    assert len(questions) == 3
+    for question in questions:
+        understand(question, table)
+        assert any(column.name in question for column in table.columns)
+
+
+def test_a_table_of_names_alone_gets_a_question_that_it_can_answer() -> None:
+    columns = (text("x" * 500, "a"),)
+    assert suggest(Table(variable="t", rows=3, path="t.csv", columns=columns)) == [
+        "How many rows are there?"
+    ]
