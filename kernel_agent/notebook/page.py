@@ -347,7 +347,7 @@ def _step(run: RunRecords, step: Step, room: Room, depth: int) -> Markup:
         gist=step_sentence(step),
         mark=mark,
         colour=colour,
-        spent=f" · {step.cell_seconds:,.1f} s" if step.cell_seconds >= 0.05 else "",
+        spent=f" · {step.cell_seconds:,.1f} s" if step.result is not None else "",
         undone=None if undone is None else reason_text(undone),
     )
     room.left -= length(title) + 400
