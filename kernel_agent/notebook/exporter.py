@@ -1,6 +1,6 @@
 """From a trace file to a notebook file, written whole or not at all.
 
-The notebook itself is made by :func:`kernel_agent.notebook.build.notebook_of`, which is pure.
+The notebook itself is made by :func:`kernel_agent.notebook.build.document_of`, which is pure.
 """
 
 from __future__ import annotations
