@@ -1,3 +1,4 @@
+from .build import set_verified as set_verified
 from .clock import Period as Period
 from .comparison import Comparison as Comparison
 from .comparison import Verdict as Verdict
@@ -5,7 +6,6 @@ from .comparison import compare as compare
 from .comparison import normal as normal
 from .comparison import worst as worst
 from .exporter import export as export
-from .exporter import notebook_of as notebook_of
 from .exporter import prepare_notebooks as prepare_notebooks
 from .exporter import rewrite_notebook as rewrite_notebook
 from .exporter import write_notebook as write_notebook

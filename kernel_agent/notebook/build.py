@@ -1,8 +1,9 @@
 """Records in, notebook out. Pure: the same records give the same bytes.
 
-A notebook of this program is what a colleague reads and runs again: the task, one cell that makes
-it run in plain Jupyter, each thought as Markdown over the code that it led to, with the outputs
-that the code really had, and the answer last.
+A notebook of this program is what a colleague reads and runs again: the question, the answer and
+its figure, then how it came about, each thought as Markdown over the code that it led to, with the
+outputs that the code really had; model, date, data and environment last. Several questions of a
+session have one head, one setup cell and one appendix.
 
 What must not run again does not: a step that was interrupted, that took the kernel with it, that
 had no readable action, or that a person took back is folded away as Markdown. A step that merely
@@ -20,24 +21,31 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.agents import agents_markdown
-from kernel_agent.notebook.folded import (
-    decisions_note,
-    failure_text,
-    not_run_again,
-    undo_reason,
-    undone_note,
+from kernel_agent.notebook.answer import is_answer
+from kernel_agent.notebook.folded import decisions_note, failure_text, not_run_again, undone_note
+from kernel_agent.notebook.headings import rest_of_thought, step_sentence
+from kernel_agent.notebook.markdown import markdown, verbatim
+from kernel_agent.notebook.matter import (
+    alt_text,
+    answer,
+    appendix,
+    figure,
+    head,
+    heading,
+    question,
+    way,
 )
-from kernel_agent.notebook.markdown import code_block, markdown, quote_text, verbatim
-from kernel_agent.notebook.outputs import full_text, notebook_outputs
+from kernel_agent.notebook.outputs import as_text, full_text, notebook_outputs
 from kernel_agent.notebook.setup_cell import (
+    REPEATED,
+    REPLAY,
+    Needs,
+    Setup,
     call_cell,
-    environment_source,
     is_name,
-    tools_source,
+    make_setup,
 )
 from kernel_agent.records import (
-    UNFINISHED,
-    Answer,
     Calls,
     CellResult,
     Code,
@@ -51,20 +59,17 @@ from kernel_agent.records import (
     Usage,
     agents_of,
     apply_updates,
-    minute_text,
     runs_of,
     source_of,
-    steps_text,
     with_error,
 )
-from kernel_agent.safe import encodable, one_line, plain, shorten
+from kernel_agent.safe import FORMATS, encodable, one_line, plain, shorten
 
 if TYPE_CHECKING:
     import nbformat
 
 SCHEMA_VERSION = 1
 MAX_THOUGHT = 20_000  # characters
-MAX_ANSWER = 100_000
 
 GUARDED = "GuardError"  # the name of the error of both guards (sandbox.guard, inside.counting)
 
@@ -81,6 +86,10 @@ class _Cells:
 
     def markdown(self, name: str, source: str, **ours: Any) -> None:
         self._add("markdown", name, source, {"kernel_agent": ours})
+
+    def figure(self, name: str, source: str, attached: dict[str, Any], **ours: Any) -> None:
+        self.markdown(name, source, **ours)
+        self.cells[-1]["attachments"] = attached
 
     def code(
         self,
@@ -102,14 +111,29 @@ class _Cells:
         self.cells.append({"cell_type": kind, "id": unique, "metadata": metadata, "source": source})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A notebook and the source of the module of replays beside it, empty when it needs none."""
+
+    notebook: nbformat.NotebookNode
+    replay: str
+
+
 def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
-    """Return the notebook of a session: each run with its task, its steps and its answer.
+    """Return the notebook of a session; see :func:`document_of`."""
+    return document_of(records).notebook
+
+
+def document_of(records: Sequence[Record], *, module: str = REPLAY) -> Document:
+    """Return the notebook of a session: each run with its question, its answer and its steps.
 
     Parameters
     ----------
     records
         A trace, in order; its last run may be unfinished. Delegated runs, which had kernels of
         their own, are left out: what they gave stands in the calls that asked for it.
+    module
+        The name of the module of replays beside the notebook, without its ending.
 
     Raises
     ------
@@ -121,19 +145,15 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
     runs = runs_of(apply_updates(records))
     if not runs:
         raise NotebookError("the trace holds no run, so there is nothing to export")
+    calls = _calls(runs)
+    setup = _setup(runs, runs_of(records), calls, module)  # `outputs[k]` gives what was shown then
     cells = _Cells()
-    for run in runs:
-        cells.markdown(f"run-{run.number}-task", _task(run), **_ours(run, "task"))
-        if run is runs[0]:
-            _add_environment(cells, runs_of(records))  # what `outputs[k]` gives is as it was
-        if run.given:
-            _add_given(cells, run)
-        for step in run.steps:
-            _add_step(cells, run, step)
-        cells.markdown(f"run-{run.number}-answer", _answer(run), **_ours(run, "answer"))
+    _add_runs(cells, runs, setup)
+    replays = f"{_times(calls)}; {_given_again(setup, module)}" if calls else ""
+    cells.markdown("appendix", appendix(runs, replays), role="appendix")
     content = {
         "cells": cells.cells,
-        "metadata": _metadata(runs),
+        "metadata": _metadata(runs, replay=f"{module}.py" if setup.replay else ""),
         "nbformat": 4,
         "nbformat_minor": 5,
     }
@@ -142,7 +162,27 @@ def notebook_of(records: Sequence[Record]) -> nbformat.NotebookNode:
         nbformat.validate(notebook)
     except nbformat.ValidationError as error:
         raise NotebookError(f"no valid notebook: {one_line(str(error))}") from None
-    return notebook
+    return Document(notebook=notebook, replay=setup.replay)
+
+
+def _add_runs(cells: _Cells, runs: Sequence[RunRecords], setup: Setup) -> None:
+    deep = len(runs) > 1
+    if deep:
+        cells.markdown("head", head(runs), role="head")
+    for run in runs:
+        name = f"run-{run.number}"
+        cells.markdown(f"{name}-task", question(run, deep=deep), **_ours(run, "task"))
+        cells.markdown(f"{name}-answer", answer(run, deep=deep), **_ours(run, "answer"))
+        if shown := figure(run):
+            cells.figure(f"{name}-figure", *shown, **_ours(run, "figure"))
+        if run.steps or run is runs[0]:
+            cells.markdown(f"{name}-way", way(run, deep=deep), **_ours(run, "way"))
+        if run is runs[0]:
+            cells.code("environment", setup.cell, tags=_HIDDEN, role="environment")
+        if run.given:
+            _add_given(cells, run)
+        for step in run.steps:
+            _add_step(cells, run, step, deep=deep)
 
 
 def _runs_again(run: RunRecords, step: Step) -> bool:
@@ -161,73 +201,88 @@ def _runs_again(run: RunRecords, step: Step) -> bool:
     return isinstance(step.action, Code | Calls) and not guarded
 
 
-# --- the parts of the notebook, in its order -----------------------------------------------
+def set_verified(notebook: nbformat.NotebookNode, line: str) -> None:
+    """Put a line on a re-run below the answer, in place of an earlier one.
+
+    Parameters
+    ----------
+    notebook
+        Changed in place; one that no export wrote has no such place and stays as it is.
+    line
+        What came of the re-run.
+    """
+    from kernel_agent.notebook.library import nbformat
+
+    found = [_role(cell) for cell in notebook.cells]
+    if "verified" in found:
+        notebook.cells[found.index("verified")].source = verbatim(line)
+    elif "way" in found:
+        cell = {
+            "cell_type": "markdown",
+            "id": "verified",
+            "metadata": {"kernel_agent": {"role": "verified"}},
+            "source": verbatim(line),
+        }
+        place = found.index("head") + 1 if "head" in found else found.index("way")
+        notebook.cells.insert(place, nbformat.from_dict(cell))  # type: ignore[no-untyped-call]  # nbformat is untyped
 
 
-def _task(run: RunRecords) -> str:
-    start = run.start
-    task = plain(start.task)
-    title = verbatim(one_line(task, 80)) or "Run"
-    facts = [
-        f"- **Model:** {verbatim(one_line(start.model))}",
-        f"- **Date:** {verbatim(minute_text(start.time))}",
-        f"- **Status:** {_status(run)}",
-        *(f"- **Data:** {_data(file)}" for file in start.data),
-    ]
-    whole = [] if title == verbatim(task) else [quote_text(task)]
-    return "\n\n".join([f"# {title}", *whole, "\n".join(facts), _how(start.model)])
+def _role(cell: Any) -> str:
+    ours = cell.metadata.get("kernel_agent")
+    return str(ours.get("role")) if isinstance(ours, Mapping) else ""
 
 
-def _data(file: DataFile) -> str:
-    path = verbatim(one_line(file.path))
-    return f"{path} ({file.bytes:,} bytes, SHA-256 {verbatim(file.sha256[:12])}…)"
+# --- what its cells need ---------------------------------------------------------------------
+
+# As JupyterLab, Jupyter Book and nbconvert (with `remove_input_tags`) read them.
+_HIDDEN: dict[str, Any] = {
+    "tags": ["hide-input", "remove-input"],
+    "jupyter": {"source_hidden": True},
+}
 
 
-def _how(model: str) -> str:
-    if model == "offline":
-        author = "The code was written by a rule-based analyst, without a language model"
-    elif model.startswith("scripted"):
-        author = "The code was played back from a file of recorded replies"
-    elif model == "fixed cells":
-        author = "The code is that of a notebook, written before the run"
-    else:
-        author = "The code was written by a language model"
-    return (
-        f"*Made by kernel-agent. {author}, one step at a time; the outputs are what the code "
-        "showed when it ran. Steps that failed are folded, not removed. Check it before you rely "
-        "on it.*"
-    )
-
-
-def _add_environment(cells: _Cells, runs: Sequence[RunRecords]) -> None:
-    steps = [step for run in runs for step in run.steps]
+def _setup(
+    runs: Sequence[RunRecords],
+    then: Sequence[RunRecords],
+    calls: Sequence[HostCall],
+    module: str,
+) -> Setup:
     again = [step for run in runs for step in run.steps if _runs_again(run, step)]
     sources = [step.code for step in again]
     sources += [given.source for run in runs for given in run.given]
-    texts = {step.number: full_text(step.result.outputs) for step in steps if step.result}
-    hidden = {"jupyter": {"source_hidden": True}}
-    made = [call for step in again if step.result for call in step.result.calls]
-    calls = sorted(made, key=lambda call: call.number)  # as they were asked for, not answered
-    tools = tools_source(calls, _find_tools(runs, sources))
-    needed = [*sources, "import pyarrow"] if "'arrow': " in tools else sources  # to rebuild tables
-    source = environment_source(
-        needed,
+    shown = [step for run in then for step in run.steps]
+    needs = Needs(
+        sources=sources,
         versions=runs[0].start.versions,
-        texts=texts,
-        refused=any(step.result is not None and _is_refused(step.result) for step in again),
+        texts={step.number: full_text(step.result.outputs) for step in shown if step.result},
+        calls=calls,
+        tools=_find_tools(runs, sources),
+        strict=any(step.result is not None and _is_strict(step.result) for step in again),
     )
-    cells.code("environment", source, tags=hidden, role="environment")
-    if tools:
-        note = (
-            f"The run called tools on its host {_times(calls)}. The next cell replays what they "
-            "gave: it does not call them."
-        )
-        cells.markdown("tools-note", note, role="tools")
-        cells.code("tools", tools, tags=hidden, role="tools")
+    return make_setup(needs, module=module)
 
 
-def _is_refused(result: CellResult) -> bool:
-    return result.error is not None and " is no answer: " in result.error.evalue
+def _calls(runs: Sequence[RunRecords]) -> list[HostCall]:
+    """Return the calls that the cells make again, as they were asked for, not answered."""
+    again = [step for run in runs for step in run.steps if _runs_again(run, step)]
+    made = [call for step in again if step.result for call in step.result.calls]
+    return sorted(made, key=lambda call: call.number)
+
+
+def _given_again(setup: Setup, module: str) -> str:
+    if setup.replay:
+        return f"{verbatim(f'{module}.py')} beside this notebook gives again what they gave"
+    return "the first code cell gives again what they gave"
+
+
+def _is_strict(result: CellResult) -> bool:
+    """Whether ``final_answer`` refused what it was given, or ignored a second call."""
+    if result.error is not None and " is no answer: " in result.error.evalue:
+        return True
+    return any(REPEATED in as_text(output.get("text")) for output in result.outputs)
+
+
+# --- the steps -------------------------------------------------------------------------------
 
 
 def _add_given(cells: _Cells, run: RunRecords) -> None:
@@ -241,7 +296,7 @@ def _add_given(cells: _Cells, run: RunRecords) -> None:
 
 
 def _times(calls: Sequence[HostCall]) -> str:
-    return "once" if len(calls) == 1 else f"{len(calls)} times"
+    return f"called {'once' if len(calls) == 1 else f'{len(calls)} times'} in the run"
 
 
 def _find_tools(runs: Sequence[RunRecords], sources: Sequence[str]) -> list[str]:
@@ -250,36 +305,55 @@ def _find_tools(runs: Sequence[RunRecords], sources: Sequence[str]) -> list[str]
     return [t for t in tools if any(re.search(rf"\b{re.escape(t)}\b", s) for s in sources)]
 
 
-def _add_step(cells: _Cells, run: RunRecords, step: Step) -> None:
+def _add_step(cells: _Cells, run: RunRecords, step: Step, *, deep: bool) -> None:
     name = f"run-{run.number}-step-{step.number:02d}"
-    thought = markdown(shorten(plain(step.thought), MAX_THOUGHT))
-    said = [f"### Step {step.number}", thought, decisions_note(step)]
+    undone = run.undone.get(step.number)
+    thought = markdown(shorten(plain(rest_of_thought(step)), MAX_THOUGHT))
+    said = [_step_heading(step, undone, deep=deep), thought, decisions_note(step)]
     if not _runs_again(run, step):
-        undone = run.undone.get(step.number)
         said.append(undone_note(step, undone) if undone else not_run_again(step))
         role = "step" if step.ok and not undone else "folded"
         cells.markdown(name, "\n\n".join(filter(None, said)), **_ours(run, role, step))
         _add_agents(cells, run, step)
         return
     assert step.result is not None
-    tags: dict[str, Any] = {}
     if not step.result.ok:
         said.append(f"*{failure_text(step)}*")
-        tags = _FAILED
     cells.markdown(
         f"{name}-thought", "\n\n".join(filter(None, said)), **_ours(run, "thought", step)
     )
     if isinstance(step.action, Calls):
         _add_calls(cells, run, step)
         return
+    outputs = with_error(step.result.outputs, step.result.error)
     cells.code(
         f"{name}-code",
         step.code,
-        outputs=with_error(step.result.outputs, step.result.error),
-        tags=tags,
+        outputs=outputs,
+        tags=_FAILED if not step.result.ok else _ANSWERED if _shows_answer(outputs) else {},
         **_ours(run, "code", step),
     )
+    _describe_figures(cells.cells[-1]["outputs"], step)
     _add_agents(cells, run, step)
+
+
+def _step_heading(step: Step, undone: Undone | None, *, deep: bool) -> str:
+    said = step_sentence(step)
+    return heading(3, verbatim(f"Undone: {said}" if undone else said), deep=deep)
+
+
+def _shows_answer(outputs: Sequence[dict[str, Any]]) -> bool:
+    """Whether a cell shows the answer and nothing else: it stands at the top already."""
+    return len(outputs) == 1 and is_answer(outputs[0])
+
+
+def _describe_figures(outputs: Iterable[dict[str, Any]], step: Step) -> None:
+    """Set the text of each picture for those who do not see it, where nbconvert looks for it."""
+    for output in outputs:
+        for mime in FORMATS:
+            if mime in output.get("data", {}):
+                about = output["metadata"].setdefault(mime, {})
+                about["alt"] = alt_text(step)
 
 
 def _add_agents(cells: _Cells, run: RunRecords, step: Step) -> None:
@@ -294,6 +368,10 @@ _FAILED: dict[str, Any] = {
     "tags": ["raises-exception"],
     "collapsed": True,
     "jupyter": {"source_hidden": True, "outputs_hidden": True},
+}
+_ANSWERED: dict[str, Any] = {
+    "tags": ["hide-output", "remove-output"],
+    "jupyter": {"outputs_hidden": True},
 }
 
 
@@ -316,47 +394,6 @@ def _add_calls(cells: _Cells, run: RunRecords, step: Step) -> None:
     _add_agents(cells, run, step)
 
 
-def _status(run: RunRecords) -> str:
-    if run.stop is None:
-        return f"{UNFINISHED.lower()}: the trace ends in mid-run"
-    ended = run.stop.ending.words
-    return f"{ended}, then undone" if run.withdrawn else ended
-
-
-def _answer(run: RunRecords) -> str:
-    stop, withdrawn = run.stop, run.withdrawn
-    if stop is not None and stop.answer is not None:
-        if withdrawn is None:
-            return f"## Answer\n\n{_answer_text(stop.answer)}"
-        return _withdrawn(stop.answer, withdrawn)
-    lines = [f"## No answer: {_status(run)}"]
-    if stop is not None and stop.message:
-        lines.append(verbatim(plain(stop.message)))
-    if stop is not None and stop.partial.strip():
-        partial = shorten(plain(stop.partial).strip("\n"), MAX_ANSWER)
-        lines += ["What was achieved so far:", code_block(partial)]
-    return "\n\n".join(lines)
-
-
-def _withdrawn(answer: Answer, undone: Undone) -> str:
-    them = "was undone by the user, and the answer with it"
-    if undone.first != undone.last:
-        them = "were undone by the user, and the answer with them"
-    text = shorten(plain(answer.text).strip("\n"), MAX_ANSWER)
-    summary = "<details>\n<summary>The answer had been</summary>"
-    why = undo_reason(undone)
-    said = f"{steps_text(undone)} {them}{f': {why}' if why else ''}."
-    return "\n\n".join(["## Answer withdrawn", said, summary, code_block(text), "</details>"])
-
-
-def _answer_text(answer: Answer) -> str:
-    """Return text as the Markdown that it may be, and any other value as it was printed."""
-    text = shorten(plain(answer.text).strip("\n"), MAX_ANSWER)
-    if answer.kind in ("text", "str"):
-        return markdown(text)
-    return code_block(text) if "\n" in text else verbatim(text)
-
-
 # --- metadata ------------------------------------------------------------------------------
 
 
@@ -365,7 +402,7 @@ def _ours(run: RunRecords, role: str, step: Step | None = None) -> dict[str, Any
     return {**ours, "step": step.number} if step else ours
 
 
-def _metadata(runs: Sequence[RunRecords]) -> dict[str, Any]:
+def _metadata(runs: Sequence[RunRecords], *, replay: str) -> dict[str, Any]:
     first = runs[0].start
     version = first.versions.get("python", "3")
     return {
@@ -387,6 +424,7 @@ def _metadata(runs: Sequence[RunRecords]) -> dict[str, Any]:
             "schema": SCHEMA_VERSION,
             "runs": [_run_metadata(run) for run in runs],
             "inputs": list(_inputs(runs)),
+            **({"replay": replay} if replay else {}),
             "sandbox": {k: v for k, v in first.sandbox.items() if k in ("level", "statement")},
             "versions": dict(first.versions),
         },

@@ -1,23 +1,28 @@
 """From a trace file to a notebook file, written whole or not at all.
 
-The notebook itself is made by :func:`kernel_agent.notebook.build.notebook_of`, which is pure.
+The notebook itself is made by :func:`kernel_agent.notebook.build.document_of`, which is pure.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_agent.errors import NotebookError
-from kernel_agent.notebook.build import notebook_of
-from kernel_agent.records import FILE_NAME, read_trace
-from kernel_agent.safe import FILE_MODE, Folder
+from kernel_agent.notebook.build import Document, document_of, notebook_of
+from kernel_agent.notebook.setup_cell import MARK, REPLAY
+from kernel_agent.records import FILE_NAME, Record, read_trace
+from kernel_agent.safe import FILE_MODE, Folder, encodable
 
 if TYPE_CHECKING:
     import nbformat
+
+MAX_REPLAY = 500_000_000  # bytes
 
 __all__ = [
     "export",
@@ -62,7 +67,42 @@ def export(trace: str | Path, path: str | Path) -> Path:
     NotebookError
         It holds no run, or the notebook cannot be written there.
     """
-    return write_notebook(notebook_of(read_trace(trace)), path)
+    records, target = read_trace(trace), Path(path)
+    document = document_of(records, module=_module(target))
+    _check_replay(document, target)
+    written = write_notebook(document.notebook, target)
+    _write_replay(document, target)
+    return written
+
+
+def _module(notebook: Path) -> str:
+    """Return the name of the module of replays beside a notebook: its own, but for a run's."""
+    stem = re.sub(r"\W+", "_", notebook.stem, flags=re.ASCII).strip("_").lower()
+    return REPLAY if notebook.name == "run.ipynb" or not stem else f"{REPLAY}_{stem}"
+
+
+def _check_replay(document: Document, notebook: Path) -> None:
+    """Refuse to replace a file of the user's.
+
+    Raises
+    ------
+    NotebookError
+        A file that no export has written has the name of the module.
+    """
+    place = notebook.with_name(f"{_module(notebook)}.py")
+    if not document.replay or not os.path.lexists(place):
+        return
+    with suppress(OSError, ValueError), Folder(place.parent) as folder:
+        if folder.read(place.name, max_bytes=MAX_REPLAY).startswith(MARK.encode()):
+            return
+    raise NotebookError(f"cannot write {place}: another file has its place; move it first")
+
+
+def _write_replay(document: Document, notebook: Path) -> None:
+    """Write the module beside the notebook where the notebook needs it."""
+    if document.replay:
+        place = notebook.with_name(f"{_module(notebook)}.py")
+        _put(encodable(document.replay), place, "module", mode=_mode(notebook))
 
 
 def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
@@ -76,17 +116,20 @@ def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
     return _put(_text(notebook), Path(path), "notebook", mode=_mode(Path(path)))
 
 
-def rewrite_notebook(notebook: nbformat.NotebookNode, path: Path) -> Path:
+def rewrite_notebook(records: Sequence[Record], path: Path) -> Path:
     """Write a session's notebook into the file that is there, so that it stays hidden from cells.
 
-    Where a cell could remove that file and did, it is put there anew.
+    Where a cell could remove that file and did, it is put there anew. The module of replays is put
+    beside it, whatever a cell has left in its place.
 
     Raises
     ------
     NotebookError
-        As :func:`write_notebook`.
+        The records hold no run, or as :func:`write_notebook`.
     """
-    text = _text(notebook)
+    document = document_of(records)
+    _write_replay(document, path)
+    text = _text(document.notebook)
     with suppress(OSError), Folder(path.parent) as folder:
         folder.rewrite(path.name, text.encode())
         return path

@@ -18,7 +18,7 @@ from the inside out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -26,25 +26,26 @@ from urllib.parse import quote
 from kernel_agent.errors import NotebookError
 from kernel_agent.formats import write_call
 from kernel_agent.notebook.calls import asked_text, result_text
+from kernel_agent.notebook.headings import rest_of_thought, step_sentence
+from kernel_agent.notebook.matter import alt_text
+from kernel_agent.notebook.page_answer import answer_piece
 from kernel_agent.notebook.pieces import (
     MAX_OUTPUT,
     Room,
     block,
     code,
-    display_piece,
     join,
     length,
     note,
     output_pieces,
-    picture_piece,
     piece,
     prose,
+    rich,
     templates,
 )
 from kernel_agent.notebook.tracebacks import cut_traceback
 from kernel_agent.records import (
     UNFINISHED,
-    Answer,
     Calls,
     CellResult,
     Code,
@@ -52,7 +53,6 @@ from kernel_agent.records import (
     ExitStatus,
     Final,
     HostCall,
-    OutputDict,
     Record,
     RunRecords,
     Step,
@@ -69,10 +69,8 @@ from kernel_agent.records import (
     reason_text,
     runs_of,
     spent_texts,
-    steps_text,
 )
 from kernel_agent.safe import (
-    FORMATS,
     as_printed,
     belt,
     obeyed_line,
@@ -90,7 +88,6 @@ MAX_PAGE = 20_000_000
 MAX_TASK = 10_000
 MAX_THOUGHT = 10_000
 MAX_CODE = 20_000
-MAX_ANSWER = 100_000
 MAX_CALLS = 50  # of one step
 MAX_DEPTH = 6  # of runs in runs
 MIN_STEP = 1_500  # characters; with less room for each, steps in the middle are left out
@@ -181,10 +178,10 @@ def _run(run: RunRecords, room: Room, notebook: str | None, depth: int = 0) -> M
     if not depth:
         foot += piece("footer", address=_address(notebook), notebook=notebook)
     room.fits(head + foot)
-    answer = _answer(run, Room(room.left * 6 // 10))
+    answer = answer_piece(run, Room(room.left * 6 // 10))
     room.fits(answer)
     parts = [head, answer, _steps(run, room, depth), foot]
-    return piece("run", parts=parts, colour=colour)
+    return piece("run", parts=parts)
 
 
 def _ending(run: RunRecords) -> tuple[str, str]:
@@ -221,13 +218,22 @@ def _unsafe(run: RunRecords) -> str:
 
 
 def _spent(run: RunRecords) -> Iterator[str]:
+    """Yield what was spent, with a cap only where more than half of it was used."""
     stop, steps = run.stop, run.steps
-    return spent_texts(
-        steps=stop.steps if stop else len(steps),
-        seconds=stop.seconds if stop else None,
-        usage=stop.usage if stop else sum((step.usage for step in steps), Usage()),
-        budget=run.start.budget,
-    )
+    usage = stop.usage if stop else sum((step.usage for step in steps), Usage())
+    count, seconds = stop.steps if stop else len(steps), stop.seconds if stop else None
+    used = {
+        "max_steps": count,
+        "max_seconds": seconds,
+        "max_tokens": usage.total_tokens,
+        "max_cost": usage.cost_usd,
+    }
+    near = {
+        name: cap
+        for name, cap in run.start.budget.items()
+        if isinstance(cap, int | float) and (used.get(name) or 0) > cap / 2
+    }
+    return spent_texts(steps=count, seconds=seconds, usage=usage, budget=near)
 
 
 def _address(notebook: str | None) -> str:
@@ -266,65 +272,6 @@ def _visit(visit: Visit) -> str:
     return f"{at} ({visit.requests} requests, {moved})"
 
 
-# --- the answer ----------------------------------------------------------------------------------
-
-
-def _answer(run: RunRecords, room: Room) -> Markup:
-    stop = run.stop
-    if stop is None:
-        said = "The run goes on, or its process was ended: the trace has no last record."
-        return prose(said, max_chars=MAX_ANSWER, style="font-style:italic")
-    if stop.answer is not None and run.withdrawn is not None:
-        taken = f"{steps_text(run.withdrawn)} undone{reason_text(run.withdrawn)}"
-        gone = prose(f"The answer does not hold any more ({taken}).", max_chars=MAX_ANSWER)
-        was = _answer_text(stop.answer, room)
-        return gone + piece("beside", title="The answer that was withdrawn", inner=was)
-    if stop.answer is not None:
-        return piece("answer", inner=_show_answer(run, stop.answer, room))
-    message = paragraphs(stop.message, max_chars=MAX_ANSWER)
-    partial = as_printed(stop.partial, max_chars=MAX_OUTPUT) if stop.partial.strip() else ""
-    return piece("no_answer", message=message, partial=partial)
-
-
-def _show_answer(run: RunRecords, answer: Answer, room: Room) -> Markup:
-    """Return the answer as a table or a picture where it is one, else its text."""
-    for _, output in _last_outputs(run):
-        metadata = output.get("metadata")
-        ours = metadata.get("kernel_agent") if isinstance(metadata, Mapping) else None
-        if isinstance(ours, Mapping) and ours.get("role") == "answer":
-            shown = display_piece(output, room, rich_only=True)
-            if shown:
-                return shown
-    return join([_answer_text(answer, room), _last_figure(run, room)])
-
-
-def _last_outputs(run: RunRecords) -> Iterator[tuple[Step, OutputDict]]:
-    """Yield a run's displays, the latest first, each with its step."""
-    for step in reversed(run.steps):
-        for output in reversed(step.result.outputs if step.result else ()):
-            yield step, output
-
-
-def _answer_text(answer: Answer, room: Room) -> Markup:
-    text = plain(answer.text)
-    limit = min(MAX_ANSWER, max(room.left // 6, 1_000))
-    if answer.kind in ("text", "str"):
-        return prose(text, max_chars=limit, style="font-size:1.08em")
-    return block(text, max_chars=limit, where="the trace has all of it")
-
-
-def _last_figure(run: RunRecords, room: Room) -> Markup:
-    """Return the figure that the run drew last, which most often belongs to what it says."""
-    for step, output in _last_outputs(run):
-        data = output.get("data")
-        for mime in FORMATS:
-            if isinstance(data, Mapping) and mime in data:
-                picture = picture_piece(mime, output, room.left // 2)
-                below = [note(f"Figure of step {step.number}")] if picture else []
-                return join([picture, *below])
-    return join([])
-
-
 # --- steps ---------------------------------------------------------------------------------------
 
 
@@ -352,10 +299,25 @@ def _steps(run: RunRecords, room: Room, depth: int) -> Markup:
 
 
 def _steps_title(run: RunRecords) -> str:
-    failed = sum(not step.ok for step in run.steps if step.number not in run.undone)
-    more = f", {failed} failed" if failed else ""
-    more += f", {len(run.undone)} undone" if run.undone else ""
-    return f"How it came about: {count_text(len(run.steps), 'step')}{more}"
+    """Return how many steps there were, and how many failed, were stopped, denied or undone."""
+    held = [step for step in run.steps if step.number not in run.undone]
+    counted = [(sum(_state(step) == word for step in held), word)
+               for word in ("failed", "stopped", "denied")]  # fmt: skip
+    told = [f", {count} {word}" for count, word in [*counted, (len(run.undone), "undone")] if count]
+    return f"How it came about: {count_text(len(run.steps), 'step')}{''.join(told)}"
+
+
+def _state(step: Step) -> str:
+    """Return whether a step failed, or was stopped or denied, which is no failure."""
+    if step.decision is not None and not step.decision.allowed:
+        return "denied"
+    if step.result is not None and step.result.status == "interrupted":
+        return "stopped"
+    return "ok" if step.ok else "failed"
+
+
+_MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "stopped": ("■", "orange"),
+          "denied": ("-", "orange"), "undone": ("↶", "orange")}  # fmt: skip
 
 
 def _name(record: Record) -> str:
@@ -377,10 +339,17 @@ def _part(run: RunRecords, record: Record, room: Room, depth: int) -> Markup:
 
 
 def _step(run: RunRecords, step: Step, room: Room, depth: int) -> Markup:
-    gist = one_line(step.thought, 110) or one_line(step.code, 90) or "no words"
     undone = run.undone.get(step.number)
-    why = None if undone is None else reason_text(undone)
-    title = piece("step_title", number=step.number, gist=gist, ok=step.ok, undone=why)
+    mark, colour = _MARKS[_state(step) if undone is None else "undone"]
+    title = piece(
+        "step_title",
+        number=step.number,
+        gist=step_sentence(step),
+        mark=mark,
+        colour=colour,
+        spent=f" · {step.cell_seconds:,.1f} s" if step.result is not None else "",
+        undone=None if undone is None else reason_text(undone),
+    )
     room.left -= length(title) + 400
     parts = []
     for part in _step_parts(run, step, room, depth):
@@ -389,7 +358,8 @@ def _step(run: RunRecords, step: Step, room: Room, depth: int) -> Markup:
         else:
             parts.append(note("More of this step is left out; the trace has it."))
             break
-    return piece("step", title=title, parts=parts, opened=not step.ok and undone is None)
+    opened = undone is None and _state(step) == "failed"
+    return piece("step", title=title, parts=parts, opened=opened)
 
 
 def _step_parts(run: RunRecords, step: Step, room: Room, depth: int) -> Iterator[Markup]:
@@ -399,9 +369,8 @@ def _step_parts(run: RunRecords, step: Step, room: Room, depth: int) -> Iterator
     if step.reasoning.strip():
         thinking = prose(step.reasoning, max_chars=words, style="opacity:0.8")
         yield piece("beside", title="Reasoning", inner=thinking)
-    thought = step.thought.strip()
-    if thought and thought != one_line(thought, 110):
-        yield prose(thought, max_chars=words)
+    if thought := rest_of_thought(step).strip():
+        yield rich(thought, max_chars=words)
     for retry in step.retries:
         what = "that was cut off" if retry.cut_off else "that could not be read"
         content = as_printed(retry.content, max_chars=min(4_000, limit))
@@ -415,7 +384,7 @@ def _step_parts(run: RunRecords, step: Step, room: Room, depth: int) -> Iterator
             yield block(step.observation.text, max_chars=min(MAX_OUTPUT, limit))
         return
     yield from _calls(run, step.result.calls, decisions, room, depth)
-    yield from output_pieces(step.result, room)
+    yield from output_pieces(step.result, room, alt=alt_text(step))
     yield from _failure(step.result)
 
 

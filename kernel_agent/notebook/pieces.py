@@ -15,15 +15,19 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from kernel_agent.notebook.answer import is_answer
 from kernel_agent.notebook.outputs import as_text, displayable, picture_size
+from kernel_agent.notebook.tables import align_numbers
 from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.safe import (
     FORMATS,
     INK,
+    MAX_FORMATTED,
     Unreadable,
     as_printed,
     belt,
     escape_text,
+    format_markdown,
     highlight,
     one_line,
     paragraphs,
@@ -111,6 +115,15 @@ def prose(text: str, *, max_chars: int, style: str = "") -> Markup:
     return piece("prose", paragraphs=paragraphs(text, max_chars=max_chars), style=style)
 
 
+def rich(text: str, *, max_chars: int) -> Markup:
+    """Return text as the Markdown that it may be; very long text as paragraphs."""
+    from markupsafe import Markup
+
+    if len(text) > min(max_chars, MAX_FORMATTED):
+        return prose(text, max_chars=max_chars)
+    return Markup(format_markdown(text))  # noqa: S704 - made of escaped text
+
+
 def block(text: str, *, max_chars: int, where: str = "") -> Markup:
     """Return text as it was printed."""
     return piece("block", text=as_printed(text, max_chars=max_chars, where=where))
@@ -129,8 +142,8 @@ def note(text: str) -> Markup:
 # --- outputs -------------------------------------------------------------------------------------
 
 
-def output_pieces(result: CellResult, room: Room) -> Iterator[Markup]:
-    """Yield a cell's outputs: text, tables and pictures."""
+def output_pieces(result: CellResult, room: Room, *, alt: str) -> Iterator[Markup]:
+    """Yield a cell's outputs: text, tables and pictures, but the answer, which stands above."""
     text = ""
     for output in result.outputs:
         kind = output.get("output_type")
@@ -140,8 +153,8 @@ def output_pieces(result: CellResult, room: Room) -> Iterator[Markup]:
         if text:
             yield _show_printed(text, room)
             text = ""
-        if kind in ("display_data", "execute_result"):
-            yield display_piece(output, room)
+        if kind in ("display_data", "execute_result") and not is_answer(output):
+            yield display_piece(output, room, alt=alt)
     if text:
         yield _show_printed(text, room)
 
@@ -151,19 +164,22 @@ def _show_printed(text: str, room: Room) -> Markup:
     return block(text, max_chars=limit, where="the trace has all of it")
 
 
-def display_piece(output: OutputDict, room: Room, *, rich_only: bool = False) -> Markup:
+def display_piece(
+    output: OutputDict, room: Room, *, alt: str = "Figure", rich_only: bool = False
+) -> Markup:
     """Return a table, a picture or text; of what does not fit, its text."""
     from markupsafe import Markup
 
     data = displayable(output)["data"]
     table = data.get("text/html")
     if table is not None:
-        cleaned = Markup(table.replace("$", "<span>$</span>"))  # noqa: S704 - by `displayable`
+        aligned = align_numbers(table).replace("$", "<span>$</span>")
+        cleaned = Markup(aligned)  # noqa: S704 - by `displayable`
         framed = piece("table", cleaned=cleaned)
         if len(framed) <= room.left:
             return framed
     for mime in FORMATS:
-        if mime in data and (picture := picture_piece(mime, output, room.left - 500)):
+        if mime in data and (picture := picture_piece(mime, output, room.left - 500, alt=alt)):
             return picture
     pictured = any(mime in data for mime in FORMATS)
     if rich_only and not pictured and table is None:
@@ -172,7 +188,7 @@ def display_piece(output: OutputDict, room: Room, *, rich_only: bool = False) ->
     return join([*above, _show_printed(as_text(data.get("text/plain")), room)])
 
 
-def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
+def picture_piece(mime: str, output: OutputDict, most: int, *, alt: str) -> Markup:
     """Return a display's picture, scaled down until it fits; empty when it never does."""
     data = as_text(output["data"][mime])
     width = picture_size(output, mime).get("width")  # one for fine screens has twice the pixels
@@ -187,7 +203,7 @@ def picture_piece(mime: str, output: OutputDict, most: int) -> Markup:
             break
         if len(shown.data) <= most:
             source = f"data:{shown.media_type};base64,{shown.data}"
-            return piece("picture", source=source, width=width)
+            return piece("picture", source=source, width=width, alt=alt)
         expected, longest = len(shown.data), min(side, max(pixels))
     return join([])
 

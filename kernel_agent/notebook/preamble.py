@@ -1,6 +1,6 @@
 """What an exported notebook carries so that it runs in plain Jupyter, without this package.
 
-The exporter copies the source of these functions into the notebook's first cells
+The exporter copies the source of these functions into the module beside the notebook
 (:mod:`kernel_agent.notebook.setup_cell`), so each of them stands alone: standard library and
 IPython only, imported inside.
 """

@@ -1,9 +1,10 @@
-"""The first code cells of an exported notebook: its needs, and replays of the host's tools.
+"""The first code cell of an exported notebook, and the module of replays beside it. Pure.
 
-Pure. The environment cell starts with a PEP 723 block (https://peps.python.org/pep-0723/), which
-``juv`` and ``uv`` read, with the versions that the run had. What the run found in its kernel and
-plain Jupyter does not have is defined in plain Python: ``final_answer``, ``outputs`` where a cell
-reads it, and host tools as replays of what they gave.
+The cell has at most eight lines: a PEP 723 block (https://peps.python.org/pep-0723/), which ``juv``
+and ``uv`` read in the first code cell, with the versions that the run had; ``final_answer``; and
+what else the run found in its kernel and plain Jupyter does not have. A tool that gave a simple
+value for each argument, or a short text that a cell reopens, is a line of its own. Anything longer
+is in ``replay.py`` beside the notebook, and the line that imports it says so where it is missing.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import builtins
 import inspect
 import json
 import keyword
+import math
 import pprint
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernel_agent.inkernel import no_answer
@@ -24,6 +27,18 @@ from kernel_agent.notebook import preamble
 from kernel_agent.records import HostCall, Json, error_output
 
 MAX_OUTPUT_TEXT = 200_000  # characters of one recorded text that the notebook carries
+MAX_LINES = 8  # of the cell
+MAX_LITERAL = 160  # characters of a line with recorded values
+REPLAY = "replay"  # the module beside the notebook, without its ending
+MARK = '"""What the host gave in a run, for the notebook beside this file. Made by kernel-agent.'
+"""The first line of a module of replays, by which it is known."""
+REPEATED = "final_answer was called already"
+
+_FINAL_ANSWER = (
+    "def final_answer(value):  # shows the answer, as in the run\n"
+    '    display(value if (rich := not isinstance(value, str)) else {"text/plain": value}, '
+    "raw=not rich)"
+)
 
 # Where the name on the package index is not the name that is imported.
 _DISTRIBUTIONS = {
@@ -43,14 +58,17 @@ _OUTPUTS_USED = re.compile(r"\boutputs\b")
 _OUTPUTS_OF = re.compile(r"\boutputs\s*\[\s*(\d+)\s*\]")
 
 
-def environment_source(
-    sources: Sequence[str],
-    *,
-    versions: Mapping[str, str],
-    texts: Mapping[int, str],
-    refused: bool = False,
-) -> str:
-    """Return the environment cell.
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The source of the first code cell, and of the module beside it, empty when none is needed."""
+
+    cell: str
+    replay: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What the cells of a notebook need that plain Jupyter does not have.
 
     Parameters
     ----------
@@ -60,53 +78,125 @@ def environment_source(
         What was installed in the run: version by distribution name, and ``python``.
     texts
         The full text of each step's output, for cells that read ``outputs``.
-    refused
-        Whether a cell that will run gave ``final_answer`` what is no answer, and failed.
+    calls
+        What those cells had called, in order.
+    tools
+        Tools that their code names, called or not.
+    strict
+        Whether ``final_answer`` refused or ignored what a cell that will run gave it.
     """
-    parts = [
-        _script_block(sources, versions),
-        "# The agent's kernel had these names; nothing of the agent is needed to run the cells.\n"
-        + inspect.getsource(preamble.final_answer).rstrip(),
-        *([inspect.getsource(no_answer).rstrip()] if refused else []),
-    ]
-    used = {k: text[:MAX_OUTPUT_TEXT] for k, text in _used_outputs(sources, texts).items()}
-    if used:
-        parts.append(f"# The texts that cells reopen: outputs[k] is what step k showed.\n"
-                     f"outputs = {_literal(used)}")  # fmt: skip
-    return "\n\n\n".join(parts)
+
+    sources: Sequence[str]
+    versions: Mapping[str, str]
+    texts: Mapping[int, str]
+    calls: Sequence[HostCall] = ()
+    tools: Sequence[str] = ()
+    strict: bool = False
 
 
-def tools_source(calls: Sequence[HostCall], names: Iterable[str]) -> str:
-    """Return the cell that defines the host tools as replays, or empty when there are none.
+def make_setup(needs: Needs, *, module: str = REPLAY) -> Setup:
+    """Return the cell and the module for cells that will run.
 
     Parameters
     ----------
-    calls
-        What the cells that will run had called, in order.
-    names
-        Tools that their code names without having called them.
+    needs
+        What they need.
+    module
+        The name of the module.
     """
+    answers = any(re.search(r"\bfinal_answer\b", source) for source in needs.sources)
+    short = _FINAL_ANSWER if answers and not needs.strict else ""
+    texts = {k: text[:MAX_OUTPUT_TEXT] for k, text in _used_outputs(needs).items()}
+    recorded = _by_name(needs.calls, needs.tools)
+    literals = list(_literals(texts, recorded, needs.sources))
+    strict = answers and needs.strict
+    room = MAX_LINES - 4 - short.count("\n") - bool(short)
+    if not strict and len(literals) <= room and all(literals):
+        replay, lines = "", literals
+    else:
+        names = [*(["final_answer"] if strict else []), *recorded, *(["outputs"] if texts else [])]
+        replay = _replay_source(texts, recorded, strict=strict)
+        told = f"{module}.py, beside this notebook: what the run's host gave"
+        lines = [f"from {module} import {', '.join(names)}  # {told}"]
+    more = ["import pyarrow"] if "'arrow': " in replay else []  # to rebuild tables
+    block = _script_block([*needs.sources, *more], needs.versions)
+    return Setup(cell="\n".join([block, *filter(None, [short]), *lines]), replay=replay)
+
+
+def _by_name(calls: Sequence[HostCall], names: Iterable[str]) -> dict[str, list[dict[str, Json]]]:
+    """Return what each tool was asked and gave, in order; nothing for one that is only named."""
     by_name: dict[str, list[dict[str, Json]]] = {n: [] for n in names if is_name(n)}
     for call in calls:
         if is_name(call.name):
             by_name.setdefault(call.name, []).append(_record_call(call))
-    if not by_name:
-        return ""
-    of_tools = bool({*by_name} - {"delegate"})
+    return by_name
+
+
+def _literals(
+    texts: Mapping[int, str],
+    recorded: Mapping[str, Sequence[dict[str, Json]]],
+    sources: Sequence[str],
+) -> Iterator[str]:
+    """Yield a line for each name that the cells need; an empty one where it would be too long."""
+    for name, calls in recorded.items():
+        value = _simple_values(name, calls, sources)
+        line = f"{name} = {value!r}.__getitem__  # what it gave in the run"
+        yield line if value and len(line) <= MAX_LITERAL else ""
+    if texts:
+        line = f"outputs = {dict(texts)!r}"
+        yield line if len(line) <= MAX_LITERAL else ""
+
+
+def _simple_values(
+    name: str, calls: Sequence[dict[str, Json]], sources: Sequence[str]
+) -> dict[Any, Json]:
+    """Return what a tool gave by its only argument, where that says all; else nothing."""
+    if any(re.search(rf"\b{name}\b", _without_calls(name, s)) for s in sources):
+        return {}
+    values: dict[Any, Json] = {}
+    for call in calls:
+        match call:
+            case {"args": [bool() | int() | str() as given], "kwargs": {}, "result": result}:
+                known = values.setdefault(given, result)
+                simple = isinstance(result, str | int) or result is None or _is_finite(result)
+                if not simple or repr(known) != repr(result):
+                    return {}
+            case _:
+                return {}
+    return values
+
+
+def _without_calls(name: str, source: str) -> str:
+    return re.sub(rf"\b{name}\(", "(", source)
+
+
+def _is_finite(value: Json) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
+def _replay_source(
+    texts: Mapping[int, str], recorded: Mapping[str, Sequence[dict[str, Json]]], *, strict: bool
+) -> str:
+    """Return the module: replays of the tools, the texts that cells reopen, a strict answer."""
+    of_tools = bool({*recorded} - {"delegate"})
+    answering: list[Callable[..., Any]] = [no_answer, preamble.final_answer] if strict else []
     needed: list[Callable[..., Any]] = [
+        *answering,
         *([preamble.ToolError] if of_tools else []),
-        preamble.revived,
+        *([preamble.revived] if recorded else []),
         *([preamble.replayed] if of_tools else []),
-        *([preamble.delegated] if "delegate" in by_name else []),
+        *([preamble.delegated] if "delegate" in recorded else []),
     ]
-    definitions = [f"{n} = {_replay(n, _literal(found))}" for n, found in by_name.items()]
-    parts = [
-        "# The run called tools on the host. Here they only give again what they gave then.",
-        "from collections.abc import Callable\nfrom typing import Any",
-        *(inspect.getsource(part).rstrip() for part in needed),
-        "\n".join(definitions),
-    ]
-    return "\n".join(parts[:2]) + "\n\n\n" + "\n\n\n".join(parts[2:])
+    lines = [f"{n} = {_replay(n, _literal(list(found)))}" for n, found in recorded.items()]
+    if texts:
+        lines.append(f"# outputs[k] is what step k showed.\noutputs = {_literal(dict(texts))}")
+    head = (
+        f'{MARK}\n\nIt calls no tool: what was recorded is given again.\n"""\n\n'
+        "from __future__ import annotations\n\n"
+        "from collections.abc import Callable\nfrom typing import Any"
+    )
+    parts = [head, *(inspect.getsource(part).rstrip() for part in needed), "\n\n".join(lines)]
+    return "\n\n\n".join(filter(None, parts)) + "\n"
 
 
 def _replay(name: str, recorded: str) -> str:
@@ -157,12 +247,10 @@ def _error_output(error: str) -> dict[str, Any]:
 
 
 def _script_block(sources: Sequence[str], versions: Mapping[str, str]) -> str:
-    pinned = [
-        f'#     "{name}=={version}",' for name, version in _find_distributions(sources, versions)
-    ]
+    pinned = [f'"{name}=={version}"' for name, version in _find_distributions(sources, versions)]
     python = re.match(r"\d+\.\d+", versions.get("python", ""))
     lines = [f'# requires-python = ">={python[0]}"'] if python else []
-    return "\n".join(["# /// script", *lines, "# dependencies = [", *pinned, "# ]", "# ///"])
+    return "\n".join(["# /// script", *lines, f"# dependencies = [{', '.join(pinned)}]", "# ///"])
 
 
 def _find_distributions(
@@ -199,12 +287,12 @@ def _find_imports(source: str) -> set[str]:
     return found
 
 
-def _used_outputs(sources: Sequence[str], texts: Mapping[int, str]) -> dict[int, str]:
+def _used_outputs(needs: Needs) -> dict[int, str]:
     """Return the texts that cells reopen: those named, or all when one is computed."""
-    used = [source for source in sources if _OUTPUTS_USED.search(source)]
+    used = [source for source in needs.sources if _OUTPUTS_USED.search(source)]
     named = {int(k) for source in used for k in _OUTPUTS_OF.findall(source)}
     others = any(_OUTPUTS_USED.search(_OUTPUTS_OF.sub("", source)) for source in used)
-    return {k: text for k, text in texts.items() if others or k in named}
+    return {k: text for k, text in needs.texts.items() if others or k in named}
 
 
 def _record_call(call: HostCall) -> dict[str, Json]:

@@ -9,18 +9,55 @@ with either of them compare.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from kernel_agent.safe import plain
+from kernel_agent.notebook.markdown import verbatim
+from kernel_agent.safe import one_line, plain
 
 MAX_CELLS = 100_000
 MAX_LEVELS = 20
 MAX_CHARS = 2_000  # of one cell
 GAP = "..."
+_MISSING = frozenset((GAP, "", "NaN", "nan", "None", "NaT", "<NA>"))
+_NUMBER = re.compile(r"[-+\u2212]?[\d,]*\.?\d+(?:[eE][-+]?\d+)?%?|-?inf")
 
 Levels = list[list[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table that fits together: levels of columns and index, and rows of texts, gaps included."""
+
+    columns: Levels
+    index: Levels
+    names: list[str]
+    index_names: list[str]
+    body: list[list[str]]
+    shape: Any
+    cut: bool
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether one line of names stands above, and one at most before each row."""
+        return len(self.columns) == 1 and len(self.index) == 1
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the rows have numbers alone before them, which say nothing."""
+        shown = [text for text in self.index[0] if text != GAP]
+        return not any(self.index_names) and all(text.isdigit() for text in shown)
+
+    @property
+    def size_text(self) -> str:
+        """The rows and columns of the whole table; empty where all of it is shown."""
+        match self.shape:
+            case [int(rows), int(columns)] if self.cut:
+                return f"{rows:,} rows × {columns:,} columns"  # noqa: RUF001 - as pandas writes it
+        return ""
 
 
 def render_table(described: Any) -> str | None:
@@ -34,13 +71,26 @@ def render_table(described: Any) -> str | None:
         ``row_gap`` and ``column_gap``, the place at which rows or columns are left out, or None;
         ``shape``, the rows and columns of the whole table.
     """
+    table = read_table(described)
+    if table is None:
+        return None
+    head = "".join(_head(table.columns, table.names, table.index_names))
+    lines = "".join(_rows(table.index, table.body))
+    written = (
+        f'<table border="1" class="dataframe">\n<thead>\n{head}</thead>\n'
+        f"<tbody>\n{lines}</tbody>\n</table>\n"
+    )
+    return f"<div>\n{written}{_size(table.shape) if table.cut else ''}</div>"
+
+
+def read_table(described: Any) -> Table | None:
+    """Return a table as the kernel described it, see :func:`render_table`; None for others."""
     if not isinstance(described, Mapping):
         return None
     columns, index = _levels(described.get("columns")), _levels(described.get("index"))
     cells = described.get("cells")
     names: Any = described.get("column_names")
     index_names: Any = described.get("index_names")
-    shape = described.get("shape")
     if columns is None or index is None or not _is_table(cells, columns, index):
         return None
     if not _is_texts(names, len(columns)) or not _is_texts(index_names, len(index)):
@@ -56,14 +106,75 @@ def render_table(described: Any) -> str | None:
     if column_gap is not None:
         columns = [[*level[:column_gap], GAP, *level[column_gap:]] for level in columns]
         body = [[*row[:column_gap], GAP, *row[column_gap:]] for row in body]
-    head = "".join(_head(columns, names, index_names))
-    lines = "".join(_rows(index, body))
-    table = (
-        f'<table border="1" class="dataframe">\n<thead>\n{head}</thead>\n'
-        f"<tbody>\n{lines}</tbody>\n</table>\n"
-    )
     cut = row_gap is not None or column_gap is not None
-    return f"<div>\n{table}{_size(shape) if cut else ''}</div>"
+    return Table(
+        columns=columns, index=index, names=names, index_names=index_names, body=body,
+        shape=described.get("shape"), cut=cut,
+    )  # fmt: skip
+
+
+def numeric_columns(table: Table) -> list[bool]:
+    """Return for each column whether it holds numbers alone, which stand to the right."""
+    by_column: list[tuple[str, ...]] = list(zip(*table.body, strict=True))
+    if not by_column:
+        return [False] * len(table.columns[0])
+    return [is_numeric(texts) for texts in by_column]
+
+
+def is_numeric(texts: Iterable[str]) -> bool:
+    """Whether texts are numbers, gaps and missing values aside."""
+    known = [text for text in texts if text.strip() not in _MISSING]
+    return bool(known) and all(_NUMBER.fullmatch(text.strip()) for text in known)
+
+
+def table_markdown(table: Table) -> str:
+    """Return a flat table as Markdown: text to the left, numbers to the right, its size below."""
+    names = [] if table.is_numbered else [table.index_names[0]]
+    head = [_markdown_cell(text) for text in [*names, *table.columns[0]]]
+    sides = [*["---"] * len(names), *("---:" if n else "---" for n in numeric_columns(table))]
+    labels = [[text] if names else [] for text in table.index[0]]
+    rows = [
+        [_markdown_cell(text) for text in [*label, *row]]
+        for label, row in zip(labels, table.body, strict=True)
+    ]
+    lines = [f"| {' | '.join(cells)} |" for cells in (head, sides, *rows)]
+    return "\n".join([*lines, *(["", table.size_text] if table.size_text else [])])
+
+
+def _markdown_cell(text: str) -> str:
+    return verbatim(one_line(plain(text), MAX_CHARS)) or " "
+
+
+_CELL_TAG = re.compile(r"<(th|td)((?: (?:col|row)span=\"\d+\")*)>([^<]*)</(?:th|td)>")
+_ROW_TAG = re.compile(r"<tr>(.*?)</tr>", re.DOTALL)
+
+
+def align_numbers(source: str) -> str:
+    """Return the HTML of a table, sanitised before, with its numbers to the right.
+
+    A column is to the right when all of its cells are numbers, with its name; in a table with cells
+    that span others each cell is for itself.
+    """
+    head, mark, body = source.partition("<tbody>")
+    rows = [_CELL_TAG.findall(row) for row in _ROW_TAG.findall(body)]
+    spans = any(attributes for row in rows for _, attributes, _ in row) or "span=" in head
+    widths = {len(row) for row in rows}
+    whole = not spans and len(widths) == 1
+    right = [is_numeric(html.unescape(text) for _, _, text in column) and column[0][0] == "td"
+             for column in zip(*rows, strict=False)] if whole else []  # fmt: skip
+
+    def aligned(row: re.Match[str]) -> str:
+        places = iter(range(len(row[0])))
+
+        def cell(found: re.Match[str]) -> str:
+            place, (tag, attributes, text) = next(places), found.groups()
+            numeric = right[place] if place < len(right) else not whole and is_numeric([text])
+            side = "right" if numeric else "left"
+            return f'<{tag}{attributes} style="text-align:{side}">{text}</{tag}>'
+
+        return _CELL_TAG.sub(cell, row[0])
+
+    return _ROW_TAG.sub(aligned, head) + mark + _ROW_TAG.sub(aligned, body)
 
 
 # --- what is a table -------------------------------------------------------------------------

@@ -1,3 +1,5 @@
+from .formatted import MAX_FORMATTED as MAX_FORMATTED
+from .formatted import format_markdown as format_markdown
 from .gate import HELD as HELD
 from .gate import NODE_BYTES as NODE_BYTES
 from .gate import QUICK_CHARS as QUICK_CHARS

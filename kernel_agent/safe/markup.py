@@ -3,7 +3,8 @@
 What the templates of :mod:`kernel_agent.notebook.page` stand on. Three things hold for all of them:
 
 * Text is escaped, and loses the characters that reorder or hide text
-  (:func:`kernel_agent.safe.text.plain`). No Markdown is interpreted and no address becomes a link.
+  (:func:`kernel_agent.safe.text.plain`). Markdown is read in answers and thoughts alone, and a
+  small part of it (:mod:`kernel_agent.safe.formatted`); no address becomes a link.
 * ``$`` and the backslash stand in elements of their own, because viewers look for formulas in what
   a cell shows, and a formula may hold a link.
 * Styles are inline and few: what JupyterLab's sanitiser keeps (``allowedStyles`` in its package
@@ -37,8 +38,9 @@ MAX_HIGHLIGHTED = 20_000  # characters of one cell; the lexer takes some microse
 _MATHS = re.compile(r"[$\\]")
 
 _TAGS = {
-    "div", "p", "br", "span", "strong", "small", "em", "h2", "h3", "h4", "ul", "li", "details",
-    "summary", "pre", "code", "del", "img", "a", "table", "thead", "tbody", "tr", "th", "td",
+    "div", "p", "br", "span", "strong", "small", "em", "h2", "h3", "h4", "ul", "ol", "li",
+    "blockquote", "details", "summary", "pre", "code", "del", "img", "a", "table", "thead",
+    "tbody", "tr", "th", "td",
 }  # fmt: skip
 _ATTRIBUTES = {
     "*": {"style"},

@@ -20,7 +20,7 @@ from pathlib import Path
 from kernel_agent.errors import UndoError
 from kernel_agent.records import FILE_NAME
 from kernel_agent.safe import MAX_DEPTH, Folder, one_line
-from kernel_agent.session.folder import DATA_NAME, NOTEBOOK_NAME, UNDONE_NAME
+from kernel_agent.session.folder import DATA_NAME, NOTEBOOK_NAME, REPLAY_NAME, UNDONE_NAME
 from kernel_agent.session.undo import History, Played
 
 MAX_NAMED = 1000  # files that a record names
@@ -118,7 +118,7 @@ class Aside:
 
 
 def _may_be_made(path: str) -> bool:
-    return path not in (FILE_NAME, NOTEBOOK_NAME, DATA_NAME, UNDONE_NAME)
+    return path not in (FILE_NAME, NOTEBOOK_NAME, REPLAY_NAME, DATA_NAME, UNDONE_NAME)
 
 
 def _move(folder: Folder, path: str, to: str) -> None:

@@ -17,10 +17,11 @@ from kernel_agent.safe import FILE_MODE, Folder, make_private
 from kernel_agent.sandbox import level_of
 
 NOTEBOOK_NAME = "run.ipynb"
+REPLAY_NAME = "replay.py"  # what the notebook imports where tools were called
 DATA_NAME = "data"
 UNDONE_NAME = "undone"  # where files of steps lie that were undone
 AGENTS_NAME = "agents"
-OURS = (FILE_NAME, NOTEBOOK_NAME, DATA_NAME, UNDONE_NAME, AGENTS_NAME)
+OURS = (FILE_NAME, NOTEBOOK_NAME, REPLAY_NAME, DATA_NAME, UNDONE_NAME, AGENTS_NAME)
 MAX_FILES = 1000  # files that are listed
 
 _EMPTY = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n'

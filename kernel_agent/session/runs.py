@@ -341,7 +341,7 @@ class Runner:
 
         Never from the file: where the sandbox does not hide it, a cell can change it.
         """
-        from kernel_agent.notebook import notebook_of, rewrite_notebook
+        from kernel_agent.notebook import rewrite_notebook
 
         trace = self.parts.trace
         try:
@@ -352,8 +352,7 @@ class Runner:
                         "it was written again from what the host had recorded."
                     )
                 )
-            notebook = notebook_of(trace.records)
-            return rewrite_notebook(notebook, self.parts.folder / NOTEBOOK_NAME)
+            return rewrite_notebook(trace.records, self.parts.folder / NOTEBOOK_NAME)
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))
             return None

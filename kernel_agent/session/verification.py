@@ -34,6 +34,7 @@ from kernel_agent.notebook import (
     is_skipped,
     read_notebook,
     read_runnable,
+    set_verified,
     worst,
     write_notebook,
 )
@@ -107,6 +108,17 @@ class Report:
         told = ", ".join(f"{count} {verdict}" for verdict, count in self.counts.items())
         end = "reproduces" if self.reproduces else "does not reproduce"
         return f"{end}: {told or 'there is no code to run'} ({self.seconds:.1f} s)"
+
+    @property
+    def line(self) -> str:
+        """The verdict as it stands in the notebook, with its day and what it was made with."""
+        counts = self.counts
+        ran = sum(count for verdict, count in counts.items() if verdict != Verdict.SKIPPED)
+        bad = counts.get(Verdict.DIFFERENT, 0) + counts.get(Verdict.ERROR, 0)
+        told = f"{ran - bad} of {ran} cells show the same when run again"
+        made = f"Python {self.python}, kernel-agent {self.version}"
+        verdict = "Verified" if self.reproduces else "Does not reproduce"
+        return f"{verdict} on {self.time[:10]}: {told} ({made})."
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON types."""
@@ -204,7 +216,7 @@ async def verify_notebook(
 
 
 def certify(path: str | Path, report: Report) -> Path:
-    """Write a report's verdict into the notebook, under ``kernel_agent.certificate``.
+    """Write a report's verdict into the notebook: below its answer, and in its metadata.
 
     Raises
     ------
@@ -227,6 +239,7 @@ def certify(path: str | Path, report: Report) -> Path:
         **(ours if isinstance(ours, dict) else {}),
         "certificate": certificate,
     }
+    set_verified(notebook, report.line)
     return write_notebook(notebook, path)
 
 
@@ -420,4 +433,5 @@ def _inputs(notebook: nbformat.NotebookNode) -> set[str] | None:
     listed = ours.get("inputs") if isinstance(ours, dict) else None
     if not isinstance(listed, list):
         return None
-    return {str(item.get("path")) for item in listed if isinstance(item, dict)}
+    named = {str(item.get("path")) for item in listed if isinstance(item, dict)}
+    return named | {str(ours.get("replay"))}

@@ -21,11 +21,11 @@ from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.exporter import export, notebook_of, write_notebook
 from kernel_agent.notebook.markdown import code_block, markdown, quote_text, table_html, verbatim
 from kernel_agent.notebook.preamble import ToolError, replayed
-from kernel_agent.notebook.setup_cell import environment_source, tools_source
+from kernel_agent.notebook.setup_cell import MAX_LINES, Needs, make_setup
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Answer, CellError, CellResult, HostCall
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.trace import Retry, RunStop
+from kernel_agent.records.trace import Retry, RunStop, Step, Undone, to_json
 from kernel_agent.safe.text import encodable
 from kernel_agent.session.parts import PACKAGES
 
@@ -87,7 +87,7 @@ def test_nothing_of_the_package_is_needed_and_nothing_of_the_kernel_is_left() ->
 
 
 def test_an_unfinished_run_says_so() -> None:
-    answer = cells("markdown", *records()[:2])[-1].source
+    answer = cells("markdown", *records()[:2])[1].source
     assert answer == "## No answer: unfinished: the trace ends in mid-run"
 
 
@@ -114,13 +114,78 @@ def test_a_trace_without_a_run_is_refused() -> None:
     ("answer", "text"),
     [
         (Answer(text="**42** kg", kind="str"), "**42** kg"),
+        (Answer(text="one\ntwo\n\nthree", kind="str"), "one  \ntwo\n\nthree"),
         (Answer(text="a  b\n0  1", kind="DataFrame"), "```\na  b\n0  1\n```"),
-        (Answer(text="2_000", kind="int"), "2&#95;000"),
+        (Answer(text="2_000", kind="object"), "2&#95;000"),
+        (Answer(text="2000", value=2000, kind="int"), "**2000**"),
+        (Answer(text="np.float64(91219.93250000001)", value=91219.93250000001, kind="float64"),
+         "**91,219.9325**"),
+        (Answer(text="Timestamp('2025-01-01 00:00:00')", value="2025-01-01T00:00:00",
+                kind="Timestamp"), "**2025-01-01**"),
+        (Answer(text="{'a': np.int64(3)}", value={"a": 3, "b|": 12345.5}, kind="dict"),
+         "|  |  |\n| --- | --- |\n| a | 3 |\n| b&#124; | 12,345.5 |"),
+        (Answer(text="(np.int64(3), [1])", value=[3, [1]], kind="tuple"), "(3, &#91;1&#93;)"),
     ],
-)
+)  # fmt: skip
 def test_an_answer_reads_as_what_it_is(answer: Answer, text: str) -> None:
     stop = RunStop(run_id="one", status=ExitStatus.ANSWERED, answer=answer)
-    assert cells("markdown", start("one", "t"), stop)[-1].source == f"## Answer\n\n{text}"
+    assert cells("markdown", start("one", "t"), stop)[1].source == f"## Answer\n\n{text}"
+
+
+# --- the order -----------------------------------------------------------------------------
+
+
+def roles(*traced: Any) -> list[str]:
+    return [cell.metadata.kernel_agent.role for cell in notebook_of(traced).cells]
+
+
+def figure(number: int, thought: str = "") -> Step:
+    from support.golden import tiny_png
+
+    output = {"output_type": "display_data", "data": {"image/png": tiny_png()}, "metadata": {}}
+    return step(number, Code(source="df.plot()", thought=thought),
+                CellResult(status="ok", outputs=(output,)))  # fmt: skip
+
+
+def answered(text: str = "It rose.") -> RunStop:
+    answer = Answer(text=text, kind="str")
+    return RunStop(run_id="one", status=ExitStatus.ANSWERED, answer=answer)
+
+
+def test_question_answer_and_figure_come_first_and_the_appendix_last() -> None:
+    assert roles(start("one", "t"), figure(1), answered()) == [
+        "task", "answer", "figure", "way", "environment", "thought", "code", "appendix",
+    ]  # fmt: skip
+
+
+def test_several_questions_have_one_head_one_setup_and_one_appendix() -> None:
+    found = roles(*records())
+    assert [found.count(r) for r in ("head", "environment", "appendix", "task")] == [1, 1, 1, 2]
+    sources = [cell.source for cell in cells("markdown")]
+    assert sources[0] == "# 2 questions about penguins.csv"
+    assert "## Question 2: How many rows?" in sources
+
+
+def test_a_figure_is_told_to_those_who_do_not_see_it() -> None:
+    made = notebook_of([start("one", "t"), figure(1, "I draw *mass* [x](y)."), answered()]).cells
+    assert made[2].source == "![Figure of step 1: I draw mass xy](attachment:figure.png)"
+    assert set(made[2].attachments) == {"figure.png"}
+    code = next(cell for cell in made if cell.cell_type == "code" and cell.outputs)
+    assert code.outputs[0].metadata["image/png"]["alt"] == "Figure of step 1: I draw mass xy"
+
+
+def test_the_answer_is_folded_where_its_cell_shows_nothing_else() -> None:
+    (last,) = [c for c in cells("code") if c.source.startswith('final_answer("Gentoo')]
+    assert last.metadata.jupyter == {"outputs_hidden": True}
+    assert last.outputs, "it is still there to be compared"
+
+
+def test_what_an_undo_took_back_is_not_said_to_be_achieved() -> None:
+    gone = Undone(run_id="one", first=1, last=1)
+    stop = RunStop(run_id="one", status=ExitStatus.INTERRUPTED, partial="Step 1 showed last: 7")
+    first, second = figure(1), figure(2)
+    made = cells("markdown", start("one", "t"), first, gone, second, stop)
+    assert "showed last" not in "".join(cell.source for cell in made)
 
 
 # --- the file ------------------------------------------------------------------------------
@@ -147,6 +212,41 @@ def test_a_notebook_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_pa
     assert [p.name for p in tmp_path.iterdir()] == ["run.ipynb"]
 
 
+def with_a_tool() -> list[Any]:
+    code = Code(source="print(look_up(1))")
+    result = CellResult(status="ok", calls=tuple(recorded(1)))
+    return [start("one", "t"), step(1, code, result), answered()]
+
+
+def test_the_module_of_a_notebook_has_the_notebooks_name(tmp_path: Path) -> None:
+    """So that two notebooks of one folder do not share it."""
+    write_trace(tmp_path, with_a_tool())
+    for name, module in (("run.ipynb", "replay.py"), ("Q3 sales.ipynb", "replay_q3_sales.py")):
+        made = nbformat.read(export(tmp_path, tmp_path / name), as_version=4)
+        assert (tmp_path / module).is_file()
+        assert made.metadata.kernel_agent.replay == module
+        setup = next(cell for cell in made.cells if cell.cell_type == "code")
+        assert f"from {module.removesuffix('.py')} import look_up" in setup.source
+
+
+def test_an_export_takes_no_place_of_a_file_that_it_did_not_write(tmp_path: Path) -> None:
+    write_trace(tmp_path, with_a_tool())
+    theirs = tmp_path / "replay_out.py"
+    theirs.write_text("mine = 1\n")
+    with pytest.raises(NotebookError, match="another file has its place"):
+        export(tmp_path, tmp_path / "out.ipynb")
+    assert theirs.read_text() == "mine = 1\n"
+    assert not (tmp_path / "out.ipynb").exists()
+    theirs.unlink()
+    export(tmp_path, tmp_path / "out.ipynb")
+    export(tmp_path, tmp_path / "out.ipynb")
+
+
+def write_trace(folder: Path, traced: list[Any]) -> None:
+    lines = [json.dumps({"v": 1, **to_json(record)}) for record in traced]
+    (folder / "trace.jsonl").write_text("\n".join(lines) + "\n")
+
+
 # --- the environment -----------------------------------------------------------------------
 
 VERSIONS = {
@@ -167,9 +267,10 @@ VERSIONS = {
     ],
 )
 def test_the_environment_names_what_the_cells_import(source: str, needed: list[str]) -> None:
-    block = environment_source([source], versions=VERSIONS, texts={}).split("# ///\n")[0]
-    assert block.startswith('# /// script\n# requires-python = ">=3.12"\n# dependencies = [\n')
-    assert [line.split('"')[1].split("==")[0] for line in block.split("\n")[3:-2]] == needed
+    cell = make_setup(Needs(sources=[source], versions=VERSIONS, texts={})).cell
+    head, python, dependencies, end = cell.split("\n")[:4]
+    assert (head, python, end) == ("# /// script", '# requires-python = ">=3.12"', "# ///")
+    assert re.findall(r'"([\w-]+)==', dependencies) == needed
 
 
 @pytest.mark.parametrize(
@@ -182,9 +283,10 @@ def test_the_environment_names_what_the_cells_import(source: str, needed: list[s
 )
 def test_outputs_are_there_for_cells_that_reopen_them(source: str, kept: Any) -> None:
     namespace: dict[str, Any] = {}
-    made = environment_source([source], versions={}, texts={1: "one", 2: "two"})
-    exec(made, namespace)
+    setup = make_setup(Needs(sources=[source], versions={}, texts={1: "one", 2: "two"}))
+    exec(setup.cell, namespace)
     assert namespace.get("outputs") == kept
+    assert setup.replay == ""
 
 
 def recorded(*values: Any, error: str = "") -> list[HostCall]:
@@ -200,9 +302,15 @@ def recorded(*values: Any, error: str = "") -> list[HostCall]:
     ]
 
 
+def asked(*calls: HostCall, source: str = "look_up(1)", **more: Any) -> Needs:
+    return Needs(sources=[source, *more.pop("also", ())], versions=VERSIONS, texts={},
+                 calls=calls, **more)  # fmt: skip
+
+
 def test_host_tools_give_again_what_they_gave() -> None:
     namespace: dict[str, Any] = {}
-    exec(tools_source(recorded(1, 2, float("nan")), ["never_called", "no name"]), namespace)
+    calls = recorded(1, 2, float("nan"))
+    exec(make_setup(asked(*calls, tools=["never_called", "no name"])).replay, namespace)
     look_up = namespace["look_up"]
     assert look_up(2) == {"got": 2}
     assert look_up.map([1]) == [{"got": 1}]
@@ -211,6 +319,44 @@ def test_host_tools_give_again_what_they_gave() -> None:
         look_up(1)
     with pytest.raises(RuntimeError, match="called 0 times"):
         namespace["never_called"]()
+
+
+def test_a_tool_with_a_simple_value_for_each_argument_is_one_line_of_the_setup() -> None:
+    calls = [dataclasses.replace(call, result=n / 4) for n, call in enumerate(recorded("a", "b"))]
+    setup = make_setup(asked(*calls))
+    namespace: dict[str, Any] = {}
+    exec(setup.cell, namespace)
+    assert (namespace["look_up"]("b"), setup.replay) == (0.25, "")
+
+
+@pytest.mark.parametrize(
+    ("calls", "source"),
+    [
+        (recorded(1), "look_up(1)"),
+        (recorded(1, error="KeyError: 1"), "look_up(1)"),
+        ([dataclasses.replace(recorded(1)[0], result=n) for n in (1, 2)], "look_up(1)"),
+        ([dataclasses.replace(recorded(1)[0], result=1)], "look_up.map([1])"),
+        ([dataclasses.replace(recorded(1)[0], result="x" * 400)], "look_up(1)"),
+        ([dataclasses.replace(recorded(1)[0], result=float("inf"))], "look_up(1)"),
+    ],
+)
+def test_what_no_line_can_say_is_in_the_module_beside_the_notebook(
+    calls: list[HostCall], source: str
+) -> None:
+    setup = make_setup(asked(*calls, source=source))
+    assert "from replay import look_up  # replay.py, beside this notebook" in setup.cell
+    assert setup.replay.startswith('"""What the host gave in a run')
+    compile(setup.replay, "replay.py", "exec")
+
+
+def test_the_setup_has_at_most_eight_lines_whatever_the_cells_need() -> None:
+    calls = [dataclasses.replace(recorded(n)[0], name=f"tool_{n}", result=n) for n in range(6)]
+    for strict in (False, True):
+        also = ["final_answer(outputs[1])", "import pandas", *(f"tool_{n}({n})" for n in range(6))]
+        needs = dataclasses.replace(asked(*calls, also=also, strict=strict), texts={1: "x" * 999})
+        setup = make_setup(needs)
+        assert len(setup.cell.splitlines()) <= MAX_LINES
+        assert "def final_answer" in (setup.replay if strict else setup.cell)
 
 
 @pytest.mark.parametrize(
@@ -366,7 +512,7 @@ def test_any_trace_gives_a_valid_notebook_without_anything_live(text: str, other
     notebook = notebook_of(traced)
     json.loads(nbformat.writes(notebook).encode())
     for cell in notebook.cells:
-        if cell.cell_type == "markdown":
+        if cell.cell_type == "markdown" and cell.metadata.kernel_agent.role != "figure":
             assert live(cell.source) == []
         for out in cell.get("outputs", []):
             assert Live(out.get("data", {}).get("text/html", "")).found == []
@@ -396,7 +542,7 @@ def test_the_notebook_names_what_it_needs_also_where_it_is_imported_by_another_n
     """Only what a run records the version of can be named."""
     source = "import bs4, cv2, dateutil, holoviews, lifelines, PIL, skimage, sklearn, tqdm, yaml"
     recorded = dict.fromkeys(PACKAGES, "1.0")
-    cell = environment_source([source, "df.style"], versions=recorded, texts={})
+    cell = make_setup(Needs(sources=[source, "df.style"], versions=recorded, texts={})).cell
     named = re.findall(r'"([\w-]+)==1\.0"', cell)
     assert named == sorted([
         "Jinja2", "PyYAML", "beautifulsoup4", "holoviews", "ipykernel", "lifelines",

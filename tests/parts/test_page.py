@@ -7,7 +7,10 @@ import re
 
 import html5lib
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
+from support.examples import examples
 from support.golden import records as golden
 
 from kernel_agent.errors import NotebookError
@@ -83,15 +86,17 @@ def text_of(source):
 def test_the_question_comes_first_then_the_answer_then_the_steps():
     """Also a reader whose viewer removes every style finds them in this order."""
     said = text_of(summary_html([start(), step(), stop()]))
-    places = [said.index(t) for t in ("Answered", "How many rows?", "344", "Step 1", "some-model")]
+    places = [said.index(t) for t in ("How many rows?", "Answered", "344", "Step 1", "some-model")]
     assert places == sorted(places)
 
 
-def test_what_was_spent_stands_against_what_was_allowed():
+def test_a_cap_is_named_only_where_more_than_half_of_it_was_used():
     said = text_of(summary_html([start(), step(), stop()]))
-    assert "1 of 30 step" in said
-    assert "1,020 of 5,000 tokens" in said
-    assert "$0.0120 of 0.5" in said
+    assert "1 step · 2.5 s · 1,020 tokens · $0.0120" in said
+    assert " of " not in said
+    near = {"max_steps": 30, "max_seconds": 4, "max_tokens": 2040, "max_cost": 0.02}
+    said = text_of(summary_html([start(budget=near), step(), stop()]))
+    assert "1 step · 2.5 of 4 s · 1,020 tokens · $0.0120 of 0.02" in said
 
 
 @pytest.mark.parametrize("status", list(ExitStatus))
@@ -125,8 +130,11 @@ def test_an_answer_that_is_a_table_is_shown_as_one():
         },
         "metadata": {"kernel_agent": {"role": "answer"}},
     }  # fmt: skip
-    source = summary_html([start(), step(outputs=[output]), stop()])
-    assert "<td>5076</td>" in source[: source.index("<details")]
+    answer = Answer(text="mass", kind="DataFrame")
+    source = summary_html([start(), step(outputs=[output]), stop(answer=answer)])
+    above = source[: source.index("<details")]
+    assert '<td style="text-align:right">5076</td>' in above
+    assert '<th style="text-align:left">Gentoo</th>' in above
 
 
 def test_the_last_figure_stands_by_an_answer_in_words():
@@ -311,3 +319,86 @@ def test_every_colour_reads_on_white_and_on_black():
 def test_code_that_is_no_python_is_shown_as_it_is(source):
     shown = "".join(html5lib.parse(code(source, max_chars=20_000)).itertext())
     assert shown.strip() == source.strip()
+
+
+# --- answers as a person writes them ---------------------------------------------------------
+
+
+def shown(answer, *before):
+    source = summary_html([start(), *before, stop(answer=answer)])
+    return source[: source.index("<details")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "html"),
+    [
+        (Answer(text="np.float64(91219.93250000001)", value=91219.93250000001, kind="float64"),
+         ">91,219.9325</p>"),
+        (Answer(text="1234567", value=1234567, kind="int"), ">1,234,567</p>"),
+        (Answer(text="True", value=True, kind="bool"), ">Yes</p>"),
+        (Answer(text="Timestamp('2025-01-01 00:00:00')", value="2025-01-01T00:00:00",
+                kind="Timestamp"), ">2025-01-01</p>"),
+        (Answer(text="**North** sold `most`.", kind="str"), "<strong>North</strong> sold <code"),
+        (Answer(text="# Result\n\n- a\n- b", kind="str"), ">Result</h4>"),
+        (Answer(text="|a|b|\n|-|-|\n|x|1|", kind="str"), "text-align:right\">1</td>"),
+        (Answer(text="{'a': 1}", value={"a": 12345.0}, kind="dict"), ">12,345</td>"),
+        (Answer(text="(np.int64(3), 4)", value=[3, 4], kind="tuple"), ">(3, 4)</pre>"),
+    ],
+)  # fmt: skip
+def test_an_answer_is_shown_as_a_person_writes_it(answer, html):
+    assert html in shown(answer, step())
+
+
+MARKUP = [
+    "**", "*", "`", "```\n", "# ", "- ", "1. ", "> ", "|", "\n", "\n\n", "|-|-|\n", "[x](y)",
+    "![x](http://e/x.png)", "<script>x</script>", "<img src=x onerror=y>", "<http://e>", "\\",
+    "http://e.f/", "[x]: javascript:a", "[x]", "&lt;", "&#60;b&#62;", "word", " ", "~~", "---\n",
+    "    ", "$",
+]  # fmt: skip
+
+
+@settings(deadline=None, max_examples=examples(100))
+@given(st.lists(st.sampled_from(MARKUP), max_size=25).map("".join))
+def test_markdown_in_an_answer_makes_no_link_no_picture_and_no_tag_of_its_own(text):
+    whole = summary_html([start(), step(), stop(answer=Answer(text=f"x{text}", kind="str"))])
+    assert belt(whole) == whole
+    source = whole[: whole.index("<details")]
+    inside = html5lib.parse(source, namespaceHTMLElements=False)
+    tags = {e.tag for e in inside.iter() if isinstance(e.tag, str)}
+    assert tags <= {"html", "head", "body", "div", "p", "br", "span", "strong", "small", "em", "h3",
+                    "h4", "ul", "ol", "li", "blockquote", "pre", "code", "del", "table", "thead",
+                    "tbody", "tr", "th", "td"}  # fmt: skip
+    assert not re.search(r"(?:href|src|on\w+)=\"", source)
+
+
+def test_very_long_text_is_not_parsed_but_shown():
+    said = text_of(shown(Answer(text="**x** " * 20_000, kind="str")))
+    assert "**x**" in said
+
+
+def test_what_was_stopped_or_denied_has_not_failed():
+    denied = dataclasses.replace(step(2), result=None,
+                                 decision=Decision(allowed=False, by="person"))  # fmt: skip
+    records = [start(), step(1, status="interrupted"), denied, stop(status=ExitStatus.INTERRUPTED)]
+    said = text_of(summary_html(records))
+    assert "2 steps, 1 stopped, 1 denied" in said
+    assert "failed" not in said
+
+
+def test_what_an_undo_took_back_is_not_said_to_be_achieved():
+    gone = Undone(run_id="r", first=1, last=1)
+    ended = stop(status=ExitStatus.INTERRUPTED, partial="Step 1 showed last: 7")
+    said = text_of(summary_html([start(), step(1), gone, step(2), ended]))
+    assert "showed last" not in said
+    assert "Achieved" not in said
+
+
+def test_a_step_is_a_line_with_a_sentence_a_mark_and_how_long_it_took():
+    made = step(thought="I count the rows. Then more.", cell_seconds=1.25)
+    said = text_of(summary_html([start(), made, stop()]))
+    assert "✓ I count the rows Step 1 · 1.2 s" in said
+
+
+def test_a_figure_says_what_it_is():
+    source = summary_html([start(), step(outputs=[figure()]), stop()])
+    assert source.count('alt="Figure of step 1: Count them"') == 2

@@ -55,8 +55,8 @@ def test_an_exported_notebook_reproduces(golden: Path) -> None:
     before = golden.read_bytes()
     report = verify(golden)
     assert report.reproduces, report.to_json()
-    assert report.counts == {"skipped": 2, "same": 8}
-    assert report.summary.startswith("reproduces: 2 skipped, 8 same (")
+    assert report.counts == {"skipped": 2, "same": 7}
+    assert report.summary.startswith("reproduces: 2 skipped, 7 same (")
     assert golden.read_bytes() == before
     assert [p.name for p in golden.parent.iterdir()] == ["run.ipynb"]
 
@@ -205,10 +205,15 @@ def test_a_certificate_is_written_when_asked_and_only_for_the_same_code(golden: 
     notebook = read_notebook(golden)
     certificate = notebook.metadata.kernel_agent.certificate
     assert certificate.reproduces
-    assert certificate.counts == {"skipped": 2, "same": 8}
+    assert certificate.counts == {"skipped": 2, "same": 7}
     assert certificate.sources_sha256 == report.sources_sha256
     assert notebook.metadata.kernel_agent.runs[0].run_id == "one"
-    notebook.cells[-2].source = "changed"
+    (line,) = [c.source for c in notebook.cells if c.metadata.kernel_agent.role == "verified"]
+    assert line.startswith("Verified on 20")
+    assert ": 7 of 7 cells show the same when run again" in line
+    certify(golden, report)
+    assert len(read_notebook(golden).cells) == len(notebook.cells), "the line stands once"
+    [cell for cell in notebook.cells if cell.cell_type == "code"][-1].source = "changed"
     nbformat.write(notebook, golden)
     with pytest.raises(NotebookError, match="has changed since it was verified"):
         certify(golden, report)
@@ -337,7 +342,7 @@ async def test_what_a_later_step_updates_is_updated_in_the_notebook_and_not_in_t
 async def test_an_answer_that_was_none_fails_again_wherever_the_notebook_runs(
     tmp_path: Path,
 ) -> None:
-    """In our kernel, and in plain Jupyter by what the notebook itself defines."""
+    """In our kernel, and in plain Jupyter by the module that lies beside the notebook."""
     from nbclient import NotebookClient
 
     cells = [
@@ -354,7 +359,8 @@ async def test_an_answer_that_was_none_fails_again_wherever_the_notebook_runs(
     assert (await verify_notebook(run.notebook)).reproduces
     notebook = nbformat.read(run.notebook, as_version=4)
     notebook.cells.insert(0, new_code_cell("import sys; sys.modules['kernel_agent'] = None"))
-    client = NotebookClient(notebook, timeout=60, kernel_name="python3")
+    beside = {"metadata": {"path": str(run.notebook.parent)}}
+    client = NotebookClient(notebook, timeout=60, kernel_name="python3", resources=beside)
     await client.async_execute()
     outputs = [out for c in notebook.cells for out in c.get("outputs", [])]
     told = [out.evalue.partition(":")[0] for out in outputs if out.output_type == "error"]

@@ -153,8 +153,13 @@ def hostile_notebook() -> nbformat.NotebookNode:
     return notebook_of(records)
 
 
-def hostile_run(text: str, outputs: Any = (), kind: str = "str", run_id: str = "r") -> list[Any]:
-    """Return the records of a run with this text wherever a model or a kernel may write."""
+def hostile_run(
+    text: str, outputs: Any = (), kind: str = "str", run_id: str = "r", thought: str = ""
+) -> list[Any]:
+    """Return the records of a run with this text wherever a model or a kernel may write.
+
+    With ``thought`` that stands where a model may write Markdown.
+    """
     said = Decision(allowed=False, by="person", reason=text, edited=text)
     call = HostCall(name=text, arguments={text: text}, ok=True, result=text, number=1,
                     decision=said)  # fmt: skip
@@ -165,8 +170,8 @@ def hostile_run(text: str, outputs: Any = (), kind: str = "str", run_id: str = "
         error=CellError(ename=text, evalue=text, traceback=(text,)),
     )  # fmt: skip
     actions = [
-        Code(source=text, thought=f"a\n{text}"),
-        Calls(calls=(Call(name=text, arguments={text: text}),), thought=text),
+        Code(source=text, thought=thought or f"a\n{text}"),
+        Calls(calls=(Call(name=text, arguments={text: text}),), thought=thought or text),
         None,
     ]
     return [

@@ -36,7 +36,7 @@ def test_terminal_page_and_notebook_say_an_ending_in_its_own_words(status: ExitS
     told = " ".join(block.text for block in Story().blocks(run(status)[1]))
     assert status is ExitStatus.ANSWERED or f"{status.sentence}. So it was." in told
     assert f">{status.sentence}</strong>" in summary_html(run(status))
-    assert f"- **Status:** {status.words}" in notebook_of(run(status)).cells[0].source
+    assert f"- **Status:** {status.words}" in notebook_of(run(status)).cells[-1].source
 
 
 @every_ending

@@ -201,11 +201,11 @@ def test_the_notebook_runs_the_steps_that_hold_and_shows_the_others_folded(
 def test_an_answer_whose_step_was_undone_is_withdrawn_in_the_notebook() -> None:
     undone = Undone(run_id="a", first=2, last=2, reason="<script>alert(1)</script>")
     notebook = notebook_of([*TWO_RUNS[:4], undone])
-    last = notebook.cells[-1].source
-    assert last.startswith("## Answer withdrawn")
-    assert "The answer had been" in last
-    assert "42" in last
-    assert "- **Status:** answered, then undone" in notebook.cells[0].source
+    answer = notebook.cells[1].source
+    assert answer.startswith("## Answer withdrawn")
+    assert "The answer had been" in answer
+    assert "42" in answer
+    assert "- **Status:** answered, then undone" in notebook.cells[-1].source
     assert notebook.metadata.kernel_agent.runs[0].answered is False
     assert notebook.metadata.kernel_agent.runs[0].undone == [2]
     assert not any("<script>" in cell.source for cell in notebook.cells)

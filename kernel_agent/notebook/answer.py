@@ -1,0 +1,76 @@
+"""An answer as a person would write it, and the display that belongs to it. Pure.
+
+The same for notebook and page, so they cannot differ: a number with its thousands, a day without
+its midnight, a dict as names and values, a table from the data that the kernel described, text as
+the Markdown that it may be. What has no such form is its printed text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from kernel_agent.records import Answer, OutputDict, RunRecords, Step, word_answer
+from kernel_agent.safe import FORMATS, plain
+
+MAX_ENTRIES = 50  # of a dict that is shown as a list
+_SCALAR = re.compile(r"\bnp\.(?:float|int|uint|bool|str)\w*\(([^()]*)\)")
+
+
+def is_text(answer: Answer) -> bool:
+    """Whether an answer is text, which may be Markdown."""
+    return answer.kind in ("text", "str")
+
+
+def short_answer(answer: Answer) -> str:
+    """Return a number, a day or a word as it is shown large; empty for anything else."""
+    worded = word_answer(answer)
+    return plain(worded.text) if worded.kind in ("number", "truth", "date") else ""
+
+
+def answer_entries(answer: Answer) -> list[tuple[str, str]]:
+    """Return the names and values of a dict or a Series; empty for others."""
+    worded = word_answer(answer, rows=MAX_ENTRIES)
+    if worded.kind != "pairs":
+        return []
+    entries = [(name.strip(), value.strip()) for name, value in worded.rows]
+    return [*entries, ("", worded.size)] if len(entries) == MAX_ENTRIES else entries
+
+
+def printed_answer(answer: Answer) -> str:
+    """Return any other answer as it was printed, without the names of numpy's types."""
+    return _SCALAR.sub(r"\1", plain(answer.text).strip("\n"))
+
+
+# --- displays ------------------------------------------------------------------------------
+
+
+def latest_outputs(run: RunRecords) -> Iterator[tuple[Step, OutputDict]]:
+    """Yield the displays of the steps that hold, the latest first, each with its step."""
+    for step in reversed(run.steps):
+        if step.number not in run.undone:
+            for output in reversed(step.result.outputs if step.result else ()):
+                yield step, output
+
+
+def answer_output(run: RunRecords) -> tuple[Step, OutputDict] | None:
+    """Return what ``final_answer`` has displayed."""
+    found = ((step, output) for step, output in latest_outputs(run) if is_answer(output))
+    return next(found, None)
+
+
+def is_answer(output: OutputDict) -> bool:
+    """Whether ``final_answer`` has displayed an output."""
+    metadata = output.get("metadata")
+    ours = metadata.get("kernel_agent") if isinstance(metadata, Mapping) else None
+    return isinstance(ours, Mapping) and ours.get("role") == "answer"
+
+
+def last_figure(run: RunRecords) -> tuple[Step, OutputDict, str] | None:
+    """Return the picture that was drawn last, which most often belongs to what the run says."""
+    for step, output in latest_outputs(run):
+        data = output.get("data")
+        for mime in FORMATS:
+            if isinstance(data, Mapping) and mime in data:
+                return step, output, mime
+    return None

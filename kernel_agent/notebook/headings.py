@@ -1,0 +1,281 @@
+"""A sentence for each step: what it does, for the notebook and the page. Pure.
+
+A heading "Step 3" tells a reader nothing. What the model said first does, where it is a sentence;
+else the code is read for what it plainly does: loads a file, groups, draws, writes. A step that
+failed says why instead. Nothing is guessed: code without such a sign is named by what it sets.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from kernel_agent.records import Calls, CellResult, Code, Final, Step
+from kernel_agent.safe import FORMATS, one_line, plain
+
+MAX_SENTENCE = 100  # characters
+MAX_CODE = 50_000  # characters that are read
+
+_SENTENCE = re.compile(
+    r"(.+?)(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\betc)[.!?](?=\s|$)|:(?=\n|$))", re.DOTALL
+)
+_HEADING = re.compile(r"#{1,6}[ \t]+([^\n]+)\n*")
+_BEGINS = re.compile(r"[\w\"'(*_`]")
+_LISTED = re.compile(r"\d+[.)]\s|[*_-]\s|```|~~~")
+_MARKS = re.compile(r"\*\*|__|`|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
+_OF_ITSELF = re.compile(r"I(?: am|'m) (?!\w+ing\b)")  # says who speaks, not what the step does
+_WRITES = frozenset(
+    ("to_csv", "to_excel", "to_feather", "to_html", "to_json", "to_parquet", "savefig")
+)
+_MISSING = re.compile(r"^['\"]?(.{1,60}?)['\"]?$")
+
+
+def step_sentence(step: Step) -> str:
+    """Return what a step does or why it failed, in one line of plain text.
+
+    Examples
+    --------
+    >>> from kernel_agent.records import Code, Observation
+    >>> code = Code(source="df = pd.read_csv('data/penguins.csv')")
+    >>> step_sentence(Step(run_id="r", number=1, action=code, observation=Observation(text="")))
+    'Loads penguins.csv'
+    """
+    if step.action is None:
+        return "Nothing was run: no readable action"
+    decision, result = step.decision, step.result
+    if decision is not None and not decision.allowed:
+        return f"Denied: {_does(step)}"
+    if result is not None and result.status == "error":
+        return f"Failed: {_why(result)}"
+    ended = {
+        "timeout": "Took too long",
+        "interrupted": "Stopped",
+        "dead": "The kernel ended",
+    }.get(result.status if result else "", "")
+    return f"{ended}: {_does(step)}" if ended else _does(step)
+
+
+def rest_of_thought(step: Step) -> str:
+    """Return the thought without the sentence that :func:`step_sentence` has taken from it."""
+    said, rest = _said(step.thought)
+    return rest if said and step_sentence(step) == said else step.thought
+
+
+def _does(step: Step) -> str:
+    return _said(step.thought)[0] or _read_action(step)
+
+
+def _said(thought: str) -> tuple[str, str]:
+    """Return the first sentence of a thought and what follows; empty when there is none."""
+    text = plain(thought).strip()
+    if heading := _HEADING.match(text):
+        return _fit(heading[1].rstrip("# "), words=1), text[heading.end() :]
+    if not _BEGINS.match(text) or _LISTED.match(text):
+        return "", text
+    paragraph = re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*>|#`~]|\d+[.)]))", text)[0]
+    found = _SENTENCE.match(paragraph)
+    end = found.end() if found else len(paragraph)
+    sentence = found[1] if found else paragraph
+    return _fit(sentence), text[end:].lstrip()
+
+
+def _fit(sentence: str, *, words: int = 2) -> str:
+    """Return a sentence without marks; empty when it is no sentence or would have to be cut."""
+    if sentence.count("`") % 2 or sentence.count("**") % 2:
+        return ""
+    line = " ".join(_MARKS.sub("", sentence).split())
+    if _OF_ITSELF.match(line):
+        return ""
+    return line if len(line) <= MAX_SENTENCE and len(line.split()) >= words else ""
+
+
+def _why(result: CellResult) -> str:
+    """Return the reason of an error: a missing column by its name."""
+    error = result.error
+    if error is None:
+        return "an error"
+    said = one_line(error.evalue, MAX_SENTENCE)
+    if error.ename == "KeyError" and (key := _MISSING.match(said)):
+        frames = "".join(error.traceback)
+        return f"no column {key[1]}" if "pandas" in frames else f"no key {key[1]}"
+    return said or one_line(error.ename, MAX_SENTENCE)
+
+
+def _read_action(step: Step) -> str:
+    if isinstance(step.action, Calls):
+        return f"Calls {_list(list(dict.fromkeys(call.name for call in step.action.calls)))}"
+    if isinstance(step.action, Final):
+        return "Gives the answer"
+    if not isinstance(step.action, Code):
+        return "Does nothing"
+    found = list(dict.fromkeys(_phrases(step.action.source, step.result)))
+    if found:
+        telling = [phrase for phrase in found if not phrase.startswith(("shows ", "computes "))]
+        whole = " and ".join((telling or found)[:2])
+        return one_line(whole[0].upper() + whole[1:], MAX_SENTENCE)
+    lines = [line for line in step.action.source.splitlines() if line.strip()]
+    return f"Runs {one_line(lines[0], 70)}" if lines else "Runs an empty cell"
+
+
+def _phrases(source: str, result: CellResult | None) -> Iterator[str]:
+    """Yield what code does, the most telling first."""
+    tree = _parse(source)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = [(_name(call), call) for call in calls]
+    yield from (f"loads {name}" for n, c in named if n.startswith("read_") and (name := _file(c)))
+    made = result.calls if result else ()
+    if asked := list(dict.fromkeys(call.name for call in made)):
+        yield "asks agents" if asked == ["delegate"] else f"calls {_list(asked)}"
+    yield from (f"leaves out rows by {n}" for n, _ in named if n in ("dropna", "drop_duplicates"))
+    yield from (f"groups by {by}" for n, c in named if n == "groupby" and (by := _texts(c)))
+    yield from ("joins tables" for n, _ in named if n == "merge")
+    if result is not None and any(_is_picture(output) for output in result.outputs):
+        yield "draws a figure"
+    yield from (f"writes {name}" for n, c in named if n in _WRITES and (name := _file(c)))
+    if any(n == "final_answer" for n, _ in named):
+        yield "gives the answer"
+    yield from _bindings(tree)
+
+
+def _bindings(tree: ast.Module) -> Iterator[str]:
+    """Yield what the code defines, sets or shows at its top."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    if defined := [node.name for node in tree.body if isinstance(node, kinds)]:
+        yield f"defines {_list(defined)}"
+    names = [
+        target.id
+        for node in tree.body
+        for target in (node.targets if isinstance(node, ast.Assign) else ())
+        if isinstance(target, ast.Name) and not target.id.startswith("_")
+    ]
+    if names:
+        yield f"computes {_list(list(dict.fromkeys(names)))}"
+    last = tree.body[-1] if tree.body else None
+    if isinstance(last, ast.Expr) and (shown := _shown(last.value)):
+        yield f"shows {shown}"
+
+
+def _shown(value: ast.expr) -> str:
+    """Return the variable that an expression is about, such as ``df`` in ``df.head()``."""
+    while isinstance(value, ast.Attribute | ast.Call | ast.Subscript):
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+            return ""  # a function, which may do anything
+        value = value.func if isinstance(value, ast.Call) else value.value
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def _parse(source: str) -> ast.Module:
+    """Return the tree of a cell without its magics; an empty one when it is no Python."""
+    lines = source[:MAX_CODE].split("\n")
+    code = "\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _name(call: ast.Call) -> str:
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _file(call: ast.Call) -> str:
+    """Return the name of the file that stands first in a call."""
+    first = call.args[0] if call.args else None
+    if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+        return ""
+    return one_line(PurePosixPath(first.value).name, 50)
+
+
+def _texts(call: ast.Call) -> str:
+    """Return the texts that stand first in a call: one, or a list of them."""
+    first = call.args[0] if call.args else None
+    items = first.elts if isinstance(first, ast.List | ast.Tuple) else [first]
+    found = [i.value for i in items if isinstance(i, ast.Constant) and isinstance(i.value, str)]
+    return _list(found) if found and len(found) == len(items) else ""
+
+
+def _list(names: Sequence[str]) -> str:
+    shown = [one_line(name, 30) for name in names[:3]]
+    if len(names) > 3:
+        return f"{', '.join(shown)} and {len(names) - 3} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _is_picture(output: object) -> bool:
+    data = output.get("data") if isinstance(output, dict) else None
+    return isinstance(data, dict) and any(mime in data for mime in FORMATS)
+
+
+# --- rows that were left out ---------------------------------------------------------------
+
+
+def rows_left_out(steps: Sequence[Step]) -> str:
+    """Return ``344 rows read, 2 left out`` where the kernel's reports of variables prove it.
+
+    A cell must have read a file into a variable, and a later one must have taken rows out of that
+    variable by ``dropna`` or ``drop_duplicates`` and nothing else; both sizes are those that the
+    kernel reported after each cell.
+    """
+    read: dict[str, tuple[str, int, int]] = {}  # the variable's file, rows and columns
+    for step in steps:
+        if step.result is None or step.result.changes is None:
+            read.clear()  # what it changed is not known
+            continue
+        changes = step.result.changes
+        changed = {v.name: v.shape for v in (*changes.added, *changes.changed)}
+        for target, value in _assignments(step.code):
+            shape = _shape(changed.get(target, ""))
+            source = _narrowed(value)
+            if shape is not None and source in read:
+                file, rows, columns = read[source]
+                if shape[0] <= rows and shape[1] == columns:
+                    return f"{rows:,} rows read from {file}, {rows - shape[0]:,} left out"
+        loaded = {
+            target: (_file(value), *shape)
+            for target, value in _assignments(step.code)
+            if isinstance(value, ast.Call) and _name(value).startswith("read_") and _file(value)
+            and (shape := _shape(changed.get(target, ""))) is not None
+        }  # fmt: skip
+        read = {n: r for n, r in read.items() if n not in changed and n not in changes.removed}
+        read |= loaded
+    return ""
+
+
+def _assignments(source: str) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the variables that a cell sets exactly once, at its top, with their expressions."""
+    tree = _parse(source)
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    stored = [name.id for name in names if isinstance(name.ctx, ast.Store)]
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and stored.count(target.id) == 1:
+                yield target.id, node.value
+
+
+def _narrowed(value: ast.expr) -> str:
+    """Return the variable out of which an expression takes rows and does nothing else."""
+    narrowed = False
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr in ("dropna", "drop_duplicates"):
+            narrowed = True
+        elif value.func.attr != "copy":
+            return ""
+        value = value.func.value
+    return value.id if narrowed and isinstance(value, ast.Name) else ""
+
+
+def _shape(text: str) -> tuple[int, int] | None:
+    """Read the size of a table as the kernel reports it: ``344 x 8``."""
+    found = re.fullmatch(r"([\d,]{1,15}) x ([\d,]{1,9})", text)
+    if found is None:
+        return None
+    return int(found[1].replace(",", "")), int(found[2].replace(",", ""))

@@ -1,0 +1,241 @@
+"""What stands before and after the steps of a notebook: question, answer, figure, appendix. Pure.
+
+The answer comes at once, for the reader who goes no further. With model, date, data and
+environment the notebook ends. Text of unknown origin goes through
+:mod:`kernel_agent.notebook.markdown`; a figure is the attachment of its cell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kernel_agent.notebook.answer import (
+    answer_entries,
+    answer_output,
+    is_text,
+    last_figure,
+    printed_answer,
+    short_answer,
+)
+from kernel_agent.notebook.folded import undo_reason
+from kernel_agent.notebook.headings import rows_left_out, step_sentence
+from kernel_agent.notebook.markdown import code_block, markdown, quote_text, verbatim
+from kernel_agent.notebook.outputs import VALUE_MIME, displayable
+from kernel_agent.notebook.tables import read_table, table_markdown
+from kernel_agent.records import (
+    UNFINISHED,
+    Answer,
+    DataFile,
+    RunRecords,
+    Step,
+    Undone,
+    count_text,
+    minute_text,
+    steps_text,
+)
+from kernel_agent.safe import one_line, plain, shorten
+
+MAX_ANSWER = 100_000  # characters
+MAX_ROWS = 30  # of a table in the answer; its step has those that the run had shown
+
+
+def heading(level: int, text: str, *, deep: bool) -> str:
+    """Return a heading, one level deeper where the notebook answers several questions."""
+    return f"{'#' * (level + deep)} {text}"
+
+
+def head(runs: Sequence[RunRecords]) -> str:
+    """Return the one head of a notebook with several questions."""
+    files = list(dict.fromkeys(f.path for run in runs for f in run.start.data))
+    names = [verbatim(one_line(path.rsplit("/", maxsplit=1)[-1], 60)) for path in files[:3]]
+    about = f" about {', '.join(names)}" if names else ""
+    return f"# {count_text(len(runs), 'question')}{about}"
+
+
+def question(run: RunRecords, *, deep: bool) -> str:
+    """Return the question as a heading, and as a whole where it is longer than one line."""
+    task = plain(run.start.task)
+    title = verbatim(one_line(task, 80)) or "Run"
+    number = f"Question {run.number}: " if deep else ""
+    whole = [] if title == verbatim(task) else [quote_text(task)]
+    return "\n\n".join([heading(1, f"{number}{title}", deep=deep), *whole])
+
+
+def status_text(run: RunRecords) -> str:
+    """Return how a run ended."""
+    if run.stop is None:
+        return f"{UNFINISHED.lower()}: the trace ends in mid-run"
+    ended = run.stop.ending.words
+    return f"{ended}, then undone" if run.withdrawn else ended
+
+
+# --- the answer ----------------------------------------------------------------------------
+
+
+def answer(run: RunRecords, *, deep: bool) -> str:
+    """Return the answer, or why there is none and what was achieved."""
+    stop, withdrawn = run.stop, run.withdrawn
+    if stop is not None and stop.answer is not None:
+        if withdrawn is not None:
+            return _withdrawn(stop.answer, withdrawn, deep=deep)
+        return "\n\n".join([heading(2, "Answer", deep=deep), _answer_text(run, stop.answer)])
+    lines = [heading(2, f"No answer: {status_text(run)}", deep=deep)]
+    if stop is not None and stop.message:
+        lines.append(verbatim(plain(stop.message)))
+    if stop is not None and run.undone:
+        lines.append("Of its steps some were undone by the user: they are marked below.")
+    elif stop is not None and stop.partial.strip():
+        partial = shorten(plain(stop.partial).strip("\n"), MAX_ANSWER)
+        lines += ["What was achieved so far:", code_block(partial)]
+    return "\n\n".join(lines)
+
+
+def _withdrawn(given: Answer, undone: Undone, *, deep: bool) -> str:
+    them = "was undone by the user, and the answer with it"
+    if undone.first != undone.last:
+        them = "were undone by the user, and the answer with them"
+    text = shorten(plain(given.text).strip("\n"), MAX_ANSWER)
+    summary = "<details>\n<summary>The answer had been</summary>"
+    why = undo_reason(undone)
+    said = f"{steps_text(undone)} {them}{f': {why}' if why else ''}."
+    title = heading(2, "Answer withdrawn", deep=deep)
+    return "\n\n".join([title, said, summary, code_block(text), "</details>"])
+
+
+def _answer_text(run: RunRecords, given: Answer) -> str:
+    """Return text as the Markdown that it may be, and any other value as a person writes it."""
+    if is_text(given):
+        return markdown(_with_breaks(shorten(plain(given.text).strip("\n"), MAX_ANSWER)))
+    if large := short_answer(given):
+        return f"**{verbatim(large)}**"
+    if table := _answer_table(run):
+        return table
+    if entries := answer_entries(given):
+        rows = [f"| {_line(name)} | {_line(text)} |" for name, text in entries]
+        return "\n".join(["|  |  |", "| --- | --- |", *rows])
+    shown = answer_output(run)
+    if shown is not None and _is_pictured(shown[1]):
+        return "The figure below."
+    text = shorten(printed_answer(given), MAX_ANSWER)
+    return code_block(text) if "\n" in text else verbatim(text)
+
+
+def _with_breaks(text: str) -> str:
+    """Keep the lines of text that has no code and no table: Markdown would join them."""
+    if "```" in text or "~~~" in text or "|" in text:
+        return text
+    return re.sub(r"(?<=\S)\n(?=\S)", "  \n", text)
+
+
+def _line(text: str) -> str:
+    return verbatim(one_line(text, 2_000))
+
+
+def _answer_table(run: RunRecords) -> str:
+    """Return the answer as a Markdown table where it is a flat one; else empty."""
+    shown = answer_output(run)
+    data = shown[1].get("data") if shown else None
+    value = data.get(VALUE_MIME) if isinstance(data, Mapping) else None
+    table = read_table(value.get("table")) if isinstance(value, Mapping) else None
+    if table is None or not table.is_flat or len(table.body) > MAX_ROWS:
+        return ""
+    return table_markdown(table)
+
+
+def _is_pictured(output: Mapping[str, Any]) -> bool:
+    return any(mime.startswith("image/") for mime in displayable(dict(output))["data"])
+
+
+def figure(run: RunRecords) -> tuple[str, dict[str, Any]] | None:
+    """Return the Markdown and the attachment of the figure that belongs to an answer that holds."""
+    found = last_figure(run) if run.is_answered else None
+    if found is None:
+        return None
+    step, output, mime = found
+    data = displayable(output)["data"].get(mime)
+    if data is None:
+        return None
+    name = f"figure.{mime.rsplit('/', maxsplit=1)[-1]}"
+    return f"![{alt_text(step)}](attachment:{name})", {name: {mime: data}}
+
+
+def alt_text(step: Step) -> str:
+    """Return what a figure is to those who do not see it: plain words without marks."""
+    said = "".join(c for c in step_sentence(step) if c.isalnum() or c in " ,.'-%")
+    return f"Figure of step {step.number}: {' '.join(said.split())}"
+
+
+# --- the way to it, and the appendix ---------------------------------------------------------
+
+
+def way(run: RunRecords, *, deep: bool) -> str:
+    """Return the head of the steps, with the rows that were left out on the way."""
+    held = [step for step in run.steps if step.number not in run.undone]
+    rows = rows_left_out(held)
+    lines = [heading(2, "How it came about", deep=deep)]
+    return "\n\n".join([*lines, *([f"{verbatim(rows)}."] if rows else [])])
+
+
+def appendix(runs: Sequence[RunRecords], replays: str) -> str:
+    """Return the end of a notebook: models, dates, data, environment, replays, and a caution.
+
+    Parameters
+    ----------
+    runs
+        The runs, each with its own lines where there are several.
+    replays
+        A sentence on what the tools gave; empty when none was called.
+    """
+    first = runs[0].start
+    facts = [line for run in runs for line in _facts(run, several=len(runs) > 1)]
+    files = {file.path: file for run in runs for file in run.start.data}
+    facts += [f"- **Data:** {_data(file)}" for file in files.values()]
+    facts += [f"- **Sandbox:** {text}" for text in _sandbox(first.sandbox)]
+    versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
+    if versions:
+        facts.append(f"- **Environment:** {verbatim(one_line(versions, 600))}")
+    if replays:
+        facts.append(f"- **Tools:** {replays}")
+    return "\n\n".join(["## Appendix", "\n".join(facts), _caution(run.start.model for run in runs)])
+
+
+def _facts(run: RunRecords, *, several: bool) -> Iterator[str]:
+    model = verbatim(one_line(run.start.model))
+    date = verbatim(minute_text(run.start.time))
+    if several:
+        yield f"- **Question {run.number}:** {status_text(run)}, {date}, by {model}"
+        return
+    yield f"- **Model:** {model}"
+    yield f"- **Date:** {date}"
+    yield f"- **Status:** {status_text(run)}"
+
+
+def _sandbox(sandbox: Mapping[str, Any]) -> Iterator[str]:
+    if level := one_line(str(sandbox.get("level") or "")):
+        yield verbatim(level)
+
+
+def _data(file: DataFile) -> str:
+    path = verbatim(one_line(file.path))
+    return f"{path} ({file.bytes:,} bytes, SHA-256 {verbatim(file.sha256[:12])}…)"
+
+
+def _caution(models: Iterable[str]) -> str:
+    authors = " ".join(dict.fromkeys(f"{_author(model)}." for model in models))
+    return (
+        f"*Made by kernel-agent. {authors} The code came one step at a time; the outputs are what "
+        "it showed when it ran. Steps that failed are folded, not removed. Check it before you "
+        "rely on it.*"
+    )
+
+
+def _author(model: str) -> str:
+    if model == "offline":
+        return "The code was written by a rule-based analyst, without a language model"
+    if model.startswith("scripted"):
+        return "The code was played back from a file of recorded replies"
+    if model == "fixed cells":
+        return "The code is that of a notebook, written before the run"
+    return "The code was written by a language model"

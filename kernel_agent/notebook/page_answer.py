@@ -1,0 +1,91 @@
+"""The answer on the page: a number large, a table, names and values, text, a figure. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel_agent.notebook.answer import (
+    answer_entries,
+    answer_output,
+    is_text,
+    last_figure,
+    printed_answer,
+    short_answer,
+)
+from kernel_agent.notebook.matter import alt_text
+from kernel_agent.notebook.pieces import (
+    MAX_OUTPUT,
+    Room,
+    block,
+    display_piece,
+    join,
+    note,
+    picture_piece,
+    piece,
+    prose,
+    rich,
+)
+from kernel_agent.notebook.tables import is_numeric
+from kernel_agent.records import Answer, RunRecords, reason_text, steps_text
+from kernel_agent.safe import as_printed, one_line, paragraphs, plain
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+MAX_ANSWER = 100_000  # characters
+
+
+def answer_piece(run: RunRecords, room: Room) -> Markup:
+    """Return the answer with its figure, or why there is none and what was achieved."""
+    stop = run.stop
+    if stop is None:
+        said = "The run goes on, or its process was ended: the trace has no last record."
+        return prose(said, max_chars=MAX_ANSWER, style="font-style:italic")
+    if stop.answer is not None and run.withdrawn is not None:
+        taken = f"{steps_text(run.withdrawn)} undone{reason_text(run.withdrawn)}"
+        gone = prose(f"The answer does not hold any more ({taken}).", max_chars=MAX_ANSWER)
+        was = _answer_text(stop.answer, room)
+        return gone + piece("beside", title="The answer that was withdrawn", inner=was)
+    if stop.answer is not None:
+        return piece("answer", inner=_show_answer(run, stop.answer, room))
+    message = paragraphs(stop.message, max_chars=MAX_ANSWER)
+    undone = "Some of its steps were undone: they are marked below." if run.undone else ""
+    so_far = "" if undone or not stop.partial.strip() else stop.partial
+    partial = as_printed(so_far, max_chars=MAX_OUTPUT) if so_far else ""
+    return piece("no_answer", message=message, partial=partial, undone=undone)
+
+
+def _show_answer(run: RunRecords, answer: Answer, room: Room) -> Markup:
+    """Return the answer as a table or a picture where it is one, else its text."""
+    shown = None if is_text(answer) or short_answer(answer) else answer_output(run)
+    if shown is not None:
+        step, output = shown
+        displayed = display_piece(output, room, alt=alt_text(step), rich_only=True)
+        if displayed:
+            return displayed
+    return join([_answer_text(answer, room), _last_figure(run, room)])
+
+
+def _answer_text(answer: Answer, room: Room) -> Markup:
+    """Return an answer as a person writes it: formatted text, a large number, names and values."""
+    limit = min(MAX_ANSWER, max(room.left // 6, 1_000))
+    if is_text(answer):
+        return rich(plain(answer.text), max_chars=limit)
+    if large := short_answer(answer):
+        return piece("large", text=one_line(large, 200))
+    if entries := answer_entries(answer):
+        pairs = [(one_line(n, 200), one_line(t, 500)) for n, t in entries]
+        sides = ["right" if is_numeric([text]) else "left" for _, text in pairs]
+        found = [(*pair, side) for pair, side in zip(pairs, sides, strict=True)]
+        return piece("entries", pairs=found)
+    return block(printed_answer(answer), max_chars=limit, where="the trace has all of it")
+
+
+def _last_figure(run: RunRecords, room: Room) -> Markup:
+    """Return the figure that the run drew last, which most often belongs to what it says."""
+    found = last_figure(run)
+    if found is None:
+        return join([])
+    step, output, mime = found
+    picture = picture_piece(mime, output, room.left // 2, alt=alt_text(step))
+    return join([picture, *([note(f"Figure of step {step.number}")] if picture else [])])
