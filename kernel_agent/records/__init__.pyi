@@ -4,6 +4,7 @@ from .action import Call as Call
 from .action import Calls as Calls
 from .action import Code as Code
 from .action import Final as Final
+from .answers import Wording as Wording
 from .answers import plain_answer as plain_answer
 from .answers import with_words as with_words
 from .answers import word_answer as word_answer
