@@ -241,6 +241,11 @@ class Life(Synchronous):
         await self._kernels.hibernate(Path(folder))
         await self.close()
 
+    def stop(self) -> None:
+        """End the run, or your own cell, as interrupted; safe from any thread or signal handler."""
+        if self._loop is not None and self._loop.is_running():
+            self._loop.call_soon_threadsafe(self._stop.set)
+
     async def close(self) -> None:
         """End the kernel and let go of everything. Safe to call twice.
 
@@ -257,3 +262,10 @@ class Life(Synchronous):
         if asyncio.get_running_loop() is not self._loop:
             raise UsageError(OTHER_LOOP)
         return self._runner
+
+    async def _between_runs(self, what: str) -> Kernels:
+        executor = self._get_runner().executor
+        if executor.busy:
+            raise UsageError(f"the session is busy with a run: {what} between runs")
+        await executor.kernels.revive(self._on_event)
+        return executor.kernels

@@ -311,18 +311,6 @@ class Session(Life):
         assert kernels.now is not None
         return await kernels.now.get(names)
 
-    async def _between_runs(self, what: str) -> Kernels:
-        executor = self._get_runner().executor
-        if executor.busy:
-            raise UsageError(f"the session is busy with a run: {what} between runs")
-        await executor.kernels.revive(self._on_event)
-        return executor.kernels
-
-    def stop(self) -> None:
-        """End the run, or your own cell, as interrupted; safe from any thread or signal handler."""
-        if self._loop is not None and self._loop.is_running():
-            self._loop.call_soon_threadsafe(self._stop.set)
-
     async def undo(
         self,
         steps: int = 1,

@@ -119,11 +119,11 @@ def test_a_trace_without_a_run_is_refused() -> None:
         (Answer(text="2_000", kind="object"), "2&#95;000"),
         (Answer(text="2000", value=2000, kind="int"), "**2000**"),
         (Answer(text="np.float64(91219.93250000001)", value=91219.93250000001, kind="float64"),
-         "**91,219.9325**"),
+         "**91,219.93**"),
         (Answer(text="Timestamp('2025-01-01 00:00:00')", value="2025-01-01T00:00:00",
                 kind="Timestamp"), "**2025-01-01**"),
         (Answer(text="{'a': np.int64(3)}", value={"a": 3, "b|": 12345.5}, kind="dict"),
-         "|  |  |\n| --- | --- |\n| a | 3 |\n| b&#124; | 12,345.5 |"),
+         "|  |  |\n| --- | --- |\n| a | &#51;&#46;0 |\n| b&#124; | 12,345.5 |"),
         (Answer(text="(np.int64(3), [1])", value=[3, [1]], kind="tuple"), "(3, &#91;1&#93;)"),
     ],
 )  # fmt: skip

@@ -333,7 +333,7 @@ def shown(answer, *before):
     ("answer", "html"),
     [
         (Answer(text="np.float64(91219.93250000001)", value=91219.93250000001, kind="float64"),
-         ">91,219.9325</p>"),
+         ">91,219.93</p>"),
         (Answer(text="1234567", value=1234567, kind="int"), ">1,234,567</p>"),
         (Answer(text="True", value=True, kind="bool"), ">Yes</p>"),
         (Answer(text="Timestamp('2025-01-01 00:00:00')", value="2025-01-01T00:00:00",

@@ -120,14 +120,14 @@ async def test_data_that_is_too_large_is_said_to_be(
     assert "is too large to hand over" in run.answer
 
 
-async def test_an_answer_without_a_form_comes_as_its_text(tmp_path: Path) -> None:
+async def test_an_answer_without_a_form_comes_as_what_it_is(tmp_path: Path) -> None:
     replies = [
         cell("final_answer(delegate('Make'))"),
         reply("Make", "class Thing:\n    __repr__ = lambda self: 'a thing'\nfinal_answer(Thing())"),
     ]
     async with make(replies, tmp_path) as session:
         run = await session.run("Ask")
-    assert run.answer == "a thing"
+    assert run.answer == "an object of type Thing"
 
 
 async def test_a_flood_of_agents_is_refused(tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ async def kernels_left(book: Any, folder: Path, count: int) -> bool:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "sales.csv").write_text("region,sales\nN,3\n")
-    script(tmp_path, "a.jsonl", "x = 41\nfinal_answer(x)", *["final_answer((x, n))"] * 3)
+    script(tmp_path, "a.jsonl", "x = 41\nfinal_answer(x)", *["final_answer(repr((x, n)))"] * 3)
     script(tmp_path, "b.jsonl", "final_answer(x + 100)")
-    script(tmp_path, "data.jsonl", *["final_answer((open('data/sales.csv').read()[:6], n))"] * 2)
+    script(tmp_path, "data.jsonl", *["final_answer(repr((open('data/sales.csv').read()[:6], n)))"] * 2)
     return tmp_path
 
 
@@ -129,7 +129,7 @@ async def test_a_question_that_fits_the_session_before_goes_back_to_it(folder: P
 
 
 async def test_new_begins_anew_with_nothing_of_the_session_before(folder: Path) -> None:
-    script(folder, "new.jsonl", "import os\nfinal_answer(sorted(os.listdir('data')))")
+    script(folder, "new.jsonl", "import os\nfinal_answer(repr(sorted(os.listdir('data'))))")
     async with opened(folder) as book:
         await begun(book)
         new = await book.run("%agent --new --model scripted:new.jsonl What is there?")
