@@ -70,7 +70,7 @@ def test_a_question_shows_the_panel_and_leaves_a_static_page(
     )
     for cell in range(2):
         tab.run(cell)
-    tab.page.get_by_text("2 of 30 steps").first.wait_for(timeout=30_000)
+    tab.page.get_by_text("How it came about: 2 steps").first.wait_for(timeout=30_000)
     tab.panel.wait_for(state="detached")
     tab.page.get_by_text("The code of run").first.wait_for()
     tab.run(3)
@@ -175,7 +175,7 @@ def test_stop_is_the_answer_no_to_an_open_question(opened: Opened, tmp_path: Pat
 
 def test_undo_takes_back_the_step_that_was_seen_to_end(opened: Opened, tmp_path: Path) -> None:
     """And what runs; the variables that were passed in are as they were; questions go on."""
-    model = script(tmp_path, "rows.append(2)", "rows.clear()", SLEEP, "final_answer(rows)")
+    model = script(tmp_path, "rows.append(2)", "rows.clear()", SLEEP, "final_answer(repr(rows))")
     tab = opened(
         f"{LOAD}\nrows = [1]",
         f"run = %agent -i rows --model {model} Change the rows",
@@ -335,7 +335,7 @@ def test_show_brings_the_live_panel_of_a_run_in_the_background(
         tab.run(cell)
     until(tab, lambda: tab.panel.count() == 2, "there are two views of it")
     for cell in (1, 2):
-        until(tab, lambda at=cell: "Answer" in tab.output(at), "the page is in both cells")
+        until(tab, lambda at=cell: "How it came about" in tab.output(at), "the page is in both cells")
     assert tab.panel.count() == 0
 
 
@@ -434,7 +434,7 @@ def test_nothing_of_a_run_acts_in_the_panel_in_its_page_or_in_the_saved_notebook
     assert "?canary" in tab.output(1), "the payloads are there, as text"
     tab.save()
     tab.page.reload()
-    tab.page.get_by_text("6 of 30 steps").first.wait_for(timeout=60_000)
+    tab.page.get_by_text("How it came about: 6 steps").first.wait_for(timeout=60_000)
     quiet(page)
     tab.run(2)
     tab.wait("() => window.canary === 1")

@@ -239,6 +239,7 @@ class Page:
     """A page as the panel knows it."""
 
     model_id = "m"
+    shows_page = False
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
