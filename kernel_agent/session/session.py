@@ -32,7 +32,6 @@ from kernel_agent.records import (
 )
 from kernel_agent.session.delegation.child import Lineage, whole_answer
 from kernel_agent.session.delegation.tool import NAMES
-from kernel_agent.session.kernels import Kernels
 from kernel_agent.session.life import Life
 from kernel_agent.session.parts import settings_of
 from kernel_agent.session.pipeline import FixedCell

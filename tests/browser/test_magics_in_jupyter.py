@@ -335,7 +335,9 @@ def test_show_brings_the_live_panel_of_a_run_in_the_background(
         tab.run(cell)
     until(tab, lambda: tab.panel.count() == 2, "there are two views of it")
     for cell in (1, 2):
-        until(tab, lambda at=cell: "How it came about" in tab.output(at), "the page is in both cells")
+        until(
+            tab, lambda at=cell: "How it came about" in tab.output(at), "the page is in both cells"
+        )
     assert tab.panel.count() == 0
 
 

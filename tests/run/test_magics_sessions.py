@@ -40,7 +40,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "sales.csv").write_text("region,sales\nN,3\n")
     script(tmp_path, "a.jsonl", "x = 41\nfinal_answer(x)", *["final_answer(repr((x, n)))"] * 3)
     script(tmp_path, "b.jsonl", "final_answer(x + 100)")
-    script(tmp_path, "data.jsonl", *["final_answer(repr((open('data/sales.csv').read()[:6], n)))"] * 2)
+    script(
+        tmp_path, "data.jsonl", *["final_answer(repr((open('data/sales.csv').read()[:6], n)))"] * 2
+    )
     return tmp_path
 
 
