@@ -413,7 +413,7 @@ def test_a_secret_that_nobody_named_goes_where_a_tool_sends_it() -> None:
     required("interpreter")
     with a_host_full_of_keys("interpreter", PURE, secret_env=()) as host:
         assert host.found().keys() == {"env-shop", "env-database"}
-        assert host.on_the_host().keys() >= {"run/trace.jsonl", "run/run.ipynb"}
+        assert host.on_the_host().keys() >= {"run/trace.jsonl", "run/replay.py"}
 
 
 PLACES = {
