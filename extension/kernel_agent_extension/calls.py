@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from kernel_agent import Tool
 from kernel_agent.errors import ToolError, UsageError
+from kernel_agent.tools import Tool
 
 UNMARKED = (
     "--tools {0}: the function {0} is not marked as a tool: write @tool above it "

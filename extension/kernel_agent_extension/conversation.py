@@ -12,12 +12,12 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Literal
 
-from kernel_agent import Tool
 from kernel_agent.config import SETTINGS
 from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.notebook import export, prepare_notebooks
 from kernel_agent.records import Budget, Decision, Event, Notice, Question, Step, Undone
 from kernel_agent.session import Run, Session
+from kernel_agent.tools import Tool
 from kernel_agent_extension.handle import is_answered
 from kernel_agent_extension.options import Request
 from kernel_agent_extension.views import RunView

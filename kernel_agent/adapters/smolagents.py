@@ -37,13 +37,13 @@ from typing import Any, Self
 from smolagents.local_python_executor import CodeOutput, PythonExecutor
 from smolagents.utils import truncate_content
 
+from kernel_agent import Session
 from kernel_agent.errors import UsageError
 from kernel_agent.inkernel import smolagents, values
 from kernel_agent.notebook import cut_traceback
 from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.safe import clear, plain
 from kernel_agent.sandbox import AUTO, level_of
-from kernel_agent.session import Session
 
 _INSIDE = "__import__('importlib').import_module('_kernel_agent_inside.smolagents')"
 _FOREIGN = "get_ipython().kernel_agent_foreign"

@@ -32,6 +32,7 @@ from kernel_agent.records import (
     Image,
     Observation,
     OutputDict,
+    as_text,
     changes_line,
 )
 from kernel_agent.safe import FORMATS, one_line, plain, shorten
@@ -187,7 +188,7 @@ def _parts(result: CellResult) -> Iterator[_Part]:
     answered = False
     for (kind, name), group in groupby(result.outputs, key=_stream_key):
         if kind == "stream":
-            text = cut_native(plain("".join(_text(o.get("text")) for o in group))).strip("\n")
+            text = cut_native(plain("".join(as_text(o.get("text")) for o in group))).strip("\n")
             if text.strip():
                 if name == "stderr":
                     yield _Part(text=f"[stderr]\n{text}", kind="stderr")
@@ -225,7 +226,7 @@ def _display(output: OutputDict) -> _Part:
 def _figure(data: Mapping[str, Any]) -> _Part | None:
     for media_type in FORMATS:
         if media_type in data:
-            line, image = figure(media_type, _text(data[media_type]))
+            line, image = figure(media_type, as_text(data[media_type]))
             return _Part(text=line, kind="figure", image=image)
     return None
 
@@ -316,13 +317,6 @@ def _fit(texts: list[str], room: int, where: str) -> list[str]:
     if share < MIN_SHARE:
         return [shorten("\n".join(texts), max(room, 0), where=where)]
     return [shorten(text, share, where=where) for text in texts]
-
-
-def _text(value: Any) -> str:
-    """Return nbformat's multi-line text (a string or a list of strings) as one string."""
-    if isinstance(value, list):
-        return "".join(item for item in value if isinstance(item, str))
-    return value if isinstance(value, str) else ""
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -24,6 +24,7 @@ from kernel_agent.records import (
     Image,
     OutputDict,
     Step,
+    as_text,
     is_figure,
 )
 from kernel_agent.safe import plain, shorten
@@ -81,7 +82,7 @@ def _joined(outputs: Iterable[OutputDict]) -> Iterator[OutputDict]:
     for output in outputs:
         stream = output.get("output_type") == "stream"
         if stream and held is not None and held.get("name") == output.get("name"):
-            held = {**held, "text": _text(held.get("text")) + _text(output.get("text"))}
+            held = {**held, "text": as_text(held.get("text")) + as_text(output.get("text"))}
             continue
         if held is not None:
             yield held
@@ -95,7 +96,7 @@ def _joined(outputs: Iterable[OutputDict]) -> Iterator[OutputDict]:
 def _piece(output: OutputDict, pictures: Iterator[Image], names: Iterator[str]) -> Iterator[Piece]:
     kind, data = output.get("output_type"), _mapping(output.get("data"))
     if kind == "stream":
-        text = cut_native(plain(_text(output.get("text")))).strip("\n")
+        text = cut_native(plain(as_text(output.get("text")))).strip("\n")
         if text.strip():
             stderr = output.get("name") == "stderr"
             text = shorten(text, MAX_CHARS, where=WHERE)
@@ -196,12 +197,6 @@ def quoted(partial: str) -> str:
     """Return a partial result up to what it quotes."""
     counts, found, _ = partial.partition(SHOWED_LAST)
     return counts + found.rstrip("\n")
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return "".join(item for item in value if isinstance(item, str))
-    return value if isinstance(value, str) else ""
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

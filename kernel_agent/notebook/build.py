@@ -35,7 +35,7 @@ from kernel_agent.notebook.matter import (
     question,
     way,
 )
-from kernel_agent.notebook.outputs import as_text, full_text, notebook_outputs
+from kernel_agent.notebook.outputs import full_text, notebook_outputs
 from kernel_agent.notebook.setup_cell import (
     REPEATED,
     REPLAY,
@@ -59,6 +59,7 @@ from kernel_agent.records import (
     Usage,
     agents_of,
     apply_updates,
+    as_text,
     runs_of,
     source_of,
     with_error,

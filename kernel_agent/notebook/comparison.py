@@ -25,8 +25,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.notebook.clock import Period, without_clock
-from kernel_agent.notebook.outputs import OURS, as_text, is_page, notebook_outputs
-from kernel_agent.records import OutputDict, count_text
+from kernel_agent.notebook.outputs import OURS, is_page, notebook_outputs
+from kernel_agent.records import OutputDict, as_text, count_text
 from kernel_agent.safe import LEFT_OUT, html_text, one_line, plain
 
 if TYPE_CHECKING:

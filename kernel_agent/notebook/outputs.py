@@ -24,7 +24,7 @@ from typing import Any
 
 from kernel_agent.notebook.markdown import table_html
 from kernel_agent.notebook.tables import render_table
-from kernel_agent.records import OutputDict, error_output
+from kernel_agent.records import OutputDict, as_text, error_output
 from kernel_agent.safe import (
     FORMATS,
     Unreadable,
@@ -95,11 +95,6 @@ def full_text(outputs: Iterable[OutputDict]) -> str:
         elif isinstance(text := _mapping(output.get("data")).get("text/plain"), str):
             pieces.append(text + "\n")
     return encodable("".join(pieces))
-
-
-def as_text(value: Any) -> str:
-    """Return nbformat's multi-line text (a string or a list of strings) as one string."""
-    return "".join(_strings(value)) if isinstance(value, list) else _string(value)
 
 
 def _add_stream(kept: list[OutputDict], output: OutputDict) -> None:

@@ -16,9 +16,9 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.notebook.answer import is_answer
-from kernel_agent.notebook.outputs import as_text, displayable, picture_size
+from kernel_agent.notebook.outputs import displayable, picture_size
 from kernel_agent.notebook.tables import align_numbers
-from kernel_agent.records import CellResult, OutputDict
+from kernel_agent.records import CellResult, OutputDict, as_text
 from kernel_agent.safe import (
     FORMATS,
     INK,

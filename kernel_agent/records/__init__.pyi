@@ -22,6 +22,7 @@ from .cell import HostCall as HostCall
 from .cell import Observation as Observation
 from .cell import OutputDict as OutputDict
 from .cell import Variable as Variable
+from .cell import as_text as as_text
 from .cell import error_output as error_output
 from .cell import not_run as not_run
 from .cell import with_error as with_error

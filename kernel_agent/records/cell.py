@@ -13,6 +13,13 @@ OutputDict: TypeAlias = dict[str, Any]
 """One Jupyter output as nbformat 4 stores it (``output_type`` and its fields)."""
 
 
+def as_text(value: Any) -> str:
+    """Return nbformat's multi-line text (a string or a list of strings) as one string."""
+    if isinstance(value, list):
+        return "".join(item for item in value if isinstance(item, str))
+    return value if isinstance(value, str) else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CellError:
     """The exception that ended a cell; ``traceback`` is Jupyter's, colour codes included."""
