@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Hundreds of processes start in a run of the tests; none of them should compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run unit test test-all test-parallel test-alone mutants check bench attacks eval-oracle eval-campaign clean
+.PHONY: help setup run unit test test-all test-parallel test-alone test-engines mutants check bench attacks eval-oracle eval-campaign pins newest clean
 
 help:
 	@echo "make setup   build .venv with all that tests and checks need (other goals do it when needed)"
@@ -23,12 +23,14 @@ help:
 	@echo "make attacks play all attacks at all sandbox levels; write the table in SECURITY.md"
 	@echo "make eval-oracle   turns that each protocol needs at best, on AgentDojo and BFCL"
 	@echo "make eval-campaign 10,000 simulated runs: what an evaluation costs beside the runs"
+	@echo "make pins    choose exact versions of all packages anew: constraints.txt"
+	@echo "make newest  run the quick tests with the newest version of every package, in .venv-newest"
 	@echo "make clean   remove .venv and caches"
 
 setup: $(READY)
 
 # Older than what it is made from, or missing: build it. Otherwise nothing is installed again.
-$(USABLE): pyproject.toml scripts/setup.sh
+$(USABLE): pyproject.toml constraints.txt scripts/setup.sh
 	@sh scripts/setup.sh
 	@touch $@
 
@@ -51,28 +53,39 @@ TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus
 ALONE = tests/sandbox tests/browser tests/attacks
 PARALLEL = -q -n logical --dist
 QUICK = --hypothesis-profile quick
+# What fails is tried once more, alone.
+TIER = $(PYTHON) scripts/tier.py
 
 unit: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) loadfile $(QUICK) $(UNIT)
+	$(TIER) $(PARALLEL) loadfile $(QUICK) $(UNIT)
 
 test: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) worksteal $(QUICK) -m "not long" $(TEST)
+	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(TEST)
 
-test-all: test-parallel test-alone
+test-all: test-parallel test-alone test-engines
 
 test-parallel: $(READY)
-	$(PYTHON) -m pytest $(PARALLEL) worksteal $(TEST) tests/goldens tests/suites
+	$(TIER) $(PARALLEL) worksteal $(TEST) tests/goldens tests/suites
 
 test-alone: $(READY)
-	$(PYTHON) -m pytest -q $(ALONE)
+	$(TIER) -q $(ALONE)
+
+# Dask and Ray need seconds to start, and on a busy machine more than they wait for themselves.
+test-engines: $(READY)
+	$(TIER) -q tests/engines
 
 # Break 300 places of the code, one at a time: which do the unit tests notice?
 mutants: $(READY)
 	nice -n 19 $(PYTHON) scripts/mutate.py
 
+# Has its own packages beside those of the wheel: the dependency groups.
+NOT_SHIPPED = tests benchmarks scripts example_notebooks example_scripts
+
 check: $(READY)
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m deptry .
+	$(PYTHON) -m deptry $(NOT_SHIPPED) --exclude '\.venv' --ignore DEP002,DEP004
 	$(PYTHON) -m mypy
 
 bench: $(READY)
@@ -98,8 +111,26 @@ eval-oracle: .venv-suites/.ready
 	@$(SUITES) -m kernel_agent eval bfcl --oracle --out benchmarks/results
 	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py tests/suites/test_eval_suites.py
 
+# Exact versions for `make setup`, on all Pythons that are promised. What is pinned already stays as
+# it is if it can; PINS=--upgrade takes the newest of everything. Suites have their own environment.
+OPTIONS = data otel mcp sql remote interpreter smolagents eval dask ray
+PINS =
+
+pins: $(READY)
+	$(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 \
+	  $(OPTIONS:%=--extra %) --group dev --no-annotate --no-header --no-emit-index-url $(PINS) \
+	  pyproject.toml --output-file constraints.txt
+
+# It informs, and fails nothing.
+newest:
+	rm -rf .venv-newest
+	VENV=.venv-newest CONSTRAINTS= sh scripts/setup.sh
+	VENV=.venv-newest CONSTRAINTS= sh scripts/setup.sh dev
+	-.venv-newest/bin/python scripts/newer.py
+	-.venv-newest/bin/python scripts/tier.py $(PARALLEL) worksteal $(QUICK) -m "not long" $(TEST)
+
 eval-campaign: $(READY)
 	$(PYTHON) benchmarks/eval_campaign.py
 
 clean:
-	rm -rf .venv .venv-suites .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-newest .venv-suites .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,9 +1,12 @@
 #!/bin/sh
 # Build .venv with the package (editable): what a user needs. `setup.sh dev` adds to the same .venv
 # what tests and checks need (a dependency group of pyproject.toml).
-# Called by make; PYTHON=/path/to/python chooses the interpreter.
+# Called by make; PYTHON=/path/to/python chooses the interpreter, VENV another folder, and
+# CONSTRAINTS another file of exact versions, or none if it is empty.
 set -eu
 cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
+constraints=${CONSTRAINTS-constraints.txt}
 
 say() { printf '%s\n' "$*"; }
 fail() { say "setup: $*" >&2; exit 1; }
@@ -42,21 +45,23 @@ python=$(find_python) || fail "Python 3.11 or newer is needed. Run: sudo apt-get
 cache=${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}
 mkdir -p "$cache" 2>/dev/null && [ -w "$cache" ] || export PIP_NO_CACHE_DIR=1
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_NO_WARN_SCRIPT_LOCATION=1
+# Also where pip builds this package, in an environment of its own.
+[ -z "$constraints" ] || export PIP_CONSTRAINT="$constraints" PIP_BUILD_CONSTRAINT="$constraints"
 
-if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-  rm -rf .venv
+if ! $venv/bin/python -m pip --version >/dev/null 2>&1; then
+  rm -rf $venv
   has_ensurepip || install_ensurepip
-  say "Creating .venv with $("$python" --version) ..."
-  "$python" -m venv .venv || fail "the virtual environment could not be created (see above)."
+  say "Creating $venv with $("$python" --version) ..."
+  "$python" -m venv $venv || fail "the virtual environment could not be created (see above)."
 fi
 
-say "Installing ${1:-the package} into .venv (a minute or so, once) ..."
+say "Installing ${1:-the package} into $venv (a minute or so, once) ..."
 if [ -n "${1:-}" ]; then
-  .venv/bin/python scripts/dependency_group.py "$1" > ".venv/$1.txt"
-  set -- --requirement ".venv/$1.txt"
+  $venv/bin/python scripts/dependency_group.py "$1" > "$venv/$1.txt"
+  set -- --requirement "$venv/$1.txt"
 else
   set -- --editable .
 fi
-.venv/bin/python -m pip install --quiet "$@" \
+$venv/bin/python -m pip install --quiet "$@" \
   || fail "the packages could not be installed (see above); is the network reachable?"
-say "Ready: .venv/bin/kernel-agent --help"
+say "Ready: $venv/bin/kernel-agent --help"
