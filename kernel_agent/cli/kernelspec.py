@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import UsageError
-from kernel_agent.sandbox import KERNEL_LAUNCHER, choose
+from kernel_agent.sandbox import KERNEL_LAUNCHER, choose, host_python
 
 DISPLAY_NAME = "Python (sandboxed)"
 PROVISIONER = "kernel-agent"
@@ -24,7 +24,7 @@ PROVISIONER = "kernel-agent"
 def specification(level: str) -> dict[str, Any]:
     """Return the content of ``kernel.json``."""
     return {
-        "argv": [sys.executable, str(KERNEL_LAUNCHER), "--plain", "-f", "{connection_file}"],
+        "argv": [str(host_python()), str(KERNEL_LAUNCHER), "--plain", "-f", "{connection_file}"],
         "display_name": DISPLAY_NAME,
         "language": "python",
         "interrupt_mode": "message",

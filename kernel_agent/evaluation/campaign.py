@@ -135,9 +135,11 @@ class Campaign:
         self._out_of_money = False
         self._lost = 0
         self._smoked: list[RunResult] = []
+        self._whole: asyncio.Task[Any] | None = None
 
     async def run(self, at_once: int) -> Outcome:
         """Smoke-test the arms with missing runs, then carry those runs out."""
+        self._whole = asyncio.current_task()
         self._done = self._store.finished(self._specs, repeat=self._plan.repeat)
         if self._done:
             self._tell(f"{len(self._done)} of {len(self._specs)} runs are there already")
@@ -176,7 +178,7 @@ class Campaign:
         forget(self._store.folder, spec.run_id)  # what was up yesterday may be down today
         try:
             async with places:
-                result = await self._engine.result(spec)
+                result = await self._carry_out(spec)
         except WorkerLost as error:
             self._failed_arms[arm.name] = str(error)
         else:
@@ -197,13 +199,26 @@ class Campaign:
             if not self._reserve():
                 return
             try:
-                result = await self._engine.result(spec)
+                result = await self._carry_out(spec)
             except WorkerLost as error:
                 result = _make_lost(spec, str(error))
                 self._lost += 1
             finally:
                 self._reserved -= self._plan.settings.get("max_cost") or 0.0
             self._take(spec, result)
+
+    async def _carry_out(self, spec: RunSpec) -> RunResult:
+        """Let the engine carry out a run; one that is cancelled without a stop is lost.
+
+        A task group takes a cancelled task for one that has ended well: the run, and what its place
+        had still to do, would be missing without a word.
+        """
+        try:
+            return await self._engine.result(spec)
+        except asyncio.CancelledError:
+            if any(task.cancelling() for task in (self._whole, asyncio.current_task()) if task):
+                raise
+            raise WorkerLost("it was cancelled from within") from None
 
     def _take(self, spec: RunSpec, result: RunResult) -> None:
         if result.finished:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from kernel_agent.offline.schema import Column, Table, Value, singular, split_name
@@ -74,6 +75,7 @@ def _words(piece: str) -> Iterator[Token]:
             yield Token(text=word, low=word.lower())
 
 
+@lru_cache(maxsize=4096)
 def canonical(word: str) -> str:
     """Return the form that words of the same meaning share (``temps`` -> ``temperature``)."""
     one = singular(word.lower())
@@ -87,36 +89,63 @@ def columns_named(low: tuple[str, ...], table: Table) -> tuple[int, tuple[Column
             return 0, ()
         if len(low) > 1:
             return 0, ()
-    content = tuple(w for w in low if w not in _INNER) or low
+    span = _Span(low)
     ranked: dict[int, list[Column]] = {}
     for column in table.columns:
-        rank = _rank(content, low, column)
+        rank = _rank(span, column)
         if rank:
             ranked.setdefault(rank, []).append(column)
     best = max(ranked, default=0)
     return best, tuple(ranked.get(best, ()))
 
 
-def _rank(content: tuple[str, ...], low: tuple[str, ...], column: Column) -> int:
+class _Span:
+    """Words that may name a column, and what is asked of them for each of the columns."""
+
+    def __init__(self, low: tuple[str, ...]) -> None:
+        self.low, self.joined = low, "".join(low)
+        self.content = tuple(w for w in low if w not in _INNER) or low
+        self.name = _Name(self.content)
+        self.once = len(self.name.meanings) == len(self.content)
+        self.phrases = _phrase_meanings(self.content, tuple(map(singular, self.content)))
+        self.weightless = all(w in STOP or (w,) in CUES or w.isdigit() for w in self.content)
+
+
+class _Name:
+    """The words of a name in the forms in which two names are compared."""
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        self.words, self.joined = words, "".join(words)
+        self.singulars = sorted(map(singular, words))
+        self.meanings = frozenset(map(canonical, words))
+
+
+_name = lru_cache(maxsize=4096)(_Name)  # columns are compared with each span of a question
+
+
+def _rank(span: _Span, column: Column) -> int:
     """Rate how well words fit a column: 6 literally ... 2 by synonyms, 1 in part, 0 not at all."""
-    full, singulars = split_name(column.name), tuple(map(singular, content))
-    meant, own = {canonical(w) for w in content}, {canonical(w) for w in column.words}
-    once = len(meant) == len(content)
-    grades = {
-        6: low == full or "".join(low) == "".join(full),
-        5: content == column.words or "".join(content) == "".join(column.words),
-        4: sorted(singulars) == sorted(map(singular, column.words)),
-        3: once and (meant == own or _prefixed(content, column.words)),
-        2: once and own in _phrase_meanings(content, singulars),
-        1: once and _partly(meant, own, content, column),
-    }
-    return max((grade for grade, holds in grades.items() if holds), default=0)
+    said, own = span.name, _name(column.words)
+    if span.low == (full := split_name(column.name)) or span.joined == _name(full).joined:
+        return 6
+    if said.joined == own.joined:
+        return 5
+    if said.singulars == own.singulars:
+        return 4
+    if not span.once:
+        return 0
+    akin = not said.meanings.isdisjoint(own.meanings)
+    grades = (
+        (3, akin and (said.meanings == own.meanings or _prefixed(said.words, own.words))),
+        (2, own.meanings in span.phrases),
+    )
+    return next((grade for grade, holds in grades if holds), int(_partly(span, own, column)))
 
 
-def _phrase_meanings(*spans: tuple[str, ...]) -> list[set[str]]:
+def _phrase_meanings(*spans: tuple[str, ...]) -> list[frozenset[str]]:
     """Return what the vocabulary's set phrases mean, as words of columns."""
     first = next((PHRASES[" ".join(s)] for s in spans if " ".join(s) in PHRASES), "")
-    return [{canonical(w) for w in m.split()} for m in (first, PHRASES.get(first, "")) if m]
+    return [_name(tuple(m.split())).meanings for m in (first, PHRASES.get(first, "")) if m]
 
 
 def _prefixed(content: tuple[str, ...], words: tuple[str, ...]) -> bool:
@@ -130,14 +159,17 @@ def _prefixed(content: tuple[str, ...], words: tuple[str, ...]) -> bool:
     return all(short) and any(same)
 
 
-def _partly(meant: set[str], own: set[str], content: tuple[str, ...], column: Column) -> bool:
+def _partly(span: _Span, own: _Name, column: Column) -> bool:
     # A number in a name ("Unnamed: 0", "score_10") names that column only together with the rest.
-    weightless = all(w in STOP or (w,) in CUES or w.isdigit() for w in content)
+    meant = span.name.meanings
+    if (
+        span.weightless
+        or meant.isdisjoint(own.meanings)
+        or not meant < own.meanings | _extra(column)
+    ):
+        return _true_stem(span.content, column)
     rest = {w for w in split_name(column.name) if canonical(w) not in meant}
-    telling = {w for w in rest & TELLING if not (column.identifier and w == "id")}
-    if weightless or not meant < own | _extra(column) or not meant & own:
-        return _true_stem(content, column)
-    return not telling
+    return not {w for w in rest & TELLING if not (column.identifier and w == "id")}
 
 
 def _extra(column: Column) -> set[str]:
@@ -147,7 +179,7 @@ def _extra(column: Column) -> set[str]:
 
 def _true_stem(content: tuple[str, ...], column: Column) -> bool:
     """Whether a word shares its stem with a yes-or-no column (``smokers`` and ``smoker``)."""
-    if column.truth is None or len(content) != 1 or len(column.words) != 1:
+    if len(content) != 1 or len(column.words) != 1 or column.truth is None:
         return False
     a, b = singular(content[0]), column.words[0]
     common = next(
@@ -195,8 +227,13 @@ def _beside(column: Column, tokens: Sequence[Token], at: int) -> bool:
     return bool({canonical(w) for w in column.words} & {canonical(w) for w in near})
 
 
+@lru_cache(maxsize=16_384)
+def _words_of(value: str) -> tuple[str, ...]:
+    return tuple(t.low for t in tokens_of(value))
+
+
 def _same_words(said: list[str], value: str, _column: Column) -> bool:
-    words = [t.low for t in tokens_of(value)]
+    words = list(_words_of(value))
     if words == said:
         return True
     same_start = len(words) == len(said) and words[:-1] == said[:-1] and bool(said)
@@ -219,13 +256,12 @@ def _leading_word(said: list[str], value: str, column: Column) -> bool:
     """Whether the word begins this one value of a fully listed column, and no other."""
     if not column.listed or len(said) != 1 or len(said[0]) < 4:
         return False
-    first = [t.low for t in tokens_of(value)][:1]
-    others = [tokens_of(str(v)) for v in column.values]
-    starts = [o[0].low for o in others if o]
-    inside = [w.low for o in others for w in o]
     wanted = {said[0], singular(said[0])}
-    if column.distinct < 2 or not wanted & set(first):
+    if column.distinct < 2 or not wanted & set(_words_of(value)[:1]):
         return False
+    others = [_words_of(str(v)) for v in column.values]
+    starts = [words[0] for words in others if words]
+    inside = [word for words in others for word in words]
     return sum(s in wanted for s in starts) == 1 and sum(w in wanted for w in inside) == 1
 
 
@@ -234,7 +270,7 @@ def spelling(word: str, table: Table) -> str | None:
     if len(word) < 5 or not word.isalpha():
         return None
     known = {w for c in table.columns for w in c.words}
-    known |= {t.low for c in table.columns if c.listed for v in c.values for t in tokens_of(str(v))}
+    known |= {w for c in table.columns if c.listed for v in c.values for w in _words_of(str(v))}
     known |= {table.row_noun} | {w for cue in CUES for w in cue if len(w) > 5}
     close = {k for k in known if len(k) > 4 and _one_slip(word, k)}
     close |= {k for k in known if len(k) > 4 and word[-1] == "s" and _one_slip(word[:-1], k)}

@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import PurePosixPath
 
 Value = str | int | float | bool
@@ -36,6 +37,11 @@ _NUMBERING = {
 }  # fmt: skip
 """Last words of names whose whole numbers say which one, and are no quantity."""
 _PARTS = {"d": "day", "m": "month", "y": "year"}
+_IRREGULAR = {
+    "people": "person", "men": "man", "women": "woman", "children": "child", "indices": "index",
+    "species": "species", "series": "series", "sexes": "sex", "movies": "movie", "ties": "tie",
+    "news": "news", "gas": "gas",
+}  # fmt: skip
 _TRUE = {"yes", "y", "true", "t"}
 _FALSE = {"no", "n", "false", "f"}
 
@@ -96,7 +102,7 @@ class Column:
         finite = "inf" not in f"{self.low} {self.high}"
         return self.kind in ("number", "whole") and finite and not self.identifier
 
-    @property
+    @cached_property
     def identifier(self) -> bool:
         """Whether its name says that its values only name rows."""
         words = split_name(self.name)
@@ -141,7 +147,7 @@ class Column:
             kept = kept[:-1]
         return " ".join(kept) or self.name
 
-    @property
+    @cached_property
     def words(self) -> tuple[str, ...]:
         """The lower-case words of the name that a question may use, without the unit."""
         words = split_name(self.name)[: self._core]
@@ -296,14 +302,14 @@ class Table:
                     return (column,)
         return tuple(c for c in texts if c.distinct > self.rows * 0.7)[:1]
 
-    @property
+    @cached_property
     def panel(self) -> bool:
         """Whether the same things come back at several times, so that a row is not one of them."""
         times = [c.distinct for c in self.columns if c.temporal and c.distinct > 1]
         things = [c.distinct for c in self.columns if c.kind == "text" and c.distinct > 1]
         return any(0.6 * t * n <= self.rows <= t * n for t in times for n in things)
 
-    @property
+    @cached_property
     def row_noun(self) -> str:
         """Noun for one row, from the file's name (``penguins.csv`` -> ``penguin``), or ``row``."""
         stem = split_name(PurePosixPath(self.path).name.split(".")[0])
@@ -330,6 +336,7 @@ def _minutes(words: tuple[str, ...]) -> bool:
     return words[-1:] == ("min",) and words[-2:-1] in {("time",), ("duration",), ("runtime",)}
 
 
+@lru_cache(maxsize=4096)  # asked for each word of a question and each column
 def split_name(name: str) -> tuple[str, ...]:
     """Split a column or file name into lower-case words, at case changes too."""
     return tuple(w.lower() for w in _name_words(name))
@@ -342,11 +349,8 @@ def _name_words(name: str) -> list[str]:
 
 def singular(word: str) -> str:
     """Return the singular of a plain English noun (``countries`` -> ``country``)."""
-    irregular = {"people": "person", "men": "man", "women": "woman", "children": "child",
-                 "indices": "index", "species": "species", "series": "series", "sexes": "sex",
-                 "movies": "movie", "ties": "tie", "news": "news", "gas": "gas"}  # fmt: skip
-    if word in irregular:
-        return irregular[word]
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
     if len(word) > 4 and word.endswith("ies"):
         return word[:-3] + "y"
     if len(word) > 4 and word.endswith(("sses", "shes", "ches", "xes", "zes")):

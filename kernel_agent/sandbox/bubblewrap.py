@@ -15,7 +15,14 @@ from pathlib import Path
 
 from kernel_agent.sandbox import programs
 from kernel_agent.sandbox import steps as confine
-from kernel_agent.sandbox.environment import MACHINE, SETTINGS, SYSTEM, at_home_in, font_list
+from kernel_agent.sandbox.environment import (
+    MACHINE,
+    SETTINGS,
+    SYSTEM,
+    at_home_in,
+    font_list,
+    host_python,
+)
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter
 
@@ -133,7 +140,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         steps += ["unshare", str(0x20000), "private", *confine.lend(grant, uid)]
     if steps:
         steps = ["die-with", str(os.getpid()), *steps]
-        arguments = confine.through(confine.host_python(), steps, arguments)
+        arguments = confine.through(host_python(), steps, arguments)
     return Launch(
         command=arguments,
         environment=CLEAN,

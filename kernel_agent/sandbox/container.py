@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from pathlib import Path
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import programs
 from kernel_agent.sandbox import steps as confine
-from kernel_agent.sandbox.environment import MACHINE, at_home_in
+from kernel_agent.sandbox.environment import MACHINE, at_home_in, host_python
 from kernel_agent.sandbox.launcher import reaper
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.oci import CLEAN, own_processes, run_to_end
@@ -131,7 +130,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         command=_inside(grant, home, command),
     )
     return Launch(
-        command=confine.through(confine.host_python(), [*own.begin, *own.rest, *lent], arguments),
+        command=confine.through(host_python(), [*own.begin, *own.rest, *lent], arguments),
         environment={**CLEAN, "HOME": str(state), "XDG_RUNTIME_DIR": str(state)},
         ended_by=own.ended_by,
         undo=(
@@ -284,7 +283,7 @@ def _try(engine: Engine) -> str:
         for part in ("io", "work", "tree", "podman"):
             (folder / part).mkdir()
         grant = Grant(
-            python=Path(sys.executable), code=folder / "work", workspace=folder / "work",
+            python=host_python(), code=folder / "work", workspace=folder / "work",
             sockets=folder / "io", scratch=folder / "tree",
         )  # fmt: skip
         command = podman_command(

@@ -99,6 +99,23 @@ def at_home_in(scratch: str, environment: Mapping[str, str], python: Path) -> di
     }
 
 
+def without_dots(python: Path) -> Path:
+    """Return an interpreter's path without ``..``, which is no path inside a sandbox.
+
+    What stands before a ``..`` is followed as the system follows it, links included. Links after
+    it stay: an environment's interpreter is known by its own path, not by that of its base.
+    """
+    if ".." not in python.parts:
+        return python
+    last = len(python.parts) - python.parts[::-1].index("..")
+    return Path(os.path.realpath(Path(*python.parts[:last])), *python.parts[last:])
+
+
+def host_python() -> Path:
+    """Return the interpreter of this process."""
+    return without_dots(Path(sys.executable))
+
+
 @cache
 def interpreter_paths(python: Path) -> tuple[Path, ...]:
     """Return the directories that an interpreter needs to see, outermost only.
@@ -106,7 +123,7 @@ def interpreter_paths(python: Path) -> tuple[Path, ...]:
     Its prefixes and the package directories that it searches by itself. What development
     installations link to elsewhere is not among them: that may be any folder.
     """
-    if python.absolute() == Path(sys.executable).absolute():
+    if python.absolute() == host_python():
         import site
 
         user = site.getusersitepackages() if site.ENABLE_USER_SITE else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -12,6 +11,7 @@ from typing import Any
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.safe import PREFIX, SOCKETS, at_top, record_file
+from kernel_agent.sandbox.environment import host_python
 from kernel_agent.sandbox.levels import Grant, Limits
 
 CODE = Path(__file__).resolve().parent.parent / "inkernel"
@@ -143,7 +143,7 @@ def _temporary() -> set[Path]:
 
 
 def _interpreter(command: Sequence[str]) -> Path:
-    return Path(command[0]) if command and Path(command[0]).is_absolute() else Path(sys.executable)
+    return Path(command[0]) if command and Path(command[0]).is_absolute() else host_python()
 
 
 def _needed_files(command: Sequence[str], directory: Path) -> tuple[Path, ...]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -31,7 +30,7 @@ from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import programs
 from kernel_agent.sandbox import steps as confine
 from kernel_agent.sandbox.cgroup import Cgroup
-from kernel_agent.sandbox.environment import at_home_in
+from kernel_agent.sandbox.environment import at_home_in, host_python
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.oci import CLEAN, own_processes, run_to_end
 from kernel_agent.sandbox.rootfs import Tree, tree
@@ -125,7 +124,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     steps = [*own.begin, *confine.join_group(cgroup), *given, *own.rest]
     return Launch(
         command=confine.through(
-            confine.host_python(),
+            host_python(),
             steps,
             runsc_command(runsc, _flags(runsc), bundle, platform, "run", grant.sockets.parent.name),
         ),
@@ -292,7 +291,7 @@ def _try(runsc: str, platform: str) -> str:
         for name in ("state", "io", "work", "tree"):
             (bundle / name).mkdir()
         grant = Grant(
-            python=Path(sys.executable), code=bundle / "work", workspace=bundle / "work",
+            python=host_python(), code=bundle / "work", workspace=bundle / "work",
             sockets=bundle / "io", scratch=bundle / "tree",
         )  # fmt: skip
         spec = specification(

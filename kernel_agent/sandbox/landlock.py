@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import seccomp
 from kernel_agent.sandbox import steps as confine
-from kernel_agent.sandbox.environment import at_home_in
+from kernel_agent.sandbox.environment import at_home_in, host_python
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 
 LEVEL = Level(
@@ -87,7 +86,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         *confine.system_calls(_SYSTEM_CALLS),
     ]  # fmt: skip
     return Launch(
-        command=confine.through(Path(confine.host_python()), steps, command),
+        command=confine.through(host_python(), steps, command),
         environment=at_home_in(str(grant.scratch), environment, grant.python),
         ended_by=15,
         undo=confine.undo(grant, uid, cgroup),

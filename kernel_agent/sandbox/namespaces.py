@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from kernel_agent.sandbox import steps as confine
-from kernel_agent.sandbox.environment import MACHINE, at_home_in
+from kernel_agent.sandbox.environment import MACHINE, at_home_in, host_python
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Mounts, Probe
 from kernel_agent.sandbox.seccomp import Filter
 
@@ -94,7 +94,7 @@ def _try_once(more: tuple[str, ...]) -> str:
         "/dev/shm",
         "still",
     ]
-    command = confine.through(confine.host_python(), steps, ["/usr/bin/true"])
+    command = confine.through(host_python(), steps, ["/usr/bin/true"])
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, env={}, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
@@ -164,7 +164,7 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         *confine.system_calls(Filter(shared_files=True, internet=grant.proxy is not None)),
     ]  # fmt: skip
     return Launch(
-        command=confine.through(Path(confine.host_python()), steps, command),
+        command=confine.through(host_python(), steps, command),
         environment=at_home_in(str(grant.scratch), environment, grant.python),
         pass_fds=descriptors,
         undo=confine.undo(grant, uid, cgroup),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_agent.sandbox import steps as confine
+from kernel_agent.sandbox.environment import host_python
 
 CLEAN = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 # linux/sched.h
@@ -56,7 +57,7 @@ def run_to_end(
     own = own_processes()
     steps = [*own.begin, *own.rest]
     process = subprocess.Popen(  # noqa: S603 - a fixed command
-        confine.through(confine.host_python(), steps, command),
+        confine.through(host_python(), steps, command),
         env={**CLEAN, **(variables or {})}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, errors="replace", start_new_session=True, cwd="/",

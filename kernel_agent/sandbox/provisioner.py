@@ -42,7 +42,7 @@ from kernel_agent.safe import (
 )
 from kernel_agent.sandbox.cgroup import move
 from kernel_agent.sandbox.chooser import choose, hibernating, mechanism
-from kernel_agent.sandbox.environment import clean_environment, proxy_variables
+from kernel_agent.sandbox.environment import clean_environment, proxy_variables, without_dots
 from kernel_agent.sandbox.grants import derive, read_grant
 from kernel_agent.sandbox.launcher import reaper
 from kernel_agent.sandbox.levels import Launch, Level
@@ -105,7 +105,10 @@ class KernelAgentProvisioner(LocalProvisioner):
         outside = dict(launch.get("env") or os.environ)
         named = {name: outside[name] for name in self.kernel_spec.env if name in outside}
         environment = {**clean_environment(outside), **named}
-        command = self._with_sockets(list(launch["cmd"]), directory)
+        python, *words = launch["cmd"]
+        if os.pardir in Path(python).parts:
+            python = str(without_dots(Path(python)))
+        command = self._with_sockets([python, *words], directory)
         grant = (
             read_grant(self.grant, command, directory)
             if self.grant

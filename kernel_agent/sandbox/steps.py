@@ -10,13 +10,18 @@ import ctypes
 import os
 import random
 import stat
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kernel_agent.sandbox import environment, seccomp
 from kernel_agent.sandbox.cgroup import Cgroup
-from kernel_agent.sandbox.environment import DEVICES, SETTINGS, SYSTEM, interpreter_paths, outermost
+from kernel_agent.sandbox.environment import (
+    DEVICES,
+    SETTINGS,
+    SYSTEM,
+    interpreter_paths,
+    outermost,
+)
 from kernel_agent.sandbox.levels import Grant, Limits
 
 LAUNCHER = Path(__file__).resolve().parent / "launcher" / "confine.py"
@@ -55,11 +60,6 @@ _START_WITHIN = (
     "import sys; sys.path[0] = sys.argv[1]; import confine; del sys.path[0]; "
     "confine.main(sys.argv[2:], stay=True)"
 )
-
-
-def host_python() -> Path:
-    """Return the interpreter for programs that run before the sandbox."""
-    return Path(sys.executable)
 
 
 # --- who -----------------------------------------------------------------------------------------

@@ -234,6 +234,19 @@ async def test_a_lost_worker_loses_its_run_only_and_that_is_run_again(tmp_path):
     assert sorted(again.tasks) == ["t1", "t1"]
 
 
+async def test_a_run_that_is_cancelled_from_within_is_told_and_stops_no_other(tmp_path):
+    """Nobody asked for a stop: every other run has its result, and this one is run again."""
+    lines = []
+    work = Scripted(lambda spec: asyncio.CancelledError() if spec.task.id == "t1" else {})
+    outcome = await go(tmp_path, plan(), work, at_once=1, tell=lines.append)
+    assert (outcome.planned, outcome.done, outcome.lost) == (6, 4, 2)
+    assert sum("lost, not judged" in line for line in lines) == 2
+    assert sorted(work.tasks) == ["t0", "t0", "t1", "t1", "t2", "t2"]
+    again = Scripted()
+    assert (await go(tmp_path, plan(), again)).complete
+    assert again.tasks == ["t1", "t1"]
+
+
 async def test_results_of_a_status_are_repeated_on_request(tmp_path):
     """After the endpoint is mended."""
     work = Scripted(lambda s: {"status": "model_error"} if s.task.id == "t1" else {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from kernel_agent.offline.question import Question
@@ -256,3 +258,45 @@ def test_a_table_of_names_alone_gets_a_question_that_it_can_answer() -> None:
     assert suggest(Table(variable="t", rows=3, path="t.csv", columns=columns)) == [
         "How many rows are there?"
     ]
+
+
+def sensors(columns: int) -> Table:
+    """Return a table of one row, whose columns are all numbers and all groups."""
+    return Table(variable="wide", rows=1, path="wide.csv", columns=tuple(
+        Column(name=f"sensor_{i}", kind="whole", missing=0, distinct=1, low=str(i), high=str(i),
+               values=(i,), listed=True) for i in range(columns)))  # fmt: skip
+
+
+def mixed(columns: int) -> Table:
+    """Return a table with all kinds of columns, many of each."""
+    return Table(variable="wide", rows=300, path="wide.csv", columns=tuple(
+        (number(f"score {i}"), text(f"label {i}", "a", "b"), ORDERS.columns[2])[i % 3]
+        for i in range(columns)))  # fmt: skip
+
+
+def questions_read(table: Table) -> list[str]:
+    """Return the questions that are put to a reader who understands none of them."""
+    asked: list[str] = []
+
+    def read(question: str, _table: Table) -> None:
+        asked.append(question)
+        raise NotUnderstood(question)
+
+    assert suggest(table, read) == []
+    return asked
+
+
+@pytest.mark.parametrize("make", [sensors, mixed])
+def test_a_refusal_reads_as_few_questions_of_a_wide_table_as_of_a_narrow_one(
+    make: Callable[[int], Table],
+) -> None:
+    """However many columns there are: it does not take longer for that."""
+    narrow, wide, wider = (questions_read(make(columns)) for columns in (9, 300, 3000))
+    assert 3 <= len(narrow) == len(wide) == len(wider) <= 19
+
+
+def test_columns_of_plain_words_are_asked_about_before_those_with_odd_names() -> None:
+    columns = (number("total 7"), number("Q1"), number("Q2"), number("Q3"), number("harvest"),
+               text("Region", "East", "West"))  # fmt: skip
+    table = Table(variable="t", rows=300, path="t.csv", columns=columns)
+    assert suggest(table)[0] == "Which Region has the highest average harvest?"

@@ -24,7 +24,7 @@ from typing import Any
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.safe import remove
-from kernel_agent.sandbox.environment import search_path
+from kernel_agent.sandbox.environment import host_python, search_path
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
 from kernel_agent.sandbox.microvm import files, host, image, machine
 from kernel_agent.sandbox.microvm.filesystem import interpreter
@@ -82,7 +82,7 @@ def probe() -> Probe:
         return Probe(works=False, reason="there is no machine image", advice=f"build it: {BUILD}")
     try:
         python = manifest.made_from.get("python", "").rpartition(" ")[0]
-        if python != sys.executable:
+        if python != str(host_python()):
             reason = f"the machine image has another interpreter, {python}"
             return Probe(works=False, reason=reason, advice=f"Build it again: {BUILD}")
         changed = image.changes(manifest.made_from, _made_from(python))

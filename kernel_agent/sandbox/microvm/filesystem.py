@@ -20,6 +20,7 @@ from pathlib import Path
 from kernel_agent.errors import SandboxError
 from kernel_agent.safe import remove
 from kernel_agent.sandbox import programs
+from kernel_agent.sandbox.environment import without_dots
 
 GUEST = Path(__file__).resolve().parent / "guest"
 REMOVAL_S = 600.0  # for a tree with some 50,000 files, on a slow disk
@@ -70,7 +71,11 @@ def interpreter(python: str = sys.executable) -> Interpreter:
     """Ask an interpreter to describe itself."""
     try:
         said = subprocess.run(
-            [python, "-I", "-c", _DESCRIBE], capture_output=True, text=True, check=True, timeout=60
+            [without_dots(Path(python)), "-I", "-c", _DESCRIBE],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise SandboxError(f"cannot ask {python} what it is: {error}") from None
