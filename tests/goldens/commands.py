@@ -116,7 +116,7 @@ QUICK = (
     "run x --approve sometimes", "run x --approve-tool pay", "run x --approve-tool pay=maybe",
     "run x --tools nothing_of_this_name", "run x --tools sales.csv", "run x --tools sql=",
     "run x --mcp nothing-of-this-name", "run x --allow-host 'a b'", "run x --memory-mb 0",
-    "run x --guard-imports ''", "run x --model m --base-url nonsense",
+    "run x --guard-imports '' --sandbox none", "run x --model m --base-url nonsense",
     "run x --model scripted:good.jsonl --sandbox remote --out remote",
     "run x y", "show", "show missing", "show empty.csv", "show sales.csv",
     "export missing", "verify missing", "verify sales.csv", "verify missing --json",

@@ -1,7 +1,7 @@
 """What differs between two recordings of the same thing, and what is put in its place.
 
 One table of regular expressions, applied in order to every recording. A number that is the same
-each time stays: counts, tokens, sizes of outputs, exit codes.
+each time stays: counts, tokens, sizes of outputs, exit codes. Versions are in ``versions.py``.
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import re
 import struct
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+
+from goldens.versions import folders, installed, without_versions
 
 ROOT = Path(__file__).parents[2]
 PNG = re.compile(r"iVBORw0KGgo[A-Za-z0-9+/=\n\\]{400,}")
-VERSIONED = (
-    "python", "kernel-agent", "ipykernel", "ipython", "pandas", "numpy", "matplotlib",
-    "pydantic-monty", "jupyter_client", "nbformat", "openai", "pydantic", "typer", "rich",
-    "ipywidgets", "pyarrow", "openpyxl", "pillow",
-)  # fmt: skip
-NAMES = "|".join(map(re.escape, VERSIONED))
+
+_installed = cache(installed)  # reading them takes longer than all the rest
 
 Change = str | Callable[[re.Match[str]], str]
 
@@ -49,10 +48,7 @@ TABLE: tuple[tuple[str, Change], ...] = (
     (r"\buntrusted [0-9a-f]{8}\b", "untrusted <word>"),
     (r"0x[0-9a-f]{6,16}", "<address>"),
     (r"(127\.0\.0\.1|localhost):\d{4,5}", r"\1:<port>"),
-    # Versions.
-    (r'(\\?"(?:' + NAMES + r')\\?": \\?")\d[\w.+]*', r"\1<version>"),
-    (r"\b(" + NAMES + r")==\d[\w.+]*", r"\1==<version>"),
-    (r"(?m)^((?:ok|-) +(?:" + NAMES + r") +)\d[\w.+]*", r"\1<version>"),
+    # Our own version, where the code says it; those of others are in versions.py.
     (r"(kernel-agent )\d+\.\d+\.\d+", r"\1<version>"),
 )  # fmt: skip
 COMPILED = tuple((re.compile(pattern), change) for pattern, change in TABLE)
@@ -63,12 +59,14 @@ def normal(text: str, folder: Path | None = None) -> str:
     for path, name in (
         (folder, "<folder>"),
         (folder and folder.resolve(), "<folder>"),
+        *folders(),
         (Path(sys.prefix), "<prefix>"),
         (ROOT, "<root>"),
     ):
         if path:
             text = text.replace(str(path), name)
     text = PNG.sub(_picture, text)
+    text = without_versions(text, _installed())
     for pattern, change in COMPILED:
         text = pattern.sub(change, text)
     return text

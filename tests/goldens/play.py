@@ -10,7 +10,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,17 @@ class Recording(ScriptedModel):
 
 def sessions(folder: Path) -> dict[str, str]:
     """Play every case in a folder, which is the working directory; return the recordings."""
+    return chosen(CASES)(folder) | {"sessions/wire.txt": normal(asyncio.run(wire()), folder)}
+
+
+def chosen(names: Iterable[str]) -> Callable[[Path], dict[str, str]]:
+    """Return what plays some of the cases."""
+    return lambda folder: _chosen(folder, {name: CASES[name] for name in names})
+
+
+def _chosen(folder: Path, cases: dict[str, Case]) -> dict[str, str]:
     prepare(folder)
-    told = asyncio.run(_all())
+    told = asyncio.run(_all(cases))
     texts = {}
     for name, (log, events, asked) in told.items():
         out = folder / name
@@ -64,7 +73,7 @@ def sessions(folder: Path) -> dict[str, str]:
         runs = _runs(out)
         for file, shown in kept.items():
             texts[f"sessions/{name}/{file}"] = normal(_numbered(shown, runs), folder)
-    return texts | {"sessions/wire.txt": normal(asyncio.run(wire()), folder)}
+    return texts
 
 
 def _numbered(text: str, runs: Sequence[str]) -> str:
@@ -80,15 +89,15 @@ def _runs(out: Path) -> list[str]:
     return list(dict.fromkeys(re.findall(r'"run_id": "([0-9a-f]{12})"', text)))
 
 
-async def _all() -> dict[str, tuple[str, list[Event], list[Any]]]:
+async def _all(cases: dict[str, Case]) -> dict[str, tuple[str, list[Event], list[Any]]]:
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(name: str, case: Case) -> Any:
         async with room:
             return await _play(name, case)
 
-    told = await asyncio.gather(*(one(name, case) for name, case in CASES.items()))
-    return dict(zip(CASES, told, strict=True))
+    told = await asyncio.gather(*(one(name, case) for name, case in cases.items()))
+    return dict(zip(cases, told, strict=True))
 
 
 async def _play(name: str, case: Case) -> tuple[str, list[Event], list[Any]]:

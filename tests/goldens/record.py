@@ -1,5 +1,7 @@
 """Write the recordings anew, or into another folder: ``record.py [--to FOLDER] [PART …]``.
 
+``sessions:fenced,tables`` records these sessions alone, and changes nothing else in the folder.
+
 A recording is made in a process with an environment and a working directory of its own, so that it
 does not depend on who makes it.
 """
@@ -24,15 +26,16 @@ completion = 2.0
 KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "USER", "PYTHONDONTWRITEBYTECODE")
 
 
-def record(part: str, to: Path) -> None:
-    """Write the recordings of a part below a folder."""
+def record(part: str, to: Path, first: Path | None = None) -> None:
+    """Write the recordings of a part below a folder; modules are looked for in ``first`` first."""
     folder = Path(tempfile.mkdtemp(prefix="goldens-", dir="/tmp"))
     (folder / "config.toml").write_text(SETTINGS)
     work = folder / "work"
     work.mkdir()
+    modules = os.pathsep.join(str(path) for path in (first, HERE.parent) if path)
     environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {
         "COLUMNS": "100", "LINES": "40", "TERM": "dumb", "NO_COLOR": "1", "TZ": "UTC",
-        "LC_ALL": "C.UTF-8", "PYTHONPATH": str(HERE.parent), "PYTHONHASHSEED": "0",
+        "LC_ALL": "C.UTF-8", "PYTHONPATH": modules, "PYTHONHASHSEED": "0",
         "PYTHONWARNINGS": "default", "XDG_CACHE_HOME": str(folder / "cache"),
         "XDG_STATE_HOME": str(folder / "state"), "KERNEL_AGENT_CONFIG": str(folder / "config.toml"),
         "JUPYTER_PLATFORM_DIRS": "1", "OTEL_SDK_DISABLED": "true",
@@ -48,7 +51,12 @@ def record(part: str, to: Path) -> None:
 def record_here(part: str, to: Path) -> None:
     """Write a part's recordings; called in the process that makes them."""
     sys.path[0] = str(HERE.parent)
-    if part == "sessions":
+    part, _, names = part.partition(":")
+    if names:
+        from goldens.play import chosen
+
+        make = chosen(names.split(","))
+    elif part == "sessions":
         from goldens.play import sessions as make
     elif part == "commands":
         from goldens.commands import commands as make
