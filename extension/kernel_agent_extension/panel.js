@@ -4,7 +4,7 @@
 // address comes from a note, and a picture is a data address of PNG or JPEG or it is not shown.
 
 const NEAR = 48; // pixels from the bottom within which new lines are followed
-const TWICE_MS = 300; // between two presses of one double click
+const UNREAD_MS = 500; // within which nobody has read a question, and a second press of a double click comes
 const KEEP_OPEN = 2; // finished steps that stay unfolded
 const LEVELS_WITHOUT = new Set(["none"]);
 const PICTURE = /^[A-Za-z0-9+/=]+$/;
@@ -24,10 +24,13 @@ function make(tag, name, text) {
   return element;
 }
 
-function button(label, name, press, shortcut) {
+// A script on the page, as another kernel's display may bring one, presses nothing: an event of its is
+// not trusted. It raises the price and is no boundary.
+function button(label, name, act, shortcut) {
   const element = make("button", `button ${name}`, label);
   element.type = "button";
-  element.addEventListener("click", press);
+  element.press = () => { if (!element.disabled) act(); };
+  element.addEventListener("click", (event) => { if (event.isTrusted) element.press(); });
   if (shortcut) {
     element.setAttribute("aria-keyshortcuts", `Shift+${shortcut}`);
     element.title = `${label} (Shift+${shortcut} while the panel has the focus)`;
@@ -716,7 +719,6 @@ class PanelView {
     const rest = make("label", "rest");
     rest.append(standing, note.rest);
     const decide = (allowed) => {
-      this.decided = performance.now();
       const said = { do: "decide", id: note.id, allowed, reason: allowed ? "" : why.value };
       if (allowed && !editor.hidden) said.edited = editor.value;
       if (standing.checked) said.standing = true;
@@ -740,17 +742,15 @@ class PanelView {
     this.holdAnswers(had);
   }
 
-  // The second press of a double click would answer the next question, unseen.
+  // A press at once would answer a question that nobody has read.
   holdAnswers(focus) {
     const answers = [this.approve, this.deny];
     const free = () => {
       for (const answer of answers) answer.disabled = false;
       if (focus) answers[0].focus({ preventScroll: true });
     };
-    const left = TWICE_MS - (performance.now() - (this.decided ?? -Infinity));
-    if (left <= 0) { free(); return; }
     for (const answer of answers) answer.disabled = true;
-    setTimeout(free, left);
+    setTimeout(free, UNREAD_MS);
   }
 
   waiting() {
@@ -778,6 +778,7 @@ class PanelView {
   // Letters work with Shift while the panel has the focus, and never while text is typed. Escape
   // does nothing: a run is too dear to be ended by a habit.
   key(event) {
+    if (!event.isTrusted) return;
     const strong = event.ctrlKey || event.metaKey;
     if (strong && event.key.toLowerCase() === "s") return; // saves the notebook, as everywhere in it
     const { target } = event;
@@ -786,7 +787,7 @@ class PanelView {
       const pressed = target === this.editor && strong ? this.approve : target === this.why && this.deny;
       if (event.key === "Enter" && pressed) {
         event.preventDefault();
-        pressed.click();
+        pressed.press();
       }
       return;
     }
@@ -800,7 +801,7 @@ class PanelView {
     }[event.key.toUpperCase()];
     if (!press) return;
     event.preventDefault();
-    press.click();
+    press.press();
   }
 
   // --- what is seen -----------------------------------------------------------------------------

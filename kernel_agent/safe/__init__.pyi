@@ -23,7 +23,7 @@ from .markup import escape_text as escape_text
 from .markup import highlight as highlight
 from .markup import paragraphs as paragraphs
 from .obeyed import Watch as Watch
-from .obeyed import at_top as at_top
+from .obeyed import obeyed_in as obeyed_in
 from .obeyed import obeyed_line as obeyed_line
 from .removal import remove as remove
 from .root import MAX_DEPTH as MAX_DEPTH

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.safe import PREFIX, SOCKETS, at_top, record_file
+from kernel_agent.safe import PREFIX, SOCKETS, obeyed_in, record_file
 from kernel_agent.sandbox.environment import host_python
 from kernel_agent.sandbox.levels import Grant, Limits
 
@@ -71,7 +71,7 @@ def derive(cwd: Path, command: Sequence[str], directory: Path) -> Grant:
         python=_interpreter(command),
         code=CODE,
         workspace=workspace,
-        protected=at_top(workspace),
+        protected=obeyed_in(workspace),
         sockets=directory / SOCKETS,
         scratch=directory / "tmp",
         files=_needed_files(command, directory),

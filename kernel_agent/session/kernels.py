@@ -27,7 +27,7 @@ from kernel_agent.records import (
     merge,
     now,
 )
-from kernel_agent.safe import at_top, make_private
+from kernel_agent.safe import obeyed_in, make_private
 from kernel_agent.sandbox import hibernating
 from kernel_agent.session.aside import Aside
 from kernel_agent.session.folder import agents_folder
@@ -59,7 +59,7 @@ class Kernels:
         self._broker = broker
         self._proxy = parts.proxy  # the first kernel's; those of an undo get their own
         self._resume = parts.resume
-        self._kept = at_top(parts.folder.resolve())  # what lay there before; not what cells made
+        self._kept = obeyed_in(parts.folder.resolve())  # what lay there before; not what cells made
         self.agents = agents_folder(parts.folder, parts.level)
         """The folder for delegated runs."""
         self.now: Kernel | None = None

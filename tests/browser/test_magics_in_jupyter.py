@@ -455,18 +455,43 @@ def test_a_double_click_answers_one_question(opened: Opened, tmp_path: Path) -> 
     tab.run(0)
     tab.run(1)
     tab.panel.get_by_text("Run the cell of step 1?").wait_for()
-    approve = tab.panel.get_by_role("button", name="Approve", exact=True)
-    approve.dispatch_event("click")
-    tab.page.evaluate(
-        "() => new Promise((done) => { const look = setInterval(() => {"
-        " if (document.body.innerText.includes('Run the cell of step 2?')) {"
-        "  clearInterval(look); document.querySelector('.kap-ask .kap-primary,"
-        " .kap-asking .kap-primary, section.kap-panel .kap-primary').click(); done(); } }, 1); })"
-    )
+    press(tab, "Approve")
+    seen = tab.panel.get_by_text("Run the cell of step 2?")
+    seen.wait_for()
+    tab.panel.get_by_role("button", name="Approve", exact=True).click(force=True)  # at once
     tab.page.wait_for_timeout(800)
-    assert tab.panel.get_by_text("Run the cell of step 2?").is_visible()
+    assert seen.is_visible()
     press(tab, "Approve")
     tab.panel.wait_for(state="detached")
     tab.run(2)
     said = until(tab, lambda: tab.output(2), "the decisions are printed")
     assert " ".join(said.split()) == "SAID [True, True]"
+
+
+def test_a_script_on_the_page_answers_no_question(opened: Opened, tmp_path: Path) -> None:
+    """Another kernel's display may bring one: what it clicks and types is not a person's."""
+    model = script(tmp_path, "final_answer(1)")
+    tab = opened(
+        LOAD,
+        f"run = %agent --approve always --model {model} Decide",
+        "print('SAID', [(s.decision.allowed, s.decision.reason) for s in run.steps])",
+    )
+    tab.run(0)
+    tab.run(1)
+    question = tab.panel.get_by_text("Run the cell of step 1?")
+    question.wait_for()
+    tab.panel.locator("button:enabled").get_by_text("Approve").wait_for()
+    tab.page.evaluate(
+        "() => { for (const button of document.querySelectorAll('section.kap-panel button')) {"
+        "  button.click(); button.dispatchEvent(new MouseEvent('click', {bubbles: true}));"
+        "  button.dispatchEvent(new KeyboardEvent('keydown',"
+        "   {key: 'A', shiftKey: true, bubbles: true})); } }"
+    )
+    tab.page.wait_for_timeout(800)
+    assert question.is_visible()
+    tab.panel.get_by_role("textbox", name="Reason").fill("a person")
+    press(tab, "Deny")
+    tab.panel.wait_for(state="detached")
+    tab.run(2)
+    said = until(tab, lambda: tab.output(2), "the decisions are printed")
+    assert " ".join(said.split()) == "SAID [(False, 'a person')]"

@@ -118,6 +118,7 @@ def test_a_person_approves_denies_or_edits_what_is_to_run(opened: Opened) -> Non
         tab.run(cell)
         tab.panel.get_by_text("It sends data to a host: api.example.org.").first.wait_for()
         assert tab.panel.locator(".kap-status").inner_text() == "Waits for you"
+        tab.panel.locator("button:enabled").get_by_text("Approve").wait_for()
 
     def said(cell: int) -> dict[str, Any]:
         tab.page.get_by_text('"by": "person"').nth(cell - 1).wait_for()

@@ -118,3 +118,46 @@ def test_what_lay_in_a_folder_that_is_named_may_be_read_and_not_changed(tmp_path
         pytest.skip("this level cannot hold files in the folder")
     assert session.last.answer == ["[project]\n", "[core]\n", *["refused"] * 5]  # type: ignore[attr-defined]
     assert session.last.obeyed == ()  # type: ignore[attr-defined]
+
+
+NAMES = (
+    ".git/config", ".git/hooks/post-checkout", ".git/info/attributes", ".git/modules/a/config",
+    "copy.git/config", ".gitattributes", ".gitmodules", ".hg/hgrc", ".vscode/tasks.json",
+    ".vscode/settings.json", ".idea/workspace.xml", ".devcontainer/devcontainer.json", ".vimrc",
+    ".exrc", ".editorconfig", ".dir-locals.el", "x.code-workspace", "Makefile", "justfile",
+    "Dockerfile", "compose.yaml", "package.json", "node_modules/.bin/tsc", ".npmrc", ".Rprofile",
+    ".gdbinit", "conftest.py", "pyproject.toml", "setup.py", "tox.ini", ".pre-commit-config.yaml",
+    ".venv/bin/python", "evil.pth", "sitecustomize.py", ".env", ".envrc", "CLAUDE.md",
+    ".claude/settings.json", ".github/workflows/ci.yml", "jupyter_server_config.py",
+)  # fmt: skip
+DEPTHS = ("", "a/", "a/b/", "a/b/c/")
+
+
+def test_what_programs_obey_is_held_or_named_at_every_depth(tmp_path: Path) -> None:
+    """Forty names, four depths: what was there is not changed, what is new is named."""
+    assert len(NAMES) == 40
+    out = tmp_path / "project"
+    there = [f"{depth}{name}" for depth in DEPTHS for name in NAMES]
+    for path in there:
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_text("old")
+    new = [f"{depth}new/{name}" for depth in DEPTHS for name in NAMES]
+    cell = (
+        "from pathlib import Path\nchanged = []\n"
+        f"for path in {there!r}:\n"
+        "    try:\n        Path(path).write_text('evil'); changed.append(path)\n"
+        "    except OSError:\n        pass\n"
+        f"for path in {new!r}:\n"
+        "    Path(path).parent.mkdir(parents=True, exist_ok=True); Path(path).write_text('evil')\n"
+        "final_answer(changed)"
+    )
+    session = a_run(tmp_path, cell, out=out)
+    changed, obeyed = session.last.answer, session.last.obeyed  # type: ignore[attr-defined]
+    if session.sandbox != "landlock":  # it cannot hold files in the folder
+        assert changed == []
+    silent = [
+        path
+        for path in (*changed, *new)
+        if not any(path == named or path.startswith(f"{named}/") for named in obeyed)
+    ]
+    assert silent == []
