@@ -74,6 +74,17 @@ def test_a_tool_is_still_the_function_that_it_was() -> None:
     assert price.__name__ == "price"
 
 
+def test_annotations_that_were_set_by_hand_count_as_those_that_are_written() -> None:
+    def twice(value): ...  # type: ignore[no-untyped-def]
+
+    twice.__doc__ = "Return it twice."
+    twice.__annotations__ = {"value": int, "return": int}
+    made = Tool(twice)
+    assert made.check(["2"], {}) == ((2,), {})
+    assert made.__annotations__ == twice.__annotations__
+    assert made.schema["parameters"]["properties"]["value"]["type"] == "integer"
+
+
 def test_the_stub_shows_signature_and_first_paragraph() -> None:
     assert price.stub == (
         "def price(item: str, count: int = 1) -> float:\n"
