@@ -29,6 +29,7 @@ from typing import Any, get_type_hints, overload
 from kernel_agent.errors import UsageError
 from kernel_agent.records import ToolSchema
 from kernel_agent.safe import one_line, plain
+from kernel_agent.tools.annotations import written
 from kernel_agent.tools.threads import in_thread
 
 MANY = 20  # tools; of more the model is shown names and one line each
@@ -310,9 +311,7 @@ class _Source:
 
 
 def _annotation(annotation: Any) -> str:
-    return _source(
-        annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    )
+    return _source(written(annotation))
 
 
 def _source(text: str) -> str:
