@@ -215,3 +215,14 @@ class NotebookError(KernelAgentError):
     """A notebook that cannot be read or written."""
 
     exit_code = 2
+
+
+def fault_of(error: Exception) -> str:
+    """Return why a text could not be read; of depth each Python has its own words.
+
+    Examples
+    --------
+    >>> fault_of(RecursionError("maximum recursion depth exceeded"))
+    'it is nested too deeply'
+    """
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from itertools import count
 from pathlib import Path
 
@@ -18,6 +19,10 @@ settings.load_profile("project")
 # An endpoint that a test scripts request by request is not asked which format it likes; tests of
 # that ask for `auto` themselves.
 os.environ["KERNEL_AGENT_FORMAT"] = "fenced"
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

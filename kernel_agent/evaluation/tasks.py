@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from kernel_agent.errors import InputError, UsageError
+from kernel_agent.errors import InputError, UsageError, fault_of
 from kernel_agent.records import Json
 
 MAX_BYTES = 200_000_000  # of a file of tasks: it is read whole
@@ -262,7 +262,7 @@ def _json_entries(text: str, path: str) -> Iterator[_Entry]:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
-                f"{path}, line {number}: not JSON ({error}): write one object a line"
+                f"{path}, line {number}: not JSON ({fault_of(error)}): write one object a line"
             ) from None
         yield _Entry(value, path, lambda _place, number=number: number)  # type: ignore[misc]
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernel_agent.errors import InputError, KernelError
+from kernel_agent.errors import InputError, KernelError, fault_of
 from kernel_agent.inkernel import decode
 from kernel_agent.records import Json
 from kernel_agent.safe import one_line, room_for
@@ -115,4 +115,4 @@ def _read(name: str, found: Any) -> Any:
     try:
         return decode(found["value"], room_for(found["value"]))
     except (ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"{name} cannot be taken: {one_line(str(error), 200)}") from None
+        raise InputError(f"{name} cannot be taken: {one_line(fault_of(error), 200)}") from None

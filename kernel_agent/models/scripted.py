@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernel_agent.errors import InputError, ModelError
+from kernel_agent.errors import InputError, ModelError, fault_of
 from kernel_agent.models.base import ModelDefaults
 from kernel_agent.models.draft import Draft
 from kernel_agent.models.usage import Prices, usage_of
@@ -186,7 +186,9 @@ def _as_mapping(text: str, where: str) -> Mapping[str, Json]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is not JSON ({error}): write one object a line") from None
+        raise InputError(
+            f"{where} is not JSON ({fault_of(error)}): write one object a line"
+        ) from None
     if not isinstance(value, dict):
         raise InputError(f'{where} is not a JSON object: write {{"content": "…"}}')
     return value

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.errors import TraceError
+from kernel_agent.errors import TraceError, fault_of
 from kernel_agent.records.codec import from_json
 from kernel_agent.records.trace import Condensation, FormatChange, Record, Undone, to_json
 from kernel_agent.safe import FILE_MODE, Folder, json_items, one_line, open_file
@@ -142,7 +142,7 @@ def load(path: str | Path) -> tuple[tuple[Record, ...], bool]:
         except (ValueError, RecursionError) as error:
             if not line.endswith(b"\n"):  # the last one
                 return tuple(records), True
-            told = one_line(str(error), MAX_REASON)
+            told = one_line(fault_of(error), MAX_REASON)
             raise TraceError(
                 f"damaged trace {file}: line {number} is not a trace record ({told})"
             ) from None

@@ -21,7 +21,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, update_wrapper, wraps
+from functools import WRAPPER_ASSIGNMENTS, cached_property, update_wrapper, wraps
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints, overload
@@ -29,12 +29,16 @@ from typing import Any, get_type_hints, overload
 from kernel_agent.errors import UsageError
 from kernel_agent.records import ToolSchema
 from kernel_agent.safe import one_line, plain
+from kernel_agent.tools.annotations import written
 from kernel_agent.tools.threads import in_thread
 
 MANY = 20  # tools; of more the model is shown names and one line each
 MAX_LINE = 300  # characters of a description that the model is shown
 MAX_SOURCE = 400  # characters of one default or annotation
 MAX_DOC = 20_000  # characters of a description that help() shows
+
+# Python 3.14 copies what makes the annotations; it has nothing of those that were set by hand.
+_COPIED = (*WRAPPER_ASSIGNMENTS, "__annotations__")
 
 _PLACED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _SHOWN = (
@@ -101,7 +105,7 @@ class Tool:
         for parameter in self.signature.parameters.values():
             if parameter.annotation is inspect.Parameter.empty:
                 raise UsageError(f"the tool {self.name}: annotate the parameter {parameter.name}")
-        update_wrapper(self, function)
+        update_wrapper(self, function, _COPIED)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, as if it were not decorated."""
@@ -112,7 +116,7 @@ class Tool:
         """A function of the same signature that returns its arguments when they are valid."""
         from pydantic import ConfigDict, validate_call
 
-        @wraps(self.function)
+        @wraps(self.function, _COPIED)
         def given(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return args, kwargs
 
@@ -307,9 +311,7 @@ class _Source:
 
 
 def _annotation(annotation: Any) -> str:
-    return _source(
-        annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    )
+    return _source(written(annotation))
 
 
 def _source(text: str) -> str:

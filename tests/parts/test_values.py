@@ -193,7 +193,8 @@ def test_records_go_as_the_plain_values_that_they_hold():
         (pd.Timestamp(2024, 1, 3) - pd.Timestamp(2024, 1, 1), dt.timedelta(days=2)),
         (np.datetime64("2024-02-29"), dt.datetime(2024, 2, 29)),
         (np.timedelta64(90, "s"), dt.timedelta(seconds=90)),
-        (np.datetime64("NaT"), None),
+        (np.datetime64("NaT", "s"), None),
+        (np.datetime64("NaT", "ns"), None),
         (pd.NA, None),
     ],
 )

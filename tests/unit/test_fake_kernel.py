@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import re
 import sys
@@ -37,7 +38,7 @@ def test_the_examples_of_the_documents_are_tests_that_pass(example: str, tmp_pat
     namespace: dict[str, Any] = {}
     exec(compile(example, str(DOCUMENT), "exec"), namespace)
     (test,) = [value for name, value in namespace.items() if name.startswith("test_")]
-    if asyncio.iscoroutinefunction(test):
+    if inspect.iscoroutinefunction(test):
         asyncio.run(test())
     else:
         test(tmp_path)

@@ -10,12 +10,16 @@ from hypothesis import strategies as st
 
 pytest.importorskip("jsonschema", reason="the extra mcp is not installed")
 
+from kernel_agent.tools.definition import Tool
 from kernel_agent.tools.mcp.schema import problems, signature_of, tidy_schema
 
 
 def shown(schema):
+    def asked(): ...
+
     signature, names = signature_of(tidy_schema(schema, lambda text: text))
-    return str(signature), names
+    asked.__doc__, asked.__signature__ = "Ask.", signature
+    return Tool(asked)._shown, names
 
 
 def test_a_schema_becomes_the_signature_that_a_person_would_write():
@@ -37,7 +41,7 @@ def test_a_schema_becomes_the_signature_that_a_person_would_write():
     )
     assert text == (
         "(query: str, from_: str | None, limit: int = 10, "
-        "order_by: Optional[Literal['name', 'size']] = None, tags: list[str] | None = None, "
+        "order_by: Literal['name', 'size'] | None = None, tags: list[str] | None = None, "
         "where: {'x': NotRequired[float]} | None = None)"
     )
     assert names["from_"] == "from"

@@ -7,7 +7,7 @@ import json
 import threading
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Callable, Literal, Optional, Union  # noqa: UP035 - as users do
 
 import pytest
 from hypothesis import given
@@ -74,11 +74,43 @@ def test_a_tool_is_still_the_function_that_it_was() -> None:
     assert price.__name__ == "price"
 
 
+def test_annotations_that_were_set_by_hand_count_as_those_that_are_written() -> None:
+    def twice(value): ...  # type: ignore[no-untyped-def]
+
+    twice.__doc__ = "Return it twice."
+    twice.__annotations__ = {"value": int, "return": int}
+    made = Tool(twice)
+    assert made.check(["2"], {}) == ((2,), {})
+    assert made.__annotations__ == twice.__annotations__
+    assert made.schema["parameters"]["properties"]["value"]["type"] == "integer"
+
+
 def test_the_stub_shows_signature_and_first_paragraph() -> None:
     assert price.stub == (
         "def price(item: str, count: int = 1) -> float:\n"
         '    """Return what so many of an item cost."""'
     )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [
+        (Optional[int], "int | None"),  # noqa: UP045 - people write it so
+        (Union[int, str], "int | str"),  # noqa: UP007
+        (int | None, "int | None"),
+        (Optional[Literal["a", "b"]], "Literal['a', 'b'] | None"),  # noqa: UP045
+        (dict[str, list[Optional[Any]]], "dict[str, list[Any | None]]"),  # noqa: UP045
+        (Callable[[Optional[int]], tuple[int | None, ...]],  # noqa: UP045
+         "Callable[[int | None], tuple[int | None, ...]]"),
+        (list[int], "list[int]"),
+        ("Optional[int]", "Optional[int]"),
+    ],
+)  # fmt: skip
+def test_a_union_is_shown_alike_on_every_python(annotation: Any, text: str) -> None:
+    def use(value): ...  # type: ignore[no-untyped-def]
+
+    use.__doc__, use.__annotations__ = "Use it.", {"value": annotation}
+    assert f"(value: {text}):" in Tool(use).stub
 
 
 def test_a_tool_that_a_model_could_not_use_is_refused() -> None:

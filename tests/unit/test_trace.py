@@ -92,7 +92,7 @@ def test_damage_before_the_last_line_names_the_line(tmp_path: Path) -> None:
         (json.dumps({"v": "1", "$": "RunStop"}) + "\n\n\n", "no number"),
         (json.dumps({"v": 1, "$": ["RunStop"]}) + "\n\n\n", "no record type"),
         (json.dumps({"v": 1, "$": "Usage", "calls": 1}) + "\n\n\n", "not a record of its own"),
-        ('{"v": 1, "$": "RunStop", "a": ' + "[" * 100_000 + "\n\n\n", "recursion"),
+        ('{"v": 1, "$": "RunStop", "a": ' + "[" * 100_000 + "\n\n\n", "it is nested too deeply"),
         (
             '{"v": 1, "$": "RunStop", "run_id": "r", "status": "answered", "answer": '
             '{"$": "Answer", "text": "", "value": ' + "[" * 700 + "]" * 700 + "}}\n\n\n",
