@@ -34,6 +34,7 @@ def install(
     """Install the kernel 'Python (sandboxed)' for every Jupyter application.
 
     Its cells may read and write the folder that their notebook is in, and nothing else of yours.
+    What they display in JupyterLab and Notebook is not filtered: see SECURITY.md.
     """
     from kernel_agent.cli.kernelspec import install as install_spec
 
