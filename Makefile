@@ -112,7 +112,7 @@ eval-oracle: .venv-suites/.ready
 	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py tests/suites/test_eval_suites.py
 
 # Exact versions for `make setup`, on all Pythons that are promised. What is pinned already stays as
-# it is if it can; PINS=--upgrade takes the newest of everything. Suites have their own environment.
+# it is if it can; PINS=-U takes the newest of everything. Suites have their own environment.
 OPTIONS = data otel mcp sql remote interpreter smolagents eval dask ray
 PINS =
 
