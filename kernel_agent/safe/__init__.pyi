@@ -14,6 +14,10 @@ from .images import FORMATS as FORMATS
 from .images import TooLarge as TooLarge
 from .images import Unreadable as Unreadable
 from .images import reencode as reencode
+from .made import Made as Made
+from .made import make_beneath as make_beneath
+from .made import make_missing as make_missing
+from .made import make_own as make_own
 from .marks import PREFIX as PREFIX
 from .marks import record as record
 from .markup import INK as INK
