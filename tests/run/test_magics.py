@@ -92,7 +92,7 @@ def test_a_cell_of_the_agent_may_have_many_lines(tmp_path):
         tmp_path,
         "%agent",
         f"%%agent --model {model} --max-steps 3\nIs it\nso?",
-        "try:\n    get_ipython().run_line_magic('agent', '--data missing.csv x --new')\n"
+        "try:\n    get_ipython().run_line_magic('agent', '--data missing.csv --new x')\n"
         "except Exception as error:\n    print(type(error).__name__, error)",
     )
     assert "%agent TASK" in printed(helped)
