@@ -38,6 +38,7 @@ from .runtime_dir import FILE_MODE as FILE_MODE
 from .runtime_dir import LEFT as LEFT
 from .runtime_dir import SOCKETS as SOCKETS
 from .runtime_dir import clear as clear
+from .runtime_dir import is_made_here as is_made_here
 from .runtime_dir import make_private as make_private
 from .runtime_dir import private_directory as private_directory
 from .runtime_dir import private_opener as private_opener

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
 
-from kernel_agent.errors import InputError
+from kernel_agent.errors import InputError, SandboxError
 from kernel_agent.safe.made import make_beneath, make_missing, make_own
 from kernel_agent.safe.root import Folder
 from kernel_agent.session.folder import hold_place, is_taken, leave_place
@@ -114,3 +118,22 @@ def test_the_empty_notebook_that_a_killed_host_has_left_is_in_nobodys_way(tmp_pa
     hold_place(tmp_path)
     leave_place(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_kernelspec_names_no_folder_that_a_kernel_start_empties(tmp_path: Path) -> None:
+    theirs, spec = of_the_users(tmp_path / "mine" / "io"), tmp_path / "kernels" / "x"
+    spec.mkdir(parents=True)
+    grant = {"directory": str(tmp_path / "mine"), "workspace": str(tmp_path / "mine")}
+    provisioner = {"provisioner_name": "kernel-agent", "config": {"grant": grant}}
+    told = {
+        "argv": [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"],
+        "display_name": "x",
+        "metadata": {"kernel_provisioner": provisioner},
+    }
+    (spec / "kernel.json").write_text(json.dumps(told))
+    specs = KernelSpecManager(kernel_dirs=[str(tmp_path / "kernels")])
+    manager = AsyncKernelManager(kernel_name="x", kernel_spec_manager=specs)
+    with pytest.raises(SandboxError, match="is not a private directory of this process"):
+        await manager.start_kernel()
+    await manager.cleanup_resources()
+    assert theirs.is_file()

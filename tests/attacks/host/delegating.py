@@ -65,7 +65,7 @@ def _seen(places: list[Path]) -> str:
     more = [name for name in found if name not in (NAME, "thesis.txt")]
     if lost or more:
         return f"harmed: the file is gone from {lost}; came there: {more}"
-    return "all is as it was"
+    raise PermissionError(1, "all is as it was")
 
 
 async def _run(folder: Path) -> None:

@@ -66,7 +66,9 @@ async def expressions_in_a_question(folder: Path) -> str:
 
 def _seen(effects: dict[str, bool]) -> str:
     seen = [effect for effect, happened in effects.items() if happened]
-    return f"unasked: {', '.join(seen)}" if seen else "nothing happened"
+    if not seen:
+        raise PermissionError(1, "nothing happened")
+    return f"unasked: {', '.join(seen)}"
 
 
 def _shell(folder: Path) -> Any:
