@@ -257,7 +257,8 @@ class Kernels:
         if cells:
             told = count_text(len(cells), "cell")
             tell(Notice(text=f"Playing {told} again in a new kernel; no tool is called."))
-        aside = Aside(parts.folder, self.history, first=first, last=last, again=cells)
+        kept = self.agents.path.name if self.agents is not None else ""
+        aside = Aside(parts.folder, self.history, first=first, last=last, again=cells, kept=kept)
         await asyncio.to_thread(aside.take)
         proxy = proxy_of(parts.config, parts.tell, visited=parts.approval.note_visit)
         kernel = self._make(proxy, resumed)

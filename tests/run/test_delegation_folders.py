@@ -106,3 +106,19 @@ async def test_a_notebook_of_the_users_with_the_name_of_the_runs_is_not_lost(
     assert "\n" not in str(told.value)
     assert [path.name for path in tmp_path.iterdir()] == ["run.ipynb"]
     assert (tmp_path / "run.ipynb").read_text() == "{}"
+
+
+async def test_agents_have_their_folder_and_cells_do_not_see_it_after_an_undo(
+    tmp_path: Path,
+) -> None:
+    again = cell("got = delegate('Count')\nimport os\nfinal_answer([got, os.listdir('agents')])")
+    model = ScriptedModel([cell("final_answer(delegate('Count'))"), again, COUNT, COUNT])
+    async with Session(model=model, out=tmp_path, tools=["delegate"], sandbox="bubblewrap") as s:
+        await s.run("Ask somebody")
+        before = (tmp_path / "agents").stat().st_ino
+        await s.undo(1)
+        assert list((tmp_path / "agents").iterdir()) == []
+        run = await s.run("Ask again")
+    assert run.answer == [1, []]
+    assert (tmp_path / "agents").stat().st_ino == before
+    assert (tmp_path / run.agents[0].folder / "run.ipynb").is_file()

@@ -232,6 +232,8 @@ class Delegation:
 
     async def _run(self, asking: Asking, task: str, opening: Opening | None, meter: Meter) -> Json:
         run_above, note = asking.run, asking.note
+        given = {"data": dict(opening.described)} if opening else {}
+        note(arguments={"args": [task], "kwargs": given})
         made = self._make_place(run_above, task)
         name, folder = made.path.name, made.path
         lineage = Lineage(
@@ -243,8 +245,6 @@ class Delegation:
             telemetry=run_above.telemetry.beneath(),
             count=self._lineage.count,
         )
-        given = {"data": dict(opening.described)} if opening else {}
-        note(arguments={"args": [task], "kwargs": given})
         hearing = Hearing(name, task, folder, run_above)
         asking.scope.agents += 1
         try:
