@@ -22,7 +22,13 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from IPython.core.error import UsageError as MagicUsageError
-from IPython.core.magic import Magics, line_cell_magic, magics_class, needs_local_scope
+from IPython.core.magic import (
+    Magics,
+    line_cell_magic,
+    magics_class,
+    needs_local_scope,
+    no_var_expand,
+)
 from traitlets import Enum
 
 from kernel_agent.errors import KernelAgentError
@@ -76,6 +82,7 @@ class AgentMagics(Magics):
         load_panel(shell)
         atexit.register(self._close)
 
+    @no_var_expand  # a variable's value would be read as if the person had typed it
     @needs_local_scope
     @line_cell_magic
     def agent(
@@ -88,6 +95,7 @@ class AgentMagics(Magics):
             _tell_mistakes(handle.result)
         return handle
 
+    @no_var_expand
     @needs_local_scope
     @line_cell_magic
     async def agent_awaited(
@@ -107,7 +115,8 @@ class AgentMagics(Magics):
 
     def _begin(self, line: str, cell: str | None, local: Mapping[str, Any]) -> Handle | None:
         """Carry out a line; return the run, if it asks for one."""
-        request = read_request(line, cell)
+        names = {*self._shell.user_ns, *local} - self._shell.user_ns_hidden.keys()
+        request = read_request(line, cell, names=names)
         if request == Request(task=""):
             self._explain()
         elif request == Request(task="stop"):

@@ -1,15 +1,19 @@
-"""Read a line or cell of ``%agent``: its options, and the question around them.
+"""Read a line or cell of ``%agent``: its options, and the question after them.
 
 Options that are settings come from the table of settings, with the defaults that ``%config`` sets.
+One expression finds them, one after the other from the line's beginning, the table says what their
+values are, and ``--`` ends them.
+
 The rest of a line is prose: in it, an apostrophe opens nothing and ``--`` is a dash, so no shell's
-rules (shlex, argparse) can divide it. One expression finds the options, the table says what their
-values are.
+rules (shlex, argparse) can divide it. Nothing in it is ever an option, and nothing is filled in: a
+question may hold what others wrote, a pasted mail or the name of a column. So that an option that
+was meant is not lost in it, a line with one behind the question is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,8 +47,9 @@ def _settings() -> Iterator[Option]:
             )
 
 
+EXAMPLE = "--data sales.csv How many rows?"
 OPTIONS = (
-    Option(name="data", value="FILE", example="--data sales.csv How many rows?",
+    Option(name="data", value="FILE", example=EXAMPLE,
            about="a file to ask about, by its path; again for more files"),
     Option(name="in", short="i", value="NAMES", example="-i df,prices Which sold most?",
            about="variables of yours to pass in; the model is told types and first rows"),
@@ -68,10 +73,17 @@ OPTIONS = (
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 _SHORT = {option.short: option.name for option in OPTIONS if option.short}
+_BLANKS = re.compile(r"\s*")
 _OPTION = re.compile(
-    r"""(?:^|(?<=\s))(?:--(?P<long>[a-z][\w-]*)|-(?P<short>[io])(?=[\s=]|$))"""
+    r"""(?P<word>--(?P<long>[a-z][\w-]*)|-(?P<short>[io]))(?=[\s=]|$)"""
     r"""(?:(?:=|\s+)(?P<value>"[^"]*"|'[^']*'|\S+))?"""
 )
+_END = re.compile(r"--(?=\s|$)")
+_QUOTED = re.compile(r"""(?<!\S)(?:"[^"]*"|`[^`]*`|“[^”]*”)""")
+_LIKE_AN_OPTION = re.compile(r"(?<!\S)(?:--[A-Za-z][\w-]*|-[io](?=[\s=]|$))")
+_DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"  # as word processors and mails have them
+_VARIABLE = re.compile(r"\$(?P<shell>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)[^{}]*\}")
+WORD_CHARS = 40  # of a word of the line, in a message
 
 
 def _usage() -> str:
@@ -86,13 +98,15 @@ def _usage() -> str:
 
 
 HELP = f"""\
-%agent TASK                       ask about your data; the steps are shown below
+%agent [options] TASK             ask about your data; the steps are shown below
 %agent --data FILE TASK           about a file
 %agent -i df -o result TASK       about a variable of yours, with a result to go on with
 run = %agent TASK                 run.answer, run.text, run.status, run.steps, run.notebook
 
 %%agent [options]
 TASK over several lines
+
+Options come first, and -- ends them; TASK is taken as it is written: nothing is filled in.
 
 {_usage()}
 
@@ -137,8 +151,17 @@ class Request:
         )
 
 
-def read_request(line: str, cell: str | None = None) -> Request:
-    """Read the options, wherever they stand in the line, and take the rest as the task.
+def read_request(line: str, cell: str | None = None, names: Container[str] = ()) -> Request:
+    """Read the options at the beginning of the line, and take the rest as the task.
+
+    Parameters
+    ----------
+    line
+        As it was typed.
+    cell
+        What stands below it, part of the task.
+    names
+        Names of variables: that of one in ``$`` or braces is refused, since nothing is filled in.
 
     Raises
     ------
@@ -147,20 +170,16 @@ def read_request(line: str, cell: str | None = None) -> Request:
 
     Examples
     --------
-    >>> read_request("How many rows? --data sales.csv").data
+    >>> read_request("--data sales.csv How many rows?").data
     ('sales.csv',)
+    >>> read_request("-- What does --data do?").task
+    'What does --data do?'
     """
-    found: dict[str, list[str]] = {}
-    rest, end = "", 0
-    while match := _OPTION.search(line, end):
-        option = _option(match["long"] or _SHORT[match["short"]])
-        value = (match["value"] or "").strip("\"'")
-        if option.value and (not value or _OPTION.fullmatch(match["value"])):
-            raise MagicUsageError(f"--{option.name} needs a value, as in: %agent {option.example}")
-        rest += line[end : match.start()]
-        end = match.end() if option.value else match.end("long")
-        found.setdefault(option.name, []).append(value)
-    task = " ".join((rest + line[end:]).split())
+    found, prose, is_ended = _divide(line)
+    if not is_ended:
+        _check_prose(prose)
+        _check_variables(prose, names, given=_names(found, "in"))
+    task = " ".join(prose.split())
     request = Request(
         task="\n".join(part for part in (task, (cell or "").strip()) if part),
         data=tuple(found.get("data", ())),
@@ -182,6 +201,64 @@ def read_request(line: str, cell: str | None = None) -> Request:
     )
     _check(request)
     return request
+
+
+def _divide(line: str) -> tuple[dict[str, list[str]], str, bool]:
+    """Return the options with their values, the prose, and whether ``--`` stands between them."""
+    found: dict[str, list[str]] = {}
+    at = _end_of(_BLANKS, line, 0)
+    while match := _OPTION.match(line, at):
+        option = _option(match["long"] or _SHORT[match["short"]])
+        found.setdefault(option.name, []).append(_text_of(option, match))
+        at = _end_of(_BLANKS, line, match.end() if option.value else match.end("word"))
+    end = _END.match(line, at)
+    return found, line[end.end() if end else at :], end is not None
+
+
+def _end_of(expression: re.Pattern[str], line: str, at: int) -> int:
+    match = expression.match(line, at)
+    return match.end() if match else at
+
+
+def _text_of(option: Option, match: re.Match[str]) -> str:
+    """Return what was written for an option's value."""
+    written = match["value"] or ""
+    if not option.value:
+        if match.string[match.end("word") :].startswith("="):
+            raise MagicUsageError(f"--{option.name} takes no value: leave out what is behind =.")
+        return ""
+    text = written.strip("\"'")
+    if not text or _OPTION.fullmatch(written) or _END.fullmatch(written):
+        raise MagicUsageError(f"--{option.name} needs a value, as in: %agent {option.example}")
+    return text
+
+
+def _check_prose(prose: str) -> None:
+    """Refuse prose in which an option seems to be meant: it would be lost there."""
+    first = prose.split(maxsplit=1)[:1]
+    bare = first[0].lstrip(_DASHES).partition("=")[0] if first else ""
+    if first and first[0] != bare and (bare in _BY_NAME or bare in _SHORT):
+        raise MagicUsageError(
+            f"{first[0][:WORD_CHARS]} is no option as it is written: --{_SHORT.get(bare, bare)} "
+            "is, with two hyphens."
+        )
+    if match := _LIKE_AN_OPTION.search(_QUOTED.sub("quoted", prose)):
+        word = match[0][:WORD_CHARS]
+        raise MagicUsageError(
+            f"{word} stands in the question, where no option is read: put options first, as in "
+            f"%agent {EXAMPLE} If it belongs to the question, put -- before the question."
+        )
+
+
+def _check_variables(prose: str, names: Container[str], *, given: Sequence[str]) -> None:
+    """Refuse prose in which a variable seems to be meant: it would be asked about by its name."""
+    for match in _VARIABLE.finditer(prose):
+        name = match["shell"] or match["braced"]
+        if name in names and name not in given:
+            raise MagicUsageError(
+                f"{match[0][:WORD_CHARS]} is not filled in: pass the variable in with -i {name}, "
+                "or put -- before the question if it is meant as it is written."
+            )
 
 
 def _option(name: str) -> Option:

@@ -73,8 +73,8 @@ def install(name: str, *, level: str = "auto", prefix: Path | None = None) -> st
         f"{DISPLAY_NAME} is installed as {name} in {place}\n"
         f"Sandbox here: {chosen.name} ({chosen.summary}).\n"
         "Its cells may use the folder of their notebook, and nothing else of yours. But JupyterLab "
-        "and Notebook run HTML and JavaScript that a cell displays, with your login there: that can "
-        "start a kernel without a sandbox. Code that you do not trust belongs in %agent or "
+        "and Notebook run HTML and JavaScript that a cell displays, with your login there: that "
+        "can start a kernel without a sandbox. Code that you do not trust belongs in %agent or "
         "kernel-agent run.\n"
         f"The Jupyter application must run in an environment with kernel-agent ({sys.prefix})."
     )

@@ -14,6 +14,10 @@ from .images import FORMATS as FORMATS
 from .images import TooLarge as TooLarge
 from .images import Unreadable as Unreadable
 from .images import reencode as reencode
+from .made import Made as Made
+from .made import make_beneath as make_beneath
+from .made import make_missing as make_missing
+from .made import make_own as make_own
 from .marks import PREFIX as PREFIX
 from .marks import record as record
 from .markup import INK as INK
@@ -34,6 +38,7 @@ from .runtime_dir import FILE_MODE as FILE_MODE
 from .runtime_dir import LEFT as LEFT
 from .runtime_dir import SOCKETS as SOCKETS
 from .runtime_dir import clear as clear
+from .runtime_dir import is_made_here as is_made_here
 from .runtime_dir import make_private as make_private
 from .runtime_dir import private_directory as private_directory
 from .runtime_dir import private_opener as private_opener

@@ -310,6 +310,18 @@ class Folder:
                 os.mkdir(last, FOLDER_MODE, dir_fd=above.fd)
         return self._of(self._open(name, _FOLDER), name)
 
+    def make(self, name: str) -> Folder:
+        """Make a folder (0700) right in this one, and open it.
+
+        Raises
+        ------
+        FileExistsError
+            Something of that name is there, a dangling link included.
+        """
+        (last,) = _parts(name)
+        os.mkdir(last, FOLDER_MODE, dir_fd=self.fd)
+        return self.folder(last)
+
     # --- how -----------------------------------------------------------------------------------
 
     @property

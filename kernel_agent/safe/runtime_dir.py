@@ -22,6 +22,8 @@ SOCKETS = "io"
 SOCKET_PATH_MAX = 107  # bytes of a unix socket's path, from struct sockaddr_un
 LEFT = "left"
 
+_MADE = set[Path]()  # what this process may empty again
+
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 """A run's files show the data: nobody else on the machine needs to read them."""
@@ -56,7 +58,14 @@ def private_directory() -> Path:
         Path(made).rmdir()
         made = tempfile.mkdtemp(prefix=prefix, dir="/tmp")
     record(made, [])
-    return Path(os.path.realpath(made))
+    directory = Path(os.path.realpath(made))
+    _MADE.add(directory)
+    return directory
+
+
+def is_made_here(directory: Path) -> bool:
+    """Whether this process has made it as a kernel's private directory."""
+    return directory in _MADE
 
 
 def clear(folder: Path) -> None:

@@ -35,6 +35,7 @@ from kernel_agent.safe import (
     SOCKETS,
     Watch,
     clear,
+    is_made_here,
     obeyed_line,
     private_directory,
     record,
@@ -281,6 +282,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         else:
             given = self.grant.get("directory")
             directory = Path(given) if given else private_directory()
+            if not is_made_here(directory):  # what is in it is removed
+                raise SandboxError(f"{directory} is not a private directory of this process")
         for name in (SOCKETS, "tmp"):
             _set_aside(directory / name)
             (directory / name).mkdir(mode=0o700)

@@ -39,14 +39,24 @@ class Aside:
         The cells that are undone.
     again
         Those that are played again.
+    kept
+        A folder that stays when it is empty: kernels see another one in its place.
     """
 
     def __init__(
-        self, folder: Path, history: History, *, first: int, last: int, again: Sequence[Played]
+        self,
+        folder: Path,
+        history: History,
+        *,
+        first: int,
+        last: int,
+        again: Sequence[Played],
+        kept: str = "",
     ) -> None:
         self._path = folder
         self._history = history
         self._first = first
+        self._kept = kept
         self._again = {cell.number for cell in again if cell.can_be_played}
         steps = f"step-{first}" if first == last else f"steps-{first}-{last}"
         self._undone = f"{UNDONE_NAME}/{steps}"
@@ -84,7 +94,7 @@ class Aside:
                         _move(folder, path, f"{place}/{path}")
                         self._moved.append((path, f"{place}/{path}", owner))
                 parents = {p for path, _, _ in self._moved for p in _parents(path)}
-                self._removed = _remove_empty(folder, made | parents)
+                self._removed = _remove_empty(folder, (made | parents) - {self._kept})
         except OSError as error:
             self.put_back()
             reason = one_line(f"{error.filename or ''} {error.strerror or error}", 300)

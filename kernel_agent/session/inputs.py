@@ -17,8 +17,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
@@ -94,7 +94,7 @@ def place(
         return ()
     try:
         make_private(folder, exist_ok=True)
-        with Folder(folder) as opened, opened.folder("data", make=True) as data:
+        with Folder(folder) as opened, _data_folder(opened) as (data, is_new):
             placing = _Placing(data, notice=notice, link_above=link_above)
             try:
                 placed = [placing.put(source) for source in sources]
@@ -102,8 +102,9 @@ def place(
                 return (*placed, *filter(None, kept))
             except BaseException:
                 placing.undo()
-                with suppress(OSError):  # there is something else in it
-                    os.rmdir("data", dir_fd=opened.fd)
+                if is_new:
+                    with suppress(OSError):  # there is something else in it
+                        os.rmdir("data", dir_fd=opened.fd)
                 raise
     except OSError as error:
         raise _cannot_place(folder, error) from error
@@ -212,6 +213,17 @@ def _names(folder: Path) -> list[str]:
 # --- putting it there --------------------------------------------------------------------------
 
 
+@contextmanager
+def _data_folder(folder: Folder) -> Iterator[tuple[Folder, bool]]:
+    """Open the folder of the data; say whether it was made now."""
+    try:
+        data, is_new = folder.make("data"), True
+    except FileExistsError:
+        data, is_new = folder.folder("data"), False
+    with data:
+        yield data, is_new
+
+
 class _Placing:
     """Puts files into one folder, and takes them away again when one of them fails."""
 
@@ -248,8 +260,8 @@ class _Placing:
             size, digest = _fingerprint(file)
         placed = self._free(source.path.name, digest, source.real)
         if not self._there(placed):
-            self._made.append(placed)
             self._folder.link(placed, source.real)
+            self._made.append(placed)
         line = (
             f"{source.path} is larger than {self._link_above / 2**30:g} GiB: it is linked, "
             "not copied. Do not change it while the run lasts."
@@ -265,8 +277,8 @@ class _Placing:
             os.fchmod(copy.fileno(), 0o444)
         placed = self._free(source.path.name, digest)
         if not self._there(placed):
-            self._made.append(placed)
             self._folder.rename(part, placed)
+            self._made.append(placed)
         self._folder.remove(part)
         return placed, size, digest
 

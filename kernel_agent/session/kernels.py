@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +27,10 @@ from kernel_agent.records import (
     merge,
     now,
 )
-from kernel_agent.safe import obeyed_in, make_private
+from kernel_agent.safe import Made, obeyed_in
 from kernel_agent.sandbox import hibernating
 from kernel_agent.session.aside import Aside
-from kernel_agent.session.folder import agents_folder
+from kernel_agent.session.folder import hidden_in, make_agents_folder
 from kernel_agent.session.parts import Parts, make_kernel, proxy_of
 from kernel_agent.session.undo import History, Played, Replay, play_again
 from kernel_agent.session.variables import PUT_SECONDS, Exchange
@@ -60,8 +60,8 @@ class Kernels:
         self._proxy = parts.proxy  # the first kernel's; those of an undo get their own
         self._resume = parts.resume
         self._kept = obeyed_in(parts.folder.resolve())  # what lay there before; not what cells made
-        self.agents = agents_folder(parts.folder, parts.level)
-        """The folder for delegated runs."""
+        self.agents: Made | None = None
+        """The folder for delegated runs, where there may be some."""
         self.now: Kernel | None = None
         """The kernel that runs cells now; None until the first is started."""
         self.exchange = Exchange()
@@ -87,8 +87,9 @@ class Kernels:
         """
         if self.now is not None:
             await self.now.close()
-        if self._delegates:  # before the kernel, which is to see an empty folder there
-            make_private(self.agents, exist_ok=True)
+        if self._delegates and not (self.agents and self.agents.is_there):
+            # Before the kernel, which is to see an empty folder there.
+            self.agents = make_agents_folder(self._parts.folder, self._parts.level)
         self.now = self._make(self._proxy, self._resume)
         self._broker.fresh_kernel()
         await self.now.start()
@@ -111,6 +112,7 @@ class Kernels:
             proxy=proxy,
             resume=resume,
             protected=self._kept,
+            hidden=hidden_in(self._parts.folder.resolve(), self.agents),
             own=self._parts.own_kernel,
         )
 
@@ -169,9 +171,8 @@ class Kernels:
         finally:
             if self.left is not None:
                 self.left.cancel()
-            if self._delegates:
-                with suppress(OSError):  # there are agents in it
-                    self.agents.rmdir()
+            if self.agents is not None:
+                self.agents.leave()
 
     # --- variables, and what a run must know of them -----------------------------------------
 
@@ -256,7 +257,8 @@ class Kernels:
         if cells:
             told = count_text(len(cells), "cell")
             tell(Notice(text=f"Playing {told} again in a new kernel; no tool is called."))
-        aside = Aside(parts.folder, self.history, first=first, last=last, again=cells)
+        kept = self.agents.path.name if self.agents is not None else ""
+        aside = Aside(parts.folder, self.history, first=first, last=last, again=cells, kept=kept)
         await asyncio.to_thread(aside.take)
         proxy = proxy_of(parts.config, parts.tell, visited=parts.approval.note_visit)
         kernel = self._make(proxy, resumed)

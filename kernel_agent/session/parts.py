@@ -20,7 +20,6 @@ from kernel_agent.errors import UsageError
 from kernel_agent.kernel import Access, KernelOptions
 from kernel_agent.kernel import make_kernel as make
 from kernel_agent.records import (
-    FILE_NAME,
     Budget,
     DataFile,
     Event,
@@ -32,7 +31,7 @@ from kernel_agent.records import (
 )
 from kernel_agent.sandbox import UNCONFINED, choose, level_of, resuming
 from kernel_agent.session.delegation.child import Lineage
-from kernel_agent.session.folder import AGENTS_NAME, DATA_NAME, NOTEBOOK_NAME
+from kernel_agent.session.folder import DATA_NAME
 from kernel_agent.session.telemetry.base import Telemetry
 from kernel_agent.tools import Approval, Tool, approval_prompt, stubs, untrusted_prompt
 
@@ -205,6 +204,7 @@ def make_kernel(
     proxy: Proxy | None,
     resume: Path | None,
     protected: Sequence[Path] = (),
+    hidden: Sequence[Path] = (),
     own: MakeKernel | None = None,
 ) -> Kernel:
     """Return the kernel of a session at a level, not started yet.
@@ -225,8 +225,8 @@ def make_kernel(
         The way out to named hosts.
     resume
         A hibernated kernel to go on with.
-    protected
-        What else in the folder is only to be read.
+    protected, hidden
+        What else in the folder is only to be read, and what is not to be seen.
     own
         What makes the session's kernels instead of its level.
 
@@ -241,7 +241,7 @@ def make_kernel(
         max_operations=config.max_operations,
         access=Access(
             protected=[folder / DATA_NAME, *protected],
-            hidden=[folder / name for name in (FILE_NAME, NOTEBOOK_NAME, AGENTS_NAME)],
+            hidden=hidden,
             readable=[Path(file.source) for file in files if file.linked],
             limits=_limits_of(config),
             proxy=proxy,

@@ -137,7 +137,7 @@ class Runner:
             tell = self.parts.telemetry.listener(tell, self.parts.model)
             Thread(target=prepare_notebooks, daemon=True).start()
             await self._kernels.revive(tell)
-            before = files_made(self.parts.folder)
+            before = files_made(self.parts.folder, self._kernels.agents)
             meter = self._meter(budget, cells)
             start = self._run_start(task, budget, wanted)
             if cells is None:
@@ -156,7 +156,7 @@ class Runner:
                 notebook = self._export(tell)
             if cells is None:
                 self._judge_voice(stop, agent.steps, tell)
-            after = files_made(self.parts.folder)
+            after = files_made(self.parts.folder, self._kernels.agents)
             if typed:
                 kernel, halt = self._kernels.now, self.parts.stop
                 taken = await take_answer(stop.answer, agent.steps, kernel, stop=halt)

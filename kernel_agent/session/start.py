@@ -25,13 +25,20 @@ from kernel_agent.records import (
     StopSignal,
     TraceWriter,
 )
-from kernel_agent.safe import clear, make_private
+from kernel_agent.safe import Made, make_missing, make_private
 from kernel_agent.sandbox import Level, choose, level_of
 from kernel_agent.session.builtin_tools import Surroundings, ready_tools
 from kernel_agent.session.closing import Closing
 from kernel_agent.session.delegation.child import Lineage, Spawn
 from kernel_agent.session.delegation.tool import NAMES, Delegation, check_names
-from kernel_agent.session.folder import DATA_NAME, hold_place, leave_place, make_folder, new_folder
+from kernel_agent.session.folder import (
+    DATA_NAME,
+    hold_place,
+    is_taken,
+    leave_place,
+    make_folder,
+    new_folder,
+)
 from kernel_agent.session.parts import Parts, budget_of, proxy_of
 from kernel_agent.session.telemetry import telemetry_for
 from kernel_agent.session.telemetry.base import Telemetry
@@ -332,26 +339,37 @@ def _make_folder(plan: Plan, closing: Closing) -> tuple[Path, tuple[DataFile, ..
     from kernel_agent.session.inputs import place
 
     folder = plan.out
+    made: Made | None
     try:
         if plan.order.out is None:  # another session may be given the same name
-            folder = make_folder(folder, plan.order.title)
-            closing.add_made("folder", partial(asyncio.to_thread, clear, folder))
-        else:
-            if (folder / FILE_NAME).exists():
-                raise InputError(
-                    f"{folder} holds an earlier session already: name another folder with --out"
-                )
-            if not folder.exists():
-                closing.add_made("folder", partial(asyncio.to_thread, clear, folder))
-            make_private(folder, exist_ok=True)
+            made = make_folder(folder, plan.order.title)
+            folder = made.path
+        elif (made := make_missing(folder)) is None:
+            _check_free(folder)
     except OSError as error:  # looking is refused, too, in a folder of somebody else
         raise InputError(
             f"cannot write to {folder}: {error.strerror}; name another folder with --out"
         ) from None
+    if made is not None:
+        closing.add_made("folder", partial(asyncio.to_thread, made.clear))
     files = plan.order.lineage.files or place(plan.order.data, folder, notice=plan.tell)
     # It is protected from now on, for what is put later.
     make_private(folder / DATA_NAME, exist_ok=True)
     return folder, files
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder in which files are in the way of the session's own."""
+    taken = is_taken(folder)
+    if taken == FILE_NAME:
+        raise InputError(
+            f"{folder} holds an earlier session already: name another folder with --out"
+        )
+    if taken:
+        raise InputError(
+            f"{folder} has a {taken} already, and the session writes one: "
+            "rename it, or name another folder with --out"
+        )
 
 
 async def prepare(parts: Parts, budget: Budget) -> Choice:

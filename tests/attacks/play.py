@@ -347,6 +347,7 @@ async def play(level: str, names: Sequence[str] = ()) -> dict[str, Any]:
     if level == "none" and os.getuid() == 0:
         raise SystemExit("attacks are not played as root without a sandbox")
     load()
+    os.environ["PLAYED_LEVEL"] = level  # for whole sessions that the host meets attacks in
     chosen = [a for a in CATALOGUE.values() if not names or a.name in names]
     chosen.sort(key=lambda a: a.own_kernel)
     began = time.monotonic()

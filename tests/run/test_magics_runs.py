@@ -148,10 +148,10 @@ async def test_a_run_is_waited_for_wherever_it_is_called(tmp_path):
         captured = await book.run("%%capture cap\n%agent Captured?")
         looped = await book.run(
             "print(len(cap.stdout) > 100)\n"
-            "for q in 'a':\n    run = %agent {q}?\n    print(run.status)"
+            "for q in 'a':\n    run = %agent Looped?\n    print(run.status)"
         )
         called = await book.run(
-            "def f(q):\n    local = 5\n    return %agent -i local {q}\nprint('GOT', f('b').answer)"
+            "def f():\n    local = 5\n    return %agent -i local Called?\nprint('GOT', f().answer)"
         )
         handle = await book.run("print(repr(run), run.done, len(run.steps), run.result().text)")
     assert "Wall time" in timed

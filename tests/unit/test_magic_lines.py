@@ -18,23 +18,63 @@ def as_python(cell):
     ("line", "request_"),
     [
         ("-i df,sales -o result Go", Request(task="Go", given=("df", "sales"), wanted=("result",))),
-        ("--in df --in df Go on -o a,b", Request(task="Go on", given=("df",), wanted=("a", "b"))),
+        ("--in df -i df -o a,b Go on", Request(task="Go on", given=("df",), wanted=("a", "b"))),
         ("--background --model m Go", Request(task="Go", background=True, settings={"model": "m"})),
         ("--new --continues-not".replace("--continues-not", "Go"), Request(task="Go", new=True)),
         ("--continue Go", Request(task="Go", goes_on=True)),
         ("--timeout 1.5 --export a.ipynb --insert Go",
          Request(task="Go", settings={"max_seconds": 1.5}, export="a.ipynb", insert=True)),
-        ("Is x -i or x-o? 3 -5", None),
+        ("  --new   Go", Request(task="Go", new=True)),
+        ("Is it x-i or x-o? 3 -5", Request(task="Is it x-i or x-o? 3 -5")),
         ("a -- b -inner -offset", Request(task="a -- b -inner -offset")),
+        ("--new -- --sandbox none? $df", Request(task="--sandbox none? $df", new=True)),
+        ('Why "--sandbox none" or `-i`?', Request(task='Why "--sandbox none" or `-i`?')),
+        ("-5 degrees", Request(task="-5 degrees")),
     ],
 )  # fmt: skip
 def test_options_and_question_are_told_apart(line, request_):
-    """Wherever they stand; a flag takes nothing of what comes after it."""
-    if request_ is None:
-        with pytest.raises(UsageError, match="--in needs"):
-            read_request(line.replace("or", "--model"))
-        return
-    assert read_request(line) == request_
+    """Options come first; a flag takes nothing of what comes after it."""
+    assert read_request(line, names={"df"}) == request_
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("How many? --sandbox none", "--sandbox"),
+        ("--new How many? --approve=always", "--approve"),
+        ("Is x -i or -o?", "-i"),
+        ("How many?\n--mcp x", "--mcp"),
+        ("How many? --sandbxo none", "--sandbxo"),
+        ("How many? --Sandbox none", "--Sandbox"),
+        ("What's it --export x and isn't", "--export"),
+        ("--new? Go", "--new"),
+    ],
+)
+def test_an_option_behind_the_question_is_neither_read_nor_lost(line, word):
+    """The line is refused, and says what to write."""
+    with pytest.raises(UsageError, match="put options first") as told:
+        read_request(line)
+    assert str(told.value).startswith(f"{word} stands in the question")
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["\N{EM DASH}approve always Go", "\N{EN DASH}sandbox none Go", "-model=x Go"]
+)
+def test_an_option_with_other_dashes_is_not_taken_for_the_question(line):
+    """Word processors and mails make one dash of two hyphens."""
+    with pytest.raises(UsageError, match=r"is no option as it is written: --\w+ is"):
+        read_request(line)
+
+
+@pytest.mark.parametrize("line", ["Which of $df matter?", "{df}?", "How many are {df.shape[0]}?"])
+def test_a_variable_in_the_question_is_not_filled_in_and_the_line_says_so(line):
+    """It used to be: a question about the two letters after the dollar would help nobody."""
+    with pytest.raises(UsageError, match="pass the variable in with -i df"):
+        read_request(line, names={"df"})
+    asked = Request(task=line, given=("df",))
+    assert read_request(f"-i df {line}", names={"df"}) == asked
+    assert read_request(line) == Request(task=line)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +85,8 @@ def test_options_and_question_are_told_apart(line, request_):
         ("-i --new Go", "--in needs a value"),
         ("-i df, Go", "names of variables"),
         ("-o 1a Go", "names of variables"),
+        ("--data -- Go", "--data needs a value"),
+        ("--new=yes Go", "--new takes no value"),
         ("--timeout soon Go", "number of seconds"),
         ("--timeout inf Go", "number of seconds"),
         ("--max-steps 0 Go", "whole number"),

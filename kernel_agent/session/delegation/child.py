@@ -30,7 +30,7 @@ from kernel_agent.records import (
     agents_of,
     word_answer,
 )
-from kernel_agent.safe import Folder, make_private, one_line, plain
+from kernel_agent.safe import Made, make_beneath, one_line, plain
 from kernel_agent.session.delegation.scope import CurrentRun, Stoppable
 from kernel_agent.session.folder import DATA_NAME
 from kernel_agent.session.parameters import Opening
@@ -148,12 +148,24 @@ async def whole_answer(run: Run, kernel: Kernel) -> Json:
         raise KernelError(f"its answer could not be taken from its kernel ({why})") from None
 
 
-def place(folder: Path, opening: Opening | None) -> None:
-    """Make an agent's folder, which must not exist yet, with the files for it."""
-    make_private(folder)
+def make_place(agents: Made | None, name: str) -> Made:
+    """Make an agent's folder, with a number behind its name when that is taken.
+
+    Raises
+    ------
+    OSError
+        It cannot be made, or what is in the place of the folder of all agents is not that.
+    """
+    assert agents is not None  # made before the kernel whose cells may delegate
+    with agents.open() as opened:
+        return make_beneath(opened, name)
+
+
+def fill(folder: Made, opening: Opening | None) -> None:
+    """Write the files for an agent into its folder."""
     if opening is None or not opening.files:
         return
-    with Folder(folder) as opened, opened.folder(DATA_NAME, make=True) as data:
+    with folder.open() as opened, opened.make(DATA_NAME) as data:
         for name, content in opening.files.items():
             with data.create(name, mode=0o444) as file:
                 file.write(content)

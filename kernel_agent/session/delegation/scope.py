@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from kernel_agent.errors import ToolError
 from kernel_agent.records import Event, Meter
+from kernel_agent.safe import Made
 from kernel_agent.session.telemetry.base import Telemetry
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class CurrentRun:
     model, telemetry
         What its prompts go to, and what watches the calls.
     folder, agents
-        The session's folder, and where the folders of its agents go.
+        The session's folder, and where the folders of its agents go, if there may be any.
     writes_code
         Whether its actions are cells; an agent's are as its own.
     """
@@ -46,7 +47,7 @@ class CurrentRun:
     model: Model
     telemetry: Telemetry
     folder: Path
-    agents: Path
+    agents: Made | None
     writes_code: bool = True
 
 

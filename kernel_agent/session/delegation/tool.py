@@ -17,13 +17,14 @@ from kernel_agent.errors import (
     UsageError,
 )
 from kernel_agent.records import Budget, Code, Delegated, ExitStatus, Json, Message, Meter
-from kernel_agent.safe import clear, one_line, plain
+from kernel_agent.safe import Made, one_line, plain
 from kernel_agent.session.delegation.child import (
     Hearing,
     Lineage,
     Spawn,
     files_of,
-    place,
+    fill,
+    make_place,
     work,
 )
 from kernel_agent.session.delegation.prompts import Prompts, ask_and_charge
@@ -231,8 +232,10 @@ class Delegation:
 
     async def _run(self, asking: Asking, task: str, opening: Opening | None, meter: Meter) -> Json:
         run_above, note = asking.run, asking.note
-        name = f"{self._numbers}-{_short(slug(task))}"
-        folder = run_above.agents / name
+        given = {"data": dict(opening.described)} if opening else {}
+        note(arguments={"args": [task], "kwargs": given})
+        made = self._make_place(run_above, task)
+        name, folder = made.path.name, made.path
         lineage = Lineage(
             depth=self._lineage.depth + 1,
             parent_id=run_above.run_id,
@@ -242,12 +245,10 @@ class Delegation:
             telemetry=run_above.telemetry.beneath(),
             count=self._lineage.count,
         )
-        given = {"data": dict(opening.described)} if opening else {}
-        note(arguments={"args": [task], "kwargs": given})
         hearing = Hearing(name, task, folder, run_above)
         asking.scope.agents += 1
         try:
-            await asyncio.to_thread(place, folder, opening)
+            await asyncio.to_thread(fill, made, opening)
             session = self._spawn(lineage, folder, hearing)
             run, answer = await asking.scope.work(
                 lambda: work(session, task, meter.budget), session
@@ -260,7 +261,7 @@ class Delegation:
         finally:
             asking.scope.agents -= 1
             if hearing.delegated is None:  # no run has been in it
-                await asyncio.to_thread(clear, folder)
+                await asyncio.to_thread(made.clear)
             else:
                 note(
                     run_id=hearing.run_id,
@@ -272,6 +273,13 @@ class Delegation:
             note(result=answer)  # whole, because the notebook replays it
             return answer
         raise _make_refusal(_reason(hearing.delegated, run))
+
+    def _make_place(self, run_above: CurrentRun, task: str) -> Made:
+        try:
+            return make_place(run_above.agents, f"{self._numbers}-{_short(slug(task))}")
+        except OSError as error:
+            reason = one_line(str(error), REASON_CHARS)
+            raise _make_refusal(f"no folder can be made for an agent: {reason}") from None
 
     # --- the model, once ---------------------------------------------------------------------
 
