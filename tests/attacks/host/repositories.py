@@ -73,7 +73,7 @@ def _next_status(folder: Path, cell: str) -> str:
     reply = f"```python\nPLANTED = {planted!r}\n{cell}\nfinal_answer(7)\n```"
     (folder / "replies.jsonl").write_text(json.dumps({"content": reply}) + "\n")
     command = ["run", "How many?", "--model", "scripted:replies.jsonl", "--format", "fenced",
-               "--sandbox", os.environ.get("KERNEL_AGENT_ATTACKED_LEVEL", "auto"),
+               "--sandbox", os.environ.get("PLAYED_LEVEL", "auto"),
                "--out", "project", "--json"]  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "kernel_agent", *command], cwd=folder, stdin=subprocess.DEVNULL,
