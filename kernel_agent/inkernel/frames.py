@@ -77,9 +77,7 @@ def _levels(index: Any) -> list[Any]:
 
 def _labels(labels: Any, write: Step) -> dict[str, Any]:
     """Describe the columns' labels; nothing where they are texts, which Arrow has as they are."""
-    texts = labels.nlevels == 1 and all(type(label) is str for label in labels)
-    named = any(name is not None for name in labels.names)
-    if texts and not named and str(labels.dtype) in ("object", "str"):
+    if _are_texts(labels) and labels.names == [None]:
         return {}
     kept = _as_range(labels) or _in_a_table(labels, write)
     return {**kept, "names": _names(labels, write)}
@@ -90,13 +88,21 @@ def _in_a_table(labels: Any, write: Step) -> dict[str, Any]:
     import pandas as pd
 
     levels = [labels.get_level_values(n) for n in range(labels.nlevels)]
-    if all(level.dtype != object or all(type(x) is str for x in level) for level in levels):
+    if all(level.dtype != object or _are_texts(level) for level in levels):
         made = pd.DataFrame({str(n): level for n, level in enumerate(levels)})
         try:
             return {"table": write(made)}
         except TypeError:  # Arrow has no such type: intervals, periods
             pass
     return {"items": [_value(label, write) for label in labels]}
+
+
+def _are_texts(labels: Any) -> bool:
+    """Whether labels are texts of the type that this pandas makes of texts."""
+    import pandas as pd
+
+    usual = labels.nlevels == 1 and labels.dtype == pd.Index(["a"]).dtype
+    return usual and all(type(label) is str for label in labels)
 
 
 def _names(axis: Any, write: Step) -> list[Any]:

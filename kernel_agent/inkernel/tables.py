@@ -49,8 +49,11 @@ def write_table(table: Any, write: Step) -> tuple[bytes, dict[str, Any]]:
     frame = describe(table, write)
     bare = table.copy(deep=False)
     bare.attrs = {}  # Arrow would write them into the schema
+    # Arrow takes a level that is called 1 for the second one.
+    bare.index = bare.index.set_names([n if n is None else str(n) for n in bare.index.names])
+    in_columns = True if "levels" in frame["index"] else None  # ranges among several levels, too
     try:
-        arrow = pa.Table.from_pandas(bare)
+        arrow = pa.Table.from_pandas(bare, preserve_index=in_columns)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else "mixed types"
         raise TypeError(f"the table has a column that Arrow cannot hold: {reason}") from None
