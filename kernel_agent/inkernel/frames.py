@@ -87,7 +87,8 @@ def _in_a_table(labels: Any, write: Step) -> dict[str, Any]:
     """Write labels as a table, which keeps their types, or as a list where they are mixed."""
     import pandas as pd
 
-    levels = [labels.get_level_values(n) for n in range(labels.nlevels)]
+    nameless = labels.set_names([None] * labels.nlevels)  # a name may be another level's number
+    levels = [nameless.get_level_values(n) for n in range(labels.nlevels)]
     if all(level.dtype != object or _are_texts(level) for level in levels):
         made = pd.DataFrame({str(n): level for n, level in enumerate(levels)})
         try:
