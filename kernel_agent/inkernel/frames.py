@@ -144,17 +144,26 @@ def _attrs(attrs: dict[Any, Any]) -> Any:
     TypeError
         They are too large.
     """
-    if not attrs:
-        return {}
+    _check_size(attrs)
     try:
-        text = json.dumps(attrs)
+        return json.loads(json.dumps(attrs))
     except (TypeError, ValueError, RecursionError):
         return {}
-    if len(text) > ATTRS_MAX:
-        raise TypeError(
-            f"the attrs of the table take {len(text):,} characters; at most {ATTRS_MAX:,} are sent"
-        )
-    return json.loads(text)
+
+
+def _check_size(attrs: dict[Any, Any]) -> None:
+    """Refuse attributes that are too large, before one step in C would write them all."""
+    size, left = 0, [attrs]
+    while left:
+        item = left.pop()
+        size += len(item) + 2 if isinstance(item, str) else 2
+        if size > ATTRS_MAX:
+            raise TypeError(f"the attrs of the table take more than {ATTRS_MAX:,} characters")
+        if isinstance(item, dict):
+            left.extend(item)
+            left.extend(item.values())
+        elif isinstance(item, (list, tuple)):
+            left.extend(item)
 
 
 # --- reading -------------------------------------------------------------------------------------
