@@ -15,10 +15,12 @@ Names, labels and attributes are values as :mod:`.values` has them, which is han
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-ATTRS_MAX = 1_000_000  # characters of the attributes in JSON
+ATTRS_CHARS = 1_000_000  # of all texts in the attributes
+ATTRS_ITEMS = 10_000  # values in them; pandas copies all of them with each operation
+_PLAIN = (str, int, float, bool, type(None), list, dict)
 _MASKED = {
     "Int8": "int8", "Int16": "int16", "Int32": "int32", "Int64": "int64",
     "UInt8": "uint8", "UInt16": "uint16", "UInt32": "uint32", "UInt64": "uint64",
@@ -144,21 +146,33 @@ def _attrs(attrs: dict[Any, Any]) -> Any:
     TypeError
         They are too large.
     """
-    _check_size(attrs)
+    if excess := _excess(attrs):
+        raise TypeError(excess)
     try:
         return json.loads(json.dumps(attrs))
     except (TypeError, ValueError, RecursionError):
         return {}
 
 
-def _check_size(attrs: dict[Any, Any]) -> None:
-    """Refuse attributes that are too large, before one step in C would write them all."""
-    size, left = 0, [attrs]
+def _excess(attrs: Any) -> str:
+    """Return what is too much of attributes, counted before one step in C would take them all."""
+    chars = 0
+    for count, item in enumerate(_each(attrs)):
+        chars += len(item) if isinstance(item, str) else 0
+        if count > ATTRS_ITEMS or chars > ATTRS_CHARS:
+            return (
+                f"the attrs of a table hold more than {ATTRS_ITEMS:,} values or {ATTRS_CHARS:,}"
+                " characters"
+            )
+    return ""
+
+
+def _each(value: Any) -> Iterator[Any]:
+    """Yield a value, and what it holds all the way down."""
+    left = [value]
     while left:
         item = left.pop()
-        size += len(item) + 2 if isinstance(item, str) else 2
-        if size > ATTRS_MAX:
-            raise TypeError(f"the attrs of the table take more than {ATTRS_MAX:,} characters")
+        yield item
         if isinstance(item, dict):
             left.extend(item)
             left.extend(item.values())
@@ -245,11 +259,18 @@ def rebuild(body: Any, names: list[str], frame: dict[str, Any], read: Step) -> A
     made.columns = _read_labels(frame["labels"], width, read) if "labels" in frame else (
         pd.Index(names[:width])
     )  # fmt: skip
-    attrs = read(frame.get("attrs", {}))
-    if not isinstance(attrs, dict):
-        raise ValueError("attributes that are no dict")  # noqa: TRY004 - damage, not a type
-    made.attrs = attrs
+    made.attrs = _read_attrs(frame.get("attrs", {}), read)
     return made
+
+
+def _read_attrs(stated: Any, read: Step) -> dict[str, Any]:
+    """Return attributes of JSON's own types: pandas copies them with each operation."""
+    if excess := _excess(stated):
+        raise ValueError(excess)
+    attrs = read(stated)
+    if not isinstance(attrs, dict) or not all(type(item) in _PLAIN for item in _each(attrs)):
+        raise ValueError("attributes that are no dict of plain values")
+    return attrs
 
 
 def _index_of(levels: list[Any], stated: dict[str, Any], read: Step) -> Any:

@@ -244,7 +244,7 @@ def test_a_zone_that_is_in_no_table_of_zones_is_refused_wherever_it_stands(
         {"labels": {"items": ["a"], "names": [None]}}, {"labels": {"items": "ab", "names": [1]}},
         {"labels": {"items": [["a", 1], ["b", 2]], "names": [1, 2, 3]}}, {"labels": {}},
         {"labels": {"table": form(stream(PLAIN)), "names": [1]}}, {"labels": 7},
-        {"attrs": [1]}, {"attrs": {"$": "object"}},
+        {"attrs": [1]}, {"attrs": {"$": "object"}}, {"attrs": {"x": form(stream(PLAIN))}},
     ],
 )  # fmt: skip
 def test_what_does_not_fit_its_table_is_refused_with_one_kind_of_error(frame: Any) -> None:
@@ -319,9 +319,12 @@ def test_a_damaged_schema_is_refused_with_one_kind_of_error(noise: bytes, at: in
 
 def test_attributes_that_are_too_large_are_refused_where_they_are() -> None:
     table = pd.DataFrame({"a": [1]})
-    table.attrs = {"x": [[]] * 500_000}
-    with pytest.raises(TypeError, match="attrs of the table take"):
-        encode(table)
+    for large in ([[]] * 500_000, "x" * 2_000_000, ["x" * 1_000] * 2_000):
+        table.attrs = {"x": large}
+        with pytest.raises(TypeError, match="attrs of a table hold more"):
+            encode(table)
+        with pytest.raises(ValueError, match="attrs of a table hold more"):
+            decode(form(stream(PLAIN), attrs={"x": large}))
     table.attrs = {"x": object()}
     assert there_and_back(table).attrs == {}
 
