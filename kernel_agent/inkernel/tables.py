@@ -2,27 +2,38 @@
 
 A few bytes of a stream can stand for many values, so only flat columns that are not compressed are
 read, and what each takes in pandas is charged to a :class:`~.room.Room` from types and lengths
-alone.
+alone. The schema is read by :mod:`.schemas`, and what pandas has beside it by :mod:`.frames`: of
+the metadata in a stream nothing is read. It stands there for programs that have no other form.
 """
 
 from __future__ import annotations
 
 import io
-import struct
 from typing import Any
 
+from .frames import Step, describe, own_types, rebuild
 from .room import Room
+from .schemas import check_batch, read_columns
 
 CELLS_MAX = 50_000_000  # rows times columns of a table
-COLUMNS_MAX = 20_000
 BATCHES_MAX = 100_000  # of a table, times its columns; ours have one
 OBJECTS = 50_000  # values of a table that become objects of Python's at a time
 COLUMN_BYTES = 2_000  # what a column costs beside its values, in pandas and Arrow
 BATCH_BYTES = 400  # what a column of a batch costs in Arrow
+OWN_COPIES = 2  # more of a column, on its way to a type that is pandas' own
+
+Own = list[tuple[list[str], Step]]  # columns, and what makes pandas' own type of their Arrow type
 
 
-def write_table(table: Any) -> bytes:
-    """Return a table as an Arrow IPC stream.
+def write_table(table: Any, write: Step) -> tuple[bytes, dict[str, Any]]:
+    """Return a table as an Arrow IPC stream, and what it has beside its columns as JSON.
+
+    Parameters
+    ----------
+    table
+        A DataFrame.
+    write
+        Writes a value as JSON, as :func:`.values.encode` does.
 
     Raises
     ------
@@ -35,19 +46,50 @@ def write_table(table: Any) -> bytes:
         raise TypeError(
             "a table can be sent where pyarrow is installed: pip install pyarrow"
         ) from None
+    frame = describe(table, write)
+    bare = table.copy(deep=False)
+    bare.attrs = {}  # Arrow would write them into the schema
+    # Arrow takes a level that is called 1 for the second one.
+    bare.index = bare.index.set_names([n if n is None else str(n) for n in bare.index.names])
+    in_columns = True if "levels" in frame["index"] else None  # ranges among several levels, too
     try:
-        arrow = pa.Table.from_pandas(table)
+        arrow = pa.Table.from_pandas(bare, preserve_index=in_columns)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else "mixed types"
         raise TypeError(f"the table has a column that Arrow cannot hold: {reason}") from None
+    _check_types(arrow.schema)
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, arrow.schema) as writer:
         writer.write_table(arrow)
-    return sink.getvalue()
+    return sink.getvalue(), frame
 
 
-def read_table(data: bytes, room: Room) -> Any:
+def _check_types(schema: Any) -> None:
+    """Refuse types that others than Arrow have given it: periods, intervals."""
+    import pyarrow as pa
+
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if isinstance(kind, pa.BaseExtensionType):
+            raise TypeError(
+                f"the column {field.name[:60]} of the table is of type {kind.extension_name}, which"
+                " cannot be sent: convert it with astype(str)"
+            )
+
+
+def read_table(data: bytes, frame: Any, room: Room, read: Step) -> Any:
     """Return the table of an Arrow IPC stream, checked before and while it is read.
+
+    Parameters
+    ----------
+    data
+        The stream.
+    frame
+        What stands beside it, in JSON.
+    room
+        What it may become.
+    read
+        Reads a value from JSON, in the same room.
 
     Raises
     ------
@@ -56,35 +98,53 @@ def read_table(data: bytes, room: Room) -> Any:
     """
     import pyarrow as pa
 
+    if not isinstance(frame, dict):
+        raise ValueError("a table whose index and labels are no object")  # noqa: TRY004 - damage
     try:
-        batches = _count_batches(data, room)
-        with pa.ipc.open_stream(data) as stream:
-            if len(stream.schema) > COLUMNS_MAX or len(stream.schema) * batches > BATCHES_MAX:
-                raise ValueError(f"a table of {len(stream.schema):,} columns in {batches:,} parts")
-            for field in stream.schema:
-                _check_flat(field.type, top=True)
-            room.take(len(stream.schema) * (COLUMN_BYTES + batches * BATCH_BYTES))
-            table = stream.read_all()
-        if table.num_rows * max(table.num_columns, 1) > CELLS_MAX:
-            raise ValueError(f"a table of more than {CELLS_MAX:,} cells")
-        for column in table.columns:
-            room.take(sum(_estimate_size(chunk) for chunk in column.chunks))
-        table.validate(full=True)
-        return _in_pandas(table)
+        names, table = _read_arrow(data, room)
+        own = own_types(frame, table.schema)
+        for columns, copies in [(table.column_names, 1), *((c, OWN_COPIES) for c, _ in own)]:
+            for column in table.select(columns).columns:
+                room.take(copies * sum(_estimate_size(chunk) for chunk in column.chunks))
+        return rebuild(_in_pandas(table, own), names, frame, read)
     except pa.ArrowException as error:
         raise ValueError(str(error)) from None
 
 
-def _count_batches(data: bytes, room: Room) -> int:
-    """Return how many messages an Arrow stream has; each is looked at, and nothing of it read."""
+def _read_arrow(data: bytes, room: Room) -> tuple[list[str], Any]:
+    """Return the names of the columns, and a table in which they are called by their numbers.
+
+    What Arrow is given begins with a schema of our own, in the place of the one that came.
+    """
+    import pyarrow as pa
+
+    columns = read_columns(data, room)
+    width = len(columns.schema)
+    room.take(len(data) + width * COLUMN_BYTES)
+    stream = columns.schema.serialize().to_pybytes() + data[columns.batches :]
+    batches = _check_batches(stream, room)
+    if width * batches > BATCHES_MAX:
+        raise ValueError(f"a table of {width:,} columns in {batches:,} parts")
+    room.take(width * batches * BATCH_BYTES)
+    with pa.ipc.open_stream(stream) as opened:
+        table = opened.read_all()
+    if table.num_rows * max(table.num_columns, 1) > CELLS_MAX:
+        raise ValueError(f"a table of more than {CELLS_MAX:,} cells")
+    table.validate(full=True)
+    return columns.names, table
+
+
+def _check_batches(data: bytes, room: Room) -> int:
+    """Return how many messages follow the schema; each is looked at, and nothing of it read."""
     import pyarrow as pa
 
     count = 0
-    for message in pa.ipc.MessageReader.open_stream(data):
+    messages = pa.ipc.MessageReader.open_stream(data)
+    next(messages)  # the schema, which is ours
+    for message in messages:
         room.take(BATCH_BYTES)
         count += 1
-        if _is_compressed(message.metadata.to_pybytes()):
-            raise ValueError("a table that is compressed")
+        check_batch(message.metadata.to_pybytes())
     return count
 
 
@@ -118,19 +178,28 @@ def _text_bytes(chunk: Any) -> int:
     return sum(buffer.size for buffer in chunk.buffers() if buffer is not None)
 
 
-def _in_pandas(table: Any) -> Any:
+def _in_pandas(table: Any, own: Own) -> Any:
     """Return a table in pandas; columns of objects are made of a few rows at a time."""
     import pandas as pd
 
     objects = sum(_is_of_objects(field.type) for field in table.schema)
     if table.num_rows * objects <= OBJECTS:
-        return table.to_pandas()
+        return _in_types(table, own)
     rows = max(OBJECTS // objects, 1)
-    made = pd.concat([table.slice(at, rows).to_pandas() for at in range(0, table.num_rows, rows)])
-    if not _has_index(table):  # a range is stated once, for all of the rows
-        index = table.select([]).to_pandas().index
-        made.index = index if len(index) == len(made) else pd.RangeIndex(len(made))
-    return made
+    slices = (table.slice(at, rows) for at in range(0, table.num_rows, rows))
+    return pd.concat([_in_types(part, own) for part in slices], ignore_index=True)
+
+
+def _in_types(table: Any, own: Own) -> Any:
+    """Return a table in pandas, with columns that have a type of pandas' own in that type."""
+    import pandas as pd
+
+    if not own:
+        return table.to_pandas()
+    other = set(table.column_names).difference(*(columns for columns, _ in own))
+    parts = [table.select([n for n in table.column_names if n in other]).to_pandas()]
+    parts += [table.select(columns).to_pandas(types_mapper=made) for columns, made in own]
+    return pd.concat(parts, axis=1)[table.column_names]
 
 
 def _is_of_objects(kind: Any) -> bool:
@@ -142,62 +211,3 @@ def _is_of_objects(kind: Any) -> bool:
         return int(pd.__version__.partition(".")[0]) < 3  # since then they stay as Arrow has them
     plain = types.is_primitive(kind) and not (types.is_date(kind) or types.is_time(kind))
     return not (plain or types.is_dictionary(kind) or types.is_null(kind))
-
-
-def _has_index(table: Any) -> bool:
-    stated = (table.schema.pandas_metadata or {}).get("index_columns", ())
-    return any(isinstance(column, str) for column in stated)
-
-
-def _check_flat(kind: Any, *, top: bool = False) -> None:
-    """Refuse the types whose few bytes can stand for many values.
-
-    A list's length is bounded by its offsets as long as what it holds takes room itself; a
-    dictionary within a list is written out once a mention.
-    """
-    from pyarrow import types
-
-    if (top and types.is_dictionary(kind)) or types.is_list(kind) or types.is_large_list(kind):
-        _check_flat(kind.value_type)
-    elif types.is_struct(kind) and kind.num_fields:
-        for n in range(kind.num_fields):
-            _check_flat(kind.field(n).type)
-    elif not (
-        types.is_primitive(kind)
-        or types.is_decimal(kind)
-        or types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or (top and types.is_null(kind))
-    ):
-        raise ValueError(f"a column of type {str(kind)[:60]}")
-
-
-def _is_compressed(metadata: bytes) -> bool:
-    """Whether the body of an Arrow message is compressed, read from its flatbuffer.
-
-    https://arrow.apache.org/docs/format/Columnar.html; field 3 of a RecordBatch is its
-    compression, field 1 of a DictionaryBatch a RecordBatch. pyarrow has no way to ask.
-    """
-    message = _u32(metadata, 0)
-    kind_at, header_at = _field(metadata, message, 1), _field(metadata, message, 2)
-    if not kind_at or not header_at:
-        return False
-    kind, batch = metadata[kind_at], header_at + _u32(metadata, header_at)
-    if kind == 2:  # a DictionaryBatch
-        inner = _field(metadata, batch, 1)
-        batch = inner + _u32(metadata, inner)
-    return kind in (2, 3) and bool(_field(metadata, batch, 3))
-
-
-def _field(data: bytes, table: int, number: int) -> int:
-    """Return where a field of a flatbuffer's table is; 0 for one that is not there."""
-    vtable = table - struct.unpack_from("<i", data, table)[0]
-    size, at = struct.unpack_from("<H", data, vtable)[0], 4 + 2 * number
-    offset = struct.unpack_from("<H", data, vtable + at)[0] if at < size else 0
-    return table + offset if offset else 0
-
-
-def _u32(data: bytes, at: int) -> int:
-    return int(struct.unpack_from("<I", data, at)[0])

@@ -10,7 +10,8 @@ Runs on both sides. What JSON has no form for becomes an object whose ``"$"`` na
 ``date``       ``{"$": "date" | "datetime" | "time" | "timedelta", "text": …}``; ``decimal`` and
                ``fraction`` likewise
 ``array``      ``{"$": "array", "dtype": …, "shape": […], "base64": …}``, no objects
-``table``      ``{"$": "table", "arrow": base64 of an Arrow IPC stream}``; ``series`` likewise
+``table``      ``{"$": "table", "arrow": base64 of an Arrow IPC stream, "frame": …}``: index, labels
+               and attrs (:mod:`.frames`); ``series`` likewise
 ``image``      ``{"$": "image", "png": …}``
 =============  ==================================================================================
 
@@ -19,10 +20,11 @@ of an enum as their values, paths and UUIDs as text. Ranges, views of a dict, an
 arrays of objects go as lists.
 
 The decoder trusts nothing: sizes are checked against the bytes that are there, a picture is
-opened as PNG only, a table has flat columns that are not compressed, and everything else is
-refused. What a form stands for is charged to a :class:`~.room.Room` before a library unfolds it,
-by the form's own header. One step in C stays short, since nothing else of the program runs
-meanwhile: base64 and a table's texts are read in pieces.
+opened as PNG only, a table has flat columns that are not compressed and metadata that nobody reads
+(:mod:`.schemas`), and everything else is refused. What a form stands for is charged to a
+:class:`~.room.Room` before a library unfolds it, by the form's own header. One step in C stays
+short, since nothing else of the program runs meanwhile: base64 and a table's texts are read in
+pieces.
 """
 
 from __future__ import annotations
@@ -196,9 +198,9 @@ def figure_of(value: Any) -> Any:
 def _encode_pandas(value: Any, depth: int) -> Any:
     kind = type(value).__name__
     if kind == "DataFrame":
-        return {"$": "table", "arrow": _base64(write_table(value))}
+        return {"$": "table", **_encode_table(value, depth)}
     if kind == "Series":
-        return {"$": "series", "arrow": _base64(write_table(value.to_frame(value.name)))}
+        return {"$": "series", **_encode_table(value.to_frame(value.name), depth)}
     if kind in ("NaTType", "NAType"):
         return None
     if kind in ("Timestamp", "Timedelta"):
@@ -208,6 +210,11 @@ def _encode_pandas(value: Any, depth: int) -> Any:
     return (
         encode(value.tolist(), depth) if hasattr(value, "tolist") else _encode_record(value, depth)
     )
+
+
+def _encode_table(table: Any, depth: int) -> dict[str, Any]:
+    arrow, frame = write_table(table, lambda value: encode(value, depth + 1))
+    return {"arrow": _base64(arrow), "frame": frame}
 
 
 def _encode_record(value: Any, depth: int) -> Any:
@@ -265,13 +272,14 @@ def _array(value: dict[str, Any], room: Room) -> Any:
     return np.frombuffer(data, dtype).reshape(shape).copy()
 
 
-def _table(value: dict[str, Any], room: Room) -> Any:
+def _table(value: dict[str, Any], room: Room, depth: int) -> Any:
     room.library()
-    return read_table(_read_base64(value["arrow"], room), room)
+    data = _read_base64(value["arrow"], room)
+    return read_table(data, value.get("frame", {}), room, lambda item: decode(item, room, depth))
 
 
-def _series(value: dict[str, Any], room: Room) -> Any:
-    return _table(value, room).iloc[:, 0]
+def _series(value: dict[str, Any], room: Room, depth: int) -> Any:
+    return _table(value, room, depth).iloc[:, 0]
 
 
 def _image(value: dict[str, Any], room: Room) -> Any:
@@ -394,14 +402,14 @@ FORMS: dict[str, Form] = {
         suffix="bin",
     ),
     "table": Form(
-        decode=lambda value, room, _depth: _table(value, room),
+        decode=_table,
         source=_TABLE,
         imports=_TABLE_IMPORTS,
         data="arrow",
         suffix="arrow",
     ),
     "series": Form(
-        decode=lambda value, room, _depth: _series(value, room),
+        decode=_series,
         source=f"{_TABLE}.iloc[:, 0]",
         imports=_TABLE_IMPORTS,
         data="arrow",

@@ -174,6 +174,7 @@ class Played:
         }
         code = f"{attack.code}\nattempt({attack.name}, {json.dumps(canaries)!r})"
         assert self.kernel is not None
+        self._broker.fresh_kernel()  # an attack chooses the ids of its requests
         try:
             result = await asyncio.wait_for(
                 self.kernel.execute(

@@ -79,6 +79,12 @@ def appeared(*places: str) -> Effect:
     return effect
 
 
+def host_opened(stage: Stage, report: Report) -> str:
+    """Tell that somebody opened a file that was watched and that the attack itself did not open."""
+    count = stage.opened()
+    return f"a file that a cell named was opened {count} times on the host" if count else ""
+
+
 def runs_as_its_owner(stage: Stage, report: Report) -> str:
     """Tell that a file in the workspace has a mode by which it is run as its owner."""
     seen = [

@@ -27,6 +27,7 @@ KEY_VARIABLE = "KERNEL_AGENT_CANARY_KEY"
 """The environment variable of the host process that holds the ``environment`` secret."""
 
 _SUBREAPER = 36  # prctl(2), PR_SET_CHILD_SUBREAPER: daemons of a sandbox stay below this process
+_IN_OPEN, _EVENT_BYTES = 0x20, 16  # inotify(7); an event of a watched file has no name
 _LOCAL_CID = 1  # vsock(7), VMADDR_CID_LOCAL
 
 VICTIM = """
@@ -62,6 +63,7 @@ class Stage:
         self.peak: dict[str, int] = {}
         self.limits: dict[str, int] = {}
         self._planted: dict[Path, Any] = {}
+        self._watching = 0
         self._own: set[int] = set()
         self._victim: subprocess.Popen[str] | None = None
         self._ending = contextlib.ExitStack()
@@ -81,6 +83,8 @@ class Stage:
         self.end_victim()
         for server in self.servers.values():
             server.close()
+        if self._watching:
+            os.close(self._watching)
         self._ending.close()
 
     def _on_signal(self, *_: object) -> None:
@@ -172,6 +176,21 @@ class Stage:
                 os.chown(path.parent, uid, -1)
             for path in self._planted:
                 self._remember(path)
+
+    def watch(self, path: Path) -> None:
+        """Count from now on who opens a file (inotify(7)), instead of those before."""
+        if self._watching:
+            os.close(self._watching)
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._watching = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if libc.inotify_add_watch(self._watching, os.fsencode(path), _IN_OPEN) < 0:
+            raise NotHere("files cannot be watched here")
+
+    def opened(self) -> int:
+        """Return how often the watched file was opened since it is watched."""
+        with contextlib.suppress(BlockingIOError):
+            return len(os.read(self._watching, 65536)) // _EVENT_BYTES
+        return 0
 
     # --- servers ---------------------------------------------------------------------------
 

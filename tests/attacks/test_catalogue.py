@@ -8,7 +8,7 @@ import builtins
 import pytest
 
 from attacks.cells import prelude
-from attacks.score import returned, verdict
+from attacks.score import host_opened, returned, verdict
 from attacks.stage import Stage
 from attacks.words import BOUNDARY, CATEGORIES, Attack, Report, load
 
@@ -84,6 +84,14 @@ def test_a_changed_file_is_seen_and_put_back() -> None:
         assert "there" in stage.changes("bashrc")
         stage.replant()
         assert stage.changes("bashrc") == ""
+
+
+def test_a_watched_file_that_somebody_opens_is_seen() -> None:
+    with Stage() as stage:
+        stage.watch(stage.files["bashrc"])
+        assert host_opened(stage, Report(ended="returned")) == ""
+        stage.files["bashrc"].read_bytes()
+        assert "opened 1 times" in host_opened(stage, Report(ended="returned"))
 
 
 def test_the_boundary_is_what_the_levels_claim() -> None:

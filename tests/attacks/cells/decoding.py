@@ -8,9 +8,10 @@ import base64
 import io
 import json
 import time
+import zlib
 from typing import Any
 
-from attacks.score import either, grew, stood_still
+from attacks.score import either, grew, host_opened, stood_still
 from attacks.stage import NotHere, Stage
 from attacks.words import attack
 
@@ -41,6 +42,87 @@ def _stream(rows: int) -> str:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return base64.b64encode(sink.getvalue()).decode()
+
+
+def _table_with_a_path(stage: Stage) -> dict[str, Any]:
+    """Make a table whose metadata name a file as a time zone; the file is watched."""
+    try:
+        import pandas as pd
+        import pyarrow as pa
+    except ImportError:
+        raise NotHere("pyarrow is not there") from None
+    path = stage.home / "private.zone"
+    path.write_bytes(b"TZif2" + bytes(39))
+    zoned = pa.array([1], pa.timestamp("ns", tz="UTC"))
+    pa.table({"a": zoned}).to_pandas()  # what the libraries open once is not what is measured
+    stage.watch(path)
+    column = {
+        "name": "a", "field_name": "a", "pandas_type": "datetimetz", "metadata": None,
+        "numpy_type": f"datetime64[ns, dateutil/{path}]",
+    }  # fmt: skip
+    stated = {"index_columns": [], "column_indexes": [], "columns": [column]}
+    table = pa.table({"a": zoned}).replace_schema_metadata({b"pandas": json.dumps(stated).encode()})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    del pd
+    return {"table": base64.b64encode(sink.getvalue()).decode()}
+
+
+@attack("read", host_opened, before=_table_with_a_path, no_control=ALONE["no_control"])
+def table_that_names_a_file_as_its_time_zone(c):
+    """A table whose metadata name a closed file as a time zone: the host is to open it"""
+    kernel = get_ipython().kernel  # noqa: F821 - IPython's
+    table = {"$": "table", "arrow": c.table}
+    calls = [{"name": "echo", "args": [table], "kwargs": {}}]
+    prompt = "kernel-agent/1 " + json.dumps({"id": int(time.time() * 1000), "calls": calls})
+    identity = kernel._get_shell_context_var(kernel._shell_parent_ident)
+    kernel.session.send(
+        kernel.stdin_socket, "input_request", {"prompt": prompt},
+        kernel.get_parent("shell"), ident=identity,
+    )  # fmt: skip
+    kernel.stdin_socket.poll(15_000)
+    _, reply = kernel.session.recv(kernel.stdin_socket)
+    told = json.loads(reply["content"]["value"])["results"][0]
+    return f"a value came back: {told['value']}"[:200] if told["ok"] else ""
+
+
+def _table_of_attributes(stage: Stage) -> dict[str, Any]:
+    """Make a table with 1.5 million lists in its metadata; packed, since a cell brings it."""
+    try:
+        import pandas as pd
+        import pyarrow as pa
+    except ImportError:
+        raise NotHere("pyarrow is not there") from None
+    pa.table({"a": ["x"]}).to_pandas()
+    del pd
+    lists = ", ".join(["[]"] * 1_500_000)
+    stated = f'{{"index_columns": [], "columns": [], "attributes": {{"x": [{lists}]}}}}'
+    table, sink = pa.table({"a": [1]}).replace_schema_metadata({b"pandas": stated}), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    packed = zlib.compress(base64.b64encode(sink.getvalue()))
+    return {"packed": base64.b64encode(packed).decode()}
+
+
+@attack("host-resource", EFFECT, before=_table_of_attributes, **ALONE)
+def a_table_with_a_million_attributes(c):
+    """A table of one number with 1.5 million lists in its metadata, where pandas has `attrs`"""
+    import base64
+    import zlib
+
+    kernel = get_ipython().kernel  # noqa: F821 - IPython's
+    arrow = zlib.decompress(base64.b64decode(c.packed)).decode()
+    calls = [{"name": "echo", "args": [{"$": "table", "arrow": arrow}], "kwargs": {}}]
+    prompt = "kernel-agent/1 " + json.dumps({"id": int(time.time() * 1000), "calls": calls})
+    identity = kernel._get_shell_context_var(kernel._shell_parent_ident)
+    kernel.session.send(
+        kernel.stdin_socket, "input_request", {"prompt": prompt},
+        kernel.get_parent("shell"), ident=identity,
+    )  # fmt: skip
+    kernel.stdin_socket.poll(50_000)
+    _, reply = kernel.session.recv(kernel.stdin_socket)
+    return reply["content"]["value"][:200]
 
 
 def _one_colour(stage: Stage) -> dict[str, Any]:
