@@ -30,14 +30,15 @@ ASKS = "final_answer(rate('USD'))"
 async def test_a_function_of_the_notebook_runs_on_its_main_thread(tmp_path: Path) -> None:
     """Awaited, blocked, in the background and waited for; what it prints stands below the cell."""
     model = script(tmp_path, "a.jsonl", *[ASKS] * 4)
-    ask = f"%agent --tools rate --model {model} What is it?"
+    ask = f"%agent --tools rate --model {model}"
     async with opened(tmp_path) as book:
         await book.run(RATE.replace("FACTOR", "1"))
-        awaited = await book.run(ask)
+        awaited = await book.run(f"{ask} What is it?")
         blocked = await book.run("%%time\n%agent And now?")
         await book.run(RATE.replace("FACTOR", "2"))
         changed = await book.run("%agent And after the change?")
-        background = await book.run(f"run = {ask} --background\nprint(run.result().answer)")
+        run = f"run = {ask} --background What is it?\nprint(run.result().answer)"
+        background = await book.run(run)
     assert "\nAnswer\nMainThread 1\n" in awaited
     assert "asked for USD\n" in awaited
     assert "\nAnswer\nMainThread 1\n" in blocked
