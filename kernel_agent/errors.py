@@ -137,15 +137,28 @@ class FormatError(KernelAgentError):
         compile), ``malformed`` (an envelope or arguments that cannot be read).
     code
         The code that was found and must not run, for statistics; empty without any.
+    words
+        The reply, where it is words alone and may be the answer; empty for any other.
+    if_answer
+        What the model is told of such words, where they may be the answer.
     """
 
     def __init__(
-        self, message: str, *, feedback: str, kind: str = "malformed", code: str = ""
+        self,
+        message: str,
+        *,
+        feedback: str,
+        kind: str = "malformed",
+        code: str = "",
+        words: str = "",
+        if_answer: str = "",
     ) -> None:
         super().__init__(message)
         self.feedback = feedback
         self.kind = kind
         self.code = code
+        self.words = words
+        self.if_answer = if_answer
 
 
 class BudgetExceeded(KernelAgentError):

@@ -288,6 +288,7 @@ class Scene:
             "words": stop.ending.label,
             "ok": stop.status is ExitStatus.ANSWERED,
             "answer": harmless_text(stop.answer.text, MAX_TEXT) if stop.answer else None,
+            "note": "\n".join(block.text for block in blocks if block.kind == "note"),
             "why": "\n".join(block.text for block in blocks if block.kind == "warning"),
             "partial": "\n".join(block.text for block in blocks if block.kind == "partial"),
         }

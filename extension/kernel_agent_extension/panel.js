@@ -650,6 +650,7 @@ class PanelView {
     if (note.answer !== null) {
       this.end.append(make("div", "end-title", "Answer"), prose(note.answer, "answer"));
     }
+    if (note.note) this.end.append(make("p", "note", note.note));
     if (note.why) this.end.append(make("p", "why", note.why));
     if (note.partial) this.end.append(make("pre", "out", note.partial));
     shown(this.end, this.end.childElementCount > 0);

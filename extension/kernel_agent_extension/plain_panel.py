@@ -144,7 +144,8 @@ class PlainFront:
         self._state["status"] = note["words"]
         self._stop.disabled = True
         said = note["answer"] or "\n".join(part for part in (note["why"], note["partial"]) if part)
-        self._write(f"\n{'Answer' if note['answer'] else 'The run ended'}\n{said}\n")
+        below = f"{note['note']}\n" if note["note"] else ""
+        self._write(f"\n{'Answer' if note['answer'] else 'The run ended'}\n{said}\n{below}")
 
     def _write(self, text: str, *, ends: bool = True) -> None:
         if ends and not self._log_text.endswith("\n"):

@@ -1,5 +1,4 @@
 from .checks import Checks as Checks
-from .context import BYTES_PER_TOKEN as BYTES_PER_TOKEN
 from .context import Context as Context
 from .decider import ModelDecider as ModelDecider
 from .guard import check_guard as check_guard
@@ -7,6 +6,7 @@ from .guard import guard_prompt as guard_prompt
 from .guard import refusal as refusal
 from .guard import refuse_cell as refuse_cell
 from .loop import Agent as Agent
+from .measure import BYTES_PER_TOKEN as BYTES_PER_TOKEN
 from .outcome import CellFailed as CellFailed
 from .outcome import Stopped as Stopped
 from .outcome import check_kernel as check_kernel

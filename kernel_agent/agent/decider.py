@@ -1,8 +1,10 @@
 """Deciders choose the loop's next action; this one asks a model.
 
 A decider gives the next action, is told what happened, and says when the run is over. A model's
-action is a reply, read in a format; where it cannot be read, it is asked for again. Cells that were
-written beforehand are another decider (:mod:`kernel_agent.session.pipeline`).
+action is a reply, read in a format; where it cannot be read, it is asked for again. After a step
+that ran, words alone may be the answer: the model is shown once how to give it, and what it says
+then in words is taken as it is, and marked so. Cells that were written beforehand are another
+decider (:mod:`kernel_agent.session.pipeline`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Protocol
 
 from kernel_agent.agent.context import Context
 from kernel_agent.agent.outcome import Stopped, check_kernel
-from kernel_agent.agent.rules import Ladder, Lower, Patience, warning
+from kernel_agent.agent.rules import Ladder, Lower, Patience, may_answer, warning
 from kernel_agent.agent.turn import Ledger, Turn, write_reply
 from kernel_agent.agent.window import RE_ASK_CHARS, Complete, Window
 from kernel_agent.errors import FormatError
@@ -20,6 +22,7 @@ from kernel_agent.formats import Format
 from kernel_agent.records import (
     Action,
     Answer,
+    Final,
     Message,
     Meter,
     Notice,
@@ -126,28 +129,39 @@ class ModelDecider:
     async def decide(self, turn: Turn) -> Action | None:
         """Ask for the next action; ask again for its form when it cannot be read."""
         told: tuple[Retry, ...] = ()  # those of the retries that are about this format
+        shown_how = False  # to give an answer
         while True:
             reply = await self._window.ask(turn.ledger, _re_ask(told))
             turn.take(reply)
             try:
                 action = self._ladder.read(reply)
             except FormatError as error:
+                words = self._answer_in(error)
+                if words and shown_how:
+                    turn.reply = reply
+                    return Final(answer=words, in_words=True)
+                shown_how = shown_how or bool(words)
                 told = self._refuse(turn, reply, error, told)
                 if len(told) > RE_ASKS:
                     return None
-                turn.ledger.tell(
-                    Notice(text=f"The reply could not be read ({error}); asking again.")
-                )
+                why = "The reply has words alone" if words else "The reply could not be read"
+                turn.ledger.tell(Notice(text=f"{why} ({error}); asking again."))
                 turn.ledger.meter.check()
             else:
                 turn.reply = reply
                 return action
 
+    def _answer_in(self, error: FormatError) -> str:
+        """Return the words of a reply that may be the answer; empty before a step ran."""
+        ran = any(isinstance(record, Step) and record.ok for record in self._context.records)
+        return error.words if ran and may_answer(error.words) else ""
+
     def _refuse(
         self, turn: Turn, reply: Reply, error: FormatError, told: tuple[Retry, ...]
     ) -> tuple[Retry, ...]:
         """Keep an unreadable reply; return the feedback given so far about this format."""
-        retry = Retry(content=write_reply(reply), feedback=error.feedback)
+        feedback = error.if_answer if self._answer_in(error) else error.feedback
+        retry = Retry(content=write_reply(reply), feedback=feedback)
         turn.retries = (*turn.retries, retry)
         if self._go_down(turn.ledger):
             return ()

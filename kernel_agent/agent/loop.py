@@ -195,7 +195,7 @@ class Agent:
             action = dataclasses.replace(action, source=edited)
         began = time.monotonic()
         if isinstance(action, Final):
-            result = CellResult(status="ok", answer=answer_of(action.answer))
+            result = CellResult(status="ok", answer=answer_of(action))
         elif decision is not None and not decision.allowed:
             result = denied_cell(decision)
         else:

@@ -3,11 +3,12 @@
 Pure: nbformat outputs in, an :class:`~kernel_agent.records.Observation` out. What a cell put out
 comes in the order in which it came: printed text, stderr (marked), tables as shape, types and a
 preview, figures as pictures beside one line each, the last value. A failed cell ends with its
-error, of which the message is never cut away. Last comes which variables are different now. Long
-text keeps its head and tail, with the handle that reopens the whole of it in the kernel.
+error, of which the message is never cut away. Last comes which variables are different now.
 
-Each kind of output has its own share of the room (:data:`SHARES`), so that a flood of warnings
-leaves room for the table that was asked for.
+Nothing is left out without a mark that counts it and says where it is: ``outputs[k]`` in the
+kernel. Each output is cut by itself, and no more than needed: one that is a fifth too long stays
+whole. Each kind has its own share of the room (:data:`SHARES`), so that a flood of warnings leaves
+room for the table that was asked for.
 
 The outputs come from a hostile kernel: every field is checked before it is used, and what does
 not fit falls back to its text, or to one line that names it.
@@ -16,8 +17,8 @@ not fit falls back to its text, or to one line that names it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import dataclass, replace
+from itertools import count, groupby
 from typing import Any, Literal, TypeAlias
 
 from kernel_agent.agent.figures import figure
@@ -34,6 +35,7 @@ from kernel_agent.records import (
     OutputDict,
     as_text,
     changes_line,
+    lost_answer,
 )
 from kernel_agent.safe import FORMATS, one_line, plain, shorten
 from kernel_agent.tools import observe_calls
@@ -41,7 +43,10 @@ from kernel_agent.tools import observe_calls
 VALUE_MIME = "application/vnd.kernel-agent.value+json"
 NOTHING = "(the cell ran and printed nothing)"
 MAX_DTYPES = 600  # characters of the line of column types
-MIN_SHARE = 200  # characters below which a part is not shortened on its own
+MAX_NAME = 300  # characters of the name of a column, which the kernel has cut and quoted
+MAX_HEADS = 20  # lines of a table with the names of its columns
+MIN_SHARE = 200  # characters below which an output is not shortened but left out, and counted
+COLLECTIONS = ("list", "tuple", "dict", "set", "frozenset")
 
 Kind: TypeAlias = Literal["printed", "stderr", "table", "figure", "value", "answer"]
 
@@ -53,17 +58,25 @@ SHARES: dict[Kind, float] = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:
-    """One output as text, with its picture."""
+    """One output as text, with its picture; the first ``heads`` lines are never cut away."""
 
     text: str
     kind: Kind = "value"
     image: Image | None = None
+    heads: int = 0
+
+
+LOST = (
+    "The answer does not stand, because the cell did not run to its end after it. "
+    "Give it again when it is right."
+)
+TAKEN = "This was taken as the answer, in words and not from a cell."
 
 
 def observe_action(action: Action, result: CellResult, *, step: int, max_chars: int) -> Observation:
     """Return the observation of an action: of a cell, of calls, or of an answer."""
     if isinstance(action, Final):
-        return Observation(text="The answer was given.")
+        return Observation(text=TAKEN if action.in_words else "The answer was given.")
     if isinstance(action, Calls):
         return observe_calls(action, result, max_chars=max_chars)
     return observe(result, step=step, max_chars=max_chars)
@@ -81,7 +94,7 @@ def observe(
     step
         The step's number, under which the kernel keeps the full text.
     max_chars
-        Upper bound of the whole text.
+        Bound of the whole text; what is a fifth longer is shown all the same.
     max_images
         Pictures passed on; further ones are named in the text only.
 
@@ -94,19 +107,21 @@ def observe(
     where = f"outputs[{step}] holds the full text"
     first = _ending(result)
     before, message = _errors(result)
-    parts = _few_images(list(_parts(result)), max_images)
+    parts = _few_images(_numbered(list(_parts(result, step))), max_images)
 
-    kept = shorten(message, max(max_chars * 3 // 4 - len(first), 20), where=where)
+    if lost_answer(result):
+        message = f"{message}\n{LOST}".strip()
+    kept = _cut(message, max(max_chars * 3 // 4 - len(first), 20), where)
     last = changes_line(result.changes, max_chars=min(MAX_LINE, max_chars // 4))
     room = max(max_chars - len(first) - len(kept) - len(last) - 4, 0)
-    frames = shorten(before, room // 2)
-    texts = [part.text for part in parts]
-    body = _fit(_within_shares(parts, room - len(frames), where), room - len(frames), where)
-    pieces = [piece for piece in (first, *body, frames, kept) if piece.strip()] or [NOTHING]
+    frames = _cut(before, room // 2, where)
+    body = _fit(parts, room - len(frames), where)
+    texts = [part.text for part in body]
+    pieces = [piece for piece in (first, *texts, frames, kept) if piece.strip()] or [NOTHING]
     return Observation(
-        text="\n".join(filter(None, (*pieces, last)))[:max_chars],
-        images=tuple(part.image for part in parts if part.image),
-        shortened=(kept, frames, body) != (message, before, texts),
+        text="\n".join(filter(None, (*pieces, last)))[: _more(max_chars)],
+        images=tuple(part.image for part in body if part.image),
+        shortened=(kept, frames, body) != (message, before, parts),
         held=_list_kinds(parts, first, message),
     )
 
@@ -184,23 +199,37 @@ def _error_of(output: OutputDict) -> CellError:
 # --- outputs to parts ----------------------------------------------------------------------
 
 
-def _parts(result: CellResult) -> Iterator[_Part]:
-    answered = False
+def _parts(result: CellResult, step: int) -> Iterator[_Part]:
+    answered, figures = False, count(1)
     for (kind, name), group in groupby(result.outputs, key=_stream_key):
         if kind == "stream":
             text = cut_native(plain("".join(as_text(o.get("text")) for o in group))).strip("\n")
             if text.strip():
                 if name == "stderr":
-                    yield _Part(text=f"[stderr]\n{text}", kind="stderr")
+                    yield _Part(text=f"[stderr]\n{text}\n[end of stderr]", kind="stderr")
                 else:
                     yield _Part(text=text, kind="printed")
             continue
         for output in group:
             if kind in ("execute_result", "display_data"):
                 answered = answered or _is_answer(output)
-                yield _display(output)
+                yield _display(output, step, figures)
     if result.answer and not answered:
         yield _Part(text=f"Final answer: {plain(result.answer.text)}", kind="answer")
+
+
+def _numbered(parts: list[_Part]) -> list[_Part]:
+    """Say where each value begins, where a cell shows several that do not say it themselves."""
+    values = [part for part in parts if part.kind == "value"]
+    if len(values) < 2:
+        return parts
+    number = count(1)
+    return [
+        replace(part, text=f"[value {next(number)} of {len(values)}]\n{part.text}", heads=1)
+        if part.kind == "value"
+        else part
+        for part in parts
+    ]
 
 
 def _stream_key(output: OutputDict) -> tuple[Any, Any]:
@@ -213,62 +242,94 @@ def _is_answer(output: OutputDict) -> bool:
     return ours.get("role") == "answer"
 
 
-def _display(output: OutputDict) -> _Part:
+def _display(output: OutputDict, step: int, figures: Iterator[int]) -> _Part:
     data = _mapping(output.get("data"))
-    described = _read_description(data.get(VALUE_MIME))
-    table = _Part(text=described, kind="table") if described else None
-    part = _figure(data) or table or _Part(text=best_text(data))
+    described = _mapping(data.get(VALUE_MIME))
+    part = (
+        _figure(data, described.get("titles"), step, figures)
+        or _read_description(described, f"outputs[{step}]")
+        or _Part(text=best_text(data))
+    )
     if _is_answer(output):
-        return _Part(text=f"Final answer: {part.text}", kind="answer", image=part.image)
+        return replace(part, text=f"Final answer: {part.text}", kind="answer")
     return part
 
 
-def _figure(data: Mapping[str, Any]) -> _Part | None:
+def _figure(
+    data: Mapping[str, Any], titles: Any, step: int, figures: Iterator[int]
+) -> _Part | None:
     for media_type in FORMATS:
         if media_type in data:
-            line, image = figure(media_type, as_text(data[media_type]))
+            name = f"figure {next(figures)} of step {step}"
+            line, image = figure(media_type, as_text(data[media_type]), name=name, titles=titles)
             return _Part(text=line, kind="figure", image=image)
     return None
 
 
-def _read_description(value: Any) -> str:
-    """Return the kernel's description of a table or array as text; empty for anything else."""
-    value = _mapping(value)
+def _read_description(value: Mapping[str, Any], where: str) -> _Part | None:
+    """Return the kernel's description of a table, array or the like; None for anything else."""
     kind, preview, shape = value.get("kind"), value.get("preview"), value.get("shape")
-    if kind not in ("DataFrame", "Series", "ndarray") or not isinstance(preview, str):
-        return ""
-    if not isinstance(shape, list) or not 0 <= len(shape) <= 32 or not all(map(_is_size, shape)):
-        return ""
-    if kind == "DataFrame" and len(shape) == 2:
-        size = f"{_count(shape[0], 'row')} x {_count(shape[1], 'column')}"
-    elif kind == "Series" and len(shape) == 1:
-        size = _count(shape[0], "value")
-    else:
-        size = "shape " + (" x ".join(map(str, shape)) or "()")
-    columns = shape[1] if kind == "DataFrame" and len(shape) == 2 else 0
-    lines = [f"{kind}: {size}", _dtypes(value.get("dtypes"), columns), plain(preview).strip("\n")]
-    return "\n".join(line for line in lines if line)
+    if not isinstance(preview, str) or not isinstance(shape, list) or len(shape) > 32:
+        return None
+    if not all(map(_is_size, shape)):
+        return None
+    title, columns = _title(kind, shape)
+    if not title and kind != "scalar" and kind not in COLLECTIONS:
+        return None
+    heads: Any = value.get("heads")
+    before = [title, _dtypes(value.get("dtypes"), columns)] if title else []
+    before = [line for line in before if line]
+    text = plain(preview).strip("\n")
+    return _Part(
+        text="\n".join(filter(None, [*before, text, _left_out(value, where)])),
+        kind="table" if title else "value",
+        heads=len(before) + (heads if _is_size(heads) and heads <= MAX_HEADS else 0),
+    )
 
 
-def _dtypes(dtypes: Any, columns: int) -> str:
+def _title(kind: Any, shape: list[int]) -> tuple[str, int | None]:
+    """Return the first line of a table or array, and the number of its columns if it names them."""
+    match kind, shape:
+        case "DataFrame", [rows, columns]:
+            return f"DataFrame: {_count(rows, 'row')} x {_count(columns, 'column')}", columns
+        case "Series", [values]:
+            return f"Series: {_count(values, 'value')}", None
+        case (("DataFrame" | "Series" | "ndarray"), _):
+            return f"{kind}: shape {' x '.join(map(str, shape)) or '()'}", None
+    return "", None
+
+
+def _left_out(value: Mapping[str, Any], where: str) -> str:
+    """Return the line that counts what a preview lacks, and says where it is."""
+    lacks, still = (
+        one_line(told, 200) if isinstance(told := value.get(name), str) else ""
+        for name in ("left_out", "lacking")
+    )
+    if not lacks:
+        return ""
+    return f"… {lacks}; {where} has all{f' but {still}' if still else ''}"
+
+
+def _dtypes(dtypes: Any, columns: int | None) -> str:
     """Return column types grouped by type, in order of first appearance, cut when wide."""
     pairs = [
-        (one_line(pair[0], 60), one_line(pair[1], 60))
+        (" ".join(plain(pair[0][:MAX_NAME]).split("\n")), one_line(pair[1], 60))
         for pair in (dtypes if isinstance(dtypes, list) else [])[:1000]
         if isinstance(pair, list) and len(pair) == 2 and all(isinstance(x, str) for x in pair)
     ]
     groups: dict[str, list[str]] = {}
     for name, dtype in pairs:
         groups.setdefault(dtype, []).append(name)
-    shown, used = [], 0
+    shown, listed, used = [], 0, 0
     for dtype, names in groups.items():
         kept = [n for n in names if (used := used + len(n) + 2) <= MAX_DTYPES]
         if kept:
             shown.append(f"{dtype}: {', '.join(kept)}".rstrip(": "))
+        listed += len(kept)
         used += len(dtype) + 4
-    listed = sum(len(names) for names in groups.values()) if used <= MAX_DTYPES else None
-    cut = listed is None or listed < columns
-    return "; ".join(shown) + ("; … (df.dtypes has the rest)" if shown and cut else "")
+    more = (columns or 0) - listed
+    rest = f"; … {_count(more, 'more column')} (df.dtypes has all)" if shown and more > 0 else ""
+    return "; ".join(shown) + rest
 
 
 # --- fitting -------------------------------------------------------------------------------
@@ -276,47 +337,73 @@ def _dtypes(dtypes: Any, columns: int) -> str:
 
 def _few_images(parts: list[_Part], max_images: int) -> list[_Part]:
     kept: list[_Part] = []
-    count = 0
+    shown = 0
     for part in parts:
-        count += part.image is not None
-        if part.image is not None and count > max_images:
+        shown += part.image is not None
+        if part.image is not None and shown > max_images:
             note = f", not shown: a cell shows at most {max_images} pictures]"
-            text = part.text.removesuffix("]") + note
-            part = _Part(text=text, kind=part.kind)  # noqa: PLW2901 - same part, told
+            part = replace(part, text=part.text.removesuffix("]") + note, image=None)  # noqa: PLW2901 - same part, told
         kept.append(part)
     return kept
 
 
-def _within_shares(parts: list[_Part], room: int, where: str) -> list[str]:
-    """Shorten each kind of output to its share, when all together is too much."""
-    texts = [part.text for part in parts]
-    if sum(map(len, texts)) + len(texts) <= room:
-        return texts
+def _more(room: int) -> int:
+    """Return what may be used rather than cut: a fifth more."""
+    return room * 6 // 5
+
+
+def _fit(parts: list[_Part], room: int, where: str) -> list[_Part]:
+    """Share the room fairly: short outputs stay whole, long ones are shortened alike."""
+    lengths = [len(part.text) for part in parts]
+    room = max(room - max(len(parts) - 1, 0), 0)
+    if sum(lengths) <= _more(room):
+        return parts
+    sizes = _allot(lengths, [part.kind for part in parts], room)
+    few = max(room // (2 * MIN_SHARE), 2)
+    cut = any(size < min(length, MIN_SHARE) for size, length in zip(sizes, lengths, strict=True))
+    if cut and len(parts) > few:
+        note = f"… {len(parts) - few} more outputs left out; {where} …"
+        first, last = parts[: few - few // 2], parts[-(few // 2) :]
+        left = _fit([*first, *last], room - len(note), where)
+        return [*left[: len(first)], _Part(text=note), *left[len(first) :]]
+    return [
+        replace(part, text=_cut(part.text, size, where, heads=part.heads))
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+
+
+def _allot(lengths: list[int], kinds: list[Kind], room: int) -> list[int]:
+    """Return the room of each output, within the share of its kind."""
+    sizes = list(lengths)
     for kind, share in SHARES.items():
-        mine = [i for i, part in enumerate(parts) if part.kind == kind]
-        fitting = _fit([texts[i] for i in mine], int(room * share), where)
-        if len(fitting) < len(mine):  # so many that they were joined into one
-            fitting += [""] * (len(mine) - len(fitting))
-        for i, text in zip(mine, fitting, strict=True):
-            texts[i] = text
-    return [text for text in texts if text]
+        mine = [n for n, own in enumerate(kinds) if own == kind]
+        level = _level([lengths[n] for n in mine], int(room * share))
+        for n in mine:
+            sizes[n] = min(sizes[n], level)
+    level = _level(sizes, room)
+    return [min(size, level) for size in sizes]
 
 
-def _fit(texts: list[str], room: int, where: str) -> list[str]:
-    """Share the room fairly: short parts stay whole, long ones are shortened alike."""
-    room -= max(len(texts) - 1, 0)
-    if sum(map(len, texts)) <= room:
-        return texts
-    left, waiting = max(room, 0), len(texts)
-    share = left
-    for length in sorted(map(len, texts)):
-        share = left // waiting
-        if length > share:
-            break
-        left, waiting = left - length, waiting - 1
-    if share < MIN_SHARE:
-        return [shorten("\n".join(texts), max(room, 0), where=where)]
-    return [shorten(text, share, where=where) for text in texts]
+def _level(lengths: list[int], room: int) -> int:
+    """Return the length to which the longest are cut, so that all are no more than the room."""
+    level = left = max(room, 0)
+    for waiting, length in zip(range(len(lengths), 0, -1), sorted(lengths), strict=True):
+        level = left // waiting
+        if length > level:
+            return level
+        left -= length
+    return max([level, *lengths])
+
+
+def _cut(text: str, room: int, where: str, *, heads: int = 0) -> str:
+    """Cut the middle out of a text that is more than a fifth too long, below its first lines."""
+    if len(text) <= _more(room):
+        return text
+    lines = text.split("\n")
+    head = "\n".join([*lines[:heads], ""]) if heads else ""
+    if len(head) + MIN_SHARE > room:
+        return shorten(text, room, where=where)
+    return head + shorten("\n".join(lines[heads:]), room - len(head), where=where)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

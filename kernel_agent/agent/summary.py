@@ -28,6 +28,9 @@ from kernel_agent.safe import one_line, plain, shorten
 from kernel_agent.tools import shorten_marked
 
 LINE_CHARS = 160  # of one step in a summary by rules
+SAID_CHARS = 4000  # of one question or answer beside a summary: all of it but for reports
+LEAST_CHARS = 20  # of notes for each step that they replace
+ENOUGH_CHARS = 300  # of notes for any number of steps
 PLAN_CHARS = 1200
 CODE_CHARS = 800  # of one step's code in the request for a summary
 SEEN_CHARS = 600  # of one step's observation in it
@@ -69,7 +72,7 @@ def by_rules(records: Sequence[Record], *, earlier: str, max_chars: int) -> str:
         Upper bound of the result.
     """
     lines = [line for line in earlier.split("\n") if line]
-    lines += [line for record in records if (line := _line(record))]
+    lines += [line for r in records if not dialogue(r) and (line := _line(r))]
     if len("\n".join(lines)) <= max_chars:
         return "\n".join(lines)
     note = "(older steps are not listed)"
@@ -80,6 +83,33 @@ def by_rules(records: Sequence[Record], *, earlier: str, max_chars: int) -> str:
         if room < LINE_CHARS:
             break
     return "\n".join([note, *(line for line in reversed(kept) if line != note)])
+
+
+def dialogue(record: Record) -> str:
+    """Return a question or an answer, which stand beside a summary as they were."""
+    if isinstance(record, RunStart):
+        return f"Task: {shorten(record.task, SAID_CHARS)}"
+    if isinstance(record, RunStop) and record.answer is not None:
+        return f"Answer: {shorten(record.answer.text, SAID_CHARS)}"
+    return ""
+
+
+def newest(said: Sequence[str], *, max_chars: int) -> str:
+    """Return the latest questions and answers, and how many are older.
+
+    Parameters
+    ----------
+    said
+        All of them, in order.
+    max_chars
+        Upper bound of the result; the latest stands in any case.
+    """
+    kept = len(said) - 1
+    room = max_chars - sum(map(len, said[-1:]))
+    while kept > 0 and (room := room - len(said[kept - 1]) - 1) >= 0:
+        kept -= 1
+    older = [f"({kept} older questions and answers are not listed)"] if kept > 0 else []
+    return "\n".join([*older, *said[max(kept, 0) :]])
 
 
 def _line(record: Record) -> str:
@@ -203,6 +233,21 @@ def check(text: str, *, names: frozenset[str], told: str, max_chars: int) -> Che
     )
 
 
+def least_chars(steps: int, *, earlier: str, max_chars: int) -> int:
+    """Return how long notes must be, so that they can hold what they replace.
+
+    Parameters
+    ----------
+    steps
+        The number of steps.
+    earlier
+        The notes that they replace, too.
+    max_chars
+        Upper bound of the notes.
+    """
+    return min(LEAST_CHARS * steps + len(earlier) // 4, ENOUGH_CHARS, max_chars // 2)
+
+
 def _find_names(sentence: str, told: str) -> list[str]:
     """Return the variables that a sentence names: in backticks, or as no other word is spelled."""
     marked = [found.strip() for found in _NAME.findall(sentence) if not _FILE.fullmatch(found)]
@@ -218,6 +263,15 @@ def ask_again(unknown: Sequence[str]) -> Message:
         role="user",
         content=f"These variables do not exist in the kernel: {names}. Write the notes again, "
         "with variables that exist in backticks and nothing else in backticks.",
+    )
+
+
+def ask_longer(steps: int) -> Message:
+    """Return the feedback to the model about notes that say too little."""
+    return Message(
+        role="user",
+        content=f"These notes are all that is left of {steps} steps, and they are too short to go "
+        "on from. Write them again: what was found out, with its numbers, and what is open.",
     )
 
 

@@ -8,19 +8,23 @@ from collections.abc import Sequence
 from kernel_agent.records import Changes, DataFile, Given, RunStart, changes_line
 from kernel_agent.safe import size_text
 
+COMPUTE = "Do not spend a cell on seeing these lines again: begin with what computes."
 
-def task_text(task: str, data: Sequence[DataFile]) -> str:
+
+def task_text(task: str, data: Sequence[DataFile], listing: str = "") -> str:
     """Return a task and its files. The offline analyst reads this form, too."""
     text = f"<task>\n{task}\n</task>"
     if data:
-        files = "\n".join(f"- {f.path} ({f.kind}, {size_text(f.bytes)})" for f in data)
+        files = listing or "\n".join(f"- {f.path} ({f.kind}, {size_text(f.bytes)})" for f in data)
         text += f"\n\nData files, relative to the working directory:\n{files}"
+    if listing:
+        text += f"\n\n{COMPUTE}"
     return text
 
 
 def run_text(start: RunStart) -> str:
     """Return the message that begins a run, with what the user has put into the kernel."""
-    text = task_text(start.task, start.data)
+    text = task_text(start.task, start.data, start.listing)
     if start.given:
         told = "\n".join(given_text(given) for given in start.given)
         text += f"\n\nVariables of the user, set in the kernel already:\n{told}"

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 from kernel_agent.agent.context import Context
-from kernel_agent.agent.summary import ask_again, check
+from kernel_agent.agent.summary import ask_again, ask_longer, check, least_chars
 from kernel_agent.agent.turn import Ledger
 from kernel_agent.errors import BudgetExceeded, ContextLengthError, ModelError
 from kernel_agent.records import Condensation, Message, Meter, Notice, Reply, Usage, now
@@ -145,8 +145,11 @@ class Window:
     ) -> Condensation:
         """Let the model write the summary; keep the one by rules when it cannot.
 
-        What names a variable that does not exist is asked for again once, and then dropped.
+        What names a variable that does not exist is asked for again once, and then dropped; so are
+        notes that are far too short for what they replace.
         """
+        steps, max_chars = planned.last - planned.first + 1, self._context.summary_chars
+        least = least_chars(steps, earlier=self._context.summary, max_chars=max_chars)
         messages = self._context.summary_request(planned.last)
         told = messages[-1].content
         usage = Usage()
@@ -162,13 +165,14 @@ class Window:
                 reply.content,
                 names=self._context.variables.names | self._names,
                 told=told,
-                max_chars=self._context.summary_chars,
+                max_chars=max_chars,
             )
-            if is_last or not checked.unknown:
+            if is_last or (not checked.unknown and len(checked.text) >= least):
                 break
             said = Message(role="assistant", content=reply.content[:RE_ASK_CHARS])
-            messages = [*messages, said, ask_again(checked.unknown)]
-        if not checked.text:
+            again = ask_again(checked.unknown) if checked.unknown else ask_longer(steps)
+            messages = [*messages, said, again]
+        if len(checked.text) < least:
             return dataclasses.replace(planned, usage=usage, dropped=checked.dropped)
         return dataclasses.replace(
             planned, text=checked.text, by="model", dropped=checked.dropped, usage=usage

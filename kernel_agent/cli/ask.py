@@ -27,6 +27,7 @@ from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
 from kernel_agent.records import (
     HOW_TO_ALLOW,
+    IN_WORDS,
     NOBODY,
     UNDO,
     Approver,
@@ -258,6 +259,8 @@ def _print_result(run: Run) -> None:
     """Print the answer, or the reason for its absence on the error channel."""
     if run.status is ExitStatus.ANSWERED:
         write_line(plain(run.text))
+        if run.in_words or run.note:  # beside the answer, which a program may read
+            write_line(IN_WORDS if run.in_words else f"Note: {plain(run.note)}", sys.stderr)
     else:
         reason = one_line(f"not answered ({run.status}): {run.message}", 1000)
         write_line(f"kernel-agent: {reason}", sys.stderr)
@@ -268,6 +271,8 @@ def _as_json(run: Run) -> dict[str, Json]:
         "status": str(run.status),
         "answer": _strict(run.answer),
         "text": run.text,
+        "note": run.note,
+        "in_words": run.in_words,
         "steps": len(run.steps),
         "usage": {**asdict(run.usage), "total_tokens": run.usage.total_tokens},
         "seconds": round(run.seconds, 3),
@@ -300,6 +305,8 @@ def _failure(task: str, error: KernelAgentError) -> dict[str, Json]:
         "status": statuses.get(error.exit_code, "usage_error"),
         **nothing,
         "text": "",
+        "note": "",
+        "in_words": False,
         "steps": 0,
         "usage": {},
         "seconds": 0.0,

@@ -42,6 +42,7 @@ STYLES: dict[Kind, str] = {
     "warning": "bold yellow",
     "title": "bold cyan",
     "notice": "yellow",
+    "note": "italic",
     "question": "bold yellow",
     "end": "dim",
 }

@@ -5,7 +5,7 @@ Ctrl-C and SIGTERM stop it; what was finished is kept, and the same command goes
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,7 +59,7 @@ class Options:
         int, typer.Option(min=1, max=1000, metavar="N", help="Runs of each task and arm.")
     ] = 1
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Take the first N tasks only.")
+        int | None, typer.Option(min=1, metavar="N", help="Take N tasks, evenly of their kinds.")
     ] = None
     out: Annotated[
         Path | None,
@@ -221,12 +221,15 @@ def _plan(options: Options) -> Plan:
 
 
 def _tasks(options: Options) -> TaskSet:
-    from kernel_agent.evaluation import is_adapter, read_suite, read_tasks
+    from kernel_agent.evaluation import is_adapter, read_suite, read_tasks, sample
 
     given = read_suite(options.tasks) if is_adapter(options.tasks) else read_tasks(options.tasks)
-    if options.limit is not None:
-        given = replace(given, tasks=given.tasks[: options.limit])
-    return given
+    if options.limit is None:
+        return given
+    drawn = sample(given, options.limit)
+    for remark in drawn.remarks[len(given.remarks) :]:
+        write_line(remark)
+    return drawn
 
 
 def _folder(plan: Plan) -> Path:

@@ -106,9 +106,20 @@ def verify(
 
     from kernel_agent.session import verify as examine
 
-    report = examine(notebook / "run.ipynb" if notebook.is_dir() else notebook)
+    report = examine(_notebook_in(notebook) if notebook.is_dir() else notebook)
     write_line(json.dumps(report.to_json()) if as_json else _table(report))
     return 0 if report.reproduces else 1
+
+
+def _notebook_in(folder: Path) -> Path:
+    """Return the notebook in a folder, or the only one beneath it, as in an evaluation."""
+    notebook = folder / "run.ipynb"
+    beneath = [] if notebook.exists() else sorted(folder.glob("*/run.ipynb"))
+    if len(beneath) > 1:
+        names = ", ".join(str(path.parent) for path in beneath[:5])
+        more = f" and {len(beneath) - 5} more" if len(beneath) > 5 else ""
+        raise UsageError(f"{folder} holds several runs: name one of {names}{more}")
+    return beneath[0] if beneath else notebook
 
 
 def _left_out(report: Report) -> list[str]:

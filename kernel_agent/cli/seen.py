@@ -17,6 +17,7 @@ from typing import Any, Literal
 from kernel_agent.cli.layout import Cells, table_lines
 from kernel_agent.notebook import best_text, cut_native, cut_traceback
 from kernel_agent.records import (
+    ANSWER_MIME,
     SHOWED_LAST,
     CellError,
     CellResult,
@@ -34,7 +35,6 @@ MAX_ROWS = 20  # of a table; more are cut in the middle
 WHERE = "the notebook has all of it"
 WIDE = 10_000  # columns of a table that nobody fits to a terminal
 VALUE_MIME = "application/vnd.kernel-agent.value+json"
-ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
 _SAVED = re.compile(r"""\.save\w*\(\s*["']([^"'\n]{1,200}\.(?:png|jpe?g))["']""", re.IGNORECASE)
 
 

@@ -7,6 +7,7 @@ on its screen, is in :mod:`kernel_agent.cli.live`.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kernel_agent.records import Block, Event, Usage, cap_text, place_blocks, usage_texts
+from kernel_agent.safe import plain
 
 if TYPE_CHECKING:
     from kernel_agent.session import Run, Session
@@ -96,7 +98,9 @@ def _pass_on(events: SimpleQueue[Event | None], view: Callable[[Event], None]) -
 
 def paths(run: Run) -> tuple[Block, ...]:
     """Return the lines on where a run's files are, shown at its end."""
-    return place_blocks(notebook=run.notebook, trace=run.trace, files=run.files)
+    blocks = place_blocks(notebook=run.notebook, trace=run.trace, files=run.files)
+    page = f"Page:     kernel-agent show --html {shlex.quote(str(run.trace.parent))}"
+    return (*blocks, Block(kind="end", text=plain(page)))
 
 
 def progress(budget: Mapping[str, Any], *, step: int, seconds: float, usage: Usage) -> str:

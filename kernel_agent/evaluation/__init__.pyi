@@ -8,6 +8,7 @@ from .engines import Here as Here
 from .engines import OnDask as OnDask
 from .engines import OnRay as OnRay
 from .engines import engine_of as engine_of
+from .markdown import arms_markdown as arms_markdown
 from .oracle import measure as measure
 from .oracle import oracle_text as oracle_text
 from .oracle import write_oracle as write_oracle
@@ -18,8 +19,8 @@ from .report import write_report as write_report
 from .specs import Arm as Arm
 from .specs import RunResult as RunResult
 from .store import Store as Store
-from .tables import arms_markdown as arms_markdown
 from .tables import compare_folder as compare_folder
 from .tasks import Task as Task
 from .tasks import TaskSet as TaskSet
 from .tasks import read_tasks as read_tasks
+from .tasks import sample as sample

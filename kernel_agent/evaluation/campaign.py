@@ -17,17 +17,16 @@ from typing import Any
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.engines import Engine, WorkerLost
 from kernel_agent.evaluation.runs import forget
-from kernel_agent.evaluation.specs import LOST, REFUSED, Arm, RunResult, RunSpec
+from kernel_agent.evaluation.smoke import smoke_task
+from kernel_agent.evaluation.specs import LOST, REFUSED, Arm, RunResult, RunSpec, short_names
 from kernel_agent.evaluation.store import Store
-from kernel_agent.evaluation.tasks import Number, Task, TaskSet
+from kernel_agent.evaluation.tasks import Task, TaskSet
 from kernel_agent.formats import get_format
 from kernel_agent.records import ExitStatus, now
+from kernel_agent.safe import one_line
 
 GIVE_UP_AFTER = 5
 """Endpoint errors in a row, without one reply, after which an arm is left alone."""
-
-SMOKE_TABLE = "fruit,price\napple,2\npear,3\nplum,7\n"
-SMOKE_ID = "smoke"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +92,7 @@ class Plan:
             "tasks": self.tasks.name,
             "remarks": list(self.tasks.remarks),
             "task_ids": [task.id for task in self.tasks.tasks if not task.excluded],
+            "told": {task.id: _tell(task) for task in self.tasks.tasks if not task.excluded},
             "excluded": {task.id: task.excluded for task in self.tasks.tasks if task.excluded},
             "corrected": {task.id: task.corrected for task in self.tasks.tasks if task.corrected},
             "arms": [arm.model_dump() | {"name": arm.name} for arm in self.arms],
@@ -110,6 +110,7 @@ class Outcome:
     planned: int
     done: int
     failed_arms: dict[str, str]
+    failed_smoke: dict[str, str] = field(default_factory=dict)
     out_of_money: bool = False
     lost: int = 0
 
@@ -129,7 +130,9 @@ class Campaign:
         self._plan, self._store, self._engine, self._tell = plan, store, engine, tell
         self._specs = plan.specs(str(store.folder))
         self._done: dict[str, RunResult] = {}
+        self._names, _ = short_names(plan.arms)
         self._failed_arms: dict[str, str] = {}
+        self._failed_smoke: dict[str, str] = {}
         self._errors_in_a_row: Counter[str] = Counter()
         self._reserved = 0.0
         self._out_of_money = False
@@ -154,6 +157,7 @@ class Campaign:
             planned=len(self._specs),
             done=len(self._done),
             failed_arms=self._failed_arms,
+            failed_smoke=self._failed_smoke,
             out_of_money=self._out_of_money,
             lost=self._lost,
         )
@@ -162,18 +166,9 @@ class Campaign:
 
     async def _smoke(self, arm: Arm, places: asyncio.Semaphore) -> None:
         """Ask an arm a small question; exclude it if it cannot even begin."""
-        table = self._store.folder / "smoke.csv"
-        table.write_text(SMOKE_TABLE, encoding="utf-8")
-        task = Task(
-            id=SMOKE_ID,
-            task="How many rows does the table have?",
-            data=(str(table),),
-            answer=3,
-            check=Number(),
-        )
         spec = RunSpec.of(
-            task=task, arm=arm, trial=1, folder=str(self._store.folder),
-            settings=self._plan.settings,
+            task=smoke_task(arm.format, self._store.folder),
+            arm=arm, trial=1, folder=str(self._store.folder), settings=self._plan.settings,
         )  # fmt: skip
         forget(self._store.folder, spec.run_id)  # what was up yesterday may be down today
         try:
@@ -185,10 +180,14 @@ class Campaign:
             self._smoked.append(result)
             if _never_began(result):
                 self._failed_arms[arm.name] = f"{result.status}: {result.reason}"
+        name = self._names[arm.name]
         if arm.name in self._failed_arms:
-            self._tell(f"arm left out: {arm.name}: {self._failed_arms[arm.name]}")
+            self._tell(f"arm left out: {name}: {self._failed_arms[arm.name]}")
+        elif why := _how_it_failed(result):
+            self._failed_smoke[arm.name] = why
+            self._tell(f"arm fails the smoke test: {name}: {why}; it takes part all the same")
         else:
-            self._tell(f"arm works: {arm.name}{_how_it_went(result)}")
+            self._tell(f"arm works: {name}")
 
     # --- the runs --------------------------------------------------------------------------
 
@@ -224,14 +223,14 @@ class Campaign:
         if result.finished:
             self._done[spec.run_id] = result
         self._store.append(result)
-        self._tell(_line(result, len(self._done), len(self._specs)))
+        self._tell(_line(self._names[result.arm], result, len(self._done), len(self._specs)))
         unreachable = result.status == ExitStatus.MODEL_ERROR and not result.model_calls
         name = spec.arm.name
         self._errors_in_a_row[name] = self._errors_in_a_row[name] + 1 if unreachable else 0
         from_endpoint = spec.arm.model != "offline" and not spec.arm.model.startswith("scripted:")
         if from_endpoint and self._errors_in_a_row[name] >= GIVE_UP_AFTER:
             self._failed_arms.setdefault(name, f"{GIVE_UP_AFTER} endpoint errors in a row")
-            self._tell(f"arm given up: {name}: {self._failed_arms[name]}")
+            self._tell(f"arm given up: {self._names[name]}: {self._failed_arms[name]}")
 
     def _reserve(self) -> bool:
         """Set aside what one run may cost; False when the money for that is not there."""
@@ -289,7 +288,8 @@ async def evaluate(
             outcome = await campaign.run(at_once or engine.places)
     except BaseExceptionGroup as group:
         raise _first(group) from None
-    store.plan(told | {"left_out": outcome.failed_arms}, ())
+    ended = {"left_out": outcome.failed_arms, "smoke": outcome.failed_smoke}
+    store.plan(told | ended, ())
     return outcome
 
 
@@ -317,12 +317,17 @@ def _never_began(result: RunResult) -> bool:
     return result.status == REFUSED or (without_reply and result.status in ended)
 
 
-def _how_it_went(smoked: RunResult) -> str:
-    if smoked.success:
-        return ""
+def _how_it_failed(smoked: RunResult) -> str:
     if smoked.status != ExitStatus.ANSWERED:
-        return f", though it gave no answer ({smoked.status}: {smoked.reason})"
-    return f", though its answer was wrong ({smoked.reason})"
+        return f"it gave no answer ({smoked.status}: {smoked.reason})"
+    if smoked.success is None:
+        return f"its answer could not be judged ({smoked.reason})"
+    return "" if smoked.success else f"its answer was wrong ({smoked.reason})"
+
+
+def _tell(task: Task) -> dict[str, str]:
+    """Return what a report says of a task."""
+    return {"question": one_line(task.turns[0], 200), "kind": task.kind, "level": task.level}
 
 
 def _make_lost(spec: RunSpec, reason: str) -> RunResult:
@@ -332,12 +337,14 @@ def _make_lost(spec: RunSpec, reason: str) -> RunResult:
     )  # fmt: skip
 
 
-def _line(result: RunResult, done: int, planned: int) -> str:
+def _line(arm: str, result: RunResult, done: int, planned: int) -> str:
+    """Return the line on a run; what is expected is for the report, not for who looks on."""
     mark = {True: "right", False: "wrong", None: "not judged"}[result.success]
-    why = f": {result.reason}" if result.reason else ""
+    answered = result.status == ExitStatus.ANSWERED
+    why = f": {result.reason}" if result.reason and not answered else ""
     return (
-        f"[{done}/{planned}] {result.arm}  {result.task_id}  {result.status}, {mark}, "
-        f"{result.steps} steps, {result.seconds:.1f} s{why}"
+        f"[{done}/{planned}] {arm}  {result.task_id}  {result.status}, {mark}, "
+        f"{result.steps} steps, {result.model_calls} requests, {result.seconds:.1f} s{why}"
     )
 
 

@@ -1,5 +1,10 @@
 """An answer and an expectation: right, wrong, or not judged, and why. Pure but for two checks.
 
+The value is judged, not its dress: a check reads the value that the run ended with, and of a text
+what it plainly says (:mod:`.numbers`, :mod:`.words`). What may be right and may be wrong, because
+the text can be read in several ways, is *not judged*. So that this is rare, :func:`form_of` tells
+the model what its check reads.
+
 A check of the user's own (``python``) runs the user's function; a rubric asks a model. Whatever
 goes wrong in either leaves the run *not judged*, which is neither right nor wrong, and is counted.
 """
@@ -13,13 +18,23 @@ import json
 import math
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import KernelAgentError
+from kernel_agent.evaluation.numbers import read_number
 from kernel_agent.evaluation.tasks import Exact, Function, Number, Regex, Rubric, SetOf, Table, Task
+from kernel_agent.evaluation.words import (
+    DOUBT,
+    holds,
+    literal,
+    member,
+    normal,
+    read_members,
+    undress,
+)
 from kernel_agent.records import Json, Message, Reply, Usage
 from kernel_agent.safe import one_line
 
@@ -27,19 +42,21 @@ Ask = Callable[[list[Message]], Awaitable[Reply]]
 
 JUDGE_TRIES = 3
 MAX_JUDGED = 20_000  # characters of an answer that a judge is shown
-# A sign, digits with or without thousands separators, a fraction, an exponent.
-NUMBER = re.compile(
-    r"(?<![\w.])[-+\u2212]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+|\d)(?:[eE][-+]?\d+)?(?!\w)"
-)
+SAME = 1e-9  # by which two computations of one number may differ
+PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9]\d*|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether an answer is right (None when that could not be judged), and why not."""
+    """Whether an answer is right (None when that could not be judged), and why not.
+
+    ``form`` says that it could not be judged because of the form in which it was given.
+    """
 
     success: bool | None
     reason: str = ""
     usage: Usage = field(default_factory=Usage)
+    form: bool = False
 
 
 RIGHT = Verdict(success=True)
@@ -53,6 +70,44 @@ def wrong(reason: str) -> Verdict:
 def not_judged(reason: str) -> Verdict:
     """Return a verdict that says nothing."""
     return Verdict(success=None, reason=one_line(reason, 300))
+
+
+def unclear(reason: str) -> Verdict:
+    """Return a verdict on an answer that may be right: its form does not let one tell."""
+    return Verdict(success=None, reason=one_line(reason, 300), form=True)
+
+
+def form_of(task: Task) -> str:
+    """Return the line that tells the model what form of answer is read; empty for most checks."""
+    match task.check:
+        case Exact():
+            return _form_of_value(task.answer)
+        case Number():
+            return "Answer with the number alone: no sentence, no unit."
+        case SetOf():
+            return "Answer with a list of the members alone: no sentence."
+        case Table():
+            return _form_of_table(task.answer)
+    return ""
+
+
+def _form_of_value(expected: Json) -> str:
+    if isinstance(expected, list | tuple | dict):
+        kind = "dict" if isinstance(expected, dict) else "list"
+        return f"Answer with exactly the {kind} asked for: no sentence."
+    if _truth(expected) is not None:
+        return "Answer with yes or no alone."
+    if isinstance(expected, int | float):
+        return "Answer with the number alone: no sentence, no unit."
+    return "Answer with exactly the name or value asked for: no sentence, no reason."
+
+
+def _form_of_table(expected: Json) -> str:
+    try:
+        columns = ", ".join(map(str, _expected_table(expected, rows=0).columns))
+    except (OSError, ValueError):
+        return ""  # the check says so
+    return f"Answer with a table (a DataFrame or list of rows) of the columns {columns}."
 
 
 async def judge(  # noqa: PLR0911 - one return for each kind of check
@@ -95,14 +150,14 @@ async def judge(  # noqa: PLR0911 - one return for each kind of check
 
 
 def _exact(check: Exact, expected: Json, answer: Json, text: str) -> Verdict:
+    answer = _only(answer, expected)
     if _same(expected, answer):
         return RIGHT
-    told = expected if isinstance(expected, str) else json.dumps(expected, ensure_ascii=False)
-    given = answer if isinstance(answer, str) else text
-    pair = [" ".join(str(part).split()) for part in (told, given)]
-    if check.ignore_case:
-        pair = [part.casefold() for part in pair]
-    return RIGHT if pair[0] == pair[1] else wrong(f"expected {told!r}, got {given!r}")
+    if isinstance(expected, int | float) and not isinstance(expected, bool):
+        return near(Number(relative=SAME), expected, answer, text)
+    if isinstance(expected, list | tuple | dict):
+        return _exact_many(expected, answer, text)
+    return _exact_text(check, expected, answer, text)
 
 
 def _same(expected: Json, answer: Json) -> bool:
@@ -111,39 +166,100 @@ def _same(expected: Json, answer: Json) -> bool:
     return bool(expected == answer) and type(expected) in (type(answer), int, float)
 
 
+def _only(answer: Json, expected: Json) -> Json:
+    """Return the only value in a table, list or dict where a single value is expected."""
+    while isinstance(answer, list | tuple | dict) and not isinstance(expected, list | tuple | dict):
+        if len(answer) != 1:
+            break
+        answer = next(iter(answer.values() if isinstance(answer, dict) else answer))
+    return answer
+
+
+def _exact_many(expected: Json, answer: Json, text: str) -> Verdict:
+    told = json.dumps(expected, ensure_ascii=False)
+    given = answer if isinstance(answer, str) else text
+    written = literal(given)
+    if normal(told) == normal(given) or _same(expected, written):
+        return RIGHT
+    leaves = expected.values() if isinstance(expected, dict) else expected
+    in_words = isinstance(answer, str) and written is None
+    if in_words and all(holds(normal(given), normal(str(leaf))) for leaf in leaves):
+        return unclear(f"expected {told}, got the text {given!r}")
+    return wrong(f"expected {told!r}, got {given!r}")
+
+
+def _exact_text(check: Exact, expected: Json, answer: Json, text: str) -> Verdict:
+    truth = _truth(expected)
+    if truth is not None and isinstance(answer, bool):
+        return RIGHT if truth is answer else wrong(f"expected {expected!r}, got {answer!r}")
+    if isinstance(expected, str) and PLAIN_NUMBER.fullmatch(expected) and not _is_text(answer):
+        return near(Number(relative=SAME), float(expected.replace(",", "")), answer, text)
+    given = answer if isinstance(answer, str) else text
+
+    def alike(words: str) -> str:
+        return normal(words).casefold() if check.ignore_case else normal(words)
+
+    told = alike(str(expected))
+    if told in (alike(given), alike(undress(given))):
+        return RIGHT
+    if truth is not None and (said := _truth(undress(given), first=True)) is not None:
+        return RIGHT if said is truth else wrong(f"expected {expected!r}, got {given!r}")
+    if isinstance(answer, list | tuple | dict):
+        given = json.dumps(answer, ensure_ascii=False)
+    if holds(alike(given), told):
+        return unclear(f"expected {expected!r}, which is only a part of {given!r}")
+    return wrong(f"expected {expected!r}, got {given!r}")
+
+
+def _is_text(answer: Json) -> bool:
+    return isinstance(answer, str | bool) or answer is None
+
+
+def _truth(value: Json, *, first: bool = False) -> bool | None:
+    """Return what yes or no says; ``first``: also where an explanation follows after a comma."""
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str):
+        return None
+    word, _, rest = value.strip().casefold().partition(",")
+    if (rest and not first) or DOUBT.search(rest) or re.search(r"\b(?:but|yes|no)\b", rest):
+        return None
+    return {"yes": True, "true": True, "no": False, "false": False}.get(word)
+
+
 def near(check: Number, expected: float, answer: Json, text: str) -> Verdict:
-    """Judge an answer that is a number, or has exactly one in it."""
-    numbers = _numbers(answer) if answer is not None else []
-    numbers = numbers or [_float(m) for m in NUMBER.findall(text)]
-    if len(numbers) != 1:
-        return wrong(f"expected the number {expected:g}, got {len(numbers)} numbers in {text!r}")
+    """Judge an answer by the number that it plainly says, or by all that it may say.
+
+    Right is what is right as it is plainly read, wrong what is right in no reading.
+    """
+    reading = read_number(answer, text)
     allowed = max(check.tolerance, check.relative * abs(expected))
-    # A hair more than allowed: 0.1 is not exactly a tenth.
-    near = abs(numbers[0] - expected) <= allowed * (1 + 1e-9)
-    return RIGHT if near else wrong(f"expected {expected:g} ± {allowed:g}, got {numbers[0]:g}")
+    shown = repr(text if answer is None else answer)
 
+    def is_near(number: float) -> bool:
+        # A hair more than allowed: 0.1 is not exactly a tenth.
+        return abs(number - expected) <= allowed * (1 + 1e-9)
 
-def _numbers(value: Json) -> list[float]:
-    """Return the numbers in a value; those in texts only when it is one text."""
-    if isinstance(value, bool) or value is None:
-        return []
-    if isinstance(value, int | float):
-        return [float(value)]
-    if isinstance(value, str):
-        return [_float(match) for match in NUMBER.findall(value)]
-    inner: Iterable[Json] = value.values() if isinstance(value, dict) else value
-    return [n for part in inner if not isinstance(part, str) for n in _numbers(part)]
-
-
-def _float(text: str) -> float:
-    return float(text.replace(",", "").replace("\u2212", "-"))
+    if reading.best is not None and is_near(reading.best):
+        return RIGHT
+    if reading.unread or any(map(is_near, reading.all)):
+        return unclear(f"expected the number {expected:g}: {shown} can be read in several ways")
+    if reading.best is None:
+        return wrong(f"expected the number {expected:g}, got {len(reading.all)} others in {shown}")
+    return wrong(f"expected {expected:g} ± {allowed:g}, got {reading.best:g}")
 
 
 def _set(check: SetOf, expected: Iterable[Json], answer: Json, text: str) -> Verdict:
-    given: Iterable[Json] = answer if isinstance(answer, list | tuple) else _split(answer or text)
-    want, got = ({_member(v, check.ignore_case) for v in values} for values in (expected, given))
-    if want == got:
+    want = {_member(value, check.ignore_case) for value in expected}
+    ways, certain = _ways(answer, text, [normal(v) for v in expected if isinstance(v, str)])
+    readings = [_members(way, want, check.ignore_case) for way in ways]
+    if certain and want in readings:
         return RIGHT
+    got = min(readings, key=lambda reading: len(reading ^ want), default=set())
+    said = json.dumps(answer, ensure_ascii=False) if isinstance(answer, dict | list) else text
+    said = _member(answer if isinstance(answer, str) else said, check.ignore_case)
+    if want in readings or _may_be(want, got, said):
+        return unclear(f"the members of {said!r} cannot be told apart")
     missing, extra = sorted(want - got), sorted(got - want)
     return wrong("; ".join(
         f"{word} {', '.join(values[:5])}"
@@ -151,16 +267,49 @@ def _set(check: SetOf, expected: Iterable[Json], answer: Json, text: str) -> Ver
     ))  # fmt: skip
 
 
-def _split(value: Json) -> list[str]:
-    return [part for part in re.split(r"[,;\n]", str(value).strip("[](){} ")) if part.strip()]
+def _ways(answer: Json, text: str, known: Sequence[str]) -> tuple[list[list[Json]], bool]:
+    """Return the ways to read an answer as members, and whether any of them is plain."""
+    while isinstance(answer, dict | list | tuple) and len(answer) == 1:
+        inner = next(iter(answer.values() if isinstance(answer, dict) else answer))
+        if not isinstance(inner, dict | list | tuple | str):
+            break
+        answer = inner
+    if isinstance(answer, dict):
+        values = list(answer.values())
+        indexed = all(key == str(number) for number, key in enumerate(answer))
+        return ([values], True) if indexed else ([list(answer), values], False)
+    if isinstance(answer, list | tuple):
+        rows = all(isinstance(row, dict) and len(row) == 1 for row in answer)
+        return [[next(iter(row.values())) for row in answer] if rows else list(answer)], True
+    ways = read_members(answer if isinstance(answer, str) else text, known)
+    return [list[Json](way) for way in ways], True
+
+
+def _members(values: Iterable[Json], want: set[str], ignore_case: bool) -> set[str]:  # noqa: FBT001 - an option of the check
+    """Return members; marks and numbers around one are taken off, unless it is expected so."""
+    as_given = ((value, _member(value, ignore_case)) for value in values)
+    return {
+        one if one in want or not isinstance(value, str) else _member(member(value), ignore_case)
+        for value, one in as_given
+    }
 
 
 def _member(value: Json, ignore_case: bool) -> str:  # noqa: FBT001 - an option of the check
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    if isinstance(value, str) and PLAIN_NUMBER.fullmatch(value.strip()):
+        value = float(value.replace(",", ""))
+    if isinstance(value, float):
+        value = int(value) if value.is_integer() else float(f"{value:.12g}")
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    text = " ".join(text.split()).strip("'\"")
+    text = normal(text).strip("'\"")
     return text.casefold() if ignore_case else text
+
+
+def _may_be(want: set[str], got: set[str], said: str) -> bool:
+    """Whether a text that was not read as the members may still name them and no others."""
+    if not all(name in got or holds(said, name) for name in want):
+        return False
+    longest = max((len(name.split()) for name in want), default=0)
+    return not want <= got or any(len(name.split()) > longest + 2 for name in got - want)
 
 
 def _table(  # noqa: PLR0911 - one return for each way to differ
@@ -169,7 +318,7 @@ def _table(  # noqa: PLR0911 - one return for each way to differ
     import pandas as pd
 
     try:
-        want = pd.read_csv(expected) if isinstance(expected, str) else pd.DataFrame(expected)
+        want = _expected_table(expected)
     except (OSError, ValueError) as error:
         return not_judged(f"the expected table cannot be read: {error}")
     if not isinstance(answer, list | tuple | dict):
@@ -190,6 +339,14 @@ def _table(  # noqa: PLR0911 - one return for each way to differ
         if not all(_cell_same(a, b, check.relative) for a, b in zip(one, other, strict=True)):
             return wrong(f"row {number}: expected {one}, got {other}")
     return RIGHT
+
+
+def _expected_table(expected: Json, *, rows: int | None = None) -> Any:
+    import pandas as pd
+
+    return (
+        pd.read_csv(expected, nrows=rows) if isinstance(expected, str) else pd.DataFrame(expected)
+    )
 
 
 def _rows(frame: Any) -> list[list[Any]]:

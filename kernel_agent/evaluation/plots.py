@@ -12,6 +12,7 @@ from kernel_agent.evaluation.tables import MEASURES, Comparison
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+PLOTTED = ("requests", "steps", "prompt_tokens", "completion_tokens", "cost", "seconds")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999")
 """Told apart by people who see few colours (M. Okabe, K. Ito, 2008)."""
 
@@ -39,7 +40,8 @@ def measures_png(comparison: Comparison) -> bytes:
     """Plot each arm's needs: the distribution over tasks, one panel for each measure."""
     arms = [row.arm for row in comparison.arms if row.runs]
     shown: dict[str, dict[str, list[float]]] = {}
-    for measure, (_, value) in MEASURES.items():
+    for measure in PLOTTED:
+        value = MEASURES[measure][1]
         by_arm: dict[str, list[float]] = defaultdict(list)
         for result in comparison.results:
             if (one := value(result)) is not None:

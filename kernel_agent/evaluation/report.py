@@ -10,14 +10,15 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from kernel_agent.evaluation import plots, tables
+from kernel_agent.evaluation import markdown, plots
+from kernel_agent.evaluation.specs import RunResult
 from kernel_agent.evaluation.tables import Comparison, compare_folder
-from kernel_agent.records import count_text
-from kernel_agent.safe import encodable, one_line
+from kernel_agent.records import ExitStatus, count_text
+from kernel_agent.safe import encodable
 
 REPORT_NAME = "report.ipynb"
 MAX_FAILURES = 40  # that are listed in the report; all of them are in results.jsonl
@@ -25,7 +26,7 @@ MAX_FAILURES = 40  # that are listed in the report; all of them are in results.j
 SETUP = """\
 from IPython.display import Image, Markdown
 
-from kernel_agent.evaluation import plots, report, tables
+from kernel_agent.evaluation import markdown, plots, report, tables
 
 comparison = tables.compare_folder(".")"""
 
@@ -47,8 +48,7 @@ def write_report(folder: str | Path) -> Path:
         new_markdown_cell(_opening(comparison), id="summary"),
         new_code_cell(SETUP, id="setup", execution_count=1),
     ]
-    sections = [s for s in _SECTIONS if comparison.pairs or s[0] != "pairs"]
-    for number, (name, heading, source, make) in enumerate(sections, start=2):
+    for number, (name, heading, source, make) in enumerate(_sections(comparison), start=2):
         data = _display_data(make(comparison))
         output = new_output("execute_result", data=data, execution_count=number)
         cells.append(new_markdown_cell(heading, id=f"{name}-heading"))
@@ -71,7 +71,8 @@ def failures_markdown(comparison: Comparison) -> str:
     if not failed:
         return "Every answer was right."
     lines = [
-        f"- `{r.task_id}`, {r.arm}, trial {r.trial}: {r.status}: {_quote(r.reason)}"
+        f"- `{r.task_id}`, {r.arm}, trial {r.trial}: {_verdict(r)}: "
+        f"{markdown.quote(r.reason, 200) or 'no reason'}"
         + (f" ([notebook]({r.notebook}))" if r.notebook else "")
         for r in failed[:MAX_FAILURES]
     ]
@@ -79,12 +80,14 @@ def failures_markdown(comparison: Comparison) -> str:
     return "\n".join(lines + ([f"- … and {more} more, in `results.jsonl`"] if more > 0 else []))
 
 
-_SECTIONS: tuple[tuple[str, str, str, Callable[[Comparison], str | bytes]], ...] = (
+_Section: TypeAlias = tuple[str, str, str, Callable[[Comparison], str | bytes]]
+
+_SECTIONS: tuple[_Section, ...] = (
     (
         "arms",
         "## The arms\n\nMeans over tasks. The interval counts tasks, not trials.",
-        "Markdown(tables.arms_markdown(comparison))",
-        tables.arms_markdown,
+        "Markdown(markdown.arms_markdown(comparison))",
+        markdown.arms_markdown,
     ),
     ("success", "### Success", "Image(plots.success_png(comparison))", plots.success_png),
     (
@@ -97,25 +100,35 @@ _SECTIONS: tuple[tuple[str, str, str, Callable[[Comparison], str | bytes]], ...]
         "pairs",
         (
             "## Pairs of arms\n\nOn the tasks that both have; second minus first, with 95 % "
-            "intervals over tasks (success by Agresti and Min, the rest by bootstrap)."
+            "intervals over tasks (success by Agresti and Min, the rest by bootstrap), and as a "
+            "ratio where the first needed some in each task."
         ),
-        "Markdown(tables.pairs_markdown(comparison))",
-        tables.pairs_markdown,
+        "Markdown(markdown.pairs_markdown(comparison))",
+        markdown.pairs_markdown,
     ),
     (
         "endings",
         "## How the runs ended",
-        "Markdown(tables.endings_markdown(comparison))",
-        tables.endings_markdown,
+        "Markdown(markdown.endings_markdown(comparison))",
+        markdown.endings_markdown,
+    ),
+    (
+        "kinds",
+        (
+            "## By kind of task\n\nRight answers of judged ones; first the kinds on which the arms "
+            "differ most."
+        ),
+        "Markdown(markdown.kinds_markdown(comparison))",
+        markdown.kinds_markdown,
     ),
     (
         "tasks",
         (
             "## Task by task\n\nRight answers of judged trials; - where there is no result, ? "
-            "where none could be judged."
+            "where none could be judged. The number of steps links to the run's notebook."
         ),
-        "Markdown(tables.tasks_markdown(comparison))",
-        tables.tasks_markdown,
+        "Markdown(markdown.tasks_markdown(comparison))",
+        markdown.tasks_markdown,
     ),
     (
         "failures",
@@ -131,12 +144,21 @@ _METADATA = {
 }
 
 
+def _sections(comparison: Comparison) -> Iterator[_Section]:
+    """Yield the sections that have something to show."""
+    for section in _SECTIONS:
+        empty = section[0] == "pairs" and not comparison.pairs
+        if not empty and (section[0] != "kinds" or markdown.has_kinds(comparison)):
+            yield section
+
+
 def _opening(comparison: Comparison) -> str:
     plan = comparison.plan
     title = f"# Comparison on {count_text(len(plan['task_ids']), 'task')} of {plan['tasks']}"
     rows = [
         f"- **{row.arm}**: {row.success.value:.0%} of {row.tasks} tasks right "
         f"(95 % interval {row.success.low:.0%} to {row.success.high:.0%})"
+        + (f"; {count_text(row.not_judged, 'answer')} not judged" if row.not_judged else "")
         if row.tasks
         else f"- **{row.arm}**: {'no judged result' if row.runs else 'no result'}"
         for row in comparison.arms
@@ -161,8 +183,14 @@ def _how(comparison: Comparison) -> str:
         "",
         f"Settings of every run: `{json.dumps(plan['settings'], sort_keys=True)}`",
     ]
+    ends = sorted({arm["base_url"] for arm in plan["arms"] if arm.get("base_url")})
+    if ends:
+        lines += ["", f"Asked at: {', '.join(f'`{end}`' for end in ends)}"]
     if any(r.tokens_estimated for r in comparison.results):
-        lines += ["", "Some token counts are estimated from the length of texts."]
+        lines += [
+            "",
+            "Some token counts are estimated, from the length of texts and schemas.",
+        ]
     lines += [f"\n{remark}" for remark in plan["remarks"]]
     for title, key in (("Left out", "excluded"), ("Corrected", "corrected")):
         if plan[key]:
@@ -176,7 +204,7 @@ def _text(comparison: Comparison) -> str:
         _opening(comparison),
         *(
             f"{heading}\n\n{shown}"
-            for _, heading, _, make in _SECTIONS
+            for _, heading, _, make in _sections(comparison)
             if isinstance(shown := make(comparison), str)
         ),
         _how(comparison),
@@ -194,9 +222,11 @@ def _display_data(made: str | bytes) -> dict[str, str]:
     }
 
 
-def _quote(reason: str) -> str:
-    """Return a reason, which may hold anything that a model wrote, as inert text."""
-    return f"`{one_line(reason, 200).replace('`', chr(39))}`" if reason else "no reason"
+def _verdict(result: RunResult) -> str:
+    """Return how a run ended, or what was made of its answer."""
+    if result.status != ExitStatus.ANSWERED:
+        return result.status
+    return "wrong" if result.success is False else "not judged"
 
 
 def _strict(value: Any) -> Any:

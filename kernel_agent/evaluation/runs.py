@@ -18,15 +18,18 @@ from typing import Any
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import InputError, KernelAgentError, KernelError, ModelError
 from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
-from kernel_agent.evaluation.checks import Verdict, judge, not_judged, wrong
+from kernel_agent.evaluation.checks import Verdict, form_of, judge, not_judged, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.formats import ParallelCalls
 from kernel_agent.records import (
+    FINAL_ANSWER,
+    Calls,
     CellResult,
     ExitStatus,
     Message,
     Reply,
     RequestOptions,
+    Step,
     Usage,
     now,
 )
@@ -100,7 +103,7 @@ async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
             prepared = await session.execute(cells.setup)
             if not prepared.ok:
                 raise InputError(f"the task's own setup failed: {_describe_error(prepared)}")
-        for number, turn in enumerate(task.turns, start=1):
+        for number, turn in enumerate(questions(spec), start=1):
             if bench:
                 bench.turn_begins(number)
             runs.append(await session.run(turn, typed=False))
@@ -109,6 +112,16 @@ async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
     if cells is not None and runs[-1].status is ExitStatus.ANSWERED:
         return runs, await _by_reference(cells, runs[-1], config, task.data, folder / "reference")
     return runs, await _verdict(spec, runs, bench)
+
+
+def questions(spec: RunSpec) -> tuple[str, ...]:
+    """Return what is asked; the last question says the form of answer that its check reads.
+
+    The offline analyst is asked as the task stands: it answers with values, and reads every word.
+    """
+    *before, last = spec.task.turns
+    form = "" if spec.arm.model == "offline" else form_of(spec.task)
+    return (*before, f"{last}\n\n{form}" if form else last)
 
 
 def offered_tools(bench: Bench, arm: Arm) -> list[Tool]:
@@ -202,7 +215,7 @@ def _result(spec: RunSpec, runs: Sequence[Run], verdict: Verdict, started: str) 
     last = runs[-1]
     usage = sum((run.usage for run in runs), Usage())
     steps = [step for run in runs for step in run.steps]
-    calls = [len(step.result.calls) for step in steps if step.result]
+    calls = [call for step in steps if step.result for call in step.result.calls]
     return RunResult(
         run_id=spec.run_id,
         task_id=spec.task.id,
@@ -211,10 +224,11 @@ def _result(spec: RunSpec, runs: Sequence[Run], verdict: Verdict, started: str) 
         status=str(last.status),
         success=verdict.success,
         reason=verdict.reason,
+        form=verdict.form,
         answer=_short(last.answer),
         steps=len(steps),
         model_calls=usage.calls,
-        tool_calls=sum(calls),
+        tool_calls=len(calls),
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
         completion_tokens=usage.completion_tokens,
@@ -223,9 +237,20 @@ def _result(spec: RunSpec, runs: Sequence[Run], verdict: Verdict, started: str) 
         judge_cost_usd=verdict.usage.cost_usd,
         parse_failures=sum(not retry.cut_off for step in steps for retry in step.retries),
         failed_cells=sum(step.result is not None and not step.result.ok for step in steps),
+        failed_calls=sum(not call.ok for call in calls),
+        unseen=last.status is ExitStatus.ANSWERED and _answered_unseen(steps[-1:]),
         seconds=round(sum(run.seconds for run in runs), 3),
         started=started,
         notebook=_relative(last.notebook, spec),
+    )
+
+
+def _answered_unseen(last: Sequence[Step]) -> bool:
+    """Whether the answer stood in a reply beside calls: the model had not seen their results."""
+    actions = [step.action for step in last]
+    return any(
+        isinstance(action, Calls) and any(call.name != FINAL_ANSWER for call in action.calls)
+        for action in actions
     )
 
 

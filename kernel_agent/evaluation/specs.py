@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kernel_agent.evaluation.checks import form_of
 from kernel_agent.evaluation.tasks import Task
 from kernel_agent.records import ExitStatus, Json
 
@@ -51,6 +54,23 @@ class Arm(Record):
         return " / ".join(self.parts.values())
 
 
+def short_names(arms: Sequence[Arm]) -> tuple[dict[str, str], str]:
+    """Name each arm by the parts in which it differs; return the names and the common parts.
+
+    An endpoint's address stands in a name only where a model is asked at two of them.
+    """
+    ends = {(arm.model, arm.base_url) for arm in arms}
+    twice = {model for model, count in Counter(model for model, _ in ends).items() if count > 1}
+    parts = {
+        arm.name: arm.parts | ({} if arm.model in twice else {"model": arm.model}) for arm in arms
+    }
+    first = next(iter(parts.values()))
+    differ = [kind for kind in first if len({part[kind] for part in parts.values()}) > 1]
+    named = differ or list(first)
+    names = {name: " / ".join(part[kind] for kind in named) for name, part in parts.items()}
+    return names, ", ".join(f"{kind} {first[kind]}" for kind in first if kind not in named)
+
+
 class RunSpec(Record):
     """Everything that a worker needs to carry out one run.
 
@@ -88,6 +108,7 @@ class RunSpec(Record):
         """Return the spec with its ``run_id``; where the folder lies does not count."""
         defining = {
             "task": task.model_dump(mode="json"),
+            "form": form_of(task),
             "arm": arm.model_dump(),
             "trial": trial,
             "settings": settings,
@@ -112,8 +133,14 @@ class RunResult(Record):
         An :class:`~kernel_agent.records.ExitStatus`, or ``refused`` or ``lost``.
     reason
         Why it is not a success, in one line.
+    form
+        Whether it could not be judged because of the form of the answer.
     parse_failures
         Replies that could not be read as an action.
+    failed_calls
+        Calls of tools that failed, those with arguments that could not be read among them.
+    unseen
+        Whether the answer stood beside calls whose results the model had not seen.
     cost_usd
         None while no price is configured; the judge's is apart.
     """
@@ -125,6 +152,7 @@ class RunResult(Record):
     status: str
     success: bool | None
     reason: str = ""
+    form: bool = False
     answer: Json = None
     steps: int = 0
     model_calls: int = 0
@@ -137,6 +165,8 @@ class RunResult(Record):
     judge_cost_usd: float | None = None
     parse_failures: int = 0
     failed_cells: int = 0
+    failed_calls: int = 0
+    unseen: bool = False
     seconds: float = 0.0
     started: str = ""
     notebook: str | None = None

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 RESAMPLES = 10_000
 SEED = 20_240_501  # fixed: the same results give the same table
@@ -129,16 +130,44 @@ def bootstrap_difference(
     first, second
         One value a task, in the same order of tasks; tasks are drawn, pairs stay together.
     """
+    if not first:
+        return Interval(value=math.nan, low=-math.inf, high=math.inf)
+    one, other = _resampled_means(first, second)
+    value = math.fsum(second) / len(second) - math.fsum(first) / len(first)
+    return _percentiles(value, other - one, level)
+
+
+def bootstrap_ratio(
+    first: Sequence[float], second: Sequence[float], *, level: float = 0.95
+) -> Interval | None:
+    """Return the mean of ``second`` over the mean of ``first``, with its bootstrap interval.
+
+    None where the first has tasks without any: a share of nothing is no number.
+    """
+    if not first or min(first) <= 0:
+        return None
+    one, other = _resampled_means(first, second)
+    return _percentiles(math.fsum(second) / math.fsum(first), other / one, level)
+
+
+def _resampled_means(*columns: Sequence[float]) -> Any:
+    """Return the means of each column over tasks that are drawn again, the same for all."""
     import numpy as np
 
-    differences = np.asarray(second, dtype=float) - np.asarray(first, dtype=float)
-    if differences.size == 0:
-        return Interval(value=math.nan, low=-math.inf, high=math.inf)
+    values = np.asarray(columns, dtype=float)
+    tasks = values.shape[1]
     draw = np.random.default_rng(SEED)
-    means = np.empty(RESAMPLES)
-    chunk = max(1, 2_000_000 // differences.size)  # bounded memory, whatever the number of tasks
+    means = np.empty((len(columns), RESAMPLES))
+    chunk = max(1, 1_000_000 // tasks)  # bounded memory, whatever the number of tasks
     for start in range(0, RESAMPLES, chunk):
-        size = (min(chunk, RESAMPLES - start), differences.size)
-        means[start : start + size[0]] = differences[draw.integers(0, size[1], size)].mean(axis=1)
-    low, high = np.quantile(means, [0.5 - level / 2, 0.5 + level / 2])
-    return Interval(value=float(differences.mean()), low=float(low), high=float(high))
+        size = (min(chunk, RESAMPLES - start), tasks)
+        drawn = draw.integers(0, tasks, size)
+        means[:, start : start + size[0]] = values[:, drawn].mean(axis=2)
+    return means
+
+
+def _percentiles(value: float, drawn: Any, level: float) -> Interval:
+    import numpy as np
+
+    low, high = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2])
+    return Interval(value=value, low=float(low), high=float(high))

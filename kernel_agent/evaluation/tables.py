@@ -1,4 +1,4 @@
-"""Results -> a paired table, and in words what it can and cannot show. Pure but for reading.
+"""Results -> paired numbers, and in words what they can and cannot show. Pure but for reading.
 
 Everything is paired by task: a task counts in a comparison when both arms have a judged result of
 it. Trials of one task are averaged first (see :mod:`kernel_agent.evaluation.statistics`).
@@ -6,7 +6,6 @@ it. Trials of one task are averaged first (see :mod:`kernel_agent.evaluation.sta
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.evaluation.specs import Arm, RunResult
+from kernel_agent.evaluation.specs import Arm, RunResult, short_names
 from kernel_agent.evaluation.statistics import (
     Interval,
     bootstrap_difference,
+    bootstrap_ratio,
     holm,
     mcnemar_exact,
     paired_shares,
@@ -30,17 +30,24 @@ from kernel_agent.safe import one_line
 
 LEVEL = 0.05  # below this a difference is called shown
 MEASURES: Mapping[str, tuple[str, Callable[[RunResult], float | None]]] = {
+    "requests": ("requests", lambda r: float(r.model_calls)),
     "steps": ("steps", lambda r: float(r.steps)),
-    "tokens": ("tokens", lambda r: float(r.tokens)),
+    "prompt_tokens": ("prompt tokens", lambda r: float(r.prompt_tokens)),
+    "completion_tokens": ("completion tokens", lambda r: float(r.completion_tokens)),
     "cost": ("cost (USD)", lambda r: r.cost_usd),
     "seconds": ("seconds", lambda r: r.seconds),
     "parse_failures": ("unreadable replies", lambda r: float(r.parse_failures)),
+    "failed_calls": ("failed calls", lambda r: float(r.failed_calls)),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmRow:
-    """One arm: success over its judged tasks, and the mean of each measure over its tasks."""
+    """One arm: success over its judged tasks, and the mean of each measure over its tasks.
+
+    ``of_form`` of the answers that were ``not_judged`` could not be for their form; ``unseen``
+    answers stood beside calls whose results the model had not seen.
+    """
 
     arm: str
     tasks: int
@@ -49,14 +56,16 @@ class ArmRow:
     means: Mapping[str, float | None]
     statuses: Mapping[str, int]
     not_judged: int
+    of_form: int
+    unseen: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
     """Two arms on the tasks that both have: ``second`` compared with ``first``.
 
-    ``differences`` are second minus first, for each measure. ``share_of_first`` is what
-    the first did right.
+    ``differences`` are second minus first, for each measure, ``ratios`` second over first where
+    the first needed some in each task. ``share_of_first`` is what the first did right.
     """
 
     first: str
@@ -69,6 +78,7 @@ class Pair:
     p_adjusted: float
     success: Interval
     differences: Mapping[str, Interval | None]
+    ratios: Mapping[str, Interval | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +121,7 @@ def compare_folder(folder: str | Path) -> Comparison:
 
 def compare_results(plan: Mapping[str, Any], results: Iterable[RunResult]) -> Comparison:
     """Compare the arms of a plan by their results; others, and unfinished ones, do not count."""
-    names, common = _names(
+    names, common = short_names(
         [Arm.model_validate({k: v for k, v in arm.items() if k != "name"}) for arm in plan["arms"]]
     )
     ids, trials = set(plan["task_ids"]), plan["trials"]
@@ -124,20 +134,8 @@ def compare_results(plan: Mapping[str, Any], results: Iterable[RunResult]) -> Co
         by_arm[result.arm].append(result)
     rows = tuple(_row(name, of_arm) for name, of_arm in by_arm.items())
     pairs = _pairs({name: of_arm for name, of_arm in by_arm.items() if of_arm})
-    left_out = {names[arm]: why for arm, why in plan.get("left_out", {}).items()}
-    words = tuple(_words(plan, rows, pairs, left_out))
+    words = tuple(_words(plan, rows, pairs, names))
     return Comparison(plan=plan, common=common, arms=rows, pairs=pairs, words=words, results=kept)
-
-
-def _names(arms: Sequence[Arm]) -> tuple[dict[str, str], str]:
-    """Name each arm by the parts in which it differs; return the names and the common parts."""
-    parts = {arm.name: arm.parts for arm in arms}
-    first = arms[0].parts
-    differ = [kind for kind in first if len({part[kind] for part in parts.values()}) > 1]
-    if not differ:
-        return {name: name for name in parts}, ""
-    names = {name: " / ".join(part[kind] for kind in differ) for name, part in parts.items()}
-    return names, ", ".join(f"{kind} {first[kind]}" for kind in first if kind not in differ)
 
 
 # --- numbers -----------------------------------------------------------------------------------
@@ -172,6 +170,8 @@ def _row(name: str, results: Sequence[RunResult]) -> ArmRow:
         means=means,
         statuses=dict(Counter(r.status for r in results)),
         not_judged=sum(r.success is None for r in results),
+        of_form=sum(r.form for r in results),
+        unseen=sum(r.unseen for r in results),
     )
 
 
@@ -195,12 +195,13 @@ def _pair(
     only_second = sum(other[t] > one[t] for t in both)
     p = mcnemar_exact(only_first, only_second)
     differences: dict[str, Interval | None] = {}
+    ratios: dict[str, Interval | None] = {}
     for measure, (_, value) in MEASURES.items():
         a, b = _by_task(of_first, value), _by_task(of_second, value)
         shared = sorted(a.keys() & b.keys())
-        differences[measure] = (
-            bootstrap_difference([a[t] for t in shared], [b[t] for t in shared]) if shared else None
-        )
+        values = [a[t] for t in shared], [b[t] for t in shared]
+        differences[measure] = bootstrap_difference(*values) if shared else None
+        ratios[measure] = bootstrap_ratio(*values)
     return Pair(
         first=first,
         second=second,
@@ -212,6 +213,7 @@ def _pair(
         p_adjusted=p,
         success=paired_shares([one[t] for t in both], [other[t] for t in both]),
         differences=differences,
+        ratios=ratios,
     )
 
 
@@ -222,11 +224,16 @@ def _words(
     plan: Mapping[str, Any],
     rows: Sequence[ArmRow],
     pairs: Sequence[Pair],
-    left_out: Mapping[str, str],
+    names: Mapping[str, str],
 ) -> Iterable[str]:
     planned = len(plan["task_ids"]) * plan["trials"]
+    left_out, failed = (
+        {names[arm]: why for arm, why in plan.get(key, {}).items()} for key in ("left_out", "smoke")
+    )
     for row in rows:
         yield from _arm_in_words(row, planned, left_out.get(row.arm))
+        if row.arm in failed:
+            yield f"**{row.arm}** failed the smoke test: {one_line(failed[row.arm], 200)}."
     for pair in pairs:
         yield _success_in_words(pair)
         yield from _measures_in_words(pair)
@@ -259,8 +266,14 @@ def _arm_in_words(row: ArmRow, planned: int, left_out: str | None) -> Iterable[s
         yield f"**{row.arm}** has no result yet."
     if row.not_judged:
         yield (
-            f"{count_text(row.not_judged, 'answer')} of **{row.arm}** could not be judged: right "
-            "and wrong are counted without."
+            f"{count_text(row.not_judged, 'answer')} of **{row.arm}** could not be judged"
+            + (f", {row.of_form} of them for their form" if row.of_form else "")
+            + ": right and wrong are counted without."
+        )
+    if row.unseen:
+        yield (
+            f"{count_text(row.unseen, 'answer')} of **{row.arm}** stood in one reply beside calls: "
+            "the model had not seen their results when it answered."
         )
     down = row.statuses.get("model_error", 0)
     if down:
@@ -307,10 +320,17 @@ def _measures_in_words(pair: Pair) -> Iterable[str]:
         if difference is None or not difference.excludes_zero or pair.tasks < 6:
             continue  # below six tasks the bootstrap's intervals are too short to be believed
         word = "fewer" if difference.value < 0 else "more"
+        ratio = pair.ratios[measure]
+        times = f", {ratio.value:.2f} times as many ({_ends(ratio)})" if ratio else ""
         yield (
             f"**{pair.second}** needs {word} {name} than **{pair.first}**: {difference.value:+.3g} "
-            f"a task on average (95 % interval {difference.low:+.3g} to {difference.high:+.3g})."
+            f"a task on average (95 % interval {difference.low:+.3g} to {difference.high:+.3g})"
+            f"{times}."
         )
+
+
+def _ends(ratio: Interval) -> str:
+    return f"{ratio.low:.2f} to {ratio.high:.2f}"
 
 
 def _alike(pair: Pair) -> str:
@@ -325,84 +345,3 @@ def _tasks(count: int) -> str:
 def _points(share: Interval) -> str:
     value, low, high = (100 * part for part in (share.value, share.low, share.high))
     return f"{value:+.0f} points, 95 % interval {low:+.0f} to {high:+.0f}"
-
-
-# --- as text -----------------------------------------------------------------------------------
-
-
-def arms_markdown(comparison: Comparison) -> str:
-    """Return the arms as a Markdown table."""
-    head = ["arm", "tasks", "success (95 % Wilson)", *(name for name, _ in MEASURES.values())]
-    rows = [
-        [row.arm, str(row.tasks), _share(row.success), *map(_number, row.means.values())]
-        for row in comparison.arms
-    ]
-    return _markdown(head, rows)
-
-
-def pairs_markdown(comparison: Comparison) -> str:
-    """Return the pairs as a Markdown table: second minus first, with 95 % intervals."""
-    head = ["first", "second", "tasks", "only first", "only second", "McNemar p", "adjusted",
-            "success", *(name for name, _ in MEASURES.values())]  # fmt: skip
-    rows = [
-        [
-            pair.first, pair.second, str(pair.tasks), str(pair.only_first), str(pair.only_second),
-            f"{pair.p:.3g}", f"{pair.p_adjusted:.3g}", _write_interval(pair.success),
-            *(_write_interval(difference) for difference in pair.differences.values()),
-        ]
-        for pair in comparison.pairs
-    ]  # fmt: skip
-    return _markdown(head, rows)
-
-
-def endings_markdown(comparison: Comparison) -> str:
-    """Return how the runs of each arm ended, as a Markdown table."""
-    statuses = sorted({status for row in comparison.arms for status in row.statuses})
-    rows = [
-        [row.arm, *(str(row.statuses.get(s, 0)) for s in statuses), str(row.not_judged)]
-        for row in comparison.arms
-    ]
-    return _markdown(["arm", *statuses, "not judged"], rows)
-
-
-def tasks_markdown(comparison: Comparison, *, most: int = 200) -> str:
-    """Return which arm got which task right, as a Markdown table of successes over trials."""
-    arms = [row.arm for row in comparison.arms]
-    cells: dict[tuple[str, str], list[bool | None]] = defaultdict(list)
-    for result in comparison.results:
-        cells[result.task_id, result.arm].append(result.success)
-    ids = list(comparison.plan["task_ids"])
-    rows = [[task, *(_right_of(cells[task, arm]) for arm in arms)] for task in ids[:most]]
-    more = f"\n\n{len(ids) - most} more tasks are in results.jsonl." if len(ids) > most else ""
-    return _markdown(["task", *arms], rows) + more
-
-
-def _right_of(successes: Sequence[bool | None]) -> str:
-    judged = [s for s in successes if s is not None]
-    if not successes:
-        return "-"
-    return f"{sum(judged)}/{len(judged)}" if judged else "?"
-
-
-def _share(interval: Interval) -> str:
-    if math.isnan(interval.value):
-        return "-"
-    return f"{interval.value:.0%} ({interval.low:.0%} to {interval.high:.0%})"
-
-
-def _write_interval(interval: Interval | None) -> str:
-    if interval is None or math.isnan(interval.value):
-        return "-"
-    return f"{interval.value:+.3g} ({interval.low:+.3g} to {interval.high:+.3g})"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
-        for line in lines
-    )

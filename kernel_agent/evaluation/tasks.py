@@ -7,6 +7,7 @@ a list of objects::
       task: Which species is the heaviest on average?
       data: [data/penguins.csv]        # beside the file of tasks
       tools: [tools.py]                # modules or files with @tool functions
+      kind: means                      # reports compare the arms by kind
       answer: Gentoo
       check: exact                     # or an object: {kind: number, tolerance: 0.5}
 
@@ -16,9 +17,11 @@ Everything is checked before anything runs, and what is wrong is said with the l
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -27,6 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from kernel_agent.errors import InputError, UsageError, fault_of
 from kernel_agent.records import Json
 
+SEED = 20_240_501  # of the tasks that are drawn
 MAX_BYTES = 200_000_000  # of a file of tasks: it is read whole
 
 
@@ -145,6 +149,9 @@ class Task(_Strict):
         What is right.
     check
         How the answer is compared with it: a kind, or an object with ``kind`` and its options.
+    kind, level
+        Its domain, and how hard it is, in a word each: reports compare arms by kind, and a part
+        of the tasks is drawn from all kinds.
     excluded
         Why it is not run: a known defect. It is listed, not hidden.
     corrected
@@ -158,6 +165,8 @@ class Task(_Strict):
     answer: Json = None
     check: Check = Exact()
     origin: Origin | None = None
+    kind: str = Field(default="", max_length=60)
+    level: str = Field(default="", max_length=60)
     excluded: str = ""
     corrected: str = ""
 
@@ -203,6 +212,31 @@ class TaskSet:
     name: str
     tasks: tuple[Task, ...]
     remarks: tuple[str, ...] = ()
+
+
+def sample(given: TaskSet, most: int) -> TaskSet:
+    """Return at most so many tasks, as many of each kind as can be, in the order of the file.
+
+    Drawn with a fixed seed: the same tasks each time. Excluded tasks stay and do not count.
+    """
+    kinds: dict[str, list[Task]] = {}
+    for task in (task for task in given.tasks if not task.excluded):
+        kinds.setdefault(task.kind, []).append(task)
+    draw = random.Random(SEED)  # noqa: S311 - a sample, no secret
+    drawn = [draw.sample(tasks, len(tasks)) for tasks in kinds.values()]
+    turns = (task for turn in zip_longest(*drawn) for task in turn if task is not None)
+    taken = {task.id for task in islice(turns, most)}
+    tasks = tuple(task for task in given.tasks if task.excluded or task.id in taken)
+    there = sum(map(len, kinds.values()))
+    if len(taken) == there:
+        return given
+    counts = [
+        f"{sum(task.id in taken for task in of_kind)} of {len(of_kind)} of {kind or 'no kind'}"
+        for kind, of_kind in kinds.items()
+    ]
+    by_kind = f": {', '.join(counts)}" if len(kinds) > 1 else ""
+    remark = f"{len(taken)} of {there} tasks were drawn{by_kind}; the others are left out."
+    return TaskSet(name=given.name, tasks=tasks, remarks=(*given.remarks, remark))
 
 
 def read_tasks(path: str | Path) -> TaskSet:

@@ -22,8 +22,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kernel_agent.errors import FormatError
-from kernel_agent.formats.fenced import Fenced, readable, refuse_truncated
-from kernel_agent.formats.prompts import LOOK, LOOK_THOUGHT, system_prompt, write_step
+from kernel_agent.formats.fenced import Fenced, readable, refuse_truncated, words_of
+from kernel_agent.formats.prompts import (
+    GIVE,
+    IF_ANSWER,
+    LOOK,
+    LOOK_THOUGHT,
+    system_prompt,
+    write_step,
+)
 from kernel_agent.formats.reading.delimiters import language
 from kernel_agent.formats.reading.objects import (
     MAX_OBJECTS,
@@ -77,6 +84,8 @@ class Envelope:
         self._look = look
         self._example = self.compose(thought=LOOK_THOUGHT, code=look)
         self._shape = f"\n\n{self._example}\n\n"
+        give = self.compose(thought="I give the answer.", code=GIVE)
+        self._if_answer = IF_ANSWER.format(shape=f"\n\n{give}\n\n")
 
     def system_prompt(self, *, tools: str = "") -> str:
         """Return the fixed first message; see :class:`~kernel_agent.formats.base.Format`."""
@@ -97,17 +106,20 @@ class Envelope:
         """
         shape = self._shape
         refuse_truncated(reply, shape=shape)
-        empty = False
+        thought = None  # of an object whose code is empty
         for text in reversed(find_objects(readable(reply.content), shape=shape)[-MAX_OBJECTS:]):
             fields = read_code(text, shape=shape)
             if fields.get("code"):
                 return as_code(fields)
-            empty = empty or "code" in fields
-        if empty:
+            thought = fields.get("thought") if thought is None else thought
+        if thought is not None:
             feedback = (
                 f'The field "code" is empty, so nothing was run. {_MISSING.format(shape=shape)}'
             )
-            raise FormatError("the code is empty", feedback=feedback, kind="missing")
+            raise FormatError(
+                "the code is empty", feedback=feedback, kind="missing",
+                words=readable(thought).strip(), if_answer=self._if_answer,
+            )  # fmt: skip
         return self._read_block_instead(reply)
 
     def _read_block_instead(self, reply: Reply) -> Action:
@@ -115,7 +127,10 @@ class Envelope:
         block = find_blocks(readable(reply.content)).chosen
         if block is None or block.rank < RANK_MARKED:
             feedback = _MISSING.format(shape=self._shape)
-            raise FormatError("no object with code", feedback=feedback, kind="missing")
+            raise FormatError(
+                "no object with code", feedback=feedback, kind="missing",
+                words=words_of(reply), if_answer=self._if_answer,
+            )  # fmt: skip
         return Fenced(self._look).parse(reply)
 
     def write(self, step: Step) -> tuple[Message, ...]:

@@ -4,10 +4,11 @@ Asked for is a fence tagged ``python``; read is whatever real models write inste
 (:mod:`kernel_agent.formats.reading.scanner` finds the blocks). What is run, by rule:
 
 1. Reasoning is hidden first, and the reply ends where it invents an observation.
-2. The **last block** is the action, because a second block corrects the first. A fence or tag that
-   says Python counts before an untagged fence that looks like code, and that before code inside
-   ``<solution>`` or ``<answer>``, which holds an answer and is read only when it is fenced as
-   Python and nothing else is there. Fences of other languages are never code.
+2. The **last block** is the action, because a second block corrects the first. Where it uses a name
+   that only earlier fences bind, it goes on from them, and all of them run as one cell. A fence
+   or tag that says Python counts before an untagged fence that looks like code, and that before
+   code inside ``<solution>`` or ``<answer>``, which holds an answer and is read only when it is
+   fenced as Python and nothing else is there. Fences of other languages are never code.
 3. **Truncated code never runs**: neither anything of a reply with ``finish_reason == "length"``
    nor a block that is open at the end. Only the endpoint's word that the model stopped by itself
    (``"stop"``) makes an open block that compiles readable; a plain string has no such word. When
@@ -25,10 +26,17 @@ import re
 from collections.abc import Sequence
 
 from kernel_agent.errors import FormatError
-from kernel_agent.formats.prompts import LOOK, system_prompt, write_step
+from kernel_agent.formats.prompts import GIVE, IF_ANSWER, LOOK, system_prompt, write_step
 from kernel_agent.formats.reading.objects import strict
+from kernel_agent.formats.reading.prose import without_answer_tags
 from kernel_agent.formats.reading.scanner import Block, Blocks, find_blocks
-from kernel_agent.formats.reading.source import check, compile_error, is_evidently_code
+from kernel_agent.formats.reading.source import (
+    bound_names,
+    check,
+    compile_error,
+    free_names,
+    is_evidently_code,
+)
 from kernel_agent.records import Action, Code, Message, Reply, RequestOptions, Step, ToolSchema
 
 _MISSING = (
@@ -56,6 +64,8 @@ class Fenced:
     def __init__(self, look: str = LOOK) -> None:
         self._example = self.compose(thought="", code=look)
         self._shape = f"\n\n{self._example}\n\n"
+        give = self.compose(thought="", code=GIVE)
+        self._if_answer = IF_ANSWER.format(shape=f"\n\n{give}\n\n")
 
     def system_prompt(self, *, tools: str = "") -> str:
         """Return the fixed first message; see :class:`~kernel_agent.formats.base.Format`."""
@@ -77,10 +87,24 @@ class Fenced:
         found = find_blocks(readable(reply.content))
         block = found.chosen
         if block is None:
-            return _bare(found, self._shape)
+            return self._bare(found, reply)
         if block.open and not _stopped_by_itself(reply, block):
             block = _complete_instead(found, block, self._shape)
-        return Code(source=check(block.source), thought=found.prose(block.start))
+        source = with_earlier(found, block)
+        return Code(source=check(source), thought=found.prose(block.start))
+
+    def _bare(self, found: Blocks, reply: Reply) -> Code:
+        """Read a reply without delimiters: code as a whole, or no action."""
+        for end in (*found.turns[:_MAX_TURNS], found.end):
+            visible = found.outside_thoughts(end)
+            if is_evidently_code(visible):
+                return Code(source=visible, thought=found.marked_thoughts(end))
+        tag = found.languages[-1][:20] if found.languages else ""
+        why = f"A block tagged {tag} is not run; only Python is. " if tag else ""
+        raise FormatError(
+            "no code in the reply", feedback=why + _MISSING.format(shape=self._shape),
+            kind="missing", words=words_of(reply), if_answer=why + self._if_answer,
+        )  # fmt: skip
 
     def write(self, step: Step) -> tuple[Message, ...]:
         """Return how a finished step stands in the history."""
@@ -91,6 +115,30 @@ class Fenced:
         longest = max((len(run) for run in re.findall(r"`{3,}", code)), default=2)
         fence = "`" * (longest + 1)
         return f"{thought.strip()}\n\n{fence}python\n{code}\n{fence}".lstrip()
+
+
+def with_earlier(found: Blocks, last: Block) -> str:
+    """Return the source of the last block, behind the earlier ones of which it needs names.
+
+    Only fences are joined, and only where the last uses a name that an earlier one binds and it
+    does not bind itself: otherwise it corrects them. Between tags each block is an attempt.
+    """
+    if not _is_fence(found, last):
+        return last.source
+    fences = [
+        block
+        for block in found.blocks
+        if block.start < last.start and block.rank == last.rank and not block.open
+        and _is_fence(found, block)
+    ]  # fmt: skip
+    needed = free_names(last.source)
+    if not needed & {name for block in fences for name in bound_names(block.source)}:
+        return last.source
+    return "\n\n".join(block.source for block in (*fences, last))
+
+
+def _is_fence(found: Blocks, block: Block) -> bool:
+    return found.text[block.start : block.start + 40].lstrip().startswith(("```", "~~~"))
 
 
 def readable(content: str | None) -> str:
@@ -147,18 +195,25 @@ def _stopped_by_itself(reply: Reply, block: Block) -> bool:
 _MAX_TURNS = 8
 
 
-def _bare(found: Blocks, shape: str) -> Code:
-    """Read a reply without delimiters: code as a whole, or no action."""
-    for end in (*found.turns[:_MAX_TURNS], found.end):
-        visible = found.outside_thoughts(end)
-        if is_evidently_code(visible):
-            return Code(source=visible, thought=found.marked_thoughts(end))
-    feedback = _MISSING.format(shape=shape)
-    if found.languages:
-        feedback = (
-            f"A block tagged {found.languages[-1][:20]} is not run; only Python is. {feedback}"
-        )
-    raise FormatError("no code in the reply", feedback=feedback, kind="missing")
+_NOTATION = re.compile(
+    r"\A\s*\{|</?\|?(?:\w{1,9}:)?(?:tool_calls?|function|invoke)\b|<\uff5ctool|\[TOOL_CALLS\]"
+    r"|^Action\s*+:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SHELLS = ("bash", "sh", "shell")
+
+
+def words_of(reply: Reply) -> str:
+    """Return the visible text of a reply that is words alone; empty where it tries to be more.
+
+    A block that could be code, or what looks like a call or an object, is an action that could
+    not be read, and no answer.
+    """
+    found = find_blocks(readable(reply.content))
+    text = without_answer_tags(found.outside_thoughts(found.end))
+    acts = reply.tool_calls or found.calls or found.blocks or _NOTATION.search(text)
+    shell = any(name.lower() in _SHELLS for name in found.languages)
+    return "" if acts or shell else text
 
 
 _CLOSING_TAG = re.compile(r"</[\w:.-]{1,60}>\s*\Z")

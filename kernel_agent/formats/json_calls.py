@@ -11,7 +11,7 @@ makes them. Rules:
    so of all calls, the reply is asked for again.
 4. ``final_answer`` alone ends the run, unless it was given nothing. Beside other calls it counts
    when all of them succeed: the model has not seen their results yet.
-5. A text without calls is asked for again, as in every format: it is not the answer.
+5. A text without calls is asked for again, as in every format.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ import json
 from collections.abc import Sequence
 
 from kernel_agent.errors import FormatError, UsageError
-from kernel_agent.formats.fenced import Fenced, refuse_truncated
+from kernel_agent.formats.fenced import Fenced, refuse_truncated, words_of
 from kernel_agent.formats.prompts import LOOK, read_prompt, write_step
-from kernel_agent.formats.reading.calls import call_messages, find_calls, read_arguments, thought_of
+from kernel_agent.formats.reading.calls import (
+    call_messages,
+    find_calls,
+    read_arguments,
+    split_answer,
+    thought_of,
+)
 from kernel_agent.records import (
     FINAL_ANSWER,
     Action,
@@ -47,7 +53,8 @@ _FINAL_ANSWER = {
             "answer": {
                 "description": "The answer with its numbers and units: usually a sentence; it may "
                 "also be a number, a list or an object."
-            }
+            },
+            "note": {"type": "string", "description": "A caveat that is shown below it."},
         },
         "required": ["answer"],
         "additionalProperties": False,
@@ -57,6 +64,10 @@ _SHAPE = " one JSON object, as the tool's schema says."
 _MISSING = (
     "No call was found in the reply, so nothing was done. Call one or more of the tools, or give "
     "the answer by calling final_answer with it as the argument answer."
+)
+_IF_ANSWER = (
+    "No call was found in the reply, so nothing was done. If this is your answer, call "
+    "final_answer with it as the argument answer. Otherwise make the next call."
 )
 
 
@@ -92,14 +103,18 @@ class ParallelCalls:
         refuse_truncated(reply, shape=_SHAPE)
         found = find_calls(reply, shape=_SHAPE)
         if not found:
-            raise FormatError("no call in the reply", feedback=_MISSING, kind="missing")
+            raise FormatError(
+                "no call in the reply", feedback=_MISSING, kind="missing",
+                words=words_of(reply), if_answer=_IF_ANSWER,
+            )  # fmt: skip
         thought = thought_of(reply)
         calls = [_read(call) for call in found]
         if all(call.error for call in calls):
             raise FormatError("no readable call", feedback=calls[-1].error, kind="malformed")
         if all(call.name == FINAL_ANSWER for call in calls):
-            answers = [call.arguments["answer"] for call in calls if not call.error]
-            return Final(answer=answers[-1], thought=thought)
+            given = [call.arguments for call in calls if not call.error][-1]
+            note = str(given.get("note", ""))
+            return Final(answer=given["answer"], thought=thought, note=note)
         return Calls(calls=tuple(calls), thought=thought)
 
     def write(self, step: Step) -> tuple[Message, ...]:
@@ -107,9 +122,10 @@ class ParallelCalls:
         match step.action:
             case Calls(calls=calls):
                 return call_messages(step, [_write_native(call) for call in calls])
-            case Final(answer=answer):
+            case Final(in_words=False) as final:
+                arguments = _arguments(final.answer, final.note)
                 return call_messages(
-                    step, [_write_native(Call(name=FINAL_ANSWER, arguments={"answer": answer}))]
+                    step, [_write_native(Call(name=FINAL_ANSWER, arguments=arguments))]
                 )
         return write_step(step, compose=Fenced().compose)
 
@@ -131,21 +147,18 @@ def _read(call: ToolCall) -> Call:
     except FormatError as error:
         return Call(name=name, arguments={}, id=call.id, error=error.feedback)
     if name == FINAL_ANSWER:
-        answer = _answer(arguments)
+        answer, note = split_answer(arguments)
         none = answer == {} or (isinstance(answer, str) and not answer.strip())
         problem = "final_answer was given nothing: say what was found." if none else ""
-        return Call(name=name, arguments={"answer": answer}, id=call.id, error=problem)
+        return Call(name=name, arguments=_arguments(answer, note), id=call.id, error=problem)
     if not isinstance(arguments, dict):
         problem = f"The arguments of {name} must be one JSON object, not {call.arguments[:80]!r}."
         return Call(name=name, arguments={}, id=call.id, error=problem)
     return Call(name=name, arguments=arguments, id=call.id)
 
 
-def _answer(arguments: Json) -> Json:
-    """Return the answer, whatever its argument is called."""
-    if isinstance(arguments, dict) and len(arguments) == 1:
-        return next(iter(arguments.values()))
-    return arguments
+def _arguments(answer: Json, note: str) -> dict[str, Json]:
+    return {"answer": answer, "note": note} if note else {"answer": answer}
 
 
 def _write_native(call: Call) -> ToolCall:

@@ -11,7 +11,8 @@ that
    that are no object are the code itself. A JSON string inside of a JSON string is opened, and so
    is a whole call inside of the arguments. Code of another language is not run.
 4. **Several calls** of one reply run as one cell, in their order: a second call does not correct
-   the first, as a second block of text does. The same call twice in a row is one.
+   the first, as a second block of text does. The same call twice in a row is one, and the value
+   of each is shown.
 5. A call of any other name is what it would be in Python: ``final_answer({"answer": 42})``
    becomes the cell ``final_answer(42)``, a call of a host tool the cell that calls its stub.
 """
@@ -27,19 +28,20 @@ from itertools import groupby
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.envelope import Envelope, as_code, read_code, refuse_other_language
 from kernel_agent.formats.fenced import refuse_truncated
-from kernel_agent.formats.prompts import LOOK, system_prompt, write_step
+from kernel_agent.formats.prompts import GIVE, IF_ANSWER, LOOK, system_prompt, write_step
 from kernel_agent.formats.reading.calls import (
     call_messages,
     described_calls,
     find_calls,
     in_python_calls,
     read_arguments,
+    split_answer,
     thought_of,
     unwrap_arguments,
     write_call,
 )
 from kernel_agent.formats.reading.objects import object_end
-from kernel_agent.formats.reading.source import check
+from kernel_agent.formats.reading.source import check, is_evidently_code, with_value_shown
 from kernel_agent.records import (
     FINAL_ANSWER,
     Action,
@@ -96,6 +98,8 @@ class NativeTool:
         self._look = look
         self._example = json.dumps({"code": look}, ensure_ascii=False)
         self._shape = f"\n\npython({self._example})\n\n"
+        give = f"python({json.dumps({'code': GIVE})})"
+        self._if_answer = IF_ANSWER.format(shape=f"\n\n{give}\n\n")
 
     def system_prompt(self, *, tools: str = "") -> str:
         """Return the fixed first message; see :class:`~kernel_agent.formats.base.Format`."""
@@ -129,7 +133,10 @@ class NativeTool:
             if error.kind != "missing":
                 raise
             feedback = _MISSING.format(shape=self._shape)
-            raise FormatError(str(error), feedback=feedback, kind="missing") from None
+            raise FormatError(
+                str(error), feedback=feedback, kind="missing",
+                words=error.words, if_answer=self._if_answer,
+            ) from None  # fmt: skip
         if not isinstance(action, Code):
             return action
         source = _join(in_python_calls(action.source), self._shape)
@@ -161,6 +168,7 @@ def _join(calls: Sequence[ToolCall], shape: str) -> str:
     sources = [source for call in once if (source := _cell(call, shape))]
     if any(source.startswith("%%") for source in sources[1:]):
         raise FormatError("a cell magic in a later call", feedback=_MAGIC, kind="syntax")
+    sources[:-1] = map(with_value_shown, sources[:-1])
     return check("\n\n".join(sources)) if sources else ""
 
 
@@ -197,13 +205,26 @@ def _runs_code(name: str) -> bool:
 _NOT_CODE = frozenset(("thought", "language", "answer", FINAL_ANSWER))
 
 
+_COMMANDS = ("command", "cmd")
+"""Arguments that are a shell's elsewhere: ``ls -la`` is valid Python, too, but not meant so."""
+
+
 def _only_text(fields: Json, shape: str) -> str:
     """Return the one string of an object without structure, beside a thought; else nothing."""
     if not isinstance(fields, dict) or any(isinstance(v, dict | list) for v in fields.values()):
         return ""
     refuse_other_language(fields, shape=shape)
-    texts = [v for k, v in fields.items() if isinstance(v, str) and k not in _NOT_CODE]
-    return texts[0] if len(texts) == 1 else ""
+    texts = {k: v for k, v in fields.items() if isinstance(v, str) and k not in _NOT_CODE}
+    if len(texts) != 1:
+        return ""
+    [(name, text)] = texts.items()
+    if (
+        name in _COMMANDS
+        and not text.lstrip().startswith(("!", "%"))
+        and not is_evidently_code(text)
+    ):
+        refuse_other_language({"language": "shell"}, shape=shape)
+    return text
 
 
 def _as_python(name: str, arguments: Json) -> str:
@@ -211,8 +232,9 @@ def _as_python(name: str, arguments: Json) -> str:
     if not isinstance(arguments, dict):
         return f"{name}({arguments!r})"
     if name == FINAL_ANSWER:
-        value = next(iter(arguments.values())) if len(arguments) == 1 else arguments
-        return f"final_answer({value!r})" if arguments else ""
+        value, note = split_answer(arguments)
+        beside = f", note={note!r}" if note else ""
+        return f"final_answer({value!r}{beside})" if arguments else ""
     if all(key.isidentifier() for key in arguments):
         return write_call(Call(name=name, arguments=arguments))
     return f"{name}(**{arguments!r})"

@@ -19,7 +19,7 @@ def no_answer(value: object, source: str) -> str:
 
     name = f"a {type(value).__name__}"
     if value is None:
-        meant = re.search(r"final_answer\(\s*(?:value\s*=\s*)?None\s*,?\s*\)", source)
+        meant = re.search(r"final_answer\(\s*(?:value\s*=\s*)?None\s*[,)]", source)
         told = "give the value, not what print() returns; write final_answer(None) if it is meant"
         return "" if meant else f"None is no answer: {told}"
     if isinstance(value, str):

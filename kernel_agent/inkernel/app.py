@@ -7,8 +7,10 @@ Every deviation from a stock kernel is here, with the reason that was measured
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
+import sys
 import warnings
 from typing import Any
 
@@ -67,6 +69,36 @@ def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     return app
 
 
+class WidePandas:
+    """Finds pandas, and makes the tables that it prints as wide as a reader's page.
+
+    Its own 80 characters break a table of ten columns into pieces, each with its header.
+    """
+
+    width = 160
+    _is_looking = False
+
+    def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
+        """Return how pandas is loaded; called by the import system for each module."""
+        if name != "pandas" or self._is_looking:
+            return None
+        self._is_looking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_looking = False
+        loader: Any = spec and spec.loader
+        if loader is not None:
+            load = loader.exec_module
+
+            def load_wide(module: Any) -> None:
+                load(module)
+                module.set_option("display.width", self.width)
+
+            loader.exec_module = load_wide
+        return spec
+
+
 PAGE_MIME = "application/vnd.kernel-agent.page+json"
 
 
@@ -113,6 +145,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     memory = Memory()
     CappedStream.memory = memory
     install(shell)
+    sys.meta_path.insert(0, WidePandas())
     final_answer = FinalAnswer(shell)
     cap = DisplayCap(memory.append)
     cap.install(shell)
@@ -191,8 +224,6 @@ class Cells:
 
     def end(self, result: Any) -> None:
         """Publish pending output before the cell's end is announced."""
-        import sys
-
         if result.error_before_exec or result.error_in_exec:
             lines = getattr(self._shell, "_last_traceback", None) or []
             self._memory.append(ANSI.sub("", "\n".join(lines)) + "\n")

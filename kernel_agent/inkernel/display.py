@@ -1,15 +1,18 @@
 """Representations of values when they leave the kernel.
 
 Tables and arrays carry, beside the representations that Jupyter shows, a small description of
-themselves (shape, types, a preview) under a private MIME type: it is what the model is shown.
+themselves (shape, types, a preview) under a private MIME type: it is what the model is shown
+(:mod:`.preview`), and what ``outputs[k]`` keeps.
 ``final_answer(value)`` is a display like any other, marked as the answer.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 from IPython.core.formatters import BaseFormatter
@@ -18,16 +21,30 @@ from traitlets import ObjectName, Unicode
 
 from .answers import no_answer
 from .plain import describe_answer
+from .preview import (
+    COLLECTIONS,
+    cell_texts,
+    list_name,
+    preview_array,
+    preview_collection,
+    preview_scalar,
+    preview_table,
+)
 
 VALUE_MIME = "application/vnd.kernel-agent.value+json"
 ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
 
-PREVIEW_ROWS = 10
+SOURCES = ("text/plain", "text/html", "text/markdown", "text/latex")
+"""What ``outputs[k]`` keeps of a display, by preference."""
+TELLS_NOTHING = re.compile(r"<(?:IPython\.core\.display\.\w+ object|Figure size [^>]*)>\s*")
+
 MAX_COLUMNS = 200  # columns described; a wider table says how many there are
 MAX_ROWS = 500  # rows that are shown when an option of pandas asks for all
 MAX_CELL_TEXT = 1_000  # characters of one cell of a table that is shown
+MAX_TITLES = 12  # of one figure
 MAX_TEXT = 1_000_000  # characters of one text representation
-MAX_BINARY = 16_000_000  # characters of one base64 picture
+MAX_BINARY = 16_000_000  # characters of one base64 picture, or of a page of HTML
+MAX_NOTE = 2_000  # characters beside an answer
 MAX_CELL = 64_000_000  # characters of all displays of one cell
 
 
@@ -48,20 +65,21 @@ def install(shell: InteractiveShell) -> ValueFormatter:
         formatter.for_type_by_name(module, "DataFrame", describe_table)
     for module in ("pandas", "pandas.core.series"):
         formatter.for_type_by_name(module, "Series", describe_series)
+    formatter.for_type_by_name("pandas.io.formats.style", "Styler", describe_styled)
     formatter.for_type_by_name("numpy", "ndarray", describe_array)
+    formatter.for_type_by_name("numpy", "generic", describe_scalar)
+    # Of figures' own type the inline backend takes all formatters away.
+    formatter.for_type_by_name("matplotlib.figure", "FigureBase", describe_figure)
+    for kind in COLLECTIONS:
+        formatter.for_type(kind, describe_collection)
     return formatter
 
 
 def describe_table(table: Any, *_: Any) -> dict[str, Any]:
-    """Return kind, shape, types and the first rows of a DataFrame."""
-    import pandas as pd
-
-    with pd.option_context("display.width", 160, "display.max_columns", 30,
-                           "display.max_colwidth", 60):  # fmt: skip
-        preview = table.head(PREVIEW_ROWS).to_string(max_cols=30)
-    dtypes = [[str(name), str(dtype)] for name, dtype in table.dtypes.items()][:MAX_COLUMNS]
+    """Return kind, shape, types and a preview of a DataFrame."""
+    dtypes = [[list_name(name), str(t)] for name, t in islice(table.dtypes.items(), MAX_COLUMNS)]
     described = {"kind": "DataFrame", "shape": list(table.shape), "dtypes": dtypes}
-    return {**described, "preview": preview, "table": table_texts(table)}
+    return {**described, **preview_table(table), "table": table_texts(table)}
 
 
 def table_texts(table: Any) -> dict[str, Any]:
@@ -115,35 +133,61 @@ def _name(name: object) -> str:
 
 def _cell_texts(view: Any) -> list[list[str]]:
     """Return the cells as pandas writes them, a list a column."""
-    try:
-        from pandas.io.formats.format import DataFrameFormatter  # type: ignore[attr-defined]
-
-        formatter = DataFrameFormatter(view, index=True, header=True)
-        written = [formatter.format_col(n) for n in range(view.shape[1])]
-    except Exception:  # not a public part of pandas: another version may have it elsewhere
-        written = [view.iloc[:, n].tolist() for n in range(view.shape[1])]
-    return [[str(text).strip()[:MAX_CELL_TEXT] for text in column] for column in written]
+    return [[str(text).strip()[:MAX_CELL_TEXT] for text in column] for column in cell_texts(view)]
 
 
 def describe_series(series: Any, *_: Any) -> dict[str, Any]:
-    """Return kind, shape, type and the first values of a Series; short ones whole."""
-    rows = len(series) if len(series) <= 2 * PREVIEW_ROWS else PREVIEW_ROWS
+    """Return kind, shape, type and a preview of a Series."""
     return {
         "kind": "Series",
         "shape": list(series.shape),
-        "dtypes": [[_name(series.name), str(series.dtype)]],
-        "preview": series.head(rows).to_string(max_rows=None),
+        "dtypes": [["" if series.name is None else list_name(series.name), str(series.dtype)]],
+        **preview_table(series.to_frame(), names=False),
     }
 
 
+def describe_styled(styled: Any, *_: Any) -> dict[str, Any]:
+    """Return the description of the table below a style; a person is shown the style itself."""
+    return {k: part for k, part in describe_table(styled.data).items() if k != "table"}
+
+
 def describe_array(array: Any, *_: Any) -> dict[str, Any]:
-    """Return kind, shape, type and numpy's own short form of an array."""
+    """Return kind, shape, type and a preview of an array."""
     return {
         "kind": "ndarray",
         "shape": list(array.shape),
         "dtypes": [["", str(array.dtype)]],
-        "preview": repr(array)[:2000],
+        **preview_array(array),
     }
+
+
+def describe_scalar(value: Any, *_: Any) -> dict[str, Any]:
+    """Return a numpy scalar as it is written without numpy."""
+    return {"kind": "scalar", "shape": [], **preview_scalar(value)}
+
+
+def describe_collection(items: Any, *_: Any) -> dict[str, Any] | None:
+    """Return kind, length and a preview of a long list, dict, tuple or set."""
+    preview = preview_collection(items)
+    return preview and {"kind": type(items).__name__, "shape": [len(items)], **preview}
+
+
+def describe_figure(figure: Any, *_: Any) -> dict[str, Any]:
+    """Return the titles of a figure, its own first."""
+    own = getattr(figure, "get_suptitle", str)()  # of matplotlib 3.8
+    titles = [own, *(axes.get_title() for axes in figure.axes)]
+    return {"kind": "Figure", "titles": [title for title in titles if title][:MAX_TITLES]}
+
+
+def kept_text(data: dict[str, Any]) -> str | None:
+    """Return what ``outputs[k]`` keeps of a display."""
+    described = data.get(VALUE_MIME)
+    if isinstance(described, dict):
+        for name in ("whole", "preview"):
+            if isinstance(described.get(name), str):
+                return str(described[name])
+    texts = [data[mime] for mime in SOURCES if isinstance(data.get(mime), str)]
+    return next((text for text in texts if not TELLS_NOTHING.fullmatch(text)), None)
 
 
 class DisplayCap:
@@ -181,15 +225,19 @@ class DisplayCap:
     def bound(self, data: dict[str, Any]) -> dict[str, Any]:
         """Return the representations that are small enough, or a note in their place."""
         kept: dict[str, Any] = {}
+        left_out: list[str] = []
         for mime, value in data.items():
             size = len(value) if isinstance(value, str) else len(json.dumps(value, default=str))
-            if size > (MAX_BINARY if mime.startswith("image/") else MAX_TEXT):
-                kept.setdefault("text/plain", f"[{mime} of {size:,} characters: too large to show]")
+            if size > (MAX_BINARY if mime.startswith(("image/", "text/html")) else MAX_TEXT):
+                left_out.append(f"[{mime} of {size:,} characters: too large to show]")
             else:
                 kept[mime] = value
                 self._chars += size
-        if isinstance(kept.get("text/plain"), str):
-            self._remember(kept["text/plain"] + "\n")
+        if left_out:
+            kept["text/plain"] = "\n".join([*filter(None, [kept.get("text/plain")]), *left_out])
+        text = kept_text(kept)
+        if text is not None:
+            self._remember(text + "\n")
         if self._chars > MAX_CELL:
             return {"text/plain": f"[not shown: the cell displayed over {MAX_CELL:,} characters]"}
         return kept
@@ -205,15 +253,18 @@ class FinalAnswer:
         self.value: Any = None
         """The latest answer."""
         self.__name__ = "final_answer"
-        self.__doc__ = "End the run with this value as the answer: text, number, table or figure."
+        self.__doc__ = (
+            "End the run with this value as the answer: text, number, table or figure. A note is a "
+            "caveat that is shown below it."
+        )
 
     def begin(self, source: str) -> None:
         """Accept an answer again: a new cell began, and it only began if the run goes on."""
         self._given = False
         self._source = source
 
-    def __call__(self, value: Any) -> None:
-        """Publish the value as the answer.
+    def __call__(self, value: Any, note: str = "") -> None:
+        """Publish the value as the answer, with a caveat that is shown below it.
 
         Raises
         ------
@@ -231,9 +282,9 @@ class FinalAnswer:
         data, metadata = self._shell.display_formatter.format(value)
         if isinstance(value, str):
             data = {"text/plain": value[:MAX_TEXT]}
-        data[ANSWER_MIME] = describe_answer(value)
+        data[ANSWER_MIME] = {**describe_answer(value), "note": str(note or "")[:MAX_NOTE]}
         metadata["kernel_agent"] = {"role": "answer"}
         self._shell.display_pub.publish(data, metadata)
 
     def __repr__(self) -> str:
-        return "final_answer(value): ends the run with this value as the answer"
+        return "final_answer(value, note=''): ends the run with this value as the answer"

@@ -33,6 +33,7 @@ from IPython.core.formatters import DisplayFormatter
 
 from .delegate import make_delegate
 from .display import DisplayCap, FinalAnswer, install
+from .hints import explain
 from .opcount import Counting
 from .outputs import Memory
 from .rpc import PREFIX, HostChannel, calls_of, cut_frames, make_function, refuse_input
@@ -247,6 +248,7 @@ class Cells:
 
     def _describe_error(self, error: BaseException) -> dict[str, Any]:
         cut_frames(error)
+        explain(error)
         ename = type(error).__name__
         return {"ename": ename, "evalue": str(error), "traceback": self._traceback(error)}
 

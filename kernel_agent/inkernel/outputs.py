@@ -10,12 +10,27 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 
 CELL_CAP = 64 * 1024 * 1024  # bytes of one step that can be reopened
 BUFFER = 64 * 1024  # bytes held back before they are written: most cells never touch the disk
+
+
+def _ranges(steps: Iterable[int]) -> str:
+    """Return numbers as they run: those that are missing between them are to be seen."""
+    numbers = sorted(steps)
+    if not numbers:
+        return "no step yet"
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    told = [f"{first} to {last}" if last > first else str(first) for first, last in runs]
+    return f"step{'s' * (len(numbers) > 1)} {', '.join(told)} (no undone step, and no call)"
 
 
 class Memory(Mapping[int, str]):
@@ -77,8 +92,7 @@ class Memory(Mapping[int, str]):
 
     def _check(self, step: int) -> None:
         if step not in self._pieces:
-            known = f"steps {min(self._pieces)} to {max(self._pieces)}" if self else "no step yet"
-            raise KeyError(f"outputs[{step!r}]: there is {known}")
+            raise KeyError(f"outputs[{step!r}]: this kernel has run {_ranges(self._pieces)}")
 
     def _write_buffer(self) -> None:
         buffer, self._buffer, self._buffered = self._buffer, [], 0

@@ -34,6 +34,7 @@ from typing import Any
 
 import zmq
 
+from .hints import explain
 from .values import decode, encode
 
 PREFIX = "kernel-agent/1 "
@@ -306,7 +307,10 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def show_without_our_frames(shell: Any) -> None:
-    """Make the shell cut our frames from every traceback that it shows; called at the start."""
+    """Make the shell cut our frames from every traceback that it shows, and add what helps.
+
+    Called at the start.
+    """
     tracebacks = shell.InteractiveTB
     show = tracebacks.structured_traceback
 
@@ -314,6 +318,7 @@ def show_without_our_frames(shell: Any) -> None:
     def structured(etype: Any, value: Any, tb: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(value, BaseException):
             cut_frames(value)
+            explain(value)
             tb = _without_ours(tb)
         return show(etype, value, tb, *args, **kwargs)
 

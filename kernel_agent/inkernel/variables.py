@@ -30,6 +30,7 @@ PIECE_BYTES = 4096
 MAX_DEPTH = 4  # of containers within containers
 MAX_VARIABLES = 1000  # looked at; a namespace with more is a table that missed its calling
 MAX_REPORTED = 100  # of each kind of change in one report
+IMPORTED = "imported"  # what is told as the type of a function or class of a module's
 SHORT = 1000  # characters of text that are compared themselves
 
 _NAME: Callable[[type], str] = type.__dict__["__name__"].__get__
@@ -145,7 +146,7 @@ class _Allowance:
 
 
 def _see(value: Any, allowance: _Allowance) -> Seen:
-    kind, identity = _NAME(type(value)), id(value)
+    kind, identity = IMPORTED if _is_imported(value) else _NAME(type(value)), id(value)
     reader = _Reader(allowance)
     light: Any
     deep: Any
@@ -157,6 +158,16 @@ def _see(value: Any, allowance: _Allowance) -> Seen:
     except Exception:  # a library's internals may have changed: the object itself is left
         shape, light, deep = "", identity, None
     return Seen(kind, shape, identity, light, deep)
+
+
+def _is_imported(value: Any) -> bool:
+    """Whether it is a function or class that no cell has made."""
+    cls = type(value)
+    if issubclass(cls, type):
+        return bool(_MODULE(value) != "__main__")
+    if cls in (types.FunctionType, types.BuiltinFunctionType):
+        return value.__module__ not in ("__main__", None)
+    return False
 
 
 # --- shape ---------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kernel_agent.records import (
+    ANSWER_MIME,
     CAPTURED,
     SHOWN,
     UPDATES,
@@ -22,13 +23,13 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import size_text
 
-ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
 MAX_CELL = 96_000_000  # bytes of memory kept of one cell; our kernel's cap is 64 M characters
 MAX_STREAMS = 16_000_000  # of it text of streams; our kernel sends 1.1 M characters of each
 MAX_OUTPUTS = 20_000  # outputs kept of one cell
 MAX_SAME = 100  # displays of one id that are updated
 MAX_ID = 1_000  # characters of a display's id
 MAX_SIDE = 1 << 62  # of an answer's shape
+MAX_NOTE = 2_000  # characters beside an answer
 MAX_DEPTH = 100  # of lists and objects in one output
 
 
@@ -161,6 +162,8 @@ class Collector:
         if display_id is not None:
             metadata = add_sign(metadata, SHOWN, display_id)
         output: OutputDict = {"output_type": kind, "data": data, "metadata": metadata}
+        for index in self._displays.get(display_id, ()) if display_id is not None else ():
+            self._replace(index, output)  # Jupyter changes those of the same id, too
         if kind == "execute_result":
             output["execution_count"] = self._step
         self.add(output)
@@ -224,6 +227,7 @@ def answer_of(data: dict[str, Any]) -> Answer:
         value=described.get("value"),
         kind=str(described.get("kind", "text"))[:100],
         shape=_shape(sides) if isinstance(sides, list) else (),
+        note=note[:MAX_NOTE] if isinstance(note := described.get("note"), str) else "",
     )
     return with_words(given)
 

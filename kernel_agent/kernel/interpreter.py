@@ -36,9 +36,10 @@ from kernel_agent.errors import (
     UsageError,
 )
 from kernel_agent.inkernel import decode, describe_answer, encode, no_answer
-from kernel_agent.kernel.collect import ANSWER_MIME, answer_of
+from kernel_agent.kernel.collect import answer_of
 from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest
 from kernel_agent.records import (
+    ANSWER_MIME,
     Answer,
     CellError,
     CellResult,
@@ -332,7 +333,7 @@ class InterpreterSession(Kernel):
         def named(*_: object, **__: object) -> None:
             """Stand for a host function; its calls are answered below."""
 
-        names = dict.fromkeys((*self._tools, "final_answer"), named)
+        names = dict.fromkeys(("display", *self._tools, "final_answer"), named)
         snapshot: Any = await session.feed_start(
             code,
             external_lookup={**names, "outputs": self._texts},
@@ -361,6 +362,8 @@ class InterpreterSession(Kernel):
         """Answer one call of a host function: the answer of the run, or a tool's result."""
         if name == "final_answer":
             return _final(cell, args, kwargs)
+        if name == "display" and name not in self._tools:
+            return _display(cell, args)
         if name not in self._tools or cell.on_request is None:
             return {"exception": NameError(f"name {name!r} is not defined")}
         number = next(self._ids)
@@ -435,10 +438,16 @@ def write_value(value: Any) -> str:
     return text[:MAX_CHARS]
 
 
+def final_answer(value: Any, note: Any = "") -> tuple[Any, Any]:
+    """Take the arguments of a cell's call; Python's own errors say what is wrong with them."""
+    return value, note
+
+
 def _final(cell: _Cell, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    if len(args) + len(kwargs) != 1 or set(kwargs) - {"value"}:
-        return {"exception": TypeError("final_answer() takes one value")}
-    value = args[0] if args else kwargs["value"]
+    try:
+        value, note = final_answer(*args, **kwargs)
+    except TypeError as error:
+        return {"exception": error}
     if cell.answer is not None:
         told = "final_answer was called already; only the first call counts\n"
         cell.put({"output_type": "stream", "name": "stderr", "text": told})
@@ -446,11 +455,18 @@ def _final(cell: _Cell, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if cell.step and (reason := no_answer(value, cell.source)):  # not of a cell of the host's own
         return {"exception": TypeError(reason)}
     text = value[:MAX_CHARS] if isinstance(value, str) else write_value(value)
-    data = {"text/plain": text, ANSWER_MIME: _describe(value)}
+    data = {"text/plain": text, ANSWER_MIME: {**_describe(value), "note": str(note or "")}}
     cell.answer = answer_of(data)
     cell.value = value
     metadata = {"kernel_agent": {"role": "answer"}}
     cell.put({"output_type": "display_data", "data": data, "metadata": metadata})
+    return {"return_value": None}
+
+
+def _display(cell: _Cell, values: Sequence[Any]) -> Any:
+    for value in values:
+        data = {"text/plain": write_value(value)}
+        cell.put({"output_type": "display_data", "data": data, "metadata": {}})
     return {"return_value": None}
 
 

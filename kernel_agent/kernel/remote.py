@@ -23,7 +23,8 @@ INSIDE = Path(__file__).resolve().parent.parent / "inkernel"
 # In the order of their imports.
 MODULES = (
     "outputs", "variables", "answers", "room", "schemas", "frames", "tables", "values", "plain",
-    "display", "rpc", "delegate", "stream", "opcount", "transfer", "app", "attach",
+    "preview", "hints", "display", "rpc", "delegate", "stream", "opcount", "transfer",
+    "app", "attach",
 )  # fmt: skip
 SENT_MAX = 50_000_000  # bytes of inputs
 PIECE = 1_000_000

@@ -225,7 +225,7 @@ class OpenAIModel(ModelDefaults):
             if not reader.whole:
                 raise fault from error
         said = reader.finish()
-        usage = usage_of(reader.draft.usage, messages, said, self._prices)
+        usage = usage_of(reader.draft.usage, messages, said, self._prices, options)
         window = None if _LENGTHS & head.keys() else window_met(said, usage)
         reply = self._judge(said, streamed=reader.is_stream)
         self._ways.note_success(options)

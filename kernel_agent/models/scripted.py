@@ -115,7 +115,7 @@ class ScriptedModel(ModelDefaults):
     async def complete(
         self,
         messages: Sequence[Message],
-        options: RequestOptions,  # noqa: ARG002 - the replies are fixed whatever is asked for
+        options: RequestOptions,
         on_event: Callable[[Event], None],
     ) -> Reply:
         """Return the next reply; see :class:`~kernel_agent.models.base.Model`.
@@ -136,7 +136,7 @@ class ScriptedModel(ModelDefaults):
             on_event(piece)
         if line.reply.usage != Usage():
             return line.reply
-        usage = usage_of(line.usage, messages, line.reply, self._prices)
+        usage = usage_of(line.usage, messages, line.reply, self._prices, options)
         return replace(line.reply, usage=usage)
 
     async def close(self) -> None:

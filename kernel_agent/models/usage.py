@@ -7,11 +7,15 @@ Nothing here guesses money. Tokens are estimated only when an endpoint reports n
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kernel_agent.errors import UsageError
-from kernel_agent.records import Json, Message, Reply, Usage
+from kernel_agent.records import Json, Message, Reply, RequestOptions, Usage
+
+PLAIN = RequestOptions()
+"""A request without tools."""
 
 CHARS_PER_TOKEN = 4
 """The rule of thumb for English and code; good enough for a cap, and marked as an estimate."""
@@ -62,10 +66,14 @@ class Prices:
 
 
 def usage_of(
-    reported: Json, messages: Iterable[Message], reply: Reply, prices: Prices | None
+    reported: Json,
+    messages: Iterable[Message],
+    reply: Reply,
+    prices: Prices | None,
+    options: RequestOptions = PLAIN,
 ) -> Usage:
     """Return the usage of one call: as reported, else estimated from the text; priced if known."""
-    usage = read_usage(reported) or estimate_usage(messages, reply)
+    usage = read_usage(reported) or estimate_usage(messages, reply, options)
     if prices is None:
         return usage
     return dataclasses.replace(usage, cost_usd=prices.cost_usd(usage))
@@ -120,9 +128,11 @@ def read_usage(reported: Json) -> Usage | None:
     )
 
 
-def estimate_usage(messages: Iterable[Message], reply: Reply) -> Usage:
-    """Estimate tokens from the length of the text and the size of the pictures."""
-    chars = pixels = 0
+def estimate_usage(
+    messages: Iterable[Message], reply: Reply, options: RequestOptions = PLAIN
+) -> Usage:
+    """Estimate tokens from the length of the text and of tools' schemas, and the pictures' size."""
+    chars, pixels = len(json.dumps(options.tools, default=dict)) if options.tools else 0, 0
     for message in messages:
         chars += len(message.content) + sum(len(call.arguments) for call in message.tool_calls)
         pixels += sum(image.width * image.height for image in message.images)

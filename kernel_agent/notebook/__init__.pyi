@@ -10,11 +10,13 @@ from .exporter import prepare_notebooks as prepare_notebooks
 from .exporter import rewrite_notebook as rewrite_notebook
 from .exporter import write_notebook as write_notebook
 from .exporter import write_page as write_page
+from .made import files_made as files_made
 from .outputs import best_text as best_text
 from .outputs import displayable as displayable
 from .page import page_html as page_html
 from .page import summary_html as summary_html
 from .pieces import notices_html as notices_html
+from .read import changed_texts as changed_texts
 from .reader import is_skipped as is_skipped
 from .reader import read_notebook as read_notebook
 from .reader import read_runnable as read_runnable

@@ -21,8 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.agents import agents_markdown
-from kernel_agent.notebook.answer import is_answer
-from kernel_agent.notebook.folded import decisions_note, failure_text, not_run_again, undone_note
+from kernel_agent.notebook.folded import (
+    FAILED,
+    HIDDEN,
+    decisions_note,
+    failure_text,
+    not_run_again,
+    step_tags,
+    undone_note,
+)
 from kernel_agent.notebook.headings import rest_of_thought, step_sentence
 from kernel_agent.notebook.markdown import markdown, verbatim
 from kernel_agent.notebook.matter import (
@@ -36,6 +43,7 @@ from kernel_agent.notebook.matter import (
     way,
 )
 from kernel_agent.notebook.outputs import full_text, notebook_outputs
+from kernel_agent.notebook.read import fingerprints
 from kernel_agent.notebook.setup_cell import (
     REPEATED,
     REPLAY,
@@ -45,6 +53,7 @@ from kernel_agent.notebook.setup_cell import (
     is_name,
     make_setup,
 )
+from kernel_agent.notebook.tracebacks import short_error
 from kernel_agent.records import (
     Calls,
     CellResult,
@@ -83,6 +92,8 @@ class _Cells:
 
     cells: list[Cell] = field(default_factory=list)
     count: int = 0
+    numbers: dict[int, int] = field(default_factory=dict)
+    """The number of each step's cell, by which its traceback knows it."""
     _ids: set[str] = field(default_factory=set)
 
     def markdown(self, name: str, source: str, **ours: Any) -> None:
@@ -158,7 +169,9 @@ def document_of(records: Sequence[Record], *, module: str = REPLAY) -> Document:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
-    notebook: nbformat.NotebookNode = nbformat.from_dict(_encodable(content))  # type: ignore[no-untyped-call]  # nbformat is untyped
+    content = _encodable(content)
+    content["metadata"]["kernel_agent"]["texts"] = fingerprints(content["cells"])
+    notebook: nbformat.NotebookNode = nbformat.from_dict(content)  # type: ignore[no-untyped-call]  # nbformat is untyped
     try:
         nbformat.validate(notebook)
     except nbformat.ValidationError as error:
@@ -179,7 +192,7 @@ def _add_runs(cells: _Cells, runs: Sequence[RunRecords], setup: Setup) -> None:
         if run.steps or run is runs[0]:
             cells.markdown(f"{name}-way", way(run, deep=deep), **_ours(run, "way"))
         if run is runs[0]:
-            cells.code("environment", setup.cell, tags=_HIDDEN, role="environment")
+            cells.code("environment", setup.cell, tags=HIDDEN, role="environment")
         if run.given:
             _add_given(cells, run)
         for step in run.steps:
@@ -235,12 +248,6 @@ def _role(cell: Any) -> str:
 
 # --- what its cells need ---------------------------------------------------------------------
 
-# As JupyterLab, Jupyter Book and nbconvert (with `remove_input_tags`) read them.
-_HIDDEN: dict[str, Any] = {
-    "tags": ["hide-input", "remove-input"],
-    "jupyter": {"source_hidden": True},
-}
-
 
 def _setup(
     runs: Sequence[RunRecords],
@@ -256,8 +263,10 @@ def _setup(
         sources=sources,
         versions=runs[0].start.versions,
         texts={step.number: full_text(step.result.outputs) for step in shown if step.result},
+        codes={step.number: step.code for step in shown if step.result},
         calls=calls,
         tools=_find_tools(runs, sources),
+        docs={name: doc for run in runs for name, doc in run.start.tool_docs.items()},
         strict=any(step.result is not None and _is_strict(step.result) for step in again),
     )
     return make_setup(needs, module=module)
@@ -326,12 +335,16 @@ def _add_step(cells: _Cells, run: RunRecords, step: Step, *, deep: bool) -> None
     if isinstance(step.action, Calls):
         _add_calls(cells, run, step)
         return
-    outputs = with_error(step.result.outputs, step.result.error)
+    cells.numbers[step.number] = cells.count + 1
+    outputs = [
+        short_error(output, cells.numbers) if output.get("output_type") == "error" else output
+        for output in with_error(step.result.outputs, step.result.error)
+    ]
     cells.code(
         f"{name}-code",
         step.code,
         outputs=outputs,
-        tags=_FAILED if not step.result.ok else _ANSWERED if _shows_answer(outputs) else {},
+        tags=step_tags(step, outputs),
         **_ours(run, "code", step),
     )
     _describe_figures(cells.cells[-1]["outputs"], step)
@@ -341,11 +354,6 @@ def _add_step(cells: _Cells, run: RunRecords, step: Step, *, deep: bool) -> None
 def _step_heading(step: Step, undone: Undone | None, *, deep: bool) -> str:
     said = step_sentence(step)
     return heading(3, verbatim(f"Undone: {said}" if undone else said), deep=deep)
-
-
-def _shows_answer(outputs: Sequence[dict[str, Any]]) -> bool:
-    """Whether a cell shows the answer and nothing else: it stands at the top already."""
-    return len(outputs) == 1 and is_answer(outputs[0])
 
 
 def _describe_figures(outputs: Iterable[dict[str, Any]], step: Step) -> None:
@@ -365,17 +373,6 @@ def _add_agents(cells: _Cells, run: RunRecords, step: Step) -> None:
         cells.markdown(name, agents_markdown(agents), **_ours(run, "agents", step))
 
 
-_FAILED: dict[str, Any] = {
-    "tags": ["raises-exception"],
-    "collapsed": True,
-    "jupyter": {"source_hidden": True, "outputs_hidden": True},
-}
-_ANSWERED: dict[str, Any] = {
-    "tags": ["hide-output", "remove-output"],
-    "jupyter": {"outputs_hidden": True},
-}
-
-
 def _add_calls(cells: _Cells, run: RunRecords, step: Step) -> None:
     """Add a cell for each call: it calls the tool's replay and shows the result."""
     assert step.result is not None
@@ -389,7 +386,7 @@ def _add_calls(cells: _Cells, run: RunRecords, step: Step) -> None:
             name,
             source,
             outputs=outputs,
-            tags={} if call.ok else _FAILED,
+            tags={} if call.ok else FAILED,
             **_ours(run, "code", step),
         )
     _add_agents(cells, run, step)

@@ -1,15 +1,16 @@
 """Whether two lots of outputs of one cell say the same. Pure.
 
 Text that differs from run to run without meaning anything (addresses, cell numbers, temporary
-folders, random ids, how long something took, what the clock said) is put aside first; a cell that
-is the same only then is called ``volatile``. Streams are compared as a whole, because how the
-pieces of stdout and stderr lie between each other is a matter of timing; displays are compared one
-by one, by MIME type: what the notebook shows must be there again, what it left out may be there as
-well, help texts among it. Pictures are compared by bytes, then by pixels.
+folders, random ids, the order of a set, how long something took, what the clock said) is put aside
+first; a cell that is the same only then is called ``volatile``. Streams are compared as a whole,
+because how the pieces of stdout and stderr lie between each other is a matter of timing; displays
+are compared one by one, by MIME type: what the notebook shows must be there again, what it left out
+may be there as well, help texts among it. Pictures are compared by bytes, then by pixels.
 """
 
 from __future__ import annotations
 
+import ast
 import base64
 import binascii
 import difflib
@@ -91,6 +92,7 @@ _LOOPS = re.compile(r"\b\d[\d,]{0,20} loops?(?= each\b|, best of\b)")
 _SLOWEST = re.compile(
     r"The slowest run took [\d.]{1,20} times longer than the fastest\. ?[^\n]{0,200}\n?"
 )
+_SET = re.compile(r"\{[^{}]{1,10000}\}")
 
 
 @dataclass(frozen=True)
@@ -153,9 +155,21 @@ def normal(text: str, folder: str = "") -> str:
     for pattern, sign, needed in _VOLATILE:
         if needed in text:
             text = pattern.sub(sign, text)
+    text = _SET.sub(_in_order, text)
     if _TIMED.search(text):
         text = _LOOPS.sub("n loops", _SLOWEST.sub("", _DURATION.sub("<time>", text)))
     return text
+
+
+def _in_order(printed: re.Match[str]) -> str:
+    """Return a printed set with its members sorted: Python promises no order of them."""
+    try:
+        members = ast.literal_eval(printed[0])
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return printed[0]
+    return (
+        f"{{{', '.join(sorted(map(repr, members)))}}}" if isinstance(members, set) else printed[0]
+    )
 
 
 # --- the parts -----------------------------------------------------------------------------

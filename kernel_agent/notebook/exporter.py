@@ -98,11 +98,12 @@ def _check_replay(document: Document, notebook: Path) -> None:
     raise NotebookError(f"cannot write {place}: another file has its place; move it first")
 
 
-def _write_replay(document: Document, notebook: Path) -> None:
-    """Write the module beside the notebook where the notebook needs it."""
-    if document.replay:
-        place = notebook.with_name(f"{_module(notebook)}.py")
-        _put(encodable(document.replay), place, "module", mode=_mode(notebook))
+def _write_replay(document: Document, notebook: Path) -> list[Path]:
+    """Write the module beside the notebook where the notebook needs it; return its place."""
+    if not document.replay:
+        return []
+    place = notebook.with_name(f"{_module(notebook)}.py")
+    return [_put(encodable(document.replay), place, "module", mode=_mode(notebook))]
 
 
 def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
@@ -116,11 +117,16 @@ def write_notebook(notebook: nbformat.NotebookNode, path: str | Path) -> Path:
     return _put(_text(notebook), Path(path), "notebook", mode=_mode(Path(path)))
 
 
-def rewrite_notebook(records: Sequence[Record], path: Path) -> Path:
+def rewrite_notebook(records: Sequence[Record], path: Path) -> Sequence[Path]:
     """Write a session's notebook into the file that is there, so that it stays hidden from cells.
 
     Where a cell could remove that file and did, it is put there anew. The module of replays is put
     beside it, whatever a cell has left in its place.
+
+    Returns
+    -------
+    sequence of Path
+        The notebook, and the module if it needs one.
 
     Raises
     ------
@@ -128,12 +134,13 @@ def rewrite_notebook(records: Sequence[Record], path: Path) -> Path:
         The records hold no run, or as :func:`write_notebook`.
     """
     document = document_of(records)
-    _write_replay(document, path)
+    written = [path, *_write_replay(document, path)]
     text = _text(document.notebook)
     with suppress(OSError), Folder(path.parent) as folder:
         folder.rewrite(path.name, text.encode())
-        return path
-    return _put(text, path, "notebook", mode=FILE_MODE)
+        return written
+    _put(text, path, "notebook", mode=FILE_MODE)
+    return written
 
 
 def write_page(page: str, path: str | Path) -> Path:

@@ -1,11 +1,16 @@
-"""Notes of a step in the notebook: decisions, failures, steps that are not run again. Pure.
+"""Notes of a step in the notebook: decisions, failures, what is not run again, what folds. Pure.
 
 Markdown that folds away, for people who want to know how the answer came about.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from kernel_agent.formats import write_call
+from kernel_agent.notebook.answer import is_answer
+from kernel_agent.notebook.headings import is_told
 from kernel_agent.notebook.markdown import code_block, verbatim
 from kernel_agent.notebook.outputs import full_text
 from kernel_agent.records import (
@@ -114,3 +119,40 @@ def _reply(retry: Retry) -> str:
 def undo_reason(undone: Undone) -> str:
     """Return why a person took steps back, as Markdown; empty without a reason."""
     return verbatim(plain(reason_text(undone)).removeprefix(": "))
+
+
+# --- tags ---------------------------------------------------------------------------------------
+
+# As JupyterLab, Jupyter Book and nbconvert (with `remove_input_tags`) read them.
+HIDDEN: dict[str, Any] = {
+    "tags": ["hide-input", "remove-input"],
+    "jupyter": {"source_hidden": True},
+}
+FAILED: dict[str, Any] = {
+    "tags": ["raises-exception"],
+    "collapsed": True,
+    "jupyter": {"source_hidden": True, "outputs_hidden": True},
+}
+_ANSWERED: dict[str, Any] = {
+    "tags": ["hide-output", "remove-output"],
+    "jupyter": {"outputs_hidden": True},
+}
+
+_TOLD: dict[str, Any] = {
+    "tags": [*HIDDEN["tags"], *_ANSWERED["tags"]],
+    "jupyter": {**HIDDEN["jupyter"], **_ANSWERED["jupyter"]},
+}
+
+
+def step_tags(step: Step, outputs: Sequence[dict[str, Any]]) -> Mapping[str, Any]:
+    """Return what folds a step's cell: one that failed, or that says only what stands above."""
+    if step.result is not None and not step.result.ok:
+        return FAILED
+    if not _shows_answer(outputs):
+        return {}
+    return _TOLD if is_told(step.code) else _ANSWERED
+
+
+def _shows_answer(outputs: Sequence[dict[str, Any]]) -> bool:
+    """Whether a cell shows the answer and nothing else: it stands at the top already."""
+    return len(outputs) == 1 and is_answer(outputs[0])

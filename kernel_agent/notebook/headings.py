@@ -14,18 +14,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from kernel_agent.records import Calls, CellResult, Code, Final, Step
-from kernel_agent.safe import FORMATS, one_line, plain
+from kernel_agent.safe import FORMATS, one_line, plain, title_line
 
 MAX_SENTENCE = 100  # characters
 MAX_CODE = 50_000  # characters that are read
 
+_SHORT = (r"\bvs", r"\betc", r"\bca", r"\bcf", r"\bDr", r"\bMr", r"\bMrs", r"\bSt", r"\w\.\w")
+"""What a dot ends that is no sentence; last such as ``U.S`` and ``e.g``."""
 _SENTENCE = re.compile(
-    r"(.+?)(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\betc)[.!?](?=\s|$)|:(?=\n|$))", re.DOTALL
+    rf"(.+?)(?:{''.join(f'(?<!{short})' for short in _SHORT)}[.!?](?=\s|$)|:(?=\n|$))", re.DOTALL
 )
 _HEADING = re.compile(r"#{1,6}[ \t]+([^\n]+)\n*")
 _BEGINS = re.compile(r"[\w\"'(*_`]")
 _LISTED = re.compile(r"\d+[.)]\s|[*_-]\s|```|~~~")
-_MARKS = re.compile(r"\*\*|__|`|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
+_MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
+_SPAN = re.compile(r"(`[^`]+`)")
 _OF_ITSELF = re.compile(r"I(?: am|'m) (?!\w+ing\b)")  # says who speaks, not what the step does
 _WRITES = frozenset(
     ("to_csv", "to_excel", "to_feather", "to_html", "to_json", "to_parquet", "savefig")
@@ -61,7 +64,8 @@ def step_sentence(step: Step) -> str:
 def rest_of_thought(step: Step) -> str:
     """Return the thought without the sentence that :func:`step_sentence` has taken from it."""
     said, rest = _said(step.thought)
-    return rest if said and step_sentence(step) == said else step.thought
+    whole = said and not said.endswith("…")
+    return rest if whole and step_sentence(step) == said else step.thought
 
 
 def _does(step: Step) -> str:
@@ -83,13 +87,17 @@ def _said(thought: str) -> tuple[str, str]:
 
 
 def _fit(sentence: str, *, words: int = 2) -> str:
-    """Return a sentence without marks; empty when it is no sentence or would have to be cut."""
+    """Return a sentence without marks, cut between words if it is long; empty when it is none."""
     if sentence.count("`") % 2 or sentence.count("**") % 2:
         return ""
-    line = " ".join(_MARKS.sub("", sentence).split())
-    if _OF_ITSELF.match(line):
+    pieces = (
+        piece.strip("`") if _SPAN.fullmatch(piece) else _MARKS.sub("", piece)
+        for piece in _SPAN.split(sentence)
+    )
+    line = " ".join("".join(pieces).split())
+    if _OF_ITSELF.match(line) or len(line.split()) < words:
         return ""
-    return line if len(line) <= MAX_SENTENCE and len(line.split()) >= words else ""
+    return title_line(line, MAX_SENTENCE)
 
 
 def _why(result: CellResult) -> str:
@@ -115,7 +123,7 @@ def _read_action(step: Step) -> str:
     if found:
         telling = [phrase for phrase in found if not phrase.startswith(("shows ", "computes "))]
         whole = " and ".join((telling or found)[:2])
-        return one_line(whole[0].upper() + whole[1:], MAX_SENTENCE)
+        return title_line(whole[0].upper() + whole[1:], MAX_SENTENCE)
     lines = [line for line in step.action.source.splitlines() if line.strip()]
     return f"Runs {one_line(lines[0], 70)}" if lines else "Runs an empty cell"
 
@@ -212,6 +220,14 @@ def _list(names: Sequence[str]) -> str:
 def _is_picture(output: object) -> bool:
     data = output.get("data") if isinstance(output, dict) else None
     return isinstance(data, dict) and any(mime in data for mime in FORMATS)
+
+
+def is_told(source: str) -> bool:
+    """Whether a cell does nothing but give a text of several lines as the answer."""
+    match _parse(source).body:
+        case [ast.Expr(value=ast.Call(func=ast.Name(id="final_answer"), args=[given]))]:
+            return isinstance(given, ast.Constant | ast.JoinedStr) and source.count("\n") > 2
+    return False
 
 
 # --- rows that were left out ---------------------------------------------------------------

@@ -8,8 +8,10 @@ environment the notebook ends. Text of unknown origin goes through
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from kernel_agent.notebook.answer import (
     answer_entries,
@@ -31,13 +33,15 @@ from kernel_agent.records import (
     RunRecords,
     Step,
     Undone,
+    answer_note,
     count_text,
     minute_text,
     steps_text,
 )
-from kernel_agent.safe import one_line, plain, shorten
+from kernel_agent.safe import encodable, one_line, plain, shorten, title_line
 
 MAX_ANSWER = 100_000  # characters
+MAX_LISTED = 10  # files that are listed openly
 MAX_ROWS = 30  # of a table in the answer; its step has those that the run had shown
 
 
@@ -51,14 +55,30 @@ def head(runs: Sequence[RunRecords]) -> str:
     files = list(dict.fromkeys(f.path for run in runs for f in run.start.data))
     names = [verbatim(one_line(path.rsplit("/", maxsplit=1)[-1], 60)) for path in files[:3]]
     about = f" about {', '.join(names)}" if names else ""
-    return f"# {count_text(len(runs), 'question')}{about}"
+    title = f"# {count_text(len(runs), 'question')}{about}"
+    return "\n\n".join([title, *(["\n".join(map(_entry, runs))] if len(runs) > 2 else [])])
+
+
+def _entry(run: RunRecords) -> str:
+    """Return a line of the contents: the question, and the place that Jupyter gives it."""
+    place = quote(encodable(f"{_number(run)}{_title(run)}".replace(" ", "-")), safe="")
+    ended = "" if run.is_answered else f" ({status_text(run)})"
+    return f"{run.number}. [{verbatim(_title(run))}](#{place}){ended}"
+
+
+def _title(run: RunRecords) -> str:
+    return title_line(plain(run.start.task), 80) or "Run"
+
+
+def _number(run: RunRecords) -> str:
+    return f"Question {run.number}: "
 
 
 def question(run: RunRecords, *, deep: bool) -> str:
     """Return the question as a heading, and as a whole where it is longer than one line."""
     task = plain(run.start.task)
-    title = verbatim(one_line(task, 80)) or "Run"
-    number = f"Question {run.number}: " if deep else ""
+    title = verbatim(_title(run))
+    number = _number(run) if deep else ""
     whole = [] if title == verbatim(task) else [quote_text(task)]
     return "\n\n".join([heading(1, f"{number}{title}", deep=deep), *whole])
 
@@ -80,7 +100,10 @@ def answer(run: RunRecords, *, deep: bool) -> str:
     if stop is not None and stop.answer is not None:
         if withdrawn is not None:
             return _withdrawn(stop.answer, withdrawn, deep=deep)
-        return "\n\n".join([heading(2, "Answer", deep=deep), _answer_text(run, stop.answer)])
+        said = [heading(2, "Answer", deep=deep), _answer_text(run, stop.answer)]
+        if note := answer_note(stop.answer):
+            said.append(quote_text(note))
+        return "\n\n".join(said)
     lines = [heading(2, f"No answer: {status_text(run)}", deep=deep)]
     if stop is not None and stop.message:
         lines.append(verbatim(plain(stop.message)))
@@ -191,14 +214,26 @@ def appendix(runs: Sequence[RunRecords], replays: str) -> str:
     first = runs[0].start
     facts = [line for run in runs for line in _facts(run, several=len(runs) > 1)]
     files = {file.path: file for run in runs for file in run.start.data}
-    facts += [f"- **Data:** {_data(file)}" for file in files.values()]
+    listed = [_data(file) for file in files.values()]
+    facts += [f"- **Data:** {line}" for line in listed] if len(listed) <= MAX_LISTED else []
     facts += [f"- **Sandbox:** {text}" for text in _sandbox(first.sandbox)]
     versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
     if versions:
         facts.append(f"- **Environment:** {verbatim(one_line(versions, 600))}")
     if replays:
         facts.append(f"- **Tools:** {replays}")
-    return "\n\n".join(["## Appendix", "\n".join(facts), _caution(run.start.model for run in runs)])
+    many = [_folded_data(files.values(), listed)] if len(listed) > MAX_LISTED else []
+    caution = _caution(run.start.model for run in runs)
+    return "\n\n".join(["## Appendix", "\n".join(facts), *many, caution])
+
+
+def _folded_data(files: Iterable[DataFile], listed: Sequence[str]) -> str:
+    """Return many files as their number by kind, and one by one where that is opened."""
+    kinds = Counter(one_line(file.kind, 40) for file in files).most_common()
+    counted = verbatim(", ".join(f"{count} {kind}" for kind, count in kinds))
+    items = "\n".join(f"- {line}" for line in listed)
+    summary = f"<details>\n<summary>{len(listed)} files of data: {counted}</summary>"
+    return "\n\n".join([summary, items, "</details>"])
 
 
 def _facts(run: RunRecords, *, several: bool) -> Iterator[str]:

@@ -92,9 +92,18 @@ def full_text(outputs: Iterable[OutputDict]) -> str:
             pieces.append(as_text(output.get("text")))
         elif output.get("output_type") == "error":
             pieces.append(plain("\n".join(_strings(output.get("traceback")))) + "\n")
-        elif isinstance(text := _mapping(output.get("data")).get("text/plain"), str):
+        elif text := _kept_text(_mapping(output.get("data"))):
             pieces.append(text + "\n")
     return encodable("".join(pieces))
+
+
+def _kept_text(data: Mapping[str, Any]) -> str:
+    """Return what the kernel keeps of a display: its description's text, or its own."""
+    described = _mapping(data.get(VALUE_MIME))
+    kept = [described.get("whole"), described.get("preview"), data.get("text/plain")]
+    kept += [data.get(mime) for mime in ("text/html", "text/markdown", "text/latex")]
+    texts = [text for text in kept if isinstance(text, str)]
+    return next((text for text in texts if not _TELLS_NOTHING.fullmatch(text)), "")
 
 
 def _add_stream(kept: list[OutputDict], output: OutputDict) -> None:

@@ -78,6 +78,7 @@ from kernel_agent.safe import (
     paragraphs,
     plain,
     size_text,
+    title_line,
 )
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def page_html(
 
     summary = summary_html(records, notebook=notebook, max_chars=max_chars)
     (first, *_) = runs_of(records)
-    title = one_line(str(first.start.task), 80) or "Run"
+    title = title_line(str(first.start.task), 80) or "Run"
     page = templates().get_template("page.html")
     return page.render(title=title, summary=Markup(summary), cut=cut)  # noqa: S704 - past the belt
 
@@ -197,7 +198,7 @@ def _ending(run: RunRecords) -> tuple[str, str]:
 
 def _head(run: RunRecords, ending: str, colour: str, *, level: int) -> Markup:
     task = plain(str(run.start.task)).strip()
-    title = one_line(task, 200) or "Run"
+    title = title_line(task, 200) or "Run"
     is_whole = title == " ".join(task.split()) and "\n" not in task
     return piece(
         "head",

@@ -26,7 +26,7 @@ from kernel_agent.notebook.pieces import (
     rich,
 )
 from kernel_agent.notebook.tables import is_numeric
-from kernel_agent.records import Answer, RunRecords, reason_text, steps_text
+from kernel_agent.records import Answer, RunRecords, answer_note, reason_text, steps_text
 from kernel_agent.safe import as_printed, one_line, paragraphs, plain
 
 if TYPE_CHECKING:
@@ -47,7 +47,10 @@ def answer_piece(run: RunRecords, room: Room) -> Markup:
         was = _answer_text(stop.answer, room)
         return gone + piece("beside", title="The answer that was withdrawn", inner=was)
     if stop.answer is not None:
-        return piece("answer", inner=_show_answer(run, stop.answer, room))
+        shown = _show_answer(run, stop.answer, room)
+        below = answer_note(stop.answer)
+        noted = prose(below, max_chars=MAX_ANSWER, style="opacity:0.8")
+        return piece("answer", inner=join([shown, noted]) if below else shown)
     message = paragraphs(stop.message, max_chars=MAX_ANSWER)
     undone = "Some of its steps were undone: they are marked below." if run.undone else ""
     so_far = "" if undone or not stop.partial.strip() else stop.partial

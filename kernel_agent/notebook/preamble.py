@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 
-def final_answer(value: object) -> None:
+def final_answer(value: object, note: str = "") -> None:  # noqa: ARG001 - it stands above
     """Show the answer; only the first call in a cell counts, as in the run."""
     import sys
 
@@ -32,6 +32,18 @@ def final_answer(value: object) -> None:
         shell.display_pub.publish({"text/plain": value})
     else:
         shell.display_pub.publish(*shell.display_formatter.format(value))
+
+
+class Outputs(dict[int, str]):
+    """What each step of the run had shown, and with ``code`` what it had run."""
+
+    def __init__(self, texts: dict[int, str], codes: dict[int, str]) -> None:
+        super().__init__(texts)
+        self.code = codes.__getitem__
+
+    def is_whole(self, step: int) -> bool:
+        """Whether all of a step's output is here."""
+        return step in self
 
 
 class ToolError(Exception):

@@ -1,10 +1,11 @@
 """The first code cell of an exported notebook, and the module of replays beside it. Pure.
 
-The cell has at most eight lines: a PEP 723 block (https://peps.python.org/pep-0723/), which ``juv``
+The cell has at most ten lines: a PEP 723 block (https://peps.python.org/pep-0723/), which ``juv``
 and ``uv`` read in the first code cell, with the versions that the run had; ``final_answer``; and
 what else the run found in its kernel and plain Jupyter does not have. A tool that gave a simple
-value for each argument, or a short text that a cell reopens, is a line of its own. Anything longer
-is in ``replay.py`` beside the notebook, and the line that imports it says so where it is missing.
+value for each argument is a line of its own, and so are the texts that cells reopen, so that a
+notebook travels alone. Anything longer is in ``replay.py`` beside the notebook; where that is
+missing, the cell says so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import pprint
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_agent.inkernel import no_answer
@@ -27,15 +28,16 @@ from kernel_agent.notebook import preamble
 from kernel_agent.records import HostCall, Json, error_output
 
 MAX_OUTPUT_TEXT = 200_000  # characters of one recorded text that the notebook carries
-MAX_LINES = 8  # of the cell
-MAX_LITERAL = 160  # characters of a line with recorded values
+MAX_LINES = 10  # of the cell
+MAX_LITERAL = 160  # characters of a line with a tool's values
+MAX_OUTPUTS_LINE = 4_000  # characters of the line with texts that cells reopen
 REPLAY = "replay"  # the module beside the notebook, without its ending
 MARK = '"""What the host gave in a run, for the notebook beside this file. Made by kernel-agent.'
 """The first line of a module of replays, by which it is known."""
 REPEATED = "final_answer was called already"
 
 _FINAL_ANSWER = (
-    "def final_answer(value):  # shows the answer, as in the run\n"
+    "def final_answer(value, note=''):  # shows the answer, as in the run\n"
     '    display(value if (rich := not isinstance(value, str)) else {"text/plain": value}, '
     "raw=not rich)"
 )
@@ -48,14 +50,19 @@ _DISTRIBUTIONS = {
 # What pandas imports when a method is called: no cell names it.
 _IMPLIED = (
     (re.compile(r"\.(?:plot|hist|boxplot)\b|%matplotlib"), "matplotlib"),
-    (re.compile(r"\b(?:read|to)_parquet\b|\b(?:read|to)_feather\b"), "pyarrow"),
-    (re.compile(r"\bread_excel\b|\bto_excel\b|\bExcelWriter\b"), "openpyxl"),
-    (re.compile(r"\.style\b"), "Jinja2"),
+    (re.compile(r"\b(?:read|to)_(?:parquet|feather|orc)\b|['\"\[]pyarrow\b"), "pyarrow"),
+    (re.compile(r"\bread_excel\b|\bto_excel\b|\bExcel(?:Writer|File)\b"), "openpyxl"),
+    (re.compile(r"\bread_(?:html|xml)\b|\bto_xml\b"), "lxml"),
+    (re.compile(r"\bto_markdown\b"), "tabulate"),
+    (re.compile(r"\.style\b|\bto_latex\b"), "Jinja2"),
+    (re.compile(r"\b(?:read|to)_hdf\b|\bHDFStore\b"), "tables"),
+    (re.compile(r"['\"](?:spearman|kendall|kde|density)['\"]|\.interpolate\(|\.kde\("), "scipy"),
 )
 _IMPORT = re.compile(r"^\s*(?:import|from)\s+([\w.]+)", re.MULTILINE)
 _VERSION = re.compile(r"[\w.!+-]{1,60}")
 _OUTPUTS_USED = re.compile(r"\boutputs\b")
 _OUTPUTS_OF = re.compile(r"\boutputs\s*\[\s*(\d+)\s*\]")
+_CODE_OF = re.compile(r"\boutputs\s*\.\s*code\s*\(\s*(\d+)\s*\)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,10 +85,14 @@ class Needs:
         What was installed in the run: version by distribution name, and ``python``.
     texts
         The full text of each step's output, for cells that read ``outputs``.
+    codes
+        The code of each step, for cells that read ``outputs.code``.
     calls
         What those cells had called, in order.
     tools
         Tools that their code names, called or not.
+    docs
+        What ``help`` said of them, by name.
     strict
         Whether ``final_answer`` refused or ignored what a cell that will run gave it.
     """
@@ -89,8 +100,10 @@ class Needs:
     sources: Sequence[str]
     versions: Mapping[str, str]
     texts: Mapping[int, str]
+    codes: Mapping[int, str] = field(default_factory=dict)
     calls: Sequence[HostCall] = ()
     tools: Sequence[str] = ()
+    docs: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
 
 
@@ -106,21 +119,31 @@ def make_setup(needs: Needs, *, module: str = REPLAY) -> Setup:
     """
     answers = any(re.search(r"\bfinal_answer\b", source) for source in needs.sources)
     short = _FINAL_ANSWER if answers and not needs.strict else ""
-    texts = {k: text[:MAX_OUTPUT_TEXT] for k, text in _used_outputs(needs).items()}
+    outputs = _used_outputs(needs)
     recorded = _by_name(needs.calls, needs.tools)
-    literals = list(_literals(texts, recorded, needs.sources))
+    docs = {name: needs.docs[name] for name in _read_docs(needs) if name in recorded}
+    literals = list(_literals(outputs, recorded, needs.sources))
     strict = answers and needs.strict
     room = MAX_LINES - 4 - short.count("\n") - bool(short)
-    if not strict and len(literals) <= room and all(literals):
+    if not (strict or docs) and len(literals) <= room and all(literals):
         replay, lines = "", literals
     else:
-        names = [*(["final_answer"] if strict else []), *recorded, *(["outputs"] if texts else [])]
-        replay = _replay_source(texts, recorded, strict=strict)
-        told = f"{module}.py, beside this notebook: what the run's host gave"
-        lines = [f"from {module} import {', '.join(names)}  # {told}"]
+        names = ["final_answer"] * strict + [*recorded] + ["outputs"] * outputs.used
+        replay = _replay_source(outputs, recorded, docs, strict=strict)
+        lines = _import_lines(module, names)
     more = ["import pyarrow"] if "'arrow': " in replay else []  # to rebuild tables
     block = _script_block([*needs.sources, *more], needs.versions)
     return Setup(cell="\n".join([block, *filter(None, [short]), *lines]), replay=replay)
+
+
+def _import_lines(module: str, names: Sequence[str]) -> list[str]:
+    told = f"{module}.py is missing: put it beside this notebook"
+    return [
+        "try:",
+        f"    from {module} import {', '.join(names)}  # what the run's host gave",
+        "except ModuleNotFoundError:",
+        f'    raise FileNotFoundError("{told}") from None',
+    ]
 
 
 def _by_name(calls: Sequence[HostCall], names: Iterable[str]) -> dict[str, list[dict[str, Json]]]:
@@ -133,18 +156,21 @@ def _by_name(calls: Sequence[HostCall], names: Iterable[str]) -> dict[str, list[
 
 
 def _literals(
-    texts: Mapping[int, str],
+    outputs: _Outputs,
     recorded: Mapping[str, Sequence[dict[str, Json]]],
     sources: Sequence[str],
 ) -> Iterator[str]:
     """Yield a line for each name that the cells need; an empty one where it would be too long."""
     for name, calls in recorded.items():
         value = _simple_values(name, calls, sources)
-        line = f"{name} = {value!r}.__getitem__  # what it gave in the run"
+        given = f"{value!r}.__getitem__"
+        if name == "delegate":  # its data are not in the record
+            given = f"lambda task, *_, **__: {value!r}[task]"
+        line = f"{name} = {given}  # what it gave in the run"
         yield line if value and len(line) <= MAX_LITERAL else ""
-    if texts:
-        line = f"outputs = {dict(texts)!r}"
-        yield line if len(line) <= MAX_LITERAL else ""
+    if outputs.used:
+        line = f"outputs = {outputs.literal}"
+        yield line if outputs.literal and len(line) <= MAX_OUTPUTS_LINE else ""
 
 
 def _simple_values(
@@ -175,7 +201,11 @@ def _is_finite(value: Json) -> bool:
 
 
 def _replay_source(
-    texts: Mapping[int, str], recorded: Mapping[str, Sequence[dict[str, Json]]], *, strict: bool
+    outputs: _Outputs,
+    recorded: Mapping[str, Sequence[dict[str, Json]]],
+    docs: Mapping[str, str],
+    *,
+    strict: bool,
 ) -> str:
     """Return the module: replays of the tools, the texts that cells reopen, a strict answer."""
     of_tools = bool({*recorded} - {"delegate"})
@@ -186,10 +216,13 @@ def _replay_source(
         *([preamble.revived] if recorded else []),
         *([preamble.replayed] if of_tools else []),
         *([preamble.delegated] if "delegate" in recorded else []),
+        *([preamble.Outputs] if outputs.used else []),
     ]
     lines = [f"{n} = {_replay(n, _literal(list(found)))}" for n, found in recorded.items()]
-    if texts:
-        lines.append(f"# outputs[k] is what step k showed.\noutputs = {_literal(dict(texts))}")
+    lines += [f"{name}.__doc__ = {_literal(doc)}" for name, doc in docs.items()]
+    if outputs.used:
+        texts, codes = _literal(outputs.texts), _literal(outputs.codes)
+        lines.append(f"# outputs[k] is what step k showed.\noutputs = Outputs({texts}, {codes})")
     head = (
         f'{MARK}\n\nIt calls no tool: what was recorded is given again.\n"""\n\n'
         "from __future__ import annotations\n\n"
@@ -287,12 +320,50 @@ def _find_imports(source: str) -> set[str]:
     return found
 
 
-def _used_outputs(needs: Needs) -> dict[int, str]:
-    """Return the texts that cells reopen: those named, or all when one is computed."""
+@dataclass(frozen=True, kw_only=True)
+class _Outputs:
+    """What of ``outputs`` the cells need: texts and codes by step; ``plain`` where that is all."""
+
+    plain: bool
+    texts: dict[int, str]
+    codes: dict[int, str]
+
+    @property
+    def used(self) -> bool:
+        return bool(self.texts or self.codes)
+
+    @property
+    def literal(self) -> str:
+        """An expression for it; empty where it is used in other ways, too."""
+        if not self.plain:
+            return ""
+        if not self.codes:
+            return repr(self.texts)
+        return f'type("Outputs", (dict,), {{"code": {self.codes!r}.__getitem__}})({self.texts!r})'
+
+
+def _used_outputs(needs: Needs) -> _Outputs:
+    """Return what cells reopen: the steps that they name, or all when one is computed."""
     used = [source for source in needs.sources if _OUTPUTS_USED.search(source)]
-    named = {int(k) for source in used for k in _OUTPUTS_OF.findall(source)}
-    others = any(_OUTPUTS_USED.search(_OUTPUTS_OF.sub("", source)) for source in used)
-    return {k: text for k, text in needs.texts.items() if others or k in named}
+    texts = {int(k) for source in used for k in _OUTPUTS_OF.findall(source)}
+    codes = {int(k) for source in used for k in _CODE_OF.findall(source)}
+    rest = [_CODE_OF.sub("", _OUTPUTS_OF.sub("", source)) for source in used]
+    others = any(map(_OUTPUTS_USED.search, rest))
+    all_codes = any(re.search(r"\bcode\b", source) for source in rest if others)
+    return _Outputs(
+        plain="is_whole" not in "".join(rest),
+        texts={k: v[:MAX_OUTPUT_TEXT] for k, v in needs.texts.items() if others or k in texts},
+        codes={k: v for k, v in needs.codes.items() if (others and all_codes) or k in codes},
+    )
+
+
+def _read_docs(needs: Needs) -> list[str]:
+    """Return the tools whose description a cell reads."""
+    return [
+        name
+        for name in needs.docs
+        if any(re.search(rf"\b{re.escape(name)}\.__doc__\b", s) for s in needs.sources)
+    ]
 
 
 def _record_call(call: HostCall) -> dict[str, Json]:

@@ -10,12 +10,16 @@ is not recognised is kept as it is, and bounded where it is shown.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from kernel_agent.records import CellError
+from kernel_agent.records import CellError, OutputDict, error_output
 from kernel_agent.safe import one_line, plain, shorten
+
+# CPython 3.11 has a frame for each, in which IPython numbers the lines of another place.
+_COMPREHENSION = re.compile(r", in <(?:(?:list|dict|set)comp|genexpr)>")
+_LISTED = re.compile(r"^(?:-+>)? *(\d+) (.*)$", re.MULTILINE)
 
 FIRST_FRAMES, LAST_FRAMES = 3, 8  # frames of the user's code that are shown of each exception
 MAX_PART = 40_000  # characters read of one string
@@ -26,6 +30,7 @@ _HEADER = re.compile(r"(?:[\w.]+\s+)?Traceback \(most recent call last\):?\s*$")
 _CELL = re.compile(r"\s*Cell In\[(?P<n>\d+)\], line (?P<line>\d+)(?P<where>, in .+)?")
 _FILE = re.compile(r"\s*File (?P<path>.+?):(?P<line>\d+)(?:,? in (?P<where>.+))?\s*$", re.MULTILINE)
 _ARROW = re.compile(r"^-+> *\d+ ?(.*)$", re.MULTILINE)
+_NUMBERED = re.compile(r"\bCell In\[(\d{1,9})\]")
 _NO_SOURCE = "'Could not get source"
 _CHAIN = ("The above exception was the direct cause", "During handling of the above exception")
 _LIBRARY = re.compile(
@@ -67,7 +72,9 @@ def cut_traceback(error: CellError) -> ShortTraceback:
     """
     ename = one_line(error.ename) or "Error"
     message = _message(f"{ename}: {_bound(error.evalue)}")
-    parts = [part for text in error.traceback[:MAX_PARTS] for part in _parts(_bound(text))]
+    texts = [_bound(text) for text in error.traceback[:MAX_PARTS]]
+    known = _listed_lines(texts)
+    parts = [part for text in texts for part in _parts(text, known)]
     last = max((i for i, p in enumerate(parts) if p.kind in ("frame", "library")), default=-1)
     said = _message("\n".join(part.text for part in parts[last + 1 :]))
     if not any(line.startswith(ename) for line in said.split("\n")):
@@ -82,7 +89,39 @@ def cut_native(text: str) -> str:
     return CELL_FILE.sub("<cell>", text) if "/ipykernel_" in text else text
 
 
-def _parts(text: str) -> Iterator[_Part]:
+def short_error(output: OutputDict, numbers: Mapping[int, int]) -> OutputDict:
+    """Return an error with the short traceback, and cells by their numbers in the notebook.
+
+    Parameters
+    ----------
+    output
+        As recorded.
+    numbers
+        The notebook's number of each step's cell.
+    """
+
+    def renumber(named: re.Match[str]) -> str:
+        return f"Cell In[{numbers.get(int(named[1]), named[1])}]"
+
+    ename, evalue = str(output.get("ename", "")), str(output.get("evalue", ""))
+    lines = output.get("traceback")
+    given = [line for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+    cut = cut_traceback(CellError(ename=ename, evalue=evalue, traceback=tuple(given)))
+    short = [_NUMBERED.sub(renumber, text) for text in (cut.before, cut.message) if text]
+    return error_output(ename, evalue, short)
+
+
+def _listed_lines(texts: Iterable[str]) -> dict[tuple[str, str], str]:
+    """Return the lines of source that frames show, by cell and number."""
+    found: dict[tuple[str, str], str] = {}
+    for text in texts:
+        head = _CELL.match(text)
+        if head and not _COMPREHENSION.match(head["where"] or ""):
+            found |= {(head["n"], n): line for n, line in _LISTED.findall(text)}
+    return found
+
+
+def _parts(text: str, known: Mapping[tuple[str, str], str]) -> Iterator[_Part]:
     """Read one string of a traceback; a syntax error is a frame and a message in one."""
     if not text.strip() or _RULE.match(text) or _HEADER.match(text):
         return
@@ -91,6 +130,8 @@ def _parts(text: str) -> Iterator[_Part]:
         yield _Part(kind="chain", text=f"\n{text.strip()}\n")
     elif head is None:
         yield _Part(kind="text", text=text.strip("\n"))
+    elif (cell := _CELL.match(text)) and _COMPREHENSION.match(cell["where"] or ""):
+        yield _frame(head, known.get((cell["n"], cell["line"]), "").strip())
     else:
         lines = text.strip("\n").split("\n")[1:]
         arrow = _ARROW.search(text)

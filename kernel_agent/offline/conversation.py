@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kernel_agent.errors import ModelError
@@ -11,7 +13,10 @@ from kernel_agent.records import Message
 
 _TASK = re.compile(r"\A\s*<task>\n?(.*)\n?</task>(.*)\Z", re.DOTALL)
 _FILES = "Data files, relative to the working directory:\n"
-_FILE = re.compile(r"^- (?P<path>.+) \((?P<kind>[^(),]*)[^()]*\)$", re.MULTILINE)
+_FILE = re.compile(
+    r"^- (?P<path>.+) \([^()]*\)$|^  and \d+ more with these columns: (?P<alike>.+)$",
+    re.MULTILINE,
+)
 _OBSERVATION = re.compile(r"\AObservation \(step \d+\):\s*")
 _FAILURE = re.compile(
     r"^(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Invalid))\b"
@@ -52,7 +57,7 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
         if task:
             question = task[1].strip()
             listed = task[2].partition(_FILES)[2].partition("\n\n")[0]
-            files = tuple(m["path"] for m in _FILE.finditer(listed)) or files
+            files = tuple(_files(listed)) or files
             earlier += observations
             observations = []
         elif _OBSERVATION.match(message.content):
@@ -65,6 +70,21 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
         earlier=tuple(earlier),
         observations=tuple(observations),
     )
+
+
+def _files(listed: str) -> Iterator[str]:
+    """Yield the paths in a list of files, those that are only named as like another one, too."""
+    for found in _FILE.finditer(listed):
+        if found["path"]:
+            yield _unquoted(found["path"])
+        else:
+            yield from (_unquoted(name) for name in found["alike"].split(", "))
+
+
+def _unquoted(path: str) -> str:
+    with suppress(ValueError, SyntaxError):
+        return str(ast.literal_eval(path)) if path[:1] in "\"'" else path
+    return path
 
 
 def failure(observation: str) -> tuple[str, str] | None:

@@ -4,8 +4,13 @@ from .action import Call as Call
 from .action import Calls as Calls
 from .action import Code as Code
 from .action import Final as Final
+from .answers import ANSWER_MIME as ANSWER_MIME
+from .answers import IN_WORDS as IN_WORDS
 from .answers import Wording as Wording
+from .answers import answer_note as answer_note
+from .answers import lost_answer as lost_answer
 from .answers import plain_answer as plain_answer
+from .answers import settle_answer as settle_answer
 from .answers import with_words as with_words
 from .answers import word_answer as word_answer
 from .budget import Budget as Budget

@@ -44,10 +44,12 @@ class Calls:
 
 @dataclass(frozen=True, kw_only=True)
 class Final:
-    """End the run with this answer (formats whose protocol has an explicit end)."""
+    """End the run with this answer: a call that gives it, or a reply ``in_words`` that is it."""
 
     answer: Json
     thought: str = ""
+    note: str = ""
+    in_words: bool = False
 
 
 Action: TypeAlias = Code | Calls | Final

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeAlias
 
-from kernel_agent.records.cell import Answer
+from kernel_agent.records.cell import Answer, CellResult, OutputDict
 from kernel_agent.records.conversation import Json, Plain
-from kernel_agent.safe import one_line
+from kernel_agent.safe import one_line, plain
 
 ROWS = 20  # of a table, a dict or a list that are worded
 COLUMNS = 50
@@ -29,8 +29,11 @@ CELL_CHARS = 80
 WITHIN = 5  # items of a list or a dict in a list in a cell
 LINE_CHARS = 100  # of a list that is said in one line
 DIGITS = 6  # of a number below a thousand
+ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
+LOST = "lost answer"
 NOTHING = "No value"
 MISSING = "—"
+IN_WORDS = "In the model's words, not from a cell."
 TEXT_KINDS = frozenset({"text", "str"})
 NO_VALUES = frozenset({"NoneType", "NaTType", "NAType"})
 NO_NUMBERS = {"NaN": "not a number", "Infinity": "infinite", "-Infinity": "minus infinite"}
@@ -105,6 +108,40 @@ def word_answer(answer: Answer, *, rows: int = ROWS) -> Wording:
 def with_words(answer: Answer) -> Answer:
     """Return an answer with the text that a person reads; called where one is recorded."""
     return dataclasses.replace(answer, text=word_answer(answer).text)
+
+
+def settle_answer(result: CellResult) -> CellResult:
+    """Return the result of a cell without an answer where the cell did not run to its end.
+
+    A check that fails after ``final_answer`` keeps the answer from standing. What was displayed
+    stays, with a mark by which :func:`lost_answer` knows it.
+    """
+    if result.ok:
+        return result
+    outputs = tuple(map(_without_answer, result.outputs))
+    return dataclasses.replace(result, answer=None, outputs=outputs)
+
+
+def _without_answer(output: OutputDict) -> OutputDict:
+    data, metadata = output.get("data"), output.get("metadata")
+    if not isinstance(data, Mapping) or ANSWER_MIME not in data:
+        return output
+    kept = {mime: value for mime, value in data.items() if mime != ANSWER_MIME}
+    others = metadata if isinstance(metadata, Mapping) else {}
+    return {**output, "data": kept, "metadata": {**others, "kernel_agent": {"role": LOST}}}
+
+
+def lost_answer(result: CellResult) -> bool:
+    """Whether a cell called ``final_answer`` and then did not run to its end."""
+    metadata = (output.get("metadata") for output in result.outputs)
+    ours = (each.get("kernel_agent") for each in metadata if isinstance(each, Mapping))
+    return any(isinstance(each, Mapping) and each.get("role") == LOST for each in ours)
+
+
+def answer_note(answer: Answer) -> str:
+    """Return what every view shows below an answer: that no cell gave it, or its note."""
+    note = plain(answer.note).strip()
+    return IN_WORDS if answer.in_words else f"Note: {note}" if note else ""
 
 
 def plain_answer(answer: Answer) -> Plain:

@@ -132,13 +132,16 @@ class Answer:
     long for that is an object with its ``type``, its ``length`` and what is ``first`` in it, and
     what has no such form is described in a few words. ``text`` is always there and is what a person
     reads (:mod:`kernel_agent.records.answers`). ``kind`` is the name of its type, ``shape`` the
-    rows and columns of what has some.
+    rows and columns of what has some. ``note`` is the caveat that was given beside it.
+    ``in_words`` says that no cell and no call gave it: it is what the model had written.
     """
 
     text: str
     value: Json = None
     kind: str = "text"
     shape: tuple[int, ...] = ()
+    note: str = ""
+    in_words: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

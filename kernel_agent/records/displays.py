@@ -1,10 +1,11 @@
 """Displays as Jupyter shows them in the end: changed by a later cell, or taken by a widget. Pure.
 
 ``h = display(x, display_id=True)`` in one cell and ``h.update(y)`` in another changes what stands
-below the first. The trace is only appended to, so the later step's outputs hold the change, as a
-display that says which one it updates; the model reads it there, since that is where it happened.
-A renderer of a whole session asks here and gets the outputs as Jupyter shows them: the earlier
-display changed, nothing below the later cell.
+below the first; so does ``display(y, display_id=…)`` with its id, which shows it anew as well. The
+trace is only appended to, so the later step's outputs hold the change, as a display that says which
+one it updates; the model reads it there, since that is where it happened. A renderer of a whole
+session asks here and gets the outputs as Jupyter shows them: the earlier display changed, and an
+update shows nothing below the later cell.
 
 Ids and texts are a kernel's: they name nothing but its own displays.
 """
@@ -64,10 +65,13 @@ class Displays:
         """
         shown: list[OutputDict] = []
         for output in outputs:
-            changes = _read_sign(output, UPDATES)
+            changes, again = _read_sign(output, UPDATES), _read_sign(output, SHOWN)
             if changes is not None:
                 self._change(changes, output)
-            elif not _is_captured(output):
+                continue
+            if again is not None:
+                self._change(again, output)
+            if not _is_captured(output):
                 shown.append(output)
         self._remember(number, shown)
         return shown

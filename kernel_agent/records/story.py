@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from kernel_agent.records.action import Action, Calls, Code
+from kernel_agent.records.answers import answer_note
 from kernel_agent.records.decisions import (
     cell_length,
     decision_line,
@@ -51,6 +52,7 @@ Kind: TypeAlias = Literal[
     "notice",
     "partial",
     "answer",
+    "note",
     "end",
 ]
 
@@ -253,11 +255,13 @@ def _arguments(arguments: Mapping[str, Any]) -> str:
 def _stop_blocks(stop: RunStop, achieved: tuple[Block, ...]) -> tuple[Block, ...]:
     answered = stop.status is ExitStatus.ANSWERED
     answer = _some("answer", stop.answer.text, of=stop) if stop.answer else ()
+    note = _some("note", answer_note(stop.answer)) if stop.answer else ()
     why = "" if answered else f"{stop.ending.sentence}. {stop.message}"
     ended = str(stop.status) if stop.understood else stop.ending.words
     spent = spent_texts(steps=stop.steps, seconds=stop.seconds, usage=stop.usage)
     return (
         *answer,
+        *note,
         *_some("warning", why),
         *(() if answered else achieved),
         *_network(stop.network),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
-from kernel_agent.records.action import Action, Code
+from kernel_agent.records.action import Action, Calls, Code
 from kernel_agent.records.cell import Answer, CellResult, Changes, Decision, Observation
 from kernel_agent.records.conversation import Json, Usage
 from kernel_agent.records.endings import Ending, ExitStatus
@@ -71,6 +71,7 @@ class RunStart:
     ``format_reason`` says why ``auto`` chose the format; ``changes`` are those of variables since
     the session's last run: a person's doing. ``given`` are the variables that the user has put into
     the kernel since then, ``wanted`` the names under which results are to be left for the user.
+    ``listing`` is what the model is told of the files when it first meets them: their beginnings.
     """
 
     run_id: str
@@ -82,6 +83,7 @@ class RunStart:
     budget: Mapping[str, Json]
     data: tuple[DataFile, ...] = ()
     tools: tuple[str, ...] = ()
+    tool_docs: Mapping[str, str] = field(default_factory=dict)
     system_prompt: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Json] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class RunStart:
     changes: Changes | None = None
     given: tuple[Given, ...] = ()
     wanted: tuple[str, ...] = ()
+    listing: str = ""
 
     @property
     def confined(self) -> bool:
@@ -133,6 +136,12 @@ class Step:
     def ok(self) -> bool:
         """Whether there was an action and it ran without an error."""
         return self.action is not None and (self.result is None or self.result.ok)
+
+    @property
+    def answered_unseen(self) -> bool:
+        """Whether its answer stood beside calls whose results the model had not seen yet."""
+        answered = self.result is not None and self.result.answer is not None
+        return answered and isinstance(self.action, Calls) and len(self.action.calls) > 1
 
 
 @dataclass(frozen=True, kw_only=True)

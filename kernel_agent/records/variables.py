@@ -21,7 +21,7 @@ MAX_NAME = 60  # characters
 MAX_LISTED = 200  # of each kind of change that are read from one report
 MAX_KNOWN = 2000  # variables that are remembered
 MAX_LINE = 400  # characters of the line under an observation
-QUIET = frozenset({"module"})
+QUIET = frozenset({"module", "imported"})
 """Types that are known, but not worth telling: the model sees its own imports."""
 
 RESERVED = frozenset({"outputs", "final_answer"})
@@ -162,6 +162,19 @@ class Variables:
             self._known.pop(variable.name, None)  # the latest change stands last
             if len(self._known) < MAX_KNOWN:
                 self._known[variable.name] = (variable, step)
+
+    def settle(self, changes: Changes | None, step: int) -> None:
+        """Apply the report of a kernel that has played earlier steps again, after an undo.
+
+        What is as it was known to be keeps its step; all else is of ``step``.
+        """
+        if changes is None or not changes.fresh:
+            self.apply(changes, step)
+            return
+        there = {v.name: v for v in (*changes.added, *changes.changed)}
+        self._known = {n: known for n, known in self._known.items() if there.get(n) == known[0]}
+        new = tuple(v for name, v in there.items() if name not in self._known)
+        self.apply(Changes(added=new), step)
 
     def clear(self) -> None:
         """Forget all: the kernel is gone."""

@@ -81,6 +81,21 @@ def one_line(text: str, max_chars: int = 200) -> str:
     return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
 
 
+def title_line(text: str, max_chars: int) -> str:
+    """Return the text as one line that, where it must be cut, is cut between two words.
+
+    Examples
+    --------
+    >>> title_line("Which region sold most?", 16)
+    'Which region …'
+    """
+    line = one_line(text, 2 * max_chars)
+    if len(line) <= max_chars:
+        return line
+    head = line[: max_chars - 1].rpartition(" ")[0]
+    return f"{head} …" if head else f"{line[: max_chars - 1]}…"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a question that names the nearest word, with a blank before it; else nothing.
 
@@ -127,14 +142,21 @@ def shorten(text: str, max_chars: int, *, where: str = "") -> str:
     """
     if len(text) <= max_chars:
         return text
-    marker = f"… {len(text):,} characters left out{'; ' + where if where else ''} …"
+    most = f"{len(text) + _left_out_before(text):,}"
+    marker = f"… {most} characters left out{'; ' + where if where else ''} …"
     room = max_chars - len(marker) - 2
     if room < 20:
         return text[: max(max_chars - 1, 0)] + "…"[:max_chars]
     head = _head(text, room * 3 // 5)
     tail = _tail(text, room - len(head))
-    left_out = len(text) - len(head) - len(tail)
-    return f"{head}\n{marker.replace(f'{len(text):,}', f'{left_out:,}', 1)}\n{tail}"
+    cut = text[len(head) : len(text) - len(tail)]
+    return f"{head}\n{marker.replace(most, f'{len(cut) + _left_out_before(cut):,}', 1)}\n{tail}"
+
+
+def _left_out_before(text: str) -> int:
+    """Return how many characters more a text had, before it was shortened the first time."""
+    marks = (m for m in LEFT_OUT.finditer(text) if len(m[1]) <= 20)
+    return sum(max(int(m[1].replace(",", "") or 0) - len(m[0]), 0) for m in marks)
 
 
 def json_items(text: str | bytes, enough: int) -> int:

@@ -9,6 +9,7 @@ from .chooser import probe as probe
 from .chooser import probe_with as probe_with
 from .chooser import resuming as resuming
 from .connection import Refused as Refused
+from .environment import HASH_SEED as HASH_SEED
 from .environment import host_python as host_python
 from .levels import Level as Level
 from .memory import memory_mb as memory_mb

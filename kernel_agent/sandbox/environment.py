@@ -21,6 +21,9 @@ PASSED_ON = (
 )  # fmt: skip
 """The host's variables that a kernel gets. All others, keys among them, stay outside."""
 
+HASH_SEED = {"PYTHONHASHSEED": "0"}
+"""The same in every kernel, or a set of texts would be printed in another order in each."""
+
 HOME_BOUND = (
     "HOME", "TMPDIR", "MPLCONFIGDIR", "IPYTHONDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
     "JPY_PARENT_PID", "VIRTUAL_ENV",
@@ -66,6 +69,7 @@ def clean_environment(host: Mapping[str, str]) -> dict[str, str]:
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "PYTHONUNBUFFERED": "1",
+        **HASH_SEED,
         "TERM": "dumb",
     }
 

@@ -10,6 +10,7 @@ import getpass
 from collections.abc import Mapping, Sequence
 
 from kernel_agent.errors import SandboxError
+from kernel_agent.sandbox.environment import HASH_SEED
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 
 LEVEL = Level(
@@ -46,7 +47,7 @@ def remote_environment(host: Mapping[str, str]) -> dict[str, str]:
         if name in _PASSED_ON
         or (name.startswith(_PREFIXES) and not any(word in name.upper() for word in _SECRET))
     }
-    return {"KERNEL_USERNAME": getpass.getuser(), **passed}
+    return {"KERNEL_USERNAME": getpass.getuser(), **passed, **HASH_SEED}
 
 
 def probe(name: str = "") -> Probe:

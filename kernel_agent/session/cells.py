@@ -28,6 +28,7 @@ from kernel_agent.records import (
     Meter,
     Output,
     OutputDict,
+    settle_answer,
 )
 from kernel_agent.session.delegation.scope import CurrentRun, Scope
 from kernel_agent.session.kernels import Kernels
@@ -166,12 +167,14 @@ class Executor:
             return cell.result()
         self.kernels.left = cell
         self._approval.give_up()
-        return CellResult(
-            status="interrupted",
-            outputs=tuple(outputs),
-            error=INTERRUPTED,
-            calls=self._broker.take_calls(),
-            counted=self._broker.take_counted(),
+        return settle_answer(
+            CellResult(
+                status="interrupted",
+                outputs=tuple(outputs),
+                error=INTERRUPTED,
+                calls=self._broker.take_calls(),
+                counted=self._broker.take_counted(),
+            )
         )
 
     async def _run_cell(
@@ -214,7 +217,7 @@ class Executor:
             await self._broker.end_cell()
             calls, counted = self._broker.take_calls(), self._broker.take_counted()
         recording.end(result)
-        return dataclasses.replace(result, calls=calls, counted=counted)
+        return settle_answer(dataclasses.replace(result, calls=calls, counted=counted))
 
     # --- the person's own ------------------------------------------------------------------
 

@@ -148,6 +148,22 @@ def _check_other(sample: _Sample, suffix: str) -> None:
 # --- text ------------------------------------------------------------------------------------
 
 
+def decode(head: bytes) -> tuple[str, str]:
+    r"""Return the beginning of a text file, and its encoding as Python names it; UTF-8 is "".
+
+    >>> decode("Zürich".encode("cp1252"))
+    ('Zürich', 'cp1252')
+    """
+    bom = next((name for mark, name in _BOMS if head.startswith(mark)), "")
+    for encoding in (bom or "utf-8", "cp1252"):
+        try:
+            text = codecs.getincrementaldecoder(encoding)().decode(head)
+        except UnicodeDecodeError:
+            continue
+        return text, "" if encoding.startswith("utf-8") else encoding
+    return head.decode("latin-1"), "latin-1"
+
+
 def _text(sample: _Sample, kind: str) -> str:
     """Decode the beginning of a file that should be text."""
     head = sample.head
@@ -155,9 +171,8 @@ def _text(sample: _Sample, kind: str) -> str:
         if head.startswith(signature):
             advice = "Give it its proper ending, or export it as text"
             raise sample.make_error(f"is not {kind}: it is {what}", advice)
-    bom = next((name for mark, name in _BOMS if head.startswith(mark)), None)
-    text = _decode(head, bom or "utf-8")
-    wide = bom in {"utf-16", "utf-32"}
+    text, encoding = decode(head)
+    wide = encoding in {"utf-16", "utf-32"}
     if (not wide and b"\0" in head[:_NUL_BYTES]) or _controls(text[:_NUL_BYTES]) > 0.02:
         raise sample.make_error(f"is not {kind}: it holds binary data", "Export it as text (UTF-8)")
     if not text.strip():
@@ -166,14 +181,6 @@ def _text(sample: _Sample, kind: str) -> str:
         advice = "Perhaps the download went wrong: download the file itself"
         raise sample.make_error(f"is a web page, not {kind}", advice)
     return text
-
-
-def _decode(head: bytes, encoding: str) -> str:
-    try:
-        # Not final: the sample may end inside a character.
-        return codecs.getincrementaldecoder(encoding)().decode(head)
-    except UnicodeDecodeError:
-        return head.decode("latin-1")
 
 
 def _controls(text: str) -> float:
@@ -269,10 +276,22 @@ def _lines(sample: _Sample, text: str) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Row:
-    """A row's first line, and its number of columns."""
+    """A row that is not blank: its first line and its record, counted from 1, and its cells.
+
+    A record takes several lines where a cell holds line breaks; blank lines are records, too.
+    """
 
     line: int
-    width: int
+    record: int
+    cells: tuple[str, ...]
+
+    @property
+    def width(self) -> int:
+        return len(self.cells)
+
+    @property
+    def filled(self) -> int:
+        return sum(1 for cell in self.cells if cell.strip())
 
 
 def _check_table(sample: _Sample, text: str, kind: str) -> None:
@@ -290,19 +309,57 @@ def _check_table(sample: _Sample, text: str, kind: str) -> None:
         raise sample.make_error(fault, f"Mend it, {_AS_IS}")
 
 
-def delimiter_of(text: str, delimiter: str = "") -> str:
-    r"""Return the separator of a table's columns, from the beginning of its text.
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How a table written as text is laid out: its separator, and the line of its header.
 
-    Empty when no row may be wider than the first, and one is: a plain reader gives up there.
-
-    >>> delimiter_of("a;b\n1;2\n"), delimiter_of("Sales 2024\n\na,b\n1,2\n")
-    (';', '')
+    ``skipped`` are the records above it, as pandas counts them; ``regular`` says that no row below
+    the header is wider than it: a plain reader gives up there.
     """
-    lines = text.splitlines()[:1000]
-    lines = lines[:-1] if len(lines) > 1 and not text.endswith("\n") else lines
+
+    delimiter: str
+    header: int
+    skipped: int
+    columns: tuple[str, ...]
+    regular: bool
+
+
+def layout_of(text: str, delimiter: str = "") -> Layout | None:
+    r"""Return the layout of a table from the beginning of its text; None without two columns.
+
+    The header is the first row that is about as filled as the rows below it: a title has one
+    filled cell, however many commas follow it.
+
+    >>> layout_of("a;b\n1;2\n").delimiter, layout_of("Sales 2024,,\n\na,b,c\n1,2,3\n4,5,6\n").header
+    (';', 3)
+    """
+    lines = re.split(r"\r\n|\n|\r", text)
+    lines = lines[:-1] if len(lines) > 1 else lines  # the last one may be cut
     delimiter = delimiter or _delimiter(lines[:200])
     rows, _ = _rows(lines, delimiter)
-    return delimiter if rows and all(row.width <= rows[0].width for row in rows) else ""
+    head = header_of([row.filled for row in rows])
+    if head is None:
+        return None
+    return Layout(
+        delimiter=delimiter,
+        header=rows[head].line,
+        skipped=rows[head].record - 1,
+        columns=tuple(cell.strip() for cell in rows[head].cells),
+        regular=all(row.width <= rows[head].width for row in rows[head:]),
+    )
+
+
+def header_of(filled: Sequence[int]) -> int | None:
+    """Return which row is the header, from how many cells of each are filled; None without one.
+
+    >>> header_of([1, 1, 4, 4, 3]), header_of([3, 4, 4]), header_of([1, 1])
+    (2, 0, None)
+    """
+    if not filled:
+        return None
+    usual = Counter(filled[1:] or filled).most_common(1)[0][0]
+    enough = max(2, (usual + 1) // 2)
+    return next((n for n, count in enumerate(filled) if count >= enough), None)
 
 
 def _delimiter(lines: Sequence[str]) -> str:
@@ -323,10 +380,10 @@ def _rows(lines: Sequence[str], delimiter: str) -> tuple[list[_Row], int]:
     row: list[str] = []
     line = start = 1
     try:
-        for row in reader:
+        for record, row in enumerate(reader, 1):
             line, start = start, reader.line_num + 1
             if any(row):
-                rows.append(_Row(line=line, width=len(row)))
+                rows.append(_Row(line=line, record=record, cells=tuple(row)))
     except csv.Error:
         return [], 0  # a cell beyond the limit of the csv module: long, but not wrong
     # The last line was added here: where it is not a row of its own, a quote has swallowed it.

@@ -29,7 +29,7 @@ from kernel_agent.records import (
     TraceWriter,
     Visit,
 )
-from kernel_agent.sandbox import UNCONFINED, choose, level_of, resuming
+from kernel_agent.sandbox import HASH_SEED, UNCONFINED, choose, level_of, resuming
 from kernel_agent.session.delegation.child import Lineage
 from kernel_agent.session.folder import DATA_NAME
 from kernel_agent.session.telemetry.base import Telemetry
@@ -47,10 +47,16 @@ PACKAGES = (
     "pillow", "scipy", "scikit-learn", "statsmodels", "seaborn", "plotly", "altair", "polars",
     "duckdb", "networkx", "sympy", "requests", "xarray",
     "arviz", "beautifulsoup4", "bokeh", "dask", "geopandas", "holoviews", "hvplot", "ipywidgets",
-    "Jinja2", "lifelines", "lightgbm", "numba", "opencv-python", "pingouin", "plotnine", "pymc",
-    "python-dateutil", "PyYAML", "scikit-image", "torch", "tqdm", "xgboost",
+    "Jinja2", "lifelines", "lightgbm", "lxml", "numba", "opencv-python", "pingouin", "plotnine",
+    "pymc", "python-dateutil", "PyYAML", "scikit-image", "tables", "tabulate", "torch",
+    "tqdm", "xgboost",
 )  # fmt: skip
 """Packages whose versions a run records, so that its notebook can name what it needs."""
+
+NOT_TOLD = frozenset({
+    "kernel-agent", "ipykernel", "ipython", "ipywidgets", "Jinja2", "PyYAML", "python-dateutil",
+})  # fmt: skip
+"""Those among them that a model need not be told of."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,10 +194,19 @@ def system_prompt(
     ]
     if format.writes_code:
         parts += [
+            _packages_prompt(config) if level_of(level).has_packages else "",
             level_of(level).prompt,
             guard_prompt(config.guard_imports, config.max_operations),
         ]
     return "\n\n".join(filter(None, parts))
+
+
+def _packages_prompt(config: Config) -> str:
+    """Return the line on the packages that cells can import; empty where it is not known."""
+    if config.remote_kernelspec or config.guard_imports is not None:
+        return ""
+    found = [f"{name} {version}" for name, version in versions().items() if name not in NOT_TOLD]
+    return f"Installed: {', '.join(found)}."
 
 
 def make_kernel(
@@ -316,7 +331,7 @@ def versions() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _versions(_as_of: tuple[int, ...]) -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), **HASH_SEED}
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)

@@ -33,7 +33,9 @@ class Run:
     ``answer`` is the same in JSON types: numbers are plain, dates ISO, a table is a list of
     records, a Series a dict; what is long, a dict of its ``type``, ``length`` and what is ``first``
     in it; what has no such form, a few words. None when the run was not answered. ``text`` is what
-    a person reads. ``partial`` says what was achieved when there is no answer.
+    a person reads, ``note`` the caveat that was given beside it. ``in_words`` says that the model
+    had written the answer, and no cell gave it. ``partial`` says what was achieved when there is no
+    answer.
     """
 
     run_id: str
@@ -55,6 +57,8 @@ class Run:
     """Files that its cells made and that programs obey in the folder in which they are started."""
     value: Any = field(default=None, compare=False)
     instead: str = ""
+    note: str = ""
+    in_words: bool = False
 
     @property
     def agents(self) -> tuple[Delegated, ...]:
@@ -97,4 +101,6 @@ class Run:
             obeyed=tuple(stop.obeyed),
             value=taken.value,
             instead=taken.instead,
+            note=answer.note if answer else "",
+            in_words=answer is not None and answer.in_words,
         )

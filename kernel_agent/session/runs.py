@@ -22,12 +22,14 @@ from kernel_agent.agent import Agent, Checks, Context, ModelDecider
 from kernel_agent.config import Config
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.formats import AUTO, get_format, lower_rung
+from kernel_agent.models import estimate_usage
 from kernel_agent.notebook import prepare_notebooks
 from kernel_agent.records import (
     FILE_NAME,
     Action,
     Budget,
     Code,
+    DataFile,
     Decision,
     Event,
     ExitStatus,
@@ -42,6 +44,7 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
+    ToolSchema,
     Undone,
     Usage,
     now,
@@ -51,7 +54,7 @@ from kernel_agent.sandbox import level_of
 from kernel_agent.session.answers import give_plain, take_answer
 from kernel_agent.session.cells import Executor
 from kernel_agent.session.delegation.scope import CurrentRun
-from kernel_agent.session.first_look import look_at
+from kernel_agent.session.first_look import Look, example_of, look_at, tell_files
 from kernel_agent.session.folder import NOTEBOOK_NAME, files_made
 from kernel_agent.session.parts import Parts, statement_of, system_prompt, versions
 from kernel_agent.session.pipeline import FIXED, FixedCell, FixedCells
@@ -109,14 +112,25 @@ class Runner:
         }
         self._watch = Watch(parts.folder)
         pandas = level_of(parts.level).has_packages and _may_import(parts.config, "pandas")
-        self._look = look_at(parts.folder, parts.files, pandas=pandas)
+        self._looks = look_at(parts.folder, parts.files)
+        self._look = example_of(self._looks, pandas=pandas)
+        self._is_listed = False  # whether a model was told of the files
         self.format = get_format(choice.format, look=self._look)
         """The format in which the model writes its actions now."""
         self._context = self._new_context()
 
     def _new_context(self) -> Context:
+        """Return an empty conversation; what the tools' schemas take is not there for messages."""
         allowance = self.parts.config.context_tokens
-        return Context(self._system_prompt(self.format), self.format, max_tokens=allowance)
+        offered = self.format.options(tools=self._schemas())
+        beside = estimate_usage((), Reply(content=""), offered).prompt_tokens
+        left = max(allowance - beside, allowance // 2)
+        return Context(self._system_prompt(self.format), self.format, max_tokens=left)
+
+    def _schemas(self) -> tuple[ToolSchema, ...]:
+        """Return the tools that are offered to a model which writes no code."""
+        in_code = self.format.writes_code
+        return () if in_code else tuple(tool.schema for tool in self.parts.tools)
 
     # --- a run -----------------------------------------------------------------------------
 
@@ -141,6 +155,7 @@ class Runner:
             meter = self._meter(budget, cells)
             start = self._run_start(task, budget, wanted)
             if cells is None:
+                start = dataclasses.replace(start, listing=self._list_files(start.data))
                 agent = self._make_agent(meter, tell)
             else:
                 agent = self._make_pipeline(cells, meter, tell)
@@ -153,7 +168,7 @@ class Runner:
                 if isinstance(agent.decider, ModelDecider):
                     self.format = agent.decider.format
                 self._kernels.note(agent.steps)
-                notebook = self._export(tell)
+                written = self._export(tell)
             if cells is None:
                 self._judge_voice(stop, agent.steps, tell)
             after = files_made(self.parts.folder, self._kernels.agents)
@@ -167,8 +182,11 @@ class Runner:
                 stop,
                 steps=tuple(agent.steps),
                 trace=self.parts.folder / FILE_NAME,
-                notebook=notebook,
-                files=tuple(name for name in after if before.get(name) != after[name]),
+                notebook=next(iter(written), None),
+                files=(
+                    *(name for name in after if before.get(name) != after[name]),
+                    *(path.name for path in written[1:]),
+                ),
                 taken=taken,
             )
 
@@ -219,8 +237,7 @@ class Runner:
     def _make_agent(self, meter: Meter, tell: Tell) -> Agent:
         model, fmt, trace = self.parts.model, self.format, self.parts.trace
         telemetry, approval = self.parts.telemetry, self.parts.approval
-        tools = self.parts.tools
-        schemas = tuple(tool.schema for tool in tools) if not fmt.writes_code else ()
+        tools, schemas = self.parts.tools, self._schemas()
 
         async def complete(messages: list[Message]) -> Reply:
             options = decider.format.options(tools=schemas)
@@ -314,6 +331,7 @@ class Runner:
             budget=dataclasses.asdict(budget),
             data=(*parts.files, *self._kernels.exchange.files),
             tools=tuple(tool.name for tool in parts.tools),
+            tool_docs={tool.name: tool.spec["doc"] for tool in parts.tools},
             system_prompt=self._system_prompt(self.format),
             format_reason=self._format_reason,
             parent_id=parts.lineage.parent_id,
@@ -323,6 +341,14 @@ class Runner:
             given=self._kernels.exchange.take_news(),
             wanted=tuple(wanted),
         )
+
+    def _list_files(self, files: Sequence[DataFile]) -> str:
+        """Return what a model is told of the files when it first meets them."""
+        if self._is_listed or not self._looks or not self.format.writes_code:
+            return ""
+        self._is_listed = True
+        put = tuple(Look(file=file) for file in files[len(self._looks) :])
+        return self.parts.approval.mark_text(tell_files((*self._looks, *put)))
 
     def _current(self, start: RunStart, meter: Meter, tell: Tell) -> CurrentRun:
         return CurrentRun(
@@ -336,8 +362,8 @@ class Runner:
             writes_code=self.format.writes_code,
         )
 
-    def _export(self, tell: Tell) -> Path | None:
-        """Write the notebook from the host's records; report a failure.
+    def _export(self, tell: Tell) -> Sequence[Path]:
+        """Write the notebook, and what it needs beside it, from the host's records.
 
         Never from the file: where the sandbox does not hide it, a cell can change it.
         """
@@ -355,7 +381,7 @@ class Runner:
             return rewrite_notebook(trace.records, self.parts.folder / NOTEBOOK_NAME)
         except KernelAgentError as error:
             tell(Notice(text=f"No notebook was written: {error}"))
-            return None
+            return ()
 
     # --- an undo ---------------------------------------------------------------------------
 

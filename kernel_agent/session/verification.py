@@ -2,9 +2,10 @@
 
 The cells run in a copy of the notebook's folder, so neither the folder nor the notebook changes,
 whatever the cells do. Every code cell is run, in order, also after one that differs; each is
-compared with its recorded outputs by :mod:`kernel_agent.notebook.comparison`. Works on any notebook
-of format 2, 3 or 4, not only on ours. A :class:`Report` is the result; :func:`certify` writes it
-into the notebook, and only when asked.
+compared with its recorded outputs by :mod:`kernel_agent.notebook.comparison`. Question, answer and
+figure are compared with what was exported, where the notebook says what that was. Works on any
+notebook of format 2, 3 or 4, not only on ours. A :class:`Report` is the result; :func:`certify`
+writes it into the notebook, and only when asked.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import platform
 import threading
 import time
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -30,7 +31,9 @@ from kernel_agent.notebook import (
     Comparison,
     Period,
     Verdict,
+    changed_texts,
     compare,
+    files_made,
     is_skipped,
     read_notebook,
     read_runnable,
@@ -38,7 +41,7 @@ from kernel_agent.notebook import (
     worst,
     write_notebook,
 )
-from kernel_agent.records import CellResult, Displays, OutputDict, with_error
+from kernel_agent.records import CellError, CellResult, Displays, OutputDict, with_error
 from kernel_agent.safe import Entry, Folder, encodable, one_line, temporary_folder
 
 if TYPE_CHECKING:
@@ -76,9 +79,10 @@ class Report:
     """The verdict on a notebook that ran again.
 
     ``cells`` holds the code cells, and as ``skipped`` those tagged ``skip-execution`` and the
-    steps that the notebook holds folded away as Markdown. ``left_out`` names files of the folder
-    that were not copied. ``notes`` says what was mended to read the file. ``sources_sha256`` says
-    of which code this is true.
+    steps that the notebook holds folded away as Markdown; and as ``different`` a question, answer
+    or figure that was changed since the notebook was exported. ``left_out`` names files of the
+    folder that were not copied. ``notes`` says what was mended to read the file. ``sources_sha256``
+    says of which code this is true.
     """
 
     path: str
@@ -301,7 +305,20 @@ async def _run_cells(
         if report.verdict != Verdict.ERROR:
             told = again.compare(notebook.cells[report.index], outputs)
             reports[places[number]] = replace(report, verdict=told.verdict, detail=told.detail)
-    return reports
+    return sorted([*reports, *_check_texts(notebook)], key=lambda report: report.index)
+
+
+def _check_texts(notebook: nbformat.NotebookNode) -> Iterator[CellReport]:
+    """Yield a report for each text that is not the one that was exported."""
+    for index, detail in changed_texts(notebook):
+        cell = notebook.cells[index] if index < len(notebook.cells) else None
+        yield CellReport(
+            index=index,
+            id=str(cell.get("id", "")) if cell else "",
+            role=str(_ours(cell).get("role", "")) if cell else "",
+            verdict=Verdict.DIFFERENT,
+            detail=detail,
+        )
 
 
 async def _run_cell(cell: Any, kernel: Kernel, number: int, again: _Again) -> Comparison:
@@ -312,11 +329,20 @@ async def _run_cell(cell: Any, kernel: Kernel, number: int, again: _Again) -> Co
     outputs = again.displays.take(number, result.outputs)
     if result.status != "error":
         return _judge_ending(result, again.timeout_s) or again.compare(cell, outputs)
+    if _is_told_on_stderr(cell, result.error):
+        return again.compare(cell, outputs)
     comparison = again.compare(cell, with_error(outputs, result.error))
     if any(o.get("output_type") == "error" for o in cell.outputs):
         return comparison
     told = f"{result.error.ename}: {result.error.evalue}" if result.error else "an error"
     return worst([comparison, Comparison(verdict=Verdict.ERROR, detail=one_line(told, 400))])
+
+
+def _is_told_on_stderr(cell: Any, error: CellError | None) -> bool:
+    """Whether an error is one that IPython prints and saves as nothing else: a wrong magic."""
+    if error is None or error.ename != "UsageError":
+        return False
+    return not any(output.get("output_type") == "error" for output in cell.outputs)
 
 
 def _judge_ending(result: CellResult, timeout_s: float) -> Comparison | None:
@@ -375,9 +401,10 @@ def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) ->
 
     No link is followed: what it points to may be anywhere. Hidden files, environments, our own
     records and notebooks are no inputs. Where the notebook names its inputs, only they and the
-    rest of ``data/`` are: what the run made is made again.
+    rest of ``data/`` are: what the run made is made again, as is what any other plainly makes.
     """
     inputs = _inputs(notebook)
+    made = files_made(c.source for c in notebook.cells if c.cell_type == "code")
     left_out: list[str] = []
     room = MAX_COPY_BYTES
     try:
@@ -387,7 +414,10 @@ def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) ->
                     more = f"everything from {encodable(entry.path)} on"
                     left_out.append(f"{more}: more than {MAX_FILES:,} files")
                     break
-                named = inputs is None or entry.path in inputs or entry.path.startswith("data/")
+                if inputs is None:
+                    named = entry.path not in made
+                else:
+                    named = entry.path in inputs or entry.path.startswith("data/")
                 if not named:
                     continue
                 copied = _copy(opened, entry, target / entry.path, min(MAX_FILE_BYTES, room))

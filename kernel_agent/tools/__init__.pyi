@@ -8,9 +8,9 @@ from .calls import observe_calls as observe_calls
 from .definition import Origin as Origin
 from .definition import Tool as Tool
 from .definition import as_tools as as_tools
-from .definition import load_tools as load_tools
 from .definition import stubs as stubs
 from .definition import tool as tool
+from .loading import load_tools as load_tools
 from .mcp.connected import Servers as Servers
 from .mcp.servers import named_servers as named_servers
 from .policy import Approval as Approval

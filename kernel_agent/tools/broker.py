@@ -337,7 +337,7 @@ class Broker:
         given = dict(call.arguments)
         args, kwargs = made.tool.spread(given) if made.tool else ([], given)
         made.arguments = json_without(keep_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
-        await in_thread(check, made, args, kwargs, Room(0))
+        await in_thread(check, made, args, kwargs, Room(0), self._tools)
         if made.refused:
             self._counted[made.refused] += 1
         work = asyncio.ensure_future(self._caller.make(made))

@@ -20,6 +20,7 @@ from kernel_agent.records import (
     CellError,
     CellResult,
     CellStatus,
+    Final,
     HostCall,
     Json,
     Observation,
@@ -110,7 +111,10 @@ def _result(
 ) -> CellResult:
     failed = [call.error for call in made if not call.ok]
     answers = [call for call in action.calls if call.name == FINAL_ANSWER and not call.error]
-    answer = answer_of(answers[-1].arguments.get("answer")) if answers and not failed else None
+    final = answers[-1].arguments if answers and not failed else None
+    answer = None if final is None else answer_of(
+        Final(answer=final.get("answer"), note=str(final.get("note", "")))
+    )  # fmt: skip
     error = None
     if failed:
         kind, _, message = failed[0].partition(": ")
@@ -121,9 +125,15 @@ def _result(
     )
 
 
-def answer_of(value: Json) -> Answer:
-    """Return an answer that a model gave as JSON."""
-    return with_words(Answer(text="", value=value, kind=type(value).__name__))
+def answer_of(final: Final) -> Answer:
+    """Return an answer that a model gave as JSON, or in words."""
+    value = final.answer
+    return with_words(
+        Answer(
+            text="", value=value, kind=type(value).__name__, note=final.note,
+            in_words=final.in_words,
+        )
+    )  # fmt: skip
 
 
 def observe_calls(action: Calls, result: CellResult, *, max_chars: int = 8000) -> Observation:

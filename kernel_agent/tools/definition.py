@@ -13,17 +13,14 @@ Examples
 from __future__ import annotations
 
 import builtins
-import importlib
-import importlib.util
 import inspect
+import json
 import keyword
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import WRAPPER_ASSIGNMENTS, cached_property, update_wrapper, wraps
-from pathlib import Path
-from types import ModuleType
 from typing import Any, get_type_hints, overload
 
 from kernel_agent.errors import UsageError
@@ -33,7 +30,8 @@ from kernel_agent.tools.annotations import written
 from kernel_agent.tools.threads import in_thread
 
 MANY = 20  # tools; of more the model is shown names and one line each
-MAX_LINE = 300  # characters of a description that the model is shown
+MAX_LINE = 300  # characters of one line on a tool
+MAX_TOLD = 2_000  # characters of a description that the model is shown
 MAX_SOURCE = 400  # characters of one default or annotation
 MAX_DOC = 20_000  # characters of a description that help() shows
 
@@ -129,12 +127,16 @@ class Tool:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments converted to the annotations where that loses nothing.
 
+        An integer stays one where a float is asked for, as in plain Python.
+
         Raises
         ------
         pydantic.ValidationError
             The caller's: an argument is missing, unknown or of the wrong type.
         """
-        args, kwargs = self._checked(*args, **kwargs)
+        checked, named = self._checked(*args, **kwargs)
+        args = tuple(_keep_integers(list(args), list(checked)))
+        kwargs = _keep_integers(kwargs, named)
         if not self._takes_iterators:
             return args, kwargs
         return tuple(map(_settle, args)), {name: _settle(v) for name, v in kwargs.items()}
@@ -158,12 +160,12 @@ class Tool:
         several = self._several
         if several is None or several.name not in kwargs:
             return [], kwargs
-        given = kwargs.pop(several.name)
+        given = _as_list(kwargs.pop(several.name))
         before = [p for p in self.signature.parameters.values() if p.kind in _PLACED]
         if any(p.name not in kwargs and p.default is p.empty for p in before):
             return [], kwargs  # the check says which one is missing
         args = [kwargs.pop(p.name, p.default) for p in before]
-        return [*args, *(given if isinstance(given, list) else [given])], kwargs
+        return [*args, *given], kwargs
 
     def positional(self, place: int | str) -> int | str:
         """Return the parameter that takes an argument given without a name, if there is one."""
@@ -272,13 +274,25 @@ class Tool:
 
     @property
     def stub(self) -> str:
-        """The tool as the model is shown it: signature and first paragraph of the description."""
-        return f'def {self.name}{self._shown}:\n    """{_summary_line(self.doc)}"""'
+        """The tool as the model is shown it: signature and description, whole up to a bound."""
+        return f'def {self.name}{self._shown}:\n    """{self._told()}"""'
+
+    def _told(self) -> str:
+        """Return the description as the text of a docstring that ends where it should.
+
+        All lines are indented: none is a heading or a fence of its own.
+        """
+        doc = plain(self.doc).strip()
+        if len(doc) > MAX_TOLD:
+            kept = doc[:MAX_TOLD].rpartition("\n")[0] or doc[:MAX_TOLD]
+            doc = f"{kept.rstrip()}\n… help({self.name}) has the rest"
+        lines = (f"    {line}".rstrip() for line in _strip_quotes(doc).splitlines())
+        return "\n".join(lines).strip().rstrip("\\")
 
     @property
     def line(self) -> str:
         """The tool in one line, for long lists."""
-        sentence = _summary_line(self.doc).split(". ")[0].removesuffix(".")
+        sentence = summary_line(self.doc).split(". ")[0].removesuffix(".")
         return f"- {self.name}: {one_line(sentence, 120)}"
 
     def __repr__(self) -> str:
@@ -319,7 +333,15 @@ def _source(text: str) -> str:
     return _strip_quotes(one_line(text, MAX_SOURCE))
 
 
-def _summary_line(doc: str) -> str:
+def _as_list(given: Any) -> list[Any]:
+    """Return what was given for ``*args``: a list, one that was written as text, or one value."""
+    if isinstance(given, str) and given.lstrip().startswith("["):
+        with suppress(ValueError, RecursionError):
+            given = json.loads(given)
+    return given if isinstance(given, list) else [given]
+
+
+def summary_line(doc: str) -> str:
     """Return the first paragraph of a description, stripped of all that could end it early.
 
     Descriptions may come from others (a tool server): they must not end the docstring, open a
@@ -425,42 +447,15 @@ def as_tools(given: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
     return tools
 
 
-def load_tools(module: str) -> tuple[Tool, ...]:
-    """Return the tools that a module (``package.module`` or ``path/to/file.py``) defines.
-
-    Raises
-    ------
-    UsageError
-        The module cannot be imported, or defines no tool.
-    """
-    if module.endswith(".py") and not Path(module).exists():
-        raise UsageError(f"--tools {module}: there is no such file")
-    try:
-        loaded = _load_file(Path(module)) if module.endswith(".py") else _load_name(module)
-    except Exception as error:  # a module of the user's may raise anything
-        raise UsageError(
-            f"--tools {module}: cannot be imported ({type(error).__name__}: {error})"
-        ) from None
-    found = tuple(v for v in vars(loaded).values() if isinstance(v, Tool))
-    if not found:
-        raise UsageError(f"--tools {module}: no function in it is marked with @tool")
-    return found
-
-
-def _load_name(name: str) -> ModuleType:
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    return importlib.import_module(name)
-
-
-def _load_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = loaded
-    spec.loader.exec_module(loaded)
-    return loaded
+def _keep_integers(given: Any, checked: Any) -> Any:
+    """Return what a check has made of a value, with the integers that it had made floats."""
+    if type(given) is int and type(checked) is float:
+        return given
+    if type(given) is list and type(checked) is list and len(given) == len(checked):
+        return [_keep_integers(*pair) for pair in zip(given, checked, strict=True)]
+    if type(given) is dict and type(checked) is dict:
+        return {k: _keep_integers(given[k], v) if k in given else v for k, v in checked.items()}
+    return checked
 
 
 def _settle(value: Any) -> Any:

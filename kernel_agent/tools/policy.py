@@ -366,8 +366,7 @@ class Approval:
             for c in result.calls
             if c.decision is not None and not c.decision.allowed
         )
-        where = names_of([(s.number, s.name) for s in self._sources])
-        why = f"it may hold what came from {where}"
+        why = self._why()
         if observation.parts:
             parts = tuple(mark(part, word=self.word, why=why) for part in observation.parts)
             text = "\n\n".join(parts) + observation.text[len("\n\n".join(observation.parts)) :]
@@ -376,6 +375,13 @@ class Approval:
         text = "\n".join([text, *(f"({one_line(line, 600)})" for line in list(denied)[:3])])
         held = f"untrusted: {defuse(observation.held, self.word)}" if observation.held else ""
         return dataclasses.replace(observation, text=text, parts=parts, held=held)
+
+    def mark_text(self, text: str) -> str:
+        """Return a text, marked as data when untrusted data has entered the session."""
+        return mark(text, word=self.word, why=self._why()) if text and self.tainted else text
+
+    def _why(self) -> str:
+        return f"it may hold what came from {names_of([(s.number, s.name) for s in self._sources])}"
 
     def _influences(
         self, arguments: Mapping[str, Any], known_then: int | None, *, look: bool

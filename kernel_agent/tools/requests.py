@@ -16,7 +16,7 @@ from typing import Any
 from kernel_agent.errors import ToolError
 from kernel_agent.inkernel import Room, TooMuch, decode, encode
 from kernel_agent.records import Decision, Json
-from kernel_agent.safe import NODE_BYTES, is_quick, read_json
+from kernel_agent.safe import NODE_BYTES, did_you_mean, is_quick, one_line, read_json
 from kernel_agent.tools.definition import Origin, Tool
 from kernel_agent.tools.recorded import keep_arguments, keep_result
 from kernel_agent.tools.secrets import without_secrets
@@ -25,6 +25,7 @@ PREFIX = "kernel-agent/1 "
 MAX_CALLS = 1_000  # calls in one request
 MAX_ID = 2**53
 MAX_MESSAGE = 2_000  # characters of an error
+MAX_NAMED = 500  # of the names of tools in it
 MANY_PROBLEMS = 200  # with the arguments: more are not written down, only counted
 QUICK_TEXT = 100_000  # characters of a result that are written at once
 QUICK_ITEMS = 100
@@ -137,7 +138,7 @@ def _prepare(
         made.error = {"ok": False, "type": "ValueError", "message": message}
         return made
     made.arguments = json_without(keep_arguments(args, kwargs, kept_chars), secrets)
-    check(made, args, kwargs, room)
+    check(made, args, kwargs, room, tools)
     return made
 
 
@@ -161,7 +162,20 @@ def _arguments(
     raise ValueError("the call is not well-formed")
 
 
-def check(made: Made, args: Sequence[Any], kwargs: dict[str, Any], room: Room) -> None:
+def _no_tool(name: str, tools: Mapping[str, Tool]) -> str:
+    """Say that there is no such tool, and which there are."""
+    near = did_you_mean(name[:200], tools)
+    there = f" The tools: {one_line(', '.join(tools), MAX_NAMED)}." if tools and not near else ""
+    return f"there is no tool {name[:200]!r}.{near}{there}"
+
+
+def check(
+    made: Made,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    room: Room,
+    tools: Mapping[str, Tool],
+) -> None:
     """Check a call's arguments by its tool; faults go to ``refused`` and ``failed``.
 
     Raises
@@ -172,7 +186,7 @@ def check(made: Made, args: Sequence[Any], kwargs: dict[str, Any], room: Room) -
     tool = made.tool
     if tool is None:
         made.refused = "unknown tool"
-        made.failed = ToolError(f"there is no tool {made.name[:200]!r}", kind="NameError")
+        made.failed = ToolError(_no_tool(made.name, tools), kind="NameError")
         return
     if tool.checks_at_length or "pydantic" not in sys.modules:
         room.library()

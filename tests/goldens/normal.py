@@ -1,7 +1,8 @@
 """What differs between two recordings of the same thing, and what is put in its place.
 
 One table of regular expressions, applied in order to every recording. A number that is the same
-each time stays: counts, tokens, sizes of outputs, exit codes. Versions are in ``versions.py``.
+each time stays: counts, sizes of outputs, exit codes. Tokens of a prompt do not: it names what is
+installed. Versions are in ``versions.py``.
 """
 
 from __future__ import annotations
@@ -39,9 +40,15 @@ TABLE: tuple[tuple[str, Change], ...] = (
     (r"(trying again in )[\d.]+ s", r"\1<s> s"),
     (r"\b((?:model_|cell_)?seconds=)\d[\d.e-]*", r"\1<s>"),
     (r"· \d+\.\d of (\d+ s)\b", r"· <s> of \1"),
-    (r"(\d+ steps?,? ?· |\d+ steps?, |took |after |, in |\(|· )\d+\.\d+ s\b", r"\1<s> s"),
-    (r"(\(\d+% to \d+%\) (?:\| [\d-]+ ){3}\| )\d+\.\d+ ", r"\1<s> "),
+    (r"(\d+ steps?,? ?· |\d+ (?:step|request)s?, |took |after |, in |\(|· )\d+\.\d+ s\b",
+     r"\1<s> s"),
+    (r"(\(\d+% to \d+%\) (?:\| [\d,-]+ ){3,8}\| )\d+\.\d+ ", r"\1<s> "),
     (r"(?m)^(\s+\d+\s+\w+\s+\w+\s+)\d+\.\d\d$", r"\1<s>"),
+    # Tokens of prompts.
+    (r'(\\?"(?:prompt_|total_)?tokens(?:_before|_after)?\\?": )\d{3,}', r"\1<n>"),
+    (r"(\bprompt_tokens=)\d{3,}", r"\1<n>"),
+    (r"(about )[\d,]{3,}( to )[\d,]{3,}( tokens)", r"\1<n>\2<n>\3"),
+    (r"(?<!limit of )\b\d[\d,]{2,}((?: of [\d,]+)? tokens)", r"<n>\1"),
     # Names that are drawn by lot.
     (r'("(?:run_id|parent_id|session_id|standing_id)": ")[0-9a-f]{12}"', r'\1<id>"'),
     (r"(?<![0-9a-zA-Z])[0-9a-f]{64}(?![0-9a-zA-Z])", "<sha256>"),

@@ -30,6 +30,18 @@ async def value(kernel: KernelSession, expression: str) -> object:
     return json.loads(text_of(result))
 
 
+async def test_a_display_that_is_too_large_always_says_so(kernel: KernelSession) -> None:
+    """HTML may be as large as a picture: an animation is."""
+    source = "from IPython.display import HTML, Markdown, display\ndisplay(%s('x' * %d))"
+    large = await kernel.execute(source % ("Markdown", 1_000_001))
+    assert large.outputs[0]["data"]["text/plain"] == (
+        "<IPython.core.display.Markdown object>\n"
+        "[text/markdown of 1,000,001 characters: too large to show]"
+    )
+    shown = await kernel.execute(source % ("HTML", 1_000_001))
+    assert len(shown.outputs[0]["data"]["text/html"]) == 1_000_001
+
+
 # --- outputs[k] ----------------------------------------------------------------------------
 
 

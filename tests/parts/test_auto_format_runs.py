@@ -209,7 +209,7 @@ class Turning(Writer):
             self._way(request.body) == "tool"
         ):
             self.kinds.append("broken")
-            return text("I would rather talk about it.")
+            return text('{"thougt": "I would rather talk about it.", "cod": 1}')
         return super().__call__(request)
 
 

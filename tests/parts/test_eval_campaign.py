@@ -11,7 +11,7 @@ from kernel_agent.errors import InputError, UsageError
 from kernel_agent.evaluation.campaign import Plan, arms_of, evaluate
 from kernel_agent.evaluation.engines import Here, WorkerLost, engine_of
 from kernel_agent.evaluation.report import write_report
-from kernel_agent.evaluation.specs import Arm, RunResult
+from kernel_agent.evaluation.specs import Arm, RunResult, short_names
 from kernel_agent.evaluation.store import RESULTS_NAME, Store, read_results
 from kernel_agent.evaluation.tables import compare_folder
 from kernel_agent.evaluation.tasks import Task, TaskSet
@@ -134,7 +134,7 @@ async def test_an_arm_that_fails_its_smoke_test_takes_no_part(tmp_path):
     outcome = await go(tmp_path, plan(), down, tell=lines.append)
     assert list(outcome.failed_arms.values()) == ["model_error: refused"]
     assert (outcome.done, len(down.tasks)) == (3, 3)
-    assert any("arm left out: envelope / offline / none: model_error" in line for line in lines)
+    assert any("arm left out: envelope: model_error" in line for line in lines)
     words = " ".join(compare_folder(tmp_path).words)
     assert "**envelope** took no part: model_error: refused." in words
     assert "Only one arm has results: nothing can be compared" in words
@@ -165,10 +165,11 @@ async def test_an_arm_that_answers_nothing_takes_part(tmp_path, ending):
     what = plan(formats=("fenced",), models=("m", "offline"))
     outcome = await go(tmp_path, what, weak, tell=lines.append)
     assert (outcome.failed_arms, outcome.complete, len(weak.tasks)) == ({}, True, 6)
-    told = f"arm works: fenced / m / none, though it gave no answer ({ending['status']}: too hard)"
-    assert told in lines
+    why = f"it gave no answer ({ending['status']}: too hard)"
+    assert f"arm fails the smoke test: m: {why}; it takes part all the same" in lines
     write_report(tmp_path)
     report = (tmp_path / "table.md").read_text()
+    assert f"**m** failed the smoke test: {why}." in report
     assert "**m**: 0% of 3 tasks right (95 % interval 0% to 56%)" in report
     assert "**m** against **offline**, success on 3 tasks" in report
 
@@ -332,6 +333,96 @@ async def test_arms_are_called_by_what_they_differ_in_and_the_rest_is_said_once(
     assert comparison.common == "model offline, sandbox none"
     write_report(tmp_path)
     assert "In all arms: model offline, sandbox none." in (tmp_path / "table.md").read_text()
+
+
+async def test_an_address_stands_in_a_name_only_where_it_tells_arms_apart(tmp_path):
+    """What an arm is called is no address; where it was asked stands once, in the report."""
+    ends = [Arm(model="m", format=f, base_url="http://one/v1") for f in ("fenced", "json")]
+    assert short_names(ends)[0] == {ends[0].name: "fenced", ends[1].name: "json"}
+    assert short_names(ends[:1]) == ({ends[0].name: "fenced / m / auto"}, "")
+    two = [Arm(model="m", base_url="http://one/v1"), Arm(model="m", base_url="http://two/v1")]
+    assert list(short_names(two)[0].values()) == ["m@http://one/v1", "m@http://two/v1"]
+    what = dataclasses.replace(plan(), arms=tuple(ends))
+    lines = []
+    await go(tmp_path, what, Scripted(), tell=lines.append)
+    assert not [line for line in lines if "http" in line]
+    write_report(tmp_path)
+    report = (tmp_path / "table.md").read_text()
+    assert report.count("http") == 1
+    assert "Asked at: `http://one/v1`" in report
+
+
+async def test_who_looks_on_is_not_told_what_is_expected(tmp_path):
+    """The reasons stand in the report; a line says why there is no answer."""
+    said = {
+        "t0": {"success": False, "reason": "expected 42, got 41"},
+        "t1": {"success": None, "form": True, "reason": "expected the number 42: several"},
+        "t2": {"success": False, "status": "step_limit", "reason": "too many steps"},
+    }
+    lines = []
+    work = Scripted(lambda spec: said.get(spec.task.id, {}))
+    await go(tmp_path, plan(formats=("fenced",)), work, tell=lines.append)
+    assert not [line for line in lines if "42" in line]
+    assert [line for line in lines if "step_limit, wrong" in line and "too many steps" in line]
+    write_report(tmp_path)
+    report = (tmp_path / "table.md").read_text()
+    assert "expected 42, got 41" in report
+    assert (
+        "1 answer of **fenced / offline / none** could not be judged, 1 of them for their form"
+        in (report)
+    )
+    assert "0% of 2 tasks right (95 % interval 0% to 66%); 1 answer not judged" in report
+    assert "## Pairs" not in report
+
+
+async def test_requests_tokens_and_failed_calls_are_compared_and_their_ratio_has_an_interval(
+    tmp_path,
+):
+    """A reply that was asked for again is a request and no step."""
+
+    def say(spec):
+        more = spec.arm.format == "json"
+        return {"model_calls": 4 if more else 2, "prompt_tokens": 300 if more else 100,
+                "completion_tokens": 10, "failed_calls": int(more), "unseen": more}  # fmt: skip
+
+    await go(tmp_path, plan(count=8, formats=("fenced", "json")), Scripted(say))
+    comparison = compare_folder(tmp_path)
+    (pair,) = comparison.pairs
+    ratio = pair.ratios["requests"]
+    assert (ratio.low, ratio.value, ratio.high) == (2.0, 2.0, 2.0)
+    assert pair.ratios["failed_calls"] is None
+    words = " ".join(comparison.words)
+    assert "needs more requests than **fenced**: +2 a task on average" in words
+    assert "3.00 times as many (3.00 to 3.00)" in words
+    assert "8 answers of **json** stood in one reply beside calls" in words
+    write_report(tmp_path)
+    report = (tmp_path / "table.md").read_text()
+    assert "| fenced | json | prompt tokens | +200 (+200 to +200) | 3.00 (3.00 to 3.00) |" in report
+    assert "| arm | tasks | success (95 % Wilson) | not judged | requests | steps |" in report
+
+
+async def test_the_report_names_the_kinds_on_which_arms_differ_and_links_each_run(tmp_path):
+    """A task has its question, kind and level, and the steps of its runs with their notebooks."""
+    tasks = tuple(
+        Task(id=f"t{n}", task=f"What is | {n}?", answer=1, kind=kind, level="hard")
+        for n, kind in enumerate(["sums", "sums", "means"])
+    )
+    what = dataclasses.replace(plan(), tasks=TaskSet(name="kinds", tasks=tasks))
+    work = Scripted(lambda s: {
+        "success": s.task.kind == "sums" or s.arm.format == "fenced",
+        "notebook": f"runs/{s.run_id}/1/run.ipynb", "model_calls": 3,
+    })  # fmt: skip
+    await go(tmp_path, what, work)
+    write_report(tmp_path)
+    report = (tmp_path / "table.md").read_text()
+    kinds = report.partition("## By kind of task")[2].splitlines()
+    assert kinds[6:8] == [
+        "| means | 1 | 1/1, 3 requests | 0/1, 3 requests |",
+        "| sums | 2 | 2/2, 3 requests | 2/2, 3 requests |",
+    ]
+    run = next(spec for spec in work.ran if spec.task.id == "t0" and spec.arm.format == "fenced")
+    assert "| t0 | `What is \\| 0?` | `sums` | `hard` | 1/1 in [2](runs/" in report
+    assert f"[2](runs/{run.run_id}/1/run.ipynb)" in report
 
 
 async def test_the_report_is_a_notebook_whose_cells_give_what_it_shows(tmp_path):

@@ -1,11 +1,14 @@
 """Files of tasks: what is read, and the line that is named for each mistake."""
 
 import json
+from collections import Counter
 
 import pytest
 
 from kernel_agent.errors import InputError
-from kernel_agent.evaluation.tasks import read_tasks
+from kernel_agent.evaluation.smoke import smoke_task
+from kernel_agent.evaluation.tasks import Task, TaskSet, read_tasks, sample
+from kernel_agent.tools import load_tools
 
 GOOD = """\
 # comment
@@ -107,3 +110,48 @@ def test_the_example_tasks_are_good():
 
     example = Path(__file__).parents[2] / "example_tasks" / "penguins.yaml"
     assert len(read_tasks(example).tasks) == 6
+
+
+def kinds_of(given):
+    return Counter(task.kind for task in given.tasks if not task.excluded)
+
+
+def test_a_part_of_the_tasks_is_of_all_kinds_and_the_same_each_time():
+    """What is left out is said, by kind; an excluded task stays in the list and does not count."""
+    kinds = ["sums"] * 6 + ["means"] * 6 + ["plots"] * 2
+    tasks = [Task(id=f"t{n}", task="?", answer=1, kind=kind) for n, kind in enumerate(kinds)]
+    broken = Task(id="broken", task="?", answer=1, excluded="no table")
+    given = TaskSet(name="mixed", tasks=(broken, *tasks), remarks=("A suite.",))
+    part = sample(given, 7)
+    assert kinds_of(part) == {"sums": 3, "means": 2, "plots": 2}
+    counts = "3 of 6 of sums, 2 of 6 of means, 2 of 2 of plots"
+    said = f"7 of 14 tasks were drawn: {counts}; the others are left out."
+    assert part.remarks == ("A suite.", said)
+    assert part.tasks[0] is broken
+    assert [t for t in given.tasks if t in part.tasks] == list(part.tasks)
+    assert sample(given, 7) == part
+    assert [t.id for t in part.tasks[1:4]] != ["t0", "t1", "t2"]
+    assert sample(given, 14) is given
+    assert sample(given, 100) is given
+
+
+def test_a_part_of_tasks_without_kinds_is_drawn_from_all():
+    """Not the first of the file."""
+    given = TaskSet(
+        name="plain", tasks=tuple(Task(id=f"t{n}", task="?", answer=1) for n in range(50))
+    )
+    part = sample(given, 10)
+    assert len(part.tasks) == 10
+    assert max(int(task.id[1:]) for task in part.tasks) >= 25
+    assert part.remarks == ("10 of 50 tasks were drawn; the others are left out.",)
+
+
+def test_the_smoke_test_can_be_answered_in_each_format(tmp_path):
+    """By a table where code reads it, by a tool where calls are the actions."""
+    for name in ("fenced", "envelope", "tool", "auto"):
+        (table,) = smoke_task(name, tmp_path).data
+        assert table == str(tmp_path / "smoke.csv")
+        assert (tmp_path / "smoke.csv").read_text().count("\n") == 1 + 3
+    task = smoke_task("json", tmp_path)
+    (prices,) = load_tools(task.tools[0])
+    assert (len(prices.function()), task.answer, task.data) == (3, 3, ())

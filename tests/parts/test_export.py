@@ -10,6 +10,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import nbformat
 import pytest
@@ -25,7 +26,7 @@ from kernel_agent.notebook.setup_cell import MAX_LINES, Needs, make_setup
 from kernel_agent.records.action import Code
 from kernel_agent.records.cell import Answer, CellError, CellResult, HostCall
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.trace import Retry, RunStop, Step, Undone, to_json
+from kernel_agent.records.trace import DataFile, Retry, RunStop, Step, Undone, to_json
 from kernel_agent.safe.text import encodable
 from kernel_agent.session.parts import PACKAGES
 
@@ -44,7 +45,7 @@ def test_the_golden_trace_gives_the_golden_notebook(tmp_path: Path) -> None:
     """
     written = export(DATA / "golden.jsonl", tmp_path / "run.ipynb")
     texts = [path.read_text() for path in (written, DATA / "golden.ipynb")]
-    new, old = (re.sub(r'("image/png": )"[^"]+"', r"\1…", text) for text in texts)
+    new, old = (re.sub(r'("image/png|"figure 1)(": )"[^"]+"', r"\1\2…", text) for text in texts)
     assert new == old
     assert "…" in new
 
@@ -166,6 +167,48 @@ def test_several_questions_have_one_head_one_setup_and_one_appendix() -> None:
     assert "## Question 2: How many rows?" in sources
 
 
+def test_three_questions_have_a_list_of_contents_that_leads_to_their_headings() -> None:
+    tasks = ["How many rows?", "What of *a* [b](c) ~ {d}", "word " * 30]
+    asked = [
+        part
+        for n, task in enumerate(tasks)
+        for part in (start(f"r{n}", task), dataclasses.replace(answered(), run_id=f"r{n}"))
+    ]
+    made = notebook_of(asked).cells
+    entries = re.findall(r"^(\d)\. \[(.+)\]\(#(\S+)\)$", made[0].source, re.MULTILINE)
+    headings = [c.source.split("\n")[0] for c in made if c.metadata.kernel_agent.role == "task"]
+    assert [f"## Question {n}: {title}" for n, title, _ in entries] == headings
+    assert unquote(entries[0][2]) == "Question-1:-How-many-rows?"
+    assert entries[2][1].endswith("word …")
+
+
+def test_many_files_are_one_line_that_opens() -> None:
+    kinds = ["CSV"] * 9 + ["Excel"] * 3
+    data = tuple(
+        DataFile(path=f"data/{n}", source="", bytes=1, sha256="ab" * 32, kind=kind)
+        for n, kind in enumerate(kinds)
+    )
+    made = notebook_of([dataclasses.replace(start("one", "t"), data=data), answered()]).cells
+    assert "<summary>12 files of data: 9 CSV, 3 Excel</summary>" in made[-1].source
+    assert "**Data:**" not in made[-1].source
+
+
+def test_a_long_text_that_is_the_whole_cell_is_not_read_twice() -> None:
+    def jupyter(source: str) -> dict[str, Any]:
+        told = {
+            "output_type": "display_data",
+            "data": {"text/plain": "a"},
+            "metadata": {"kernel_agent": {"role": "answer"}},
+        }
+        ran = step(1, Code(source=source), CellResult(status="ok", outputs=(told,)))
+        made = notebook_of([start("one", "t"), ran, answered()])
+        (cell,) = [c for c in made.cells if c.metadata.kernel_agent.role == "code"]
+        return dict(cell.metadata.jupyter)
+
+    assert "source_hidden" in jupyter('final_answer(f"""a\n{b}\nc\nd""")')
+    assert "source_hidden" not in jupyter('b = 1\nfinal_answer(f"""a\n{b}\nc\nd""")')
+
+
 def test_a_figure_is_told_to_those_who_do_not_see_it() -> None:
     made = notebook_of([start("one", "t"), figure(1, "I draw *mass* [x](y)."), answered()]).cells
     assert made[2].source == "![Figure of step 1: I draw mass xy](attachment:figure.png)"
@@ -252,6 +295,7 @@ def write_trace(folder: Path, traced: list[Any]) -> None:
 VERSIONS = {
     "python": "3.12.1", "ipykernel": "7.4.0", "pandas": "3.1.1", "matplotlib": "3.11.2",
     "scikit-learn": "1.9", "scipy": "1.17.1", "evil\n": "1", "numpy": "2.4.6 ; x",
+    "lxml": "6.1.3", "tabulate": "0.10.0", "openpyxl": "3.1.5", "pyarrow": "22.0.0",
 }  # fmt: skip
 
 
@@ -264,6 +308,9 @@ VERSIONS = {
         ("import scipy.stats as s\nfor", ["ipykernel", "scipy"]),
         ("df.plot()", ["ipykernel", "matplotlib"]),
         ("import numpy", ["ipykernel"]),
+        ("pd.read_html(page)[0].to_markdown()", ["ipykernel", "lxml", "tabulate"]),
+        ("df.to_parquet('a'); pd.read_excel('b.xlsx')", ["ipykernel", "openpyxl", "pyarrow"]),
+        ("df['a'].corr(df['b'], method='spearman')", ["ipykernel", "scipy"]),
     ],
 )
 def test_the_environment_names_what_the_cells_import(source: str, needed: list[str]) -> None:
@@ -279,6 +326,7 @@ def test_the_environment_names_what_the_cells_import(source: str, needed: list[s
         ("x = 1", None),
         ("outputs[2]", {2: "two"}),
         ("for k in (1, 2): outputs[k]", {1: "one", 2: "two"}),
+        ("outputs.get(1)", {1: "one", 2: "two"}),
     ],
 )
 def test_outputs_are_there_for_cells_that_reopen_them(source: str, kept: Any) -> None:
@@ -287,6 +335,30 @@ def test_outputs_are_there_for_cells_that_reopen_them(source: str, kept: Any) ->
     exec(setup.cell, namespace)
     assert namespace.get("outputs") == kept
     assert setup.replay == ""
+
+
+@pytest.mark.parametrize("text", ["two", "two" * 2_000])
+def test_outputs_have_the_code_of_a_step_inline_and_beside(text: str) -> None:
+    source = "outputs[2], outputs.code(1)"
+    needs = Needs(sources=[source], versions={}, texts={1: "one", 2: text}, codes={1: "a", 2: "b"})
+    setup = make_setup(needs)
+    namespace: dict[str, Any] = {}
+    exec(setup.replay or setup.cell, namespace)
+    outputs = namespace["outputs"]
+    assert (outputs[2], outputs.code(1), dict(outputs)) == (text, "a", {2: text})
+    assert bool(setup.replay) is (text != "two")
+
+
+def test_a_tool_whose_description_a_cell_reads_has_it_again() -> None:
+    needs = asked(*recorded(1), source="print(look_up.__doc__)", docs={"look_up": "Look it up."})
+    namespace: dict[str, Any] = {}
+    exec(make_setup(needs).replay, namespace)
+    assert namespace["look_up"].__doc__ == "Look it up."
+
+
+def test_a_notebook_without_its_module_says_so_in_a_line() -> None:
+    with pytest.raises(FileNotFoundError, match=r"^replay.py is missing: put it beside this"):
+        exec(make_setup(asked(*recorded(1))).cell, {})
 
 
 def recorded(*values: Any, error: str = "") -> list[HostCall]:
@@ -344,12 +416,12 @@ def test_what_no_line_can_say_is_in_the_module_beside_the_notebook(
     calls: list[HostCall], source: str
 ) -> None:
     setup = make_setup(asked(*calls, source=source))
-    assert "from replay import look_up  # replay.py, beside this notebook" in setup.cell
+    assert "from replay import look_up  # what the run's host gave" in setup.cell
     assert setup.replay.startswith('"""What the host gave in a run')
     compile(setup.replay, "replay.py", "exec")
 
 
-def test_the_setup_has_at_most_eight_lines_whatever_the_cells_need() -> None:
+def test_the_setup_has_at_most_ten_lines_whatever_the_cells_need() -> None:
     calls = [dataclasses.replace(recorded(n)[0], name=f"tool_{n}", result=n) for n in range(6)]
     for strict in (False, True):
         also = ["final_answer(outputs[1])", "import pandas", *(f"tool_{n}({n})" for n in range(6))]

@@ -259,22 +259,25 @@ async def summarised(out: Path, notes: Sequence[str | Behaviour], **options: Any
     return run, server
 
 
+HOLDS = f"`frame_0` is a list of one{', which was looked at' * 14}."
+
+
 async def test_the_model_summarises_and_is_checked_against_the_kernel(tmp_path: Path) -> None:
     """Asked again once about names that do not exist; what then still names one is dropped."""
     notes = ["`frame_0` is a list. `frame_99` is another.",
-             "`frame_0` is a list of one. `nothing_here` is bad."] * 9  # fmt: skip
+             f"{HOLDS} `nothing_here` is bad."] * 9  # fmt: skip
     run, server = await summarised(tmp_path, notes)
     assert run.status is ExitStatus.ANSWERED, run.message
     made = [c for c in condensations(run.trace) if c.kind == "summarised"]
     assert made
     for one in made:
-        assert (one.by, one.text) == ("model", "`frame_0` is a list of one.")
+        assert (one.by, one.text) == ("model", HOLDS)
         assert one.dropped == ("`nothing_here` is bad.",)
         assert one.usage.calls == 2
     assert len(server.asked_for_notes) == 2 * len(made)
     assert "frame_99" in server.asked_for_notes[1]["messages"][-1]["content"]
     last = server.requests[-1].body["messages"]
-    assert "`frame_0` is a list of one." in last[1]["content"]
+    assert HOLDS in last[1]["content"]
     assert "nothing_here" not in json.dumps(last)
     assert run.usage.calls == server.served  # metered, all of it
 

@@ -145,3 +145,15 @@ def test_importing_it_is_light() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_files_that_are_only_named_as_like_another_one_are_known_and_contents_are_no_files() -> (
+    None
+):
+    listed = (
+        "- data/a.csv (CSV, 1.2 kB)\n  year,v\n  - b.csv (CSV, 1 B)\n"
+        "  and 2 more with these columns: data/b.csv, 'data/c d\".csv'"
+    )
+    text = f"<task>\nWhy?\n</task>\n\nData files, relative to the working directory:\n{listed}\n\nX"
+    conversation = read_conversation([Message(role="user", content=text)])
+    assert conversation.files == ("data/a.csv", "data/b.csv", 'data/c d".csv')

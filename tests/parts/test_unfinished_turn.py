@@ -201,7 +201,7 @@ async def test_a_cell_under_way_when_the_run_is_cancelled_is_kept_as_interrupted
     assert step.result.status == "interrupted"
 
 
-GOOD, BAD = "```python\nx = 1\n```", "Let me think."
+GOOD, BAD = "```python\nx = 1\n```", "```python\nx = (\n```\n"
 
 
 @given(
@@ -230,7 +230,7 @@ async def test_nothing_that_was_written_or_paid_is_lost(
 async def test_the_next_run_goes_on_from_the_same_conversation() -> None:
     """The prefix is the same to the byte, also when it is made of the trace again; roles alternate
     as after any step that failed."""
-    ended = Ended([GOOD, "Talk, talk.", "More talk."], "model error", ["And y"])
+    ended = Ended([GOOD, f"Talk.\n{BAD}", f"More Talk.\n{BAD}"], "model error", ["And y"])
     before: list[list[Message]] = []
     complete = ended.complete
 

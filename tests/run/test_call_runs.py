@@ -75,7 +75,7 @@ async def test_a_failed_call_is_an_observation_and_the_others_are_made(tmp_path)
     told = [m.content for m in model.requests[1][-5:]]
     assert told[0] == "3"
     assert "cut off" in told[1]
-    assert told[2] == "NameError: there is no tool 'prices'"
+    assert told[2] == "NameError: there is no tool 'prices'. Did you mean price?"
     assert told[3].startswith("TypeError: ")
     assert "product" in told[3]
     assert told[4] == "KeyError: 'kiwis'"

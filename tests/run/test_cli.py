@@ -6,6 +6,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,7 +98,8 @@ def test_a_run_shows_its_steps_its_answer_and_where_everything_is(finished):
     assert "\x1b" not in done.stdout
     said = ["Task:  Which month?", "Sandbox: ", "--- Step 1 ---", "Read it.", "pd.read_csv",
             "June", "--- Step 2 ---", "Figure: sold.png", "\nAnswer\n", "Notebook: out/run.ipynb",
-            "Trace:    out/trace.jsonl", "Files:    sold.png"]  # fmt: skip
+            "Trace:    out/trace.jsonl", "Files:    sold.png",
+            "Page:     kernel-agent show --html out"]  # fmt: skip
     places = [done.stdout.index(text) for text in said]
     assert places == sorted(places)
     assert sorted(p.name for p in out.iterdir()) == ["data", "run.ipynb", "sold.png", "trace.jsonl"]
@@ -495,6 +497,22 @@ def test_verify_gives_a_verdict_a_cell_and_an_exit_code(finished, tmp_path):
     done = run(out.parent, "verify", "out/changed.ipynb", "--json")
     assert done.returncode == 1
     assert json.loads(done.stdout)["counts"]["different"] >= 1
+
+
+@pytest.mark.long
+def test_verify_finds_the_one_notebook_beneath_a_folder_and_names_several(finished, tmp_path):
+    """The folder of an evaluation's run has its attempts beneath it."""
+    out, _ = finished
+    shutil.copytree(out, tmp_path / "attempts" / "1")
+    done = run(tmp_path, "verify", "attempts")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines()[-1].startswith("attempts/1/run.ipynb ")
+    (tmp_path / "attempts" / "2").mkdir()
+    shutil.copy(out / "run.ipynb", tmp_path / "attempts" / "2")
+    line = complaint(run(tmp_path, "verify", "attempts"), 2)
+    assert "attempts holds several runs: name one of attempts/1, attempts/2" in line
+    (tmp_path / "empty").mkdir()
+    assert "empty/run.ipynb" in complaint(run(tmp_path, "verify", "empty"), 2)
 
 
 def test_an_output_folder_that_cannot_even_be_looked_at_is_one_line(folder):

@@ -91,6 +91,49 @@ def test_parse_failures_steps_and_wrong_answers_are_counted_for_each_arm(tmp_pat
     assert (b["success"], b["reason"]) == (False, "expected '2', got 3") or not b["success"]
 
 
+def call(name, **arguments):
+    """A native call as an endpoint sends it."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"id": f"call-{name}", "type": "function", "function": function}
+
+
+def test_what_a_model_is_asked_ends_with_the_form_and_its_answers_are_judged_by_value(tmp_path):
+    """Where calls are the actions the smoke test has a tool; an answer beside calls is marked."""
+    (tmp_path / "tool.py").write_text(
+        "from kernel_agent import tool\n\n@tool\ndef twice(n: int) -> int:\n"
+        "    'Return n two times.'\n    return 2 * n\n"
+    )
+    path = tasks(
+        tmp_path,
+        {"id": "a", "task": "Twice 45,500?", "tools": "tool.py", "answer": 91000,
+         "check": "number", "kind": "sums"},
+        {"id": "b", "task": "Half of it?", "answer": 45500, "check": "number"},
+    )  # fmt: skip
+    said = "About 91,000: because 2 times 45,500 is that."
+    replies = [
+        text("", tool_calls=[call("fruit_prices")]),
+        text("", tool_calls=[call("final_answer", answer=3)]),
+        text("", tool_calls=[call("twice", n=45500), call("final_answer", answer=said)]),
+        text("", tool_calls=[call("final_answer", answer="45,500 of 91,000")]),
+    ]
+    with OpenAIServer(replies) as server:
+        printed = evaluate(
+            tmp_path, path, "--model", "m", "--base-url", server.url, "--format", "json",
+            "--sandbox", "none", "--at-once", "1", "--out", "out",
+        )  # fmt: skip
+        asked = [request.body["messages"][-1]["content"] for request in server.requests]
+    a, b = results(tmp_path)
+    form = "Answer with the number alone: no sentence, no unit."
+    assert f"Twice 45,500?\n\n{form}" in asked[2]
+    assert asked[2].count(form) == 1
+    assert (a["success"], a["unseen"], a["model_calls"], a["failed_calls"]) == (True, True, 1, 0)
+    assert (b["success"], b["form"], b["unseen"]) == (None, True, False)
+    assert "arm works: json / m / none" in printed
+    assert "1 answer of json / m / none could not be judged, 1 of them for their form" in printed
+    assert "1 answer of json / m / none stood in one reply beside calls" in printed
+    assert server.url not in printed
+
+
 @pytest.mark.long
 def test_an_arm_whose_model_is_down_is_left_out_with_one_line_and_its_exit_code(tmp_path):
     """The other arm is measured all the same."""

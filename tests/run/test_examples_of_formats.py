@@ -60,15 +60,18 @@ MADE: dict[str, tuple[Callable[[Path], list[Path]], str]] = {
     "csv": (text("my sales (1).csv", CSV), 'read_csv("data/my sales (1).csv")'),
     "semicolons": (text("a.csv", "a;b\n" + "1,5;2,5\n" * 3), 'read_csv("data/a.csv", sep=";")'),
     "tabs": (text("a.tsv", "a\tb\n1\t2\n"), 'read_csv("data/a.tsv", sep="\\t")'),
-    "not UTF-8": (text("a.csv", b"stra\xdfe,n\nh\xf6he,1\n"), 'open("data/a.csv", "rb")'),
-    "a preamble": (text("a.csv", "Sales\n\n" + "a,b\n1,2\n" * 5), 'open("data/a.csv")'),
+    "not UTF-8": (text("a.csv", b"stra\xdfe,n\nh\xf6he,1\n"), 'csv", encoding="cp1252")'),
+    "a preamble": (
+        text("a.csv", "Sales\n\n" + "a,b\n1,2\n" * 5),
+        'read_csv("data/a.csv", skiprows=2)',
+    ),
     "lines": (text("a.jsonl", '{"a": 1}\n{"a": 2}\n'), 'read_json("data/a.jsonl", lines=True)'),
     "nested": (text("a.json", '{"a": [1, 2], "b": {"c": 1}}'), 'open("data/a.json")'),
     "parquet": (parquet, 'read_parquet("data/a.parquet")'),
     "excel": (excel, 'read_excel("data/a.xlsx")'),
     "binary": (text("a.bin", bytes(range(256))), 'open("data/a.bin", "rb")'),
     "several": (several, 'read_parquet("data/a.parquet")'),
-    "an odd name": (text('it\'s "a" `b` ```.csv', CSV), "```.csv"),
+    "an odd name": (text('it\'s "a" `b` ```.csv', CSV), "dir()"),
     "no file": (lambda _folder: [], "dir()"),
 }
 

@@ -15,7 +15,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from support.golden import DATA
 
-from kernel_agent import ScriptedModel, Session
+from kernel_agent import ScriptedModel, Session, export
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.comparison import Verdict
 from kernel_agent.notebook.reader import EARLY_IDS, read_notebook
@@ -159,6 +159,17 @@ async def test_a_cell_that_takes_too_long_is_interrupted(save: Callable[..., Pat
     assert report.cells[0].detail == "interrupted after 0.5 s"
 
 
+async def test_sets_are_printed_in_the_same_order_in_each_kernel(
+    save: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = "words = {'ab', 'cd', 'ef', 'gh', 'ij'}\nprint(*words, {w: 1 for w in words})"
+    async with Session(model=ScriptedModel([]), out=tmp_path / "session") as session:
+        shown = await session.execute(source)
+    path = save(printed(source, shown.outputs[0]["text"]))
+    told = [await verify_notebook(path) for _ in range(2)]
+    assert [report.counts for report in told] == [{"same": 1}, {"same": 1}]
+
+
 async def test_verify_works_where_a_loop_is_running(save: Callable[..., Path]) -> None:
     """As in a notebook."""
     assert verify(save(printed("print(1)", "1\n"))).reproduces
@@ -197,6 +208,55 @@ def test_what_the_run_made_is_made_again(golden: Path) -> None:
     nbformat.write(notebook, golden)
     (golden.parent / "plot.png").write_bytes(b"made by the run")
     assert verdicts(golden)[-1] == "same"
+
+
+def test_what_a_strangers_notebook_makes_is_not_there_before(
+    save: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = save(
+        new_code_cell(
+            "%%writefile x.py\nx = 1", outputs=[new_output("stream", text="Writing x.py\n")]
+        ),
+        printed("import os; print(os.path.exists('out.csv'))", "False\n"),
+        printed("open('out.csv', 'w').write('1')\nprint(open('given.csv').read())", "7\n"),
+        new_code_cell(
+            "%nothing",
+            outputs=[
+                new_output(
+                    "stream",
+                    name="stderr",
+                    text="UsageError: Line magic function `%nothing` not found.\n",
+                )
+            ],
+        ),
+    )
+    for name in ("x.py", "out.csv", "given.csv"):
+        (tmp_path / name).write_text("7")
+    assert verdicts(path) == ["same"] * 4
+
+
+@pytest.mark.parametrize("role", ["task", "answer", "figure"])
+def test_a_text_that_is_not_what_the_run_gave_is_different(tmp_path: Path, role: str) -> None:
+    path = export(DATA / "golden.jsonl", tmp_path / "run.ipynb")
+    assert verify(path).reproduces
+    notebook = read_notebook(path)
+    place = [cell.metadata.kernel_agent.role for cell in notebook.cells].index(role)
+    notebook.cells[place].source += " 0.99"
+    nbformat.write(notebook, path)
+    report = verify(path)
+    assert not report.reproduces
+    (changed,) = [cell for cell in report.cells if cell.verdict == Verdict.DIFFERENT]
+    assert (changed.index, changed.role) == (place, role)
+    del notebook.cells[place]
+    nbformat.write(notebook, path)
+    assert "is missing" in verify(path).cells[-1].detail
+
+
+def test_nothing_is_said_of_the_texts_of_a_stranger(save: Callable[..., Path]) -> None:
+    about = {"kernel_agent": {"role": "answer", "run": 1}}
+    assert verdicts(save(new_markdown_cell("42", metadata=about), printed("print(1)", "1"))) == [
+        "same"
+    ]
 
 
 def test_a_certificate_is_written_when_asked_and_only_for_the_same_code(golden: Path) -> None:

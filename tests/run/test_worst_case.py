@@ -277,7 +277,7 @@ async def test_what_the_user_wants_is_still_done_when_they_say_so(world, tmp_pat
 
     cells = ("pay('shop', 3)", CALLS["paying"][0])
     run, _ = await obey(world, tmp_path / "out", READ, *cells, approver=careful)
-    assert world.paid == ["3.0 to shop"]
+    assert world.paid == ["3 to shop"]
     assert [c.decision.allowed for s in run.steps[1:3] for c in s.result.calls] == [True, False]
 
 

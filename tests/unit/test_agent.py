@@ -199,17 +199,16 @@ LONG_CODE = "x = 1\n" + "# why\n" * 100
 
 async def test_a_summary_is_written_by_the_model_where_it_can() -> None:
     """Once when it names what there is; it is metered, and its text reaches the next request."""
+    holds = f"`df` has 3 rows{', each of them looked at' * 12}."
     made = CellResult(status="ok", changes=Changes(added=(Variable(name="df", type="DataFrame"),)))
     replies = [cell(f"{LONG_CODE}# {n}") for n in range(20)]
     bench = Bench([*replies, cell("z")], [made] * 20 + [ANSWER], max_tokens=1500,
-                  summaries=["`df` has 3 rows."] * 20)  # fmt: skip
+                  summaries=[holds] * 20)  # fmt: skip
     stop = await bench.run()
     assert stop.status is ExitStatus.ANSWERED
     shortened = [r for r in bench.trace if isinstance(r, Condensation)]
-    assert {(c.kind, c.by, c.text) for c in shortened} == {
-        ("summarised", "model", "`df` has 3 rows.")
-    }
-    assert "`df` has 3 rows." in bench.asked[-1][1].content
+    assert {(c.kind, c.by, c.text) for c in shortened} == {("summarised", "model", holds)}
+    assert holds in bench.asked[-1][1].content
     assert stop.usage.calls == 21 + len(bench.asked_for_summary)
     assert all(c.time and c.run_id == "r" and c.usage.calls == 1 for c in shortened)
 

@@ -149,6 +149,22 @@ def test_two_dates_of_the_data_are_never_taken_for_the_clock(a: datetime, b: dat
             assert compare([stream(old)], [stream(new)], period=PERIOD).verdict == DIFFERENT
 
 
+@given(st.sets(st.one_of(st.text(), st.integers(), st.none(), st.booleans()), min_size=1))
+def test_a_set_may_be_printed_in_any_order(members: set[Any]) -> None:
+    """Its own braces, and those in its texts, are the writer's."""
+    assume(not any(isinstance(m, str) and set(m) & set("{}") for m in members))
+    old, new = (f"{{{', '.join(map(repr, some))}}}" for some in (members, reversed([*members])))
+    assert compare([stream(f"x: {old}")], [stream(f"x: {new}")]).verdict in (SAME, VOLATILE)
+    assert compare([stream(old)], [stream(f"{old[:-1]}, 'more'}}")]).verdict == (
+        DIFFERENT if "more" not in members else VOLATILE
+    )
+
+
+def test_a_dictionary_in_another_order_is_a_difference() -> None:
+    old, new = [stream("{'a': 1, 'b': 2}")], [stream("{'b': 2, 'a': 1}")]
+    assert compare(old, new).verdict == DIFFERENT
+
+
 def page(text: str) -> OutputDict:
     return shown({"text/plain": text, PAGE_MIME: {}})
 

@@ -8,11 +8,12 @@ from itertools import pairwise
 import pytest
 
 from kernel_agent.agent.context import KEEP_STEPS, Context
+from kernel_agent.agent.measure import PICTURE_TOKENS
 from kernel_agent.agent.observation import observe
-from kernel_agent.agent.task import task_text
+from kernel_agent.agent.task import COMPUTE, task_text
 from kernel_agent.formats import get_format
 from kernel_agent.records.action import Code
-from kernel_agent.records.cell import CellError, CellResult, Changes, Observation, Variable
+from kernel_agent.records.cell import Answer, CellError, CellResult, Changes, Observation, Variable
 from kernel_agent.records.codec import from_json
 from kernel_agent.records.conversation import Image, Message, Usage
 from kernel_agent.records.endings import ExitStatus
@@ -257,6 +258,26 @@ def test_an_earlier_runs_task_and_answer_are_part_of_the_summary() -> None:
     assert text.count("<task>") == 1
 
 
+def test_questions_and_answers_outlive_their_steps_to_the_letter() -> None:
+    """Masked or summarised, and whatever the summary says."""
+    history = context(max_tokens=9_000)
+    answer = Answer(text="42 of 97, that is 43.3 %; " + "and so on, " * 20)
+    made = CellResult(status="ok", answer=answer)
+    observation = observe(made, step=1)
+    history.add(step(1, text=observation.text, result=made))
+    history.add(RunStop(run_id="r", status=ExitStatus.ANSWERED, answer=answer))
+    history.add(RunStart(run_id="s", task="And then?", time="", model="m", format="fenced",
+                         sandbox={}, budget={}))  # fmt: skip
+    kinds = set()
+    for number in range(2, 120):
+        history.add(step(number, thought="why " * 90, text="z" * 3_000))
+        kinds |= {done.kind for done in relieve(history)}
+        assert answer.text in sent(history)
+        assert "Why?" in sent(history)
+    assert kinds == {"masked", "summarised"}
+    assert "Task: Why?\nAnswer: 42 of 97" in history.messages()[1].content
+
+
 @pytest.mark.parametrize("max_tokens", [1_500, 6_000, 20_000])
 def test_the_same_records_give_the_same_conversation(max_tokens: int) -> None:
     """Through the trace, too: a run can be taken up again with the prefix that it had."""
@@ -339,6 +360,35 @@ def test_the_endpoints_count_corrects_ours() -> None:
     assert history.tokens == before
 
 
+PICTURE = Image(media_type="image/png", data="aGk=", width=1, height=1)
+
+
+def test_a_dear_picture_makes_no_text_longer() -> None:
+    """Some endpoints charge 14,000 tokens for one."""
+    history = context(max_tokens=64_000)
+    history.add(step(1, text="z" * 8_000))
+    before, chars = history.tokens, history.observation_chars
+    history.calibrate(Usage(prompt_tokens=before, calls=1))
+    history.add(step(2, images=(PICTURE,)))
+    with_picture = before + 14_167
+    history.calibrate(Usage(prompt_tokens=with_picture, calls=1))
+    assert history.tokens == pytest.approx(with_picture, abs=1)
+    assert history.observation_chars == chars
+    history.add(step(3, images=(PICTURE,)))
+    assert history.tokens == pytest.approx(with_picture + 14_167, rel=0.01)
+
+
+def test_a_count_with_pictures_is_kept_however_high_it_is() -> None:
+    history = filled(9_000)
+    history.add(step(90, images=(PICTURE,)))
+    history.calibrate(Usage(prompt_tokens=60_000, calls=1))
+    assert history.tokens == pytest.approx(60_000, rel=0.01)
+    refused = filled(9_000)
+    refused.add(step(90, images=(PICTURE,)))
+    refused.overflow(used_tokens=60_000)
+    assert refused.tokens == pytest.approx(60_000, rel=0.01)
+
+
 @pytest.mark.parametrize("letter", ["z", "é", "語", "🎉"])
 def test_other_scripts_are_counted_by_their_bytes(letter: str) -> None:
     history = context(max_tokens=4_000)
@@ -386,6 +436,15 @@ def test_the_task_message_names_the_files_with_kind_and_size() -> None:
         "Data files, relative to the working directory:\n- data/a b.csv (CSV, 15.2 kB)"
     )
     assert task_text("How many?", []) == "<task>\nHow many?\n</task>"
+
+
+def test_the_task_message_holds_what_the_files_begin_with_and_asks_for_no_second_look() -> None:
+    file = DataFile(path="data/a.csv", source="a.csv", bytes=8, sha256="", kind="CSV")
+    text = task_text("How many?", [file], "- data/a.csv (CSV, 8 B)\n  a,b\n  1,2")
+    assert text.split("\n\n")[1:] == [
+        "Data files, relative to the working directory:\n- data/a.csv (CSV, 8 B)\n  a,b\n  1,2",
+        COMPUTE,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -522,6 +581,18 @@ def test_the_last_steps_are_cut_when_nothing_else_is_left() -> None:
     assert all(length >= 200 for length in lengths)
 
 
+def test_the_newest_observation_keeps_its_ordinary_room() -> None:
+    """However little is left for the others: the model has not seen it yet."""
+    history = context(max_tokens=4_000)
+    for number in range(1, 4):
+        history.add(step(number, text=f"number {number} " + "z" * history.observation_chars))
+    history.overflow(limit_tokens=1_600)
+    relieve(history)
+    newest = history.messages()[-1].content
+    assert len(newest) >= history.observation_chars
+    assert history.tokens <= history.max_tokens
+
+
 def test_what_is_cut_keeps_as_much_as_half_of_the_allowance_holds() -> None:
     """Shared out evenly, whatever else stands in the conversation."""
     history = context(max_tokens=6_000)
@@ -535,7 +606,7 @@ def test_what_is_cut_keeps_as_much_as_half_of_the_allowance_holds() -> None:
 
 
 def test_calls_have_no_full_text_in_the_kernel() -> None:
-    from kernel_agent.agent.context import mask
+    from kernel_agent.agent.entries import mask
     from kernel_agent.records.action import Call, Calls
 
     asked = Calls(calls=(Call(name="f", arguments={}),))
@@ -554,7 +625,7 @@ def test_pictures_and_calls_count() -> None:
     plain, shown = context(), context()
     plain.add(step(1))
     shown.add(step(1, images=(picture, picture)))
-    assert shown.tokens - plain.tokens == 1600
+    assert shown.tokens - plain.tokens == 2 * PICTURE_TOKENS
     short, long = (Context("s", get_format("json"), max_tokens=9999) for _ in range(2))
     for made, text in ((short, "x"), (long, "x" * 3501)):
         action = Calls(calls=(Call(name="f", arguments={"a": text}),))

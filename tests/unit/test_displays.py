@@ -50,6 +50,16 @@ def test_of_many_updates_in_a_cell_the_last_is_recorded() -> None:
     assert shown(cell(("display_data", "a", "k")), second) == [["999"], []]
 
 
+def test_a_second_display_of_an_id_is_shown_and_changes_the_first() -> None:
+    first = cell(("display_data", "a", "k"), ("display_data", "b", "k"))
+    assert shown(first) == [["b", "b"]]
+    assert shown(first, cell(("display_data", "c", "k"))) == [["c", "c"], ["c"]]
+    assert shown(cell(("display_data", "a", "k")), cell(("display_data", "c", "l"))) == [
+        ["a"],
+        ["c"],
+    ]
+
+
 def test_an_update_of_what_nobody_showed_shows_nothing() -> None:
     assert shown(cell(("update_display_data", "b", "k"))) == [[]]
 

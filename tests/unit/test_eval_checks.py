@@ -3,7 +3,7 @@
 import pytest
 
 from kernel_agent.errors import ModelError
-from kernel_agent.evaluation.checks import judge
+from kernel_agent.evaluation.checks import form_of, judge
 from kernel_agent.evaluation.tasks import Task
 from kernel_agent.records.conversation import Reply, Usage
 
@@ -38,10 +38,9 @@ RIGHT = [
 ]
 WRONG = [
     ("exact", "Gentoo", "gentoo"),
-    ("exact", "Gentoo", "the Gentoo"),
     ("exact", 1, True),
     ("exact", True, 1),
-    ("number", 7, "between 6 and 7"),
+    ("number", 7, "between 5 and 6"),
     ("number", 7, "none"),
     ("number", 7, 7.1),
     ("number", 1, True),
@@ -65,10 +64,51 @@ async def test_an_answer_that_is_right_counts_as_right(check, expected, answer):
 
 @pytest.mark.parametrize(("check", "expected", "answer"), WRONG)
 async def test_an_answer_that_is_wrong_counts_as_wrong_and_says_why(check, expected, answer):
-    """Two numbers where one was asked for are no answer; True is no 1."""
+    """No reading of it is right; True is no 1."""
     said = await verdict(check, expected, answer)
     assert said.success is False
     assert said.reason
+
+
+@pytest.mark.parametrize(
+    ("check", "expected", "answer"),
+    [("exact", "Gentoo", "the Gentoo"), ("number", 7, "between 6 and 7"), ("set", ["a"], "a or b")],
+)
+async def test_an_answer_that_may_be_right_is_not_judged_and_its_form_is_the_reason(
+    check, expected, answer
+):
+    """It holds what is expected, and whether it says so cannot be told."""
+    said = await verdict(check, expected, answer)
+    assert (said.success, said.form) == (None, True)
+    assert said.reason
+
+
+@pytest.mark.parametrize(
+    ("check", "expected", "line"),
+    [
+        ("number", 7, "Answer with the number alone: no sentence, no unit."),
+        ("exact", 7, "Answer with the number alone: no sentence, no unit."),
+        ("exact", "yes", "Answer with yes or no alone."),
+        ("exact", [1], "Answer with exactly the list asked for: no sentence."),
+        ("exact", "G", "Answer with exactly the name or value asked for: no sentence, no reason."),
+        ("set", ["a"], "Answer with a list of the members alone: no sentence."),
+        ("set", [], "Answer with a list of the members alone: no sentence."),
+        ({"kind": "regex", "pattern": "a"}, None, ""),
+        ({"kind": "python", "function": "a.py:f"}, None, ""),
+        ({"kind": "rubric", "rubric": "nice"}, None, ""),
+    ],
+)  # fmt: skip
+def test_the_form_that_a_check_reads_is_said_and_nothing_of_the_answer(check, expected, line):
+    """A check of the user's own says nothing."""
+    assert form_of(Task(id="t", task="?", answer=expected, check=check)) == line
+
+
+def test_the_columns_of_a_table_are_said_and_a_file_that_is_gone_says_nothing(tmp_path):
+    """Of rows as of a file."""
+    said = "Answer with a table (a DataFrame or list of rows) of the columns k, v."
+    (tmp_path / "t.csv").write_text("k,v\n1,2\n")
+    for expected, line in ((ROWS, said), (str(tmp_path / "t.csv"), said), ("gone.csv", "")):
+        assert form_of(Task(id="t", task="?", answer=expected, check="dataframe")) == line
 
 
 async def test_a_function_of_the_users_judges_and_what_it_raises_is_not_the_models_fault(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 
 from kernel_agent.evaluation.statistics import (
     bootstrap_difference,
+    bootstrap_ratio,
     holm,
     mcnemar_exact,
     paired_shares,
@@ -82,6 +83,24 @@ def test_the_bootstrap_is_paired_and_gives_the_same_twice():
     assert (interval.low, interval.value, interval.high) == pytest.approx((2.0, 2.0, 2.0))
     assert bootstrap_difference([1, 2, 3], [3, 1, 9]) == bootstrap_difference([1, 2, 3], [3, 1, 9])
     assert bootstrap_difference([], []).low == -math.inf
+
+
+def test_a_ratio_is_of_means_and_paired_and_none_where_the_first_needed_nothing():
+    """Twice as many in each task is twice as many for sure; the delta method agrees elsewhere."""
+    assert bootstrap_ratio([1.0, 5.0], [2.0, 10.0]).low == pytest.approx(2.0)
+    assert bootstrap_ratio([0.0, 1.0], [1.0, 1.0]) is None
+    assert bootstrap_ratio([], []) is None
+    draw = random.Random(2)
+    first = [draw.uniform(5, 15) for _ in range(200)]
+    second = [1.5 * value + draw.gauss(0, 2) for value in first]
+    mean = sum(first) / 200
+    ratio = sum(second) / sum(first)
+    spread = sum((b - ratio * a) ** 2 for a, b in zip(first, second, strict=True)) / 199
+    half = 1.96 * math.sqrt(spread / 200) / mean
+    interval = bootstrap_ratio(first, second)
+    assert interval.value == pytest.approx(ratio)
+    assert interval.low == pytest.approx(ratio - half, abs=0.2 * half)
+    assert interval.high == pytest.approx(ratio + half, abs=0.2 * half)
 
 
 def coverage(n, only_first, only_second):

@@ -492,3 +492,32 @@ def test_a_tag_that_is_spoken_about_opens_no_block():
 def test_a_fence_that_names_its_language_closes_no_other():
     """Such a line opens a block; the code before it was never closed, and is not run without."""
     assert kind("```python\na()\n```python\nb()\n```") == "syntax"
+
+
+def blocks(*sources):
+    return "\n\n".join(f"Then:\n```python\n{source}\n```" for source in sources)
+
+
+LOAD = "import pandas as pd\ndf = pd.read_csv('a.csv')"
+
+
+@pytest.mark.parametrize(
+    ("sources", "run"),
+    [
+        ((LOAD, "df.head()"), 2),
+        ((LOAD, "x = 1", "print(df)"), 3),
+        (("def half(n):\n    return n / 2", "print([half(n) for n in range(3)])"), 2),
+        ((LOAD, "def mean():\n    return df.a.mean()\nprint(mean())"), 2),
+        ((LOAD, "import pandas as pd\ndf = pd.read_csv('b.csv')\ndf.head()"), 1),  # corrects it
+        ((LOAD, "print(len(other))"), 1),
+        (("x = 1", "x = 2\nprint(x)"), 1),
+        (("print = 1", "len([1])"), 1),
+    ],
+)
+def test_fences_run_together_where_the_last_needs_the_earlier_ones(sources, run):
+    assert parse(blocks(*sources)).source == "\n\n".join(sources[-run:])
+
+
+def test_between_tags_each_block_is_an_attempt_and_the_last_one_runs():
+    text = "<execute>\nx = 1\n</execute>\nBetter:\n<execute>\nprint(x)\n</execute>"
+    assert parse(text).source == "print(x)"

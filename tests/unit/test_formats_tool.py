@@ -137,6 +137,7 @@ def test_several_calls_are_one_cell_in_their_order():
     """A second call does not correct the first; the same call twice in a row is one."""
     assert source(native('{"code": "x = 1"}', '{"code": "f(x)"}')) == "x = 1\n\nf(x)"
     assert source(native('{"code": "f()"}', '{"code": "f()"}')) == "f()"
+    assert source(native('{"code": "f()"}', '{"code": "g()"}')) == "display(f())\n\ng()"
     assert source(native('{"code": "f()"}', "")) == "f()"
     assert kind(native('{"code": "f()"}', '{"code": "%%time\\ng()"}')) == "syntax"
 
@@ -184,6 +185,27 @@ REFUSED = [
 def test_arguments_without_certain_code_run_nothing(arguments, expected):
     """Also when the endpoint says that the call is whole."""
     assert kind(native(arguments)) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"command": "ls -la"}',
+        '{"name": "python", "args": {"command": "ls -la"}}',
+        '{"cmd": "pwd"}',
+    ],
+)
+def test_a_command_of_a_shell_is_refused_though_it_may_be_valid_python(arguments):
+    call = ToolCall(id="1", name="python", arguments=arguments)
+    with pytest.raises(FormatError, match="another language") as caught:
+        parse(Reply(content="", tool_calls=(call,)), "tool")
+    assert "only Python is" in caught.value.feedback
+
+
+@pytest.mark.parametrize("code", ["df.head()", "!ls -la", "%pwd"])
+def test_python_in_an_argument_named_command_runs(code):
+    call = ToolCall(id="1", name="python", arguments=json.dumps({"command": code}))
+    assert parse(Reply(content="", tool_calls=(call,)), "tool").source == code
 
 
 def test_a_call_that_the_endpoint_cut_off_never_runs():

@@ -67,7 +67,12 @@ def test_code_is_read_for_what_it_plainly_does(source: str, sentence: str) -> No
         ("I am counting rows.", "I am counting rows", ""),
         ("- a list\n- of plans", "Computes x", "- a list\n- of plans"),
         ("```\ncode\n```", "Computes x", "```\ncode\n```"),
-        ("x " * 90, "Computes x", "x " * 90),
+        ("x " * 90, f"{'x ' * 49}…", "x " * 90),
+        ("I drop all " + "very " * 30 + "old rows.", f"I drop all {'very ' * 17}…",
+         "I drop all " + "very " * 30 + "old rows."),
+        ("The U.S. figures of Dr. No come first. Then", "The U.S. figures of Dr. No come first",
+         "Then"),
+        ("Call `obj.__init__` and *then* `a_b*c`. Go", "Call obj.__init__ and then a_b*c", "Go"),
         ("", "Computes x", ""),
     ],
 )  # fmt: skip

@@ -17,7 +17,7 @@ class Bench:
     """A namespace in which cells run, with what each of them changed."""
 
     def __init__(self) -> None:
-        self.namespace: dict[str, Any] = {"own": object()}
+        self.namespace: dict[str, Any] = {"own": object(), "__name__": "__main__"}
         self.variables = Variables(self.namespace)
         self.run("import numpy as np, pandas as pd")
 
@@ -332,3 +332,12 @@ def test_names_that_are_no_text_are_passed_over(bench: Bench) -> None:
 )
 def test_what_a_cell_writes_to_is_read_from_its_source(source: str, names: set[str]) -> None:
     assert written_names(source) == names
+
+
+def test_imported_functions_and_classes_are_no_variables_of_the_model(bench: Bench) -> None:
+    imports = "from math import sqrt\nfrom json import dumps\nfrom collections import Counter"
+    report = bench.run(f"{imports}\ndef own_function(): pass\nclass Own: pass")
+    assert {name: kind for name, kind, _ in report["added"]} == {
+        "sqrt": "imported", "dumps": "imported", "Counter": "imported",
+        "own_function": "function", "Own": "type",
+    }  # fmt: skip

@@ -140,7 +140,7 @@ def test_a_decision_to_allow_is_no_denial():
 # --- the ladder --------------------------------------------------------------------------------
 
 READABLE = Reply(content="```python\nx = 1\n```")
-TALK = Reply(content="Let me think.")
+TALK = Reply(content='{"thougt": "Let me think.", "cod": 1}')
 CUT = Reply(content="```python\nx = (", finish_reason="length")
 
 

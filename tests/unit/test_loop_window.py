@@ -60,13 +60,17 @@ async def test_asking_again_is_not_begun_when_nothing_is_left_to_pay_it():
     assert (stop.status, len(bench.asked)) == (ExitStatus.TOKEN_LIMIT, 1)
 
 
+BROKEN = Reply(content='{"thougt": "Talk.", "cod": "1"}')
+
+
 def below(name):
     return (get_format("fenced"), "Write blocks.") if name.name == "envelope" else None
 
 
 async def test_a_model_that_keeps_breaking_its_format_goes_on_in_another_one():
     """With a new first message, nothing of the old format in the request, and fresh re-asks."""
-    bench = Bench([TALK] * 5 + [cell("final_answer(1)")], [ANSWER], format="envelope", lower=below)
+    replies = [BROKEN] * 5 + [cell("final_answer(1)")]
+    bench = Bench(replies, [ANSWER], format="envelope", lower=below)
     stop = await bench.run()
     assert (stop.status, stop.steps) == (ExitStatus.ANSWERED, 1)
     [change] = [record for record in bench.trace if isinstance(record, FormatChange)]
@@ -82,7 +86,8 @@ async def test_a_model_that_keeps_breaking_its_format_goes_on_in_another_one():
 
 async def test_a_model_that_broke_its_format_in_other_turns_has_all_its_re_asks_left():
     """Two re-asks belong to a turn; only the way down the ladder counts through the run."""
-    replies = [TALK, cell("1"), TALK, TALK, cell("2"), TALK, TALK, cell("final_answer(1)")]
+    two = [BROKEN, BROKEN]
+    replies = [BROKEN, cell("1"), *two, cell("2"), *two, cell("final_answer(1)")]
     bench = Bench(replies, [OK, OK, ANSWER])
     stop = await bench.run()
     assert [len(step.retries) for step in bench.steps] == [1, 2, 2]
@@ -195,10 +200,11 @@ def summarising(summaries, *, budget=None, names=frozenset()) -> Bench:
 
 async def test_a_summary_that_names_what_there_is_not_is_asked_for_again_once():
     """It is told what does not exist; what it names again is dropped, and both are paid."""
-    bench = summarising(["`nope` is 3. `df` has 3 rows.", "`df` has 4. `never` is 5."] * 9)
+    holds = f"`df` has 4 rows{', each of them looked at' * 9}."
+    bench = summarising(["`nope` is 3. `df` has 3 rows.", f"{holds} `never` is 5."] * 9)
     await bench.run()
     made = condensations(bench)[0]
-    assert (made.by, made.text, made.dropped) == ("model", "`df` has 4.", ("`never` is 5.",))
+    assert (made.by, made.text, made.dropped) == ("model", holds, ("`never` is 5.",))
     assert made.usage == Usage(prompt_tokens=6, calls=2)
     first, second = bench.asked_for_summary[:2]
     assert second[:-2] == first
@@ -208,9 +214,10 @@ async def test_a_summary_that_names_what_there_is_not_is_asked_for_again_once():
 
 
 async def test_a_summary_may_name_the_tools():
-    bench = summarising(["`fetch` gave `df`."] * 9, names=frozenset({"fetch"}))
+    holds = f"`fetch` gave `df`{', and all was looked at' * 9}."
+    bench = summarising([holds] * 9, names=frozenset({"fetch"}))
     await bench.run()
-    assert {made.text for made in condensations(bench)} == {"`fetch` gave `df`."}
+    assert {made.text for made in condensations(bench)} == {holds}
     assert len(bench.asked_for_summary) == len(condensations(bench))
 
 
@@ -221,6 +228,17 @@ async def test_a_summary_of_which_nothing_holds_is_made_by_rules_and_paid():
     assert (made.by, made.dropped) == ("rules", ("`nope` is 3.",))
     assert made.text.startswith("Step 1: Think.")
     assert made.usage.calls == 2
+
+
+async def test_notes_that_are_far_too_short_are_asked_for_again_and_then_made_by_rules():
+    """A line cannot stand for five steps."""
+    bench = summarising(["All went well."] * 18)
+    await bench.run()
+    made = condensations(bench)[0]
+    assert (made.by, made.usage.calls) == ("rules", 2)
+    assert made.text.startswith("Step 1: Think.")
+    told = bench.asked_for_summary[1][-1].content
+    assert f"all that is left of {made.last} steps" in told
 
 
 async def test_a_summary_that_failed_halfway_is_made_by_rules_and_paid():

@@ -190,6 +190,19 @@ def test_an_estimate_counts_text_calls_and_pictures_and_says_that_it_is_one():
     )
 
 
+def test_an_estimate_counts_the_schemas_that_go_with_a_request():
+    """Else a protocol that describes its tools there would seem to cost less than it does."""
+    schema = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    asked = [Message(role="user", content="1234")]
+    plain = usage_of(None, asked, Reply(content=""), None)
+    offered = usage_of(None, asked, Reply(content=""), None, RequestOptions(tools=(schema,)))
+    more = offered.prompt_tokens - plain.prompt_tokens
+    assert more == pytest.approx(len(json.dumps([schema])) / 4, abs=1)
+    counted = {"prompt_tokens": 9, "completion_tokens": 1}
+    told = usage_of(counted, asked, Reply(content=""), None, RequestOptions(tools=(schema,)))
+    assert (told.prompt_tokens, told.estimated) == (9, False)
+
+
 def test_cost_follows_the_configured_prices_only():
     """Cached tokens have their own price, or the prompt's; without prices there is no cost."""
     reported = {

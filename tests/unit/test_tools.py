@@ -17,7 +17,8 @@ from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
 from kernel_agent.records.action import Call
 from kernel_agent.tools.broker import PREFIX, Broker
-from kernel_agent.tools.definition import Tool, as_tools, load_tools, stubs, tool
+from kernel_agent.tools.definition import MAX_TOLD, Tool, as_tools, stubs, tool
+from kernel_agent.tools.loading import load_tools
 from kernel_agent.tools.secrets import secrets_of, without_secrets
 
 
@@ -25,7 +26,7 @@ from kernel_agent.tools.secrets import secrets_of, without_secrets
 def price(item: str, count: int = 1) -> float:
     """Return what so many of an item cost.
 
-    Not shown in the stub.
+    Shown in the stub.
     """
     if item == "moon":
         raise LookupError("not for sale")
@@ -85,11 +86,32 @@ def test_annotations_that_were_set_by_hand_count_as_those_that_are_written() -> 
     assert made.schema["parameters"]["properties"]["value"]["type"] == "integer"
 
 
-def test_the_stub_shows_signature_and_first_paragraph() -> None:
-    assert price.stub == (
-        "def price(item: str, count: int = 1) -> float:\n"
-        '    """Return what so many of an item cost."""'
+def test_the_stub_shows_signature_and_the_whole_description() -> None:
+    def sales(region: str) -> float:
+        """Return the sales of a region.
+
+        Known regions are North and South.
+            An indented line.
+        """
+        return 1.0
+
+    assert Tool(sales).stub == (
+        "def sales(region: str) -> float:\n"
+        '    """Return the sales of a region.\n'
+        "\n"
+        "    Known regions are North and South.\n"
+        '        An indented line."""'
     )
+
+
+def test_of_a_long_description_the_beginning_is_shown_and_how_to_get_the_rest() -> None:
+    def sales(region: str) -> float:
+        return 1.0
+
+    sales.__doc__ = "Return it.\n" + "A line of words.\n" * 500
+    stub = Tool(sales).stub
+    assert len(stub) < MAX_TOLD + 3_000
+    assert stub.endswith('    A line of words.\n    … help(sales) has the rest"""')
 
 
 @pytest.mark.parametrize(
@@ -221,24 +243,42 @@ HOSTILE = (
 
 @pytest.mark.parametrize("doc", HOSTILE)
 def test_a_description_from_others_cannot_break_out_of_its_stub(doc: str) -> None:
-    """The stub is two lines of Python whatever the description, the defaults and the types say."""
+    """It is one function whose docstring ends last, and whose lines are all indented."""
 
     def look(what: str = doc, how: Literal["a\n## b", '"""'] = '"""') -> str:
         return what + how
 
     look.__doc__ = doc
     made = Tool(look)
-    head, body = made.stub.split("\n")
+    head, _, body = made.stub.partition("\n")
     assert head.startswith("def look(what: str = ")
     assert body.startswith('    """')
     assert body.endswith('"""')
     assert body.count('"""') == 2
-    assert made.stub.isprintable() or "\n" in made.stub
+    assert all(line.startswith("    ") for line in body.splitlines() if line)
+    assert made.stub.replace("\n", "").isprintable()
     assert "```" not in made.stub
-    assert len(made.stub) < 2500
+    assert len(made.stub) < 4500
     assert len(made.line) < 200
     assert "\n" not in made.line
     ast.parse(made.stub.replace(head, "def look():"))
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        (["a", "b"], ["a", "b"]), ('["a", "b"]', ["a", "b"]), ("a", ["a"]),
+        ("[not a list", ["[not a list"]), ("[" * 100_000, ["[" * 100_000]),
+    ],
+)  # fmt: skip
+def test_values_for_any_number_of_arguments_may_come_as_a_list_written_as_text(
+    given: Any, taken: list[str]
+) -> None:
+    def join(*parts: str) -> str:
+        """Join the parts."""
+        return "".join(parts)
+
+    assert Tool(join).spread({"parts": given}) == (taken, {})
 
 
 def test_of_many_tools_the_model_is_shown_one_line_each_and_how_to_get_help() -> None:
@@ -376,3 +416,15 @@ async def test_a_call_as_an_action_reaches_any_number_of_values() -> None:
     assert made.arguments == {"args": [3, 2, 1], "kwargs": {}}
     missing = await Broker([smallest]).call(Call(name="smallest", arguments={"others": [2]}))
     assert "first" in missing.error
+
+
+def test_an_integer_stays_one_where_a_float_is_asked_for():
+    @tool
+    def scale(by: float, more: list[float] | None = None) -> str:
+        """Scale."""
+        return repr((by, more))
+
+    args, kwargs = scale.check([200], {"more": [1, 2.5]})
+    assert scale.function(*args, **kwargs) == "(200, [1, 2.5])"
+    args, kwargs = scale.check([], {"by": "2"})
+    assert repr(kwargs["by"]) == "2.0"

@@ -95,6 +95,17 @@ def test_the_tasks_stay_and_what_the_person_did_after_the_first_undone_step_is_n
     assert "changed from outside" not in told
 
 
+def test_a_variable_that_came_out_as_before_keeps_the_step_that_set_it() -> None:
+    known = conversation([*TWO_RUNS]).variables.listing(max_chars=999)
+    assert "v1 int (step 1)" in known
+    changes = Changes(
+        fresh=True, added=tuple(Variable(name=n, type="int") for n in ("v1", "v2", "new"))
+    )
+    undone = Undone(run_id="b", first=4, last=5, changes=changes)
+    listed = conversation([*TWO_RUNS, undone]).variables.listing(max_chars=999)
+    assert listed == "new int (step 3), v2 int (step 2), v1 int (step 1)"
+
+
 def test_what_the_new_kernel_has_instead_is_believed_when_it_differs() -> None:
     changes = Changes(fresh=True, added=(Variable(name="other", type="str"),))
     undone = Undone(run_id="b", first=5, last=5, differences=("Step 4 failed.",), changes=changes)

@@ -35,6 +35,7 @@ def read(where: str) -> TaskSet:
             id=f"{name}.{task.ID}",
             task=task.PROMPT,
             check=BySuite(),
+            kind=name,
             origin=Origin(suite="agentdojo", ref={"suite": name, "task": task.ID}),
             excluded="" if _gold_passes(suite, task) else "its gold calls fail its own check",
         )

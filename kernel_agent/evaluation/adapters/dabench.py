@@ -97,6 +97,8 @@ def _task(question: dict[str, Any], labels: dict[str, str] | None, tables: Path)
         ),
         data=() if excluded else (str(table.resolve()),),
         check=BySuite(),
+        kind=next(iter(question.get("concepts") or ()), "")[:60],
+        level=str(question.get("level") or "")[:60],
         origin=Origin(suite="dabench", ref={"labels": labels or {}}),
         excluded=excluded,
     )

@@ -111,6 +111,7 @@ def _task(name: str, problem: _Problem, before: list[str], data: list[Path], fil
         task=f"{problem.question.strip()}\n\n{VALUE}{done if run_already else ''}",
         data=() if excluded else tuple(str(path.resolve()) for path in data),
         check=BySuite(),
+        kind=file.stem[:60],
         origin=Origin(
             suite="dseval",
             ref={

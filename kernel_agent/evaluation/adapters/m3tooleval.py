@@ -124,6 +124,7 @@ def _task(one: Any, where: str) -> Task:
         id=re.sub(r"[^\w.-]", ".", one.name)[:120],
         task=f"{one.instruction.rstrip()}\n\n{ONLY}",
         check=BySuite(),
+        kind=one.name.partition("/")[0][:60],
         origin=Origin(
             suite="m3tooleval", ref={"where": str(Path(where).resolve()), "name": one.name}
         ),

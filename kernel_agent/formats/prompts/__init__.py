@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from kernel_agent.records import Code, Message, Step
+from kernel_agent.records import Code, Final, Message, Step
 
 _MAX_REPLY_CHARS = 400  # of an unreadable reply: enough to recognise it, too little to repeat it
 
@@ -26,6 +26,15 @@ LOOK = "dir()"
 """The cell of an example where the run has no file: it runs in an empty kernel."""
 
 LOOK_THOUGHT = "I look at what is there first."
+
+GIVE = "final_answer(value)"
+"""The cell of an example that gives the answer; copied as it stands, it fails."""
+
+IF_ANSWER = (
+    "No code was found in the reply, so nothing was run. If this is your answer, give it in code, "
+    "with its value:{shape}Otherwise go on with the next cell."
+)
+"""What a model is told of words that may be its answer."""
 
 
 def system_prompt(name: str, *, tools: str, example: str) -> str:
@@ -67,6 +76,9 @@ def write_step(step: Step, *, compose: Callable[..., str]) -> tuple[Message, ...
     elif step.action is None and step.retries:
         said = shorten(step.retries[-1].content)
         seen = step.retries[-1].feedback
+    elif isinstance(step.action, Final):
+        said = str(step.action.answer)
+        seen = step.observation.text
     else:
         said = step.thought
         seen = step.observation.text

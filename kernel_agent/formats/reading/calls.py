@@ -57,6 +57,9 @@ _ARGUMENTS = ("arguments", "parameters", "args", "kwargs", "tool_input", "action
 MAX_CALLS = 100
 """Calls in one reply; a model that writes more is in a loop."""
 
+MAX_NOTE = 2_000
+"""Characters beside an answer."""
+
 _MAX_ENCODINGS = 3  # a string of JSON in a string of JSON was seen; more is no mistake
 
 
@@ -293,6 +296,21 @@ def read_arguments(text: str, *, shape: str) -> Json:
     if not isinstance(value, dict):
         raise malformed_error("the arguments are no JSON object", shape=shape)
     return {str(key): field for key, field in value.items()}
+
+
+def split_answer(arguments: Json) -> tuple[Json, str]:
+    """Return the answer of a call of ``final_answer``, by whatever name, and its note.
+
+    >>> split_answer({"value": 42, "note": "of 2023"}), split_answer({"a": 1, "b": 2})
+    ((42, 'of 2023'), ({'a': 1, 'b': 2}, ''))
+    """
+    if not isinstance(arguments, dict):
+        return arguments, ""
+    rest = {name: field for name, field in arguments.items() if name != "note"}
+    note = arguments.get("note")
+    if len(rest) == 1 and (note is None or isinstance(note, str)):
+        return next(iter(rest.values())), (note or "").strip()[:MAX_NOTE]
+    return (note if len(arguments) == 1 else arguments), ""
 
 
 def _in_another_notation(source: str) -> Json:

@@ -51,6 +51,11 @@ def without_first_label(text: str) -> str:
     return text[label.end() :].strip() if label and not answers else text
 
 
+def without_answer_tags(text: str) -> str:
+    """Return words without the tags that say that they are the answer."""
+    return _ANSWER.sub("", text).strip()
+
+
 def without_labels(prose: str) -> str:
     """Return prose without role labels, thought tags and the blank lines that they leave."""
     lines = [line.rstrip() for line in _LABEL.sub("", prose).strip().splitlines()]

@@ -12,7 +12,9 @@ sign of IPython's own syntax (``%magic``, ``!command``, ``name?``, pasted prompt
 from __future__ import annotations
 
 import ast
+import builtins
 import re
+import symtable
 import textwrap
 import warnings
 
@@ -145,6 +147,59 @@ def is_evidently_code(source: str) -> bool:
     """
     tree = parse_plain(source)
     return tree is not None and any(_asks_for_something(node) for node in tree.body)
+
+
+def with_value_shown(source: str) -> str:
+    r"""Return a source that shows its last value also where another one follows in the same cell.
+
+    >>> with_value_shown("x = 1\nx + 1  # two"), with_value_shown("print(x)")
+    ('x = 1\ndisplay(x + 1)  # two', 'print(x)')
+    """
+    tree = parse_plain(source)
+    last = tree.body[-1] if tree and tree.body else None
+    if not isinstance(last, ast.Expr) or last.col_offset or source.rstrip().endswith(";"):
+        return source
+    shown = ast.get_source_segment(source, last.value)
+    lines = [f"{line}\n" for line in source.split("\n")]
+    before, rest = "".join(lines[: last.lineno - 1]), "".join(lines[last.lineno - 1 :])[:-1]
+    if _SHOWS.match(rest) or shown is None or not rest.startswith(shown):
+        return source
+    return f"{before}display({shown}){rest.removeprefix(shown)}"
+
+
+_SHOWS = re.compile(r"(?:print|display|final_answer|await)\b|.*\.show\(\)")
+
+
+def bound_names(source: str) -> frozenset[str]:
+    """Return the names that a source binds at its top level; none of what is no plain Python."""
+    table = _top_level(source)
+    symbols = table.get_symbols() if table else ()
+    return frozenset(s.get_name() for s in symbols if s.is_assigned() or s.is_imported())
+
+
+def free_names(source: str) -> frozenset[str]:
+    """Return the names that a source uses anywhere and binds nowhere at its top level."""
+    table = _top_level(source)
+    if table is None:
+        return frozenset()
+    used: set[str] = set()
+    waiting = [table]
+    while waiting:
+        scope = waiting.pop()
+        waiting += scope.get_children()
+        used |= {s.get_name() for s in scope.get_symbols() if s.is_referenced() and s.is_global()}
+        if scope is table:
+            used |= {s.get_name() for s in scope.get_symbols() if s.is_referenced()}
+    return frozenset(used) - bound_names(source) - frozenset(dir(builtins))
+
+
+def _top_level(source: str) -> symtable.SymbolTable | None:
+    if parse_plain(source) is None:
+        return None
+    try:
+        return symtable.symtable(source, "<cell>", "exec")
+    except _COMPILE_ERRORS:  # what may stand in a cell alone: an await at its top level
+        return None
 
 
 def makes_a_call(source: str) -> bool:

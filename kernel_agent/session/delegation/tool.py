@@ -65,7 +65,7 @@ prompt and nothing else. llm.map(prompts) asks several at once and returns the t
 
 It costs what any call of the model costs, and raises RuntimeError when the budget is spent.
 """
-"""Text for the models: the first paragraph in the prompt, all of it in ``help()``."""
+"""Text for the models, in the prompt and in ``help()``."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from kernel_agent.errors import ToolError
 from kernel_agent.inkernel import Room, TooMuch
 from kernel_agent.records import FINAL_ANSWER, ToolSchema
 from kernel_agent.safe import limit_of, one_line
-from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.definition import MAX_LINE, Tool, summary_line
 from kernel_agent.tools.mcp.answers import PIECES_MAX
 from kernel_agent.tools.mcp.schema import (
     annotation_of,
@@ -168,6 +168,11 @@ class ForeignTool(Tool):
         if wrong:
             raise TypeError(wrong)
         return (), given
+
+    def _told(self) -> str:
+        """Return the first paragraph in one line: the words are a stranger's."""
+        told, more = summary_line(self.doc), len(self.doc) > MAX_LINE
+        return f"{told} (help({self.name}) has more)" if more else told
 
     @property
     def line(self) -> str:

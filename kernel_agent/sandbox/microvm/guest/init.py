@@ -158,6 +158,7 @@ class Machine:
                 "MPLBACKEND": "module://matplotlib_inline.backend_inline",
                 "OPENBLAS_NUM_THREADS": "1",
                 "LC_ALL": "C.UTF-8",
+                "PYTHONHASHSEED": "0",  # as `kernel_agent.sandbox.environment` has it
             },
         )
         assert self._kernel.stdout is not None

@@ -1,0 +1,63 @@
+"""What is read first of an exported notebook, and whether it is still what was written. Pure.
+
+Question, answer, figure and the rows that were used are text beside the code: running the code
+again says nothing about them. The notebook's metadata therefore holds a fingerprint of each. It
+finds what was changed by hand or mistake; whoever changes the fingerprint, too, is not found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from kernel_agent.records import as_text
+
+READ = {"head": "head", "task": "question", "answer": "answer", "figure": "figure", "way": "way"}
+"""Roles of cells that are read for what they say, with the words for them."""
+
+
+def fingerprints(cells: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the fingerprint of each such cell, by its role and run."""
+    return {_name(cell): _fingerprint(cell) for cell in cells if _ours(cell).get("role") in READ}
+
+
+def changed_texts(notebook: Any) -> Iterator[tuple[int, str]]:
+    """Yield place and words for each text that is not the one that was exported.
+
+    Nothing where the notebook has no fingerprints: no export wrote it, or an early one.
+    """
+    ours = notebook.metadata.get("kernel_agent")
+    written = ours.get("texts") if isinstance(ours, Mapping) else None
+    left = dict(written) if isinstance(written, Mapping) else {}
+    if not left:
+        return
+    for index, cell in enumerate(notebook.cells):
+        role = _ours(cell).get("role")
+        if role in READ and left.pop(_name(cell), None) != _fingerprint(cell):
+            yield index, f"the {READ[role]} is not the text that the run gave"
+    for name in left:
+        role = str(name).partition(" ")[0]
+        yield len(notebook.cells), f"the {READ.get(role, 'text')} that the run gave is missing"
+
+
+def _name(cell: Mapping[str, Any]) -> str:
+    ours = _ours(cell)
+    return f"{ours.get('role')} {ours.get('run', 0)}"
+
+
+def _fingerprint(cell: Mapping[str, Any]) -> str:
+    attached = cell.get("attachments") or {}
+    pictures = [
+        [name, mime, "".join(as_text(data).split())]
+        for name, bundle in sorted(attached.items())
+        for mime, data in sorted(bundle.items())
+    ]
+    text = json.dumps([as_text(cell.get("source")).rstrip(), pictures])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _ours(cell: Mapping[str, Any]) -> Mapping[str, Any]:
+    ours = cell.get("metadata", {}).get("kernel_agent")
+    return ours if isinstance(ours, Mapping) else {}
