@@ -144,8 +144,8 @@ class ModelDecider:
                 told = self._refuse(turn, reply, error, told)
                 if len(told) > RE_ASKS:
                     return None
-                why = "The reply has words alone" if words else "The reply could not be read"
-                turn.ledger.tell(Notice(text=f"{why} ({error}); asking again."))
+                why = "has words alone" if words else f"could not be read ({error})"
+                turn.ledger.tell(Notice(text=f"The reply {why}; asking again."))
                 turn.ledger.meter.check()
             else:
                 turn.reply = reply

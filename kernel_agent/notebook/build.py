@@ -59,6 +59,7 @@ from kernel_agent.records import (
     CellResult,
     Code,
     DataFile,
+    Final,
     HostCall,
     Record,
     RunRecords,
@@ -189,14 +190,21 @@ def _add_runs(cells: _Cells, runs: Sequence[RunRecords], setup: Setup) -> None:
         cells.markdown(f"{name}-answer", answer(run, deep=deep), **_ours(run, "answer"))
         if shown := figure(run):
             cells.figure(f"{name}-figure", *shown, **_ours(run, "figure"))
-        if run.steps or run is runs[0]:
+        steps = [step for step in run.steps if not _is_told(run, step)]
+        if steps or run is runs[0]:
             cells.markdown(f"{name}-way", way(run, deep=deep), **_ours(run, "way"))
         if run is runs[0]:
             cells.code("environment", setup.cell, tags=HIDDEN, role="environment")
         if run.given:
             _add_given(cells, run)
-        for step in run.steps:
+        for step in steps:
             _add_step(cells, run, step, deep=deep)
+
+
+def _is_told(run: RunRecords, step: Step) -> bool:
+    """Whether the answer holds all of a step: it was in words, and not from a cell."""
+    in_words = isinstance(step.action, Final) and step.action.in_words
+    return in_words and step.number not in run.undone
 
 
 def _runs_again(run: RunRecords, step: Step) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from kernel_agent.records.action import Action, Calls, Code
+from kernel_agent.records.action import Action, Calls, Code, Final
 from kernel_agent.records.answers import answer_note
 from kernel_agent.records.decisions import (
     cell_length,
@@ -118,7 +118,7 @@ class Story:
                 *(_unread_blocks(event) if event.action is None else ()),
                 *agents,
                 *_decision_blocks(event, changed=known),
-                *_some("observation", self._observe(event), of=event),
+                *self._observation(event),
             )
         if isinstance(event, Question):
             return _question_blocks(event)
@@ -126,6 +126,9 @@ class Story:
             self._acting = None
             return _stop_blocks(event, self._achieved(event))
         return _some("notice", notice_text(event))
+
+    def _observation(self, step: Step) -> tuple[Block, ...]:
+        return () if _is_in_words(step.action) else _some("observation", self._observe(step), step)
 
     def _achieved(self, stop: RunStop) -> tuple[Block, ...]:
         """Return what was achieved without an answer, its quotation as all steps are told."""
@@ -165,7 +168,13 @@ def _start_blocks(start: RunStart) -> tuple[Block, ...]:
     )
 
 
+def _is_in_words(action: Action | None) -> bool:
+    return isinstance(action, Final) and action.in_words
+
+
 def _action_blocks(number: int, action: Action | None) -> tuple[Block, ...]:
+    if _is_in_words(action):
+        return ()  # the answer is all that there is to it
     title = _some("title", f"Step {number}")
     if action is None:
         return title

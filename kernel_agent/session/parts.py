@@ -54,9 +54,10 @@ PACKAGES = (
 """Packages whose versions a run records, so that its notebook can name what it needs."""
 
 NOT_TOLD = frozenset({
-    "kernel-agent", "ipykernel", "ipython", "ipywidgets", "Jinja2", "PyYAML", "python-dateutil",
+    "PYTHONHASHSEED", "kernel-agent", "ipykernel", "ipython", "ipywidgets", "Jinja2", "PyYAML",
+    "python-dateutil",
 })  # fmt: skip
-"""Those among them that a model need not be told of."""
+"""Those of a run's record that a model need not be told of."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,6 +68,16 @@ async def test_an_answer_in_words_is_marked_in_every_view(tmp_path):
         assert IN_WORDS in shown.replace("&#39;", "'").replace("&#x27;", "'"), name
 
 
+async def test_an_answer_in_words_is_not_told_as_a_step_once_more(tmp_path):
+    run = await play(tmp_path, cell("print(42)"), "It has 42 rows.", "It has 42 rows.")
+    terminal = views(run)["terminal"]
+    assert "Step 1" in terminal
+    assert "Step 2" not in terminal
+    assert terminal.count("not from a cell") == 1
+    cells = nbformat.read(run.notebook, as_version=4).cells
+    assert not any("Gives the answer" in each.source for each in cells)
+
+
 async def test_an_answer_without_either_has_nothing_below_it(tmp_path):
     run = await play(tmp_path, cell("final_answer(42)"))
     assert (run.note, run.in_words) == ("", False)
