@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from kernel_agent.errors import ToolError
 from kernel_agent.inkernel import Room, TooMuch
 from kernel_agent.records import Call, HostCall, Json
-from kernel_agent.safe import HELD, QUICK_CHARS, Charge, Pot, count, is_quick
+from kernel_agent.safe import HELD, QUICK_CHARS, Charge, Pot, count, is_quick, one_line
 from kernel_agent.tools.caller import (
     CELL_OVER,
     Admit,
@@ -39,6 +39,7 @@ from kernel_agent.tools.caller import (
 from kernel_agent.tools.definition import ANYWHERE, Origin, Tool
 from kernel_agent.tools.recorded import keep_arguments
 from kernel_agent.tools.requests import (
+    MAX_MESSAGE,
     PREFIX,
     Made,
     Refused,
@@ -150,7 +151,7 @@ class Broker:
     @property
     def refused(self) -> int:
         """Requests of this cell that were not answered by calls."""
-        kinds = ("input", "malformed", "too large", "replayed", "flood")
+        kinds = ("input", "malformed", "too large", "replayed", "flood", "failed")
         return sum(self._counted[kind] for kind in kinds)
 
     # --- requests --------------------------------------------------------------------------
@@ -180,6 +181,9 @@ class Broker:
             return await self._answer_in_turn([prompt], charge, origin)
         except Refused as refused:
             return self._refusal(refused)
+        except Exception as error:  # without an answer the cell would wait until its time is over
+            why = one_line(f"{type(error).__name__}: {error}", MAX_MESSAGE)
+            return self._refusal(Refused("failed", f"the host could not answer ({why})"))
         finally:
             self._under_way -= 1
             self._weight -= weight
@@ -334,26 +338,30 @@ class Broker:
         Never raises: every failure is in the result. Cancelling it gives up waiting.
         """
         made = Made(name=call.name, tool=self._tools.get(call.name), origin=origin)
-        given = dict(call.arguments)
+        seconds = 0.0
+        with self._caller.failing(made):
+            await self._check(made, dict(call.arguments))
+            seconds = await self._make(made)
+            if made.error is None:
+                made.value = await in_thread(_plain, made.value)
+                await in_thread(keep, made, KEPT_DIRECT, self._secrets)
+        return self._caller.record(made, seconds)
+
+    async def _check(self, made: Made, given: dict[str, Any]) -> None:
         args, kwargs = made.tool.spread(given) if made.tool else ([], given)
         made.arguments = json_without(keep_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
         await in_thread(check, made, args, kwargs, Room(0), self._tools)
         if made.refused:
             self._counted[made.refused] += 1
+
+    async def _make(self, made: Made) -> float:
         work = asyncio.ensure_future(self._caller.make(made))
         try:
-            seconds = await asyncio.shield(work)
+            return await asyncio.shield(work)
         except asyncio.CancelledError:
             work.cancel()
             await asyncio.wait((work,))
             raise
-        if made.error is None:
-            try:
-                made.value = await in_thread(_plain, made.value)
-                await in_thread(keep, made, KEPT_DIRECT, self._secrets)
-            except ToolError as error:
-                made.error = self._caller.describe(error)
-        return self._caller.record(made, seconds)
 
     # --- what the trace is told ------------------------------------------------------------
 
@@ -367,7 +375,7 @@ class Broker:
             self._calls.append(call)
 
 
-_TYPES = {"input": "RuntimeError", "flood": "RuntimeError", "replayed": "RuntimeError"}
+_TYPES = dict.fromkeys(("input", "flood", "replayed", "failed"), "RuntimeError")
 
 
 # --- reading ---------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import asyncio
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -100,18 +101,29 @@ class Caller:
         return time.monotonic() - began
 
     async def _work(self, made: Made) -> None:
-        """Ask, and call. Raises nothing: no tool may end the host's loop."""
-        try:
+        """Ask, and call."""
+        with self.failing(made):
             async with self._places:
                 value = await self._value(made)
+            if made.error is None:  # and nobody has given it up
+                made.value = value
+
+    @contextmanager
+    def failing(self, made: Made) -> Iterator[None]:
+        """Turn whatever is raised into the call's error: no tool may end the host's loop.
+
+        Raises
+        ------
+        asyncio.CancelledError
+            Somebody gave the call up.
+        """
+        try:
+            yield
         except BaseException as error:
             if made.error is None:
                 made.error = self.describe(error)
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
-        else:
-            if made.error is None:  # and nobody has given it up
-                made.value = value
 
     async def _value(self, made: Made) -> Any:
         if made.failed is not None:
@@ -132,12 +144,11 @@ class Caller:
         """Give the value its form for the wire and the trace, without secrets, within bounds."""
         writing = partial(write, made, max_chars=MAX_RESULT, kept_chars=room, secrets=self._secrets)
         try:
-            if is_short(made.value):
-                writing()
-            else:
-                await to_the_end(writing)
-        except ToolError as error:
-            made.error = self.describe(error)
+            with self.failing(made):
+                if is_short(made.value):
+                    writing()
+                else:
+                    await to_the_end(writing)
         except asyncio.CancelledError:
             _uncancel()
             made.error = dict(CELL_OVER)

@@ -197,7 +197,7 @@ def check(
     except ValidationError as error:
         made.refused = "wrong arguments"
         made.failed = ToolError(_problems(error, tool), kind="TypeError")
-    except Exception as error:  # a check of the tool's own may raise anything
+    except BaseException as error:  # a check of the tool's own may raise anything, SystemExit, too
         made.failed = error
 
 
