@@ -177,10 +177,11 @@ class CellResult:
     time spent waiting for a person. ``outputs`` are nbformat dicts in the order of arrival.
     ``changes`` is None when the kernel did not say which variables the cell had changed.
     ``counted`` has what the broker counted beside the calls, by kind: requests that it refused
-    (``malformed``, ``replayed``, ``too large``, ``flood``, ``input``) or could not
-    answer (``failed``); calls of an ``unknown tool`` or with ``wrong arguments``, that were ``denied``, that were ``abandoned``
-    because they did not end, or that are ``not listed`` because there were too many. ``limit`` is
-    the setting whose time the cell passed (``cell_seconds`` or ``max_seconds``), where that ended it.
+    (``malformed``, ``replayed``, ``too large``, ``flood``, ``input``) or could not answer
+    (``failed``); calls of an ``unknown tool`` or with ``wrong arguments``, that were ``denied``,
+    that were ``abandoned`` because they did not end, or that are ``not listed`` because there were
+    too many. ``limit`` is the setting whose time the cell passed (``cell_seconds`` or
+    ``max_seconds``), where that ended it.
     """
 
     status: CellStatus

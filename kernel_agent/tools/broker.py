@@ -19,6 +19,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -232,6 +233,8 @@ class Broker:
         if prepared is None:
             results = [json.dumps(CELL_OVER)] * len(request.calls)
         else:
+            for number, made in enumerate(prepared, request.first_call):
+                made.number = number
             results = await asyncio.gather(*(self._begin(made, origin) for made in prepared))
         return f'{{"id": {request.number}, "results": [{", ".join(results)}]}}'
 
@@ -260,7 +263,7 @@ class Broker:
             return self._next(await to_the_end(_read_long, prompt))
 
     def _next(self, request: Request) -> Request:
-        """Refuse a request that is not the next one, or has one call too many."""
+        """Number the calls of a request, or refuse it: not the next one, or one call too many."""
         if request.number <= self._last_id:
             raise Refused("replayed", "the request is not the next one", request.number)
         self._last_id = request.number
@@ -268,7 +271,7 @@ class Broker:
         if self._cell_calls > MAX_CELL_CALLS:
             why = f"a cell may make {MAX_CELL_CALLS:,} calls, and this one made more"
             raise Refused("flood", why, request.number)
-        return request
+        return replace(request, first_call=self._caller.number(len(request.calls)))
 
     def _preparing(self, request: Request) -> Callable[[Room], list[Made]]:
         chars = self._room_in_trace()
@@ -338,6 +341,7 @@ class Broker:
         Never raises: every failure is in the result. Cancelling it gives up waiting.
         """
         made = Made(name=call.name, tool=self._tools.get(call.name), origin=origin)
+        made.number = self._caller.number()
         seconds = 0.0
         with self._caller.failing(made):
             await self._check(made, dict(call.arguments))

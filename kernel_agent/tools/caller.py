@@ -77,6 +77,12 @@ class Caller:
         self._number = 0  # of the latest call in this session
         self._working: set[asyncio.Task[None]] = set()  # what does calls; may go on for nobody
 
+    def number(self, calls: int = 1) -> int:
+        """Return the first number for so many calls, as soon as they are asked for."""
+        first = self._number + 1
+        self._number += calls
+        return first
+
     async def give_up(self) -> None:
         """Wait a moment for calls of a cell that is over, and count those that go on."""
         if self._working:
@@ -171,7 +177,6 @@ class Caller:
 
     def record(self, made: Made, seconds: float) -> HostCall:
         """Return the record of a call that is over."""
-        self._number += 1
         error = made.error or {}
         call = HostCall(
             name=made.name[:200],
@@ -180,7 +185,7 @@ class Caller:
             result=None if error else made.kept,
             error=f"{error['type']}: {error['message']}" if error else "",
             seconds=max(seconds - (made.decision.seconds if made.decision else 0.0), 0.0),
-            number=self._number,
+            number=made.number,
             decision=made.decision,
             untrusted=made.tool is not None and made.tool.untrusted,
         )

@@ -356,6 +356,44 @@ async def test_a_hundred_slow_calls_take_as_long_as_the_slowest() -> None:
     assert [result["value"] for result in reply["results"]] == list(range(100))
 
 
+async def test_calls_are_numbered_as_they_were_asked_for_whichever_ends_first() -> None:
+    """The cell's and those of an action alike."""
+    last = asyncio.Event()
+
+    @tool
+    async def meet(n: int) -> int:
+        """Wait for the last one."""
+        if n == 3:
+            last.set()
+        await last.wait()
+        await asyncio.sleep(0 if n == 3 else 0.01 * (3 - n))
+        return n
+
+    broker = Broker([meet])
+    await broker.answer(request(*[call("meet", n) for n in (1, 2, 3)]))
+    ended = broker.take_calls()
+    assert [made.result for made in ended] == [3, 2, 1]
+    assert [made.number for made in ended] == [3, 2, 1]
+    last.clear()
+    made = await asyncio.gather(
+        *(broker.call(Call(name="meet", arguments={"n": n})) for n in (1, 2, 3))
+    )
+    assert [each.number for each in made] == [4, 5, 6]
+
+
+async def test_a_quick_request_that_overtakes_a_slow_one_keeps_its_number() -> None:
+    """The large one is decoded in a thread; the next one is answered meanwhile."""
+    broker = Broker([echo])
+    await broker.answer(request(call("echo", 0), number=1))  # pydantic is imported
+    large = asyncio.ensure_future(broker.answer(request(call("echo", "x" * 8_000_000), number=2)))
+    await asyncio.sleep(0)
+    while broker._last_id < 2:  # it was read, and is not decoded yet
+        await asyncio.sleep(0.001)
+    await broker.answer(request(call("echo", 1), number=3))
+    await large
+    assert [made.number for made in broker.take_calls()] == [1, 3, 2]
+
+
 async def test_when_the_cell_ends_async_tools_are_cancelled_and_threads_abandoned() -> None:
     """The kernel is told, the trace has them, and nobody is waited for."""
     release, cancelled = threading.Event(), []
