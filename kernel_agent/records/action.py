@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from kernel_agent.records.conversation import Json
 
+ABSENT = {"absent": True}
+"""Metadata of a field that a trace lacks where it has its default: what is rare costs no line."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Code:
-    """Run this cell."""
+    """Run this cell.
+
+    ``left_out`` says, for the model, which code of the reply is not in it. ``starts`` are the lines
+    at which the calls begin of which it was joined, where the reply had several.
+    """
 
     source: str
     thought: str = ""
+    left_out: str = field(default="", metadata=ABSENT)
+    starts: tuple[int, ...] = field(default=(), metadata=ABSENT)
 
 
 FINAL_ANSWER = "final_answer"
