@@ -34,6 +34,7 @@ from kernel_agent.formats.reading.calls import (
     described_calls,
     find_calls,
     in_python_calls,
+    needs_repair,
     read_arguments,
     split_answer,
     thought_of,
@@ -122,7 +123,8 @@ class NativeTool:
         found = find_calls(reply, shape=self._shape)
         code = _join(found, self._shape)
         if code is not None:
-            return replace(code, thought=thought_of(reply))
+            repaired = sum(map(needs_repair, reply.tool_calls))
+            return replace(code, thought=thought_of(reply), repaired=repaired)
         return self._read_text_instead(reply)
 
     def _read_text_instead(self, reply: Reply) -> Action:

@@ -4,6 +4,7 @@ from .action import Call as Call
 from .action import Calls as Calls
 from .action import Code as Code
 from .action import Final as Final
+from .action import repaired_calls as repaired_calls
 from .answers import ANSWER_MIME as ANSWER_MIME
 from .answers import IN_WORDS as IN_WORDS
 from .answers import Wording as Wording

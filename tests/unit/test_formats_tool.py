@@ -299,3 +299,16 @@ def test_a_joined_cell_knows_where_each_of_its_calls_begins():
     lines = joined.source.split("\n")
     assert [lines[start - 1] for start in joined.starts] == ["x = 1", "display(g())", "h()"]
     assert parse(native('{"code": "f()"}'), "tool").starts == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (('{"code": "f()"}',), 0),
+        (("{'code': 'f()'}",), 1),
+        (('{"code": "f()",}', '{"code": "g()"}'), 1),
+        (('"f()"', "f(1)"), 2),
+    ],
+)
+def test_repaired_calls_are_counted(arguments, count):
+    assert parse(native(*arguments), "tool").repaired == count
