@@ -309,6 +309,18 @@ def test_transcripts_are_read_and_where_they_are_run_what_they_show_is_compared(
     assert "turns.jsonl, line 1: no transcript" in complaint(tmp_path, path, "--replay")
 
 
+def test_of_transcripts_as_many_of_each_suite_are_drawn_and_the_rest_is_counted(tmp_path):
+    """The file has one suite after the other: its beginning would be one suite."""
+    path = tmp_path / "turns.jsonl"
+    turns = [{"role": "assistant", "content": "```python\nx = 1\n```"}]
+    lines = [{"suite": name, "turns": turns} for name in "aaaaaabb"]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    said = evaluate(tmp_path, path, "--replay", "--sandbox", "none", "--limit", "4")
+    told = "4 of 8 transcripts were drawn: 2 of 6 of a, 2 of 2 of b; the others are left out.\n"
+    assert said.startswith(told)
+    assert "drawn" not in evaluate(tmp_path, path, "--replay", "--sandbox", "none")
+
+
 async def test_replayed_cells_are_compared_with_what_was_recorded(tmp_path):
     """Here with cells of our own, which need no confinement; the command refuses `none`."""
     from kernel_agent.config import Config
