@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from kernel_agent.records.conversation import Json
-
-ABSENT = {"absent": True}
-"""Metadata of a field that a trace lacks where it has its default: what is rare costs no line."""
+from kernel_agent.records.conversation import ABSENT, Json
 
 
 @dataclass(frozen=True, kw_only=True)

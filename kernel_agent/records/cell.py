@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from kernel_agent.records.conversation import Image, Json, Usage
+from kernel_agent.records.conversation import ABSENT, Image, Json, Usage
 from kernel_agent.records.endings import ExitStatus
 
 OutputDict: TypeAlias = dict[str, Any]
@@ -77,8 +77,8 @@ class Delegated:
     """A delegated run, as reported by the run above it.
 
     ``name`` and ``folder`` (relative to the folder of the run that delegated it) are the host's
-    own. ``answer`` is the beginning of the answer's text. ``agents`` are the runs that it
-    delegated in turn; ``usage`` includes theirs.
+    own. ``answer`` is the beginning of the answer's text, ``note`` what stands beside it.
+    ``agents`` are the runs that it delegated in turn; ``usage`` includes theirs.
     """
 
     run_id: str
@@ -92,6 +92,7 @@ class Delegated:
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
     agents: tuple[Delegated, ...] = ()
+    note: str = field(default="", metadata=ABSENT)
 
 
 @dataclass(frozen=True, kw_only=True)

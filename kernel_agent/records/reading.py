@@ -282,6 +282,8 @@ def agent_cost(agent: Delegated) -> str:
 
 
 def agent_outcome(agent: Delegated) -> str:
-    """Return the first line of an agent's answer, or else of the reason for its absence."""
-    text = agent.answer if agent.status is ExitStatus.ANSWERED else agent.message
-    return one_line(text, ANSWER_CHARS)
+    """Return the first line of an agent's answer and its note, or of the reason for its absence."""
+    if agent.status is not ExitStatus.ANSWERED:
+        return one_line(agent.message, ANSWER_CHARS)
+    beside = [one_line(agent.note, ANSWER_CHARS)] if agent.note else []
+    return " · ".join([one_line(agent.answer, ANSWER_CHARS), *beside])
