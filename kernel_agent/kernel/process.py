@@ -69,6 +69,8 @@ class KernelProcess(Kernel):
     max_operations
         Turns of loops and calls of its functions after which a cell is ended; a guard against
         mistakes (:mod:`kernel_agent.inkernel.opcount`).
+    table_width
+        Characters of a line of the tables that pandas prints; the kernel's own default where None.
     """
 
     poll_s = POLL_S
@@ -84,6 +86,7 @@ class KernelProcess(Kernel):
         python: str = sys.executable,
         head_chars: int = 1_000_000,
         max_operations: int | None = None,
+        table_width: int | None = None,
     ) -> None:
         self.cwd = cwd
         self.sandbox = sandbox
@@ -102,6 +105,8 @@ class KernelProcess(Kernel):
         self._settings = {"tools": list(tools), "head_chars": head_chars}
         if max_operations is not None:
             self._settings["max_operations"] = max_operations
+        if table_width is not None:
+            self._settings["tables"] = {"width": table_width}
         self._directory: Path | None = None
         self._manager: AsyncKernelManager | None = None
         self._client: KernelClient | None = None
