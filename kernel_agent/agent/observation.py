@@ -109,7 +109,7 @@ def name_left_out(action: Action, result: CellResult) -> str:
     if not isinstance(action, Code):
         return ""
     if action.left_out or not action.starts or result.ok:
-        return action.left_out
+        return plain(action.left_out)
     calls = len(action.starts)
     line = line_of_cell(result.error) if result.error else 0
     failed = bisect_right(action.starts, line)

@@ -38,7 +38,6 @@ from kernel_agent.formats.reading.source import (
     is_evidently_code,
 )
 from kernel_agent.records import Action, Code, Message, Reply, RequestOptions, Step, ToolSchema
-from kernel_agent.safe import one_line
 
 _MISSING = (
     "No code was found in the reply, so nothing was run. Write a short thought and then exactly "
@@ -162,7 +161,8 @@ _NAMED, _BEGINNING = 3, 60
 
 
 def _name(block: Block) -> str:
-    begins = one_line(block.source.strip().split("\n", 1)[0], _BEGINNING)
+    begins = block.source.strip().split("\n", 1)[0]
+    begins = begins if len(begins) <= _BEGINNING else f"{begins[:_BEGINNING]}…"
     return f'the block that begins "{begins}"' + (", which was cut off" if block.open else "")
 
 

@@ -42,7 +42,6 @@ class AgentKernelApp(IPKernelApp):
 
 def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     """Build the kernel up to the point where ``start()`` serves it; called by ``launch.py``."""
-    CappedStream.head = int(settings.get("head_chars", CappedStream.head))
     app = AgentKernelApp.instance(
         connection_file=connection_file,
         outstream_class=f"{__package__}.stream.CappedStream",
