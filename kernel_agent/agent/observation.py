@@ -35,7 +35,7 @@ from kernel_agent.records import (
     Image,
     Observation,
     OutputDict,
-    agents_of_calls,
+    agents_notes,
     as_text,
     changes_line,
     lost_answer,
@@ -80,20 +80,11 @@ def observe_action(action: Action, result: CellResult, *, step: int, max_chars: 
     """Return the observation of an action: of a cell, of calls, or of an answer."""
     if isinstance(action, Final):
         return Observation(text=TAKEN if action.in_words else "The answer was given.")
-    notes = _agents_notes(result, max_chars // 4)
-    room = max_chars - len(notes)
     if isinstance(action, Calls):
-        seen = observe_calls(action, result, max_chars=room)
-    else:
-        seen = observe(result, step=step, max_chars=room)
+        return observe_calls(action, result, max_chars=max_chars)
+    notes = shorten(agents_notes(result.calls), max_chars // 4)
+    seen = observe(result, step=step, max_chars=max_chars - len(notes))
     return replace(seen, text=f"{seen.text}\n{notes}") if notes else seen
-
-
-def _agents_notes(result: CellResult, max_chars: int) -> str:
-    """Return what agents noted beside their answers, a line each: code has their values alone."""
-    agents = [agent for agent in agents_of_calls(result.calls) if agent.note]
-    told = "\n".join(f"(Agent {agent.name}. {agent.note})" for agent in agents)
-    return shorten(told, max_chars)
 
 
 def name_left_out(action: Action, result: CellResult) -> str:

@@ -78,8 +78,8 @@ from .reading import RunRecords as RunRecords
 from .reading import agent_cost as agent_cost
 from .reading import agent_line as agent_line
 from .reading import agent_outcome as agent_outcome
+from .reading import agents_notes as agents_notes
 from .reading import agents_of as agents_of
-from .reading import agents_of_calls as agents_of_calls
 from .reading import cap_text as cap_text
 from .reading import count_text as count_text
 from .reading import minute_text as minute_text

@@ -262,6 +262,12 @@ def agents_of_calls(calls: Iterable[HostCall]) -> tuple[Delegated, ...]:
     return tuple(call.delegated for call in made if call.delegated)
 
 
+def agents_notes(calls: Iterable[HostCall]) -> str:
+    """Return what agents noted beside their answers, a line each: code has their values alone."""
+    noted = (agent for agent in agents_of_calls(calls) if agent.note)
+    return "\n".join(f"(Agent {agent.name}. {agent.note})" for agent in noted)
+
+
 def tree_lines(agents: Iterable[Delegated], indent: str = "") -> Iterator[str]:
     """Yield the tree as lines of plain text: task, ending, cost."""
     for agent in agents:

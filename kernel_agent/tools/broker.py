@@ -51,7 +51,7 @@ from kernel_agent.tools.requests import (
     prepare,
     read,
 )
-from kernel_agent.tools.secrets import check_tools
+from kernel_agent.tools.secrets import check_tools, without_secrets
 from kernel_agent.tools.threads import in_thread
 
 MAX_REQUEST = 32_000_000  # characters of one request
@@ -183,7 +183,8 @@ class Broker:
         except Refused as refused:
             return self._refusal(refused)
         except Exception as error:  # without an answer the cell would wait until its time is over
-            why = one_line(f"{type(error).__name__}: {error}", MAX_MESSAGE)
+            told = without_secrets(f"{type(error).__name__}: {error}", self._secrets)
+            why = one_line(told, MAX_MESSAGE)
             return self._refusal(Refused("failed", f"the host could not answer ({why})"))
         finally:
             self._under_way -= 1

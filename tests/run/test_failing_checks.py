@@ -87,8 +87,10 @@ async def test_a_mistake_of_the_host_is_an_answer_in_one_line() -> None:
     broker = Broker([Broken(add)])
     made = await broker.call(Call(name="add", arguments={"a": 1}))
     assert (made.ok, made.error) == (False, "LookupError: no such place")
-    told = await broker.answer(
-        PREFIX + '{"id": 1, "calls": [{"name": "add", "args": [], "kwargs": {}}]}'
-    )
+    asked = PREFIX + '{"id": 1, "calls": [{"name": "add", "args": [], "kwargs": {}}]}'
+    told = await broker.answer(asked)
     assert "the host could not answer (LookupError: no such place)" in told
     assert broker.take_counted() == {"failed": 1}
+    discreet = Broker([Broken(add)], secrets=["no such place"])
+    assert "no such place" not in await discreet.answer(asked)
+    assert "no such place" not in (await discreet.call(Call(name="add", arguments={}))).error
