@@ -137,8 +137,8 @@ class Broker:
         await self._caller.give_up()
 
     def take_calls(self) -> tuple[HostCall, ...]:
-        """Return the calls since the last time, in the order of their answers."""
-        calls, self._calls = tuple(self._calls), []
+        """Return the calls since the last time, in the order in which they were asked for."""
+        calls, self._calls = tuple(sorted(self._calls, key=lambda call: call.number)), []
         return calls
 
     def take_counted(self) -> dict[str, int]:

@@ -358,26 +358,26 @@ async def test_a_hundred_slow_calls_take_as_long_as_the_slowest() -> None:
 
 async def test_calls_are_numbered_as_they_were_asked_for_whichever_ends_first() -> None:
     """The cell's and those of an action alike."""
-    last = asyncio.Event()
+    ended: list[int] = []
+    turn = asyncio.Condition()
 
     @tool
     async def meet(n: int) -> int:
-        """Wait for the last one."""
-        if n == 3:
-            last.set()
-        await last.wait()
-        await asyncio.sleep(0 if n == 3 else 0.01 * (3 - n))
+        """End after all that were asked for later."""
+        async with turn:
+            await turn.wait_for(lambda: len(ended) == 3 - n)
+            ended.append(n)
+            turn.notify_all()
         return n
 
     broker = Broker([meet])
     await broker.answer(request(*[call("meet", n) for n in (1, 2, 3)]))
-    ended = broker.take_calls()
-    assert [made.result for made in ended] == [3, 2, 1]
-    assert [made.number for made in ended] == [3, 2, 1]
-    last.clear()
-    made = await asyncio.gather(
-        *(broker.call(Call(name="meet", arguments={"n": n})) for n in (1, 2, 3))
-    )
+    assert ended == [3, 2, 1]
+    assert [(made.number, made.result) for made in broker.take_calls()] == [(1, 1), (2, 2), (3, 3)]
+    ended.clear()
+    asked = [Call(name="meet", arguments={"n": n}) for n in (1, 2, 3)]
+    made = await asyncio.gather(*map(broker.call, asked))
+    assert ended == [3, 2, 1]
     assert [each.number for each in made] == [4, 5, 6]
 
 
@@ -386,12 +386,12 @@ async def test_a_quick_request_that_overtakes_a_slow_one_keeps_its_number() -> N
     broker = Broker([echo])
     await broker.answer(request(call("echo", 0), number=1))  # pydantic is imported
     large = asyncio.ensure_future(broker.answer(request(call("echo", "x" * 8_000_000), number=2)))
-    await asyncio.sleep(0)
-    while broker._last_id < 2:  # it was read, and is not decoded yet
+    while broker._last_id < 2:  # until it was read
         await asyncio.sleep(0.001)
     await broker.answer(request(call("echo", 1), number=3))
     await large
-    assert [made.number for made in broker.take_calls()] == [1, 3, 2]
+    first, _, last = broker.take_calls()
+    assert [(made.number, made.result) for made in (first, last)] == [(1, 0), (3, 1)]
 
 
 async def test_when_the_cell_ends_async_tools_are_cancelled_and_threads_abandoned() -> None:
