@@ -25,7 +25,7 @@ from collections.abc import Awaitable, Callable
 
 from kernel_agent.agent.checks import Checks
 from kernel_agent.agent.decider import Decider
-from kernel_agent.agent.observation import observe_action
+from kernel_agent.agent.observation import name_left_out, observe_action
 from kernel_agent.agent.outcome import Stopped, cause, describe_progress, ending
 from kernel_agent.agent.turn import Ledger, Turn
 from kernel_agent.errors import NotUnderstoodError, TraceError
@@ -192,7 +192,7 @@ class Agent:
         decision = await self._checks.admit(action, step.number)
         edited = decision.edited if decision else None
         if edited is not None and isinstance(action, Code):
-            action = dataclasses.replace(action, source=edited)
+            action = dataclasses.replace(action, source=edited, starts=())
         began = time.monotonic()
         if isinstance(action, Final):
             result = CellResult(status="ok", answer=answer_of(action))
@@ -207,6 +207,8 @@ class Agent:
             observation = self._checks.show(observation, result)
         if edited is not None:
             observation = _add(observation, before=CHANGED)
+        if left_out := name_left_out(action, result):
+            observation = _add(observation, before=f"({left_out})")
         return dataclasses.replace(
             step,
             action=action,

@@ -16,23 +16,26 @@ not fit falls back to its text, or to one line that names it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, groupby
 from typing import Any, Literal, TypeAlias
 
 from kernel_agent.agent.figures import figure
-from kernel_agent.notebook import best_text, cut_native, cut_traceback
+from kernel_agent.notebook import best_text, cut_native, cut_traceback, line_of_cell
 from kernel_agent.records import (
     MAX_LINE,
     Action,
     Calls,
     CellError,
     CellResult,
+    Code,
     Final,
     Image,
     Observation,
     OutputDict,
+    agents_notes,
     as_text,
     changes_line,
     lost_answer,
@@ -79,7 +82,35 @@ def observe_action(action: Action, result: CellResult, *, step: int, max_chars: 
         return Observation(text=TAKEN if action.in_words else "The answer was given.")
     if isinstance(action, Calls):
         return observe_calls(action, result, max_chars=max_chars)
-    return observe(result, step=step, max_chars=max_chars)
+    notes = shorten(agents_notes(result.calls), max_chars // 4)
+    seen = observe(result, step=step, max_chars=max_chars - len(notes))
+    return replace(seen, text=f"{seen.text}\n{notes}") if notes else seen
+
+
+def name_left_out(action: Action, result: CellResult) -> str:
+    """Say in one line which code of a reply was not run; empty where all of it was.
+
+    Parameters
+    ----------
+    action
+        A cell: a block of the reply, or all of its calls joined.
+    result
+        What it did. The calls after one that failed did not run.
+    """
+    if not isinstance(action, Code):
+        return ""
+    if action.left_out or not action.starts or result.ok:
+        return plain(action.left_out)
+    calls = len(action.starts)
+    line = line_of_cell(result.error) if result.error else 0
+    failed = bisect_right(action.starts, line)
+    if failed == calls:
+        return ""
+    head = f"Your reply had {calls} calls, which run as one cell"
+    if not failed:
+        return f"{head}: those after the one that failed did not run."
+    after = f"call {calls}" if failed == calls - 1 else f"calls {failed + 1} to {calls}"
+    return f"{head}: call {failed} failed, so {after} did not run."
 
 
 def observe(

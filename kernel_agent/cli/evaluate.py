@@ -156,7 +156,7 @@ def oracle(options: Options) -> int:
     """Print the turns and tokens that each protocol needs at best, and keep them."""
     from kernel_agent.evaluation import measure, oracle_text, write_oracle
 
-    suite = measure(options.tasks, limit=options.limit)
+    suite = measure(options.tasks, limit=options.limit, tell=write_line)
     write_line(oracle_text(suite))
     if options.out is not None:
         write_line(str(write_oracle(suite, options.out)))

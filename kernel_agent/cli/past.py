@@ -40,8 +40,9 @@ def show(
 ) -> None:
     """Show a past run again, step by step."""
     from kernel_agent.cli.live import open_view
-    from kernel_agent.records import Notice, Step, load
+    from kernel_agent.records import FILE_NAME, Notice, Step, load
 
+    trace = _in(trace, FILE_NAME)
     records, cut = load(trace)
     numbers = [r.number for r in records if isinstance(r, Step)]
     first = numbers[-steps] if steps and steps < len(numbers) else 0
@@ -83,9 +84,9 @@ def export(
 ) -> None:
     """Write the notebook of a past run."""
     from kernel_agent.notebook import export as write
-    from kernel_agent.records import locate
+    from kernel_agent.records import FILE_NAME, locate
 
-    source = locate(trace)
+    source = locate(_in(trace, FILE_NAME))
     write_line(str(write(source, output or source.with_name("run.ipynb"))))
 
 
@@ -106,20 +107,28 @@ def verify(
 
     from kernel_agent.session import verify as examine
 
-    report = examine(_notebook_in(notebook) if notebook.is_dir() else notebook)
+    report = examine(_in(notebook, "run.ipynb"))
     write_line(json.dumps(report.to_json()) if as_json else _table(report))
     return 0 if report.reproduces else 1
 
 
-def _notebook_in(folder: Path) -> Path:
-    """Return the notebook in a folder, or the only one beneath it, as in an evaluation."""
-    notebook = folder / "run.ipynb"
-    beneath = [] if notebook.exists() else sorted(folder.glob("*/run.ipynb"))
+def _in(path: Path, name: str) -> Path:
+    """Return the file of a run: in its folder, or in the only one beneath, as in an evaluation.
+
+    Raises
+    ------
+    UsageError
+        The caller's: there are several runs beneath.
+    """
+    if not path.is_dir():
+        return path
+    file = path / name
+    beneath = [] if file.exists() else sorted(path.glob(f"*/{name}"))
     if len(beneath) > 1:
-        names = ", ".join(str(path.parent) for path in beneath[:5])
+        names = ", ".join(str(each.parent) for each in beneath[:5])
         more = f" and {len(beneath) - 5} more" if len(beneath) > 5 else ""
-        raise UsageError(f"{folder} holds several runs: name one of {names}{more}")
-    return beneath[0] if beneath else notebook
+        raise UsageError(f"{path} holds several runs: name one of {names}{more}")
+    return beneath[0] if beneath else file
 
 
 def _left_out(report: Report) -> list[str]:

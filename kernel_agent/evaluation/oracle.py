@@ -27,12 +27,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import UsageError
-from kernel_agent.evaluation.adapters import GoldCall, GoldTask, GoldTurn, gold_of
+from kernel_agent.evaluation.adapters import GoldCall, GoldTask, GoldTurn, gold_of, read_suite
+from kernel_agent.evaluation.tasks import sample
 from kernel_agent.records import Json
 
 CHARS_PER_TOKEN = 4
@@ -128,7 +128,9 @@ def _texts(value: Json, *, deep: bool) -> Iterator[str]:
 # --- what it comes to ----------------------------------------------------------------------------
 
 
-def measure(source: str, *, limit: int | None = None) -> Suite:
+def measure(
+    source: str, *, limit: int | None = None, tell: Callable[[str], None] = lambda _line: None
+) -> Suite:
     """Return the means over a suite.
 
     Parameters
@@ -136,7 +138,9 @@ def measure(source: str, *, limit: int | None = None) -> Suite:
     source
         ``bfcl`` or ``agentdojo[:SUITE]``.
     limit
-        The first so many tasks only.
+        So many tasks only, the same that an evaluation draws.
+    tell
+        Told which those are.
 
     Raises
     ------
@@ -145,7 +149,11 @@ def measure(source: str, *, limit: int | None = None) -> Suite:
     """
     needs: list[dict[str, Need]] = []
     others: dict[str, int] = dict.fromkeys(RULES, 0)
-    for task in islice(gold_of(source), limit):
+    gold = gold_of(source)
+    drawn = None if limit is None else _draw(source, limit, tell)
+    for task in gold:
+        if drawn is not None and task.id not in drawn:
+            continue
         needs.append(needs_of(task))
         for name, rule in RULES.items():
             others[name] += sum(len(levels(turn, rule)) + 1 for turn in task.turns)
@@ -158,6 +166,15 @@ def measure(source: str, *, limit: int | None = None) -> Suite:
         needs={name: _mean([need[name] for need in needs]) for name in needs[0]},
         other_rules={name: total / count for name, total in others.items()},
     )
+
+
+def _draw(source: str, most: int, tell: Callable[[str], None]) -> frozenset[str]:
+    """Return the ids of the tasks that an evaluation of the suite would draw."""
+    given = read_suite(source)
+    drawn = sample(given, most)
+    for remark in drawn.remarks[len(given.remarks) :]:
+        tell(remark)
+    return frozenset(task.id for task in drawn.tasks if not task.excluded)
 
 
 def needs_of(task: GoldTask) -> dict[str, Need]:

@@ -26,6 +26,7 @@ from typing import Any
 
 from kernel_agent.config import Config
 from kernel_agent.errors import FormatError, InputError
+from kernel_agent.evaluation.tasks import draw
 from kernel_agent.formats import find_blocks, parse, readable
 from kernel_agent.notebook import normal
 from kernel_agent.records import CellResult, Code
@@ -113,9 +114,9 @@ async def replay_file(
     sandbox
         The level at which they run; ``none``: they are only read.
     limit
-        Of the first so many episodes.
+        So many episodes, as many of each suite as there can be.
     every
-        One in so many of them.
+        One in so many; of these the limit is drawn.
     at_once
         Episodes at a time, each in a kernel of its own.
 
@@ -126,7 +127,7 @@ async def replay_file(
     SandboxError
         The level does not hold here.
     """
-    episodes = list(islice(read_episodes(path), 0, limit, every))
+    episodes = _draw(path, limit, every, tell)
     if not episodes:
         raise InputError(f"{path} holds no transcript")
     counts = tuple(_parse_all(name, episodes) for name in formats)
@@ -170,6 +171,18 @@ def _by_suite(
         for suite, each in sorted(suites.items())
         if each
     )
+
+
+def _draw(path: Path, limit: int | None, every: int, tell: Callable[[str], None]) -> list[Episode]:
+    """Read a file's episodes; with a limit twice, so that those not drawn take no memory."""
+    if limit is None:
+        return list(islice(read_episodes(path), 0, None, every))
+    suites = [episode.suite for episode in islice(read_episodes(path), 0, None, every)]
+    taken, remark = draw(suites, limit, "transcript")
+    if remark:
+        tell(remark)
+    read = enumerate(islice(read_episodes(path), 0, None, every))
+    return [episode for place, episode in read if place in taken]
 
 
 def read_episodes(path: Path) -> Iterator[Episode]:

@@ -32,6 +32,7 @@ from kernel_agent.records import (
     Step,
     Usage,
     now,
+    repaired_calls,
 )
 from kernel_agent.safe import FILE_MODE, make_private, one_line
 from kernel_agent.session import Run, Session
@@ -238,6 +239,7 @@ def _result(spec: RunSpec, runs: Sequence[Run], verdict: Verdict, started: str) 
         parse_failures=sum(not retry.cut_off for step in steps for retry in step.retries),
         failed_cells=sum(step.result is not None and not step.result.ok for step in steps),
         failed_calls=sum(not call.ok for call in calls),
+        repaired_calls=sum(repaired_calls(step.action) for step in steps),
         unseen=last.status is ExitStatus.ANSWERED and _answered_unseen(steps[-1:]),
         seconds=round(sum(run.seconds for run in runs), 3),
         started=started,

@@ -139,6 +139,8 @@ class RunResult(Record):
         Replies that could not be read as an action.
     failed_calls
         Calls of tools that failed, those with arguments that could not be read among them.
+    repaired_calls
+        Calls that were made although their arguments were no JSON as the model wrote them.
     unseen
         Whether the answer stood beside calls whose results the model had not seen.
     cost_usd
@@ -166,6 +168,7 @@ class RunResult(Record):
     parse_failures: int = 0
     failed_cells: int = 0
     failed_calls: int = 0
+    repaired_calls: int = 0
     unseen: bool = False
     seconds: float = 0.0
     started: str = ""

@@ -38,6 +38,7 @@ MEASURES: Mapping[str, tuple[str, Callable[[RunResult], float | None]]] = {
     "seconds": ("seconds", lambda r: r.seconds),
     "parse_failures": ("unreadable replies", lambda r: float(r.parse_failures)),
     "failed_calls": ("failed calls", lambda r: float(r.failed_calls)),
+    "repaired_calls": ("repaired calls", lambda r: float(r.repaired_calls)),
 }
 
 

@@ -214,28 +214,40 @@ class TaskSet:
     remarks: tuple[str, ...] = ()
 
 
-def sample(given: TaskSet, most: int) -> TaskSet:
-    """Return at most so many tasks, as many of each kind as can be, in the order of the file.
+def draw(kinds: Sequence[str], most: int, noun: str = "task") -> tuple[frozenset[int], str]:
+    """Return the places of at most so many, as many of each kind as can be, and a remark on it.
 
-    Drawn with a fixed seed: the same tasks each time. Excluded tasks stay and do not count.
+    Drawn with a fixed seed: the same each time. The remark is empty when all are taken.
     """
-    kinds: dict[str, list[Task]] = {}
-    for task in (task for task in given.tasks if not task.excluded):
-        kinds.setdefault(task.kind, []).append(task)
-    draw = random.Random(SEED)  # noqa: S311 - a sample, no secret
-    drawn = [draw.sample(tasks, len(tasks)) for tasks in kinds.values()]
-    turns = (task for turn in zip_longest(*drawn) for task in turn if task is not None)
-    taken = {task.id for task in islice(turns, most)}
-    tasks = tuple(task for task in given.tasks if task.excluded or task.id in taken)
-    there = sum(map(len, kinds.values()))
-    if len(taken) == there:
-        return given
+    places: dict[str, list[int]] = {}
+    for place, kind in enumerate(kinds):
+        places.setdefault(kind, []).append(place)
+    drawing = random.Random(SEED)  # noqa: S311 - a sample, no secret
+    drawn = [drawing.sample(of_kind, len(of_kind)) for of_kind in places.values()]
+    turns = (place for turn in zip_longest(*drawn) for place in turn if place is not None)
+    taken = frozenset(islice(turns, most))
+    if len(taken) == len(kinds):
+        return taken, ""
     counts = [
-        f"{sum(task.id in taken for task in of_kind)} of {len(of_kind)} of {kind or 'no kind'}"
-        for kind, of_kind in kinds.items()
+        f"{sum(place in taken for place in of_kind)} of {len(of_kind)} of {kind or 'no kind'}"
+        for kind, of_kind in places.items()
     ]
-    by_kind = f": {', '.join(counts)}" if len(kinds) > 1 else ""
-    remark = f"{len(taken)} of {there} tasks were drawn{by_kind}; the others are left out."
+    by_kind = f": {', '.join(counts)}" if len(places) > 1 else ""
+    there = f"{len(taken)} of {len(kinds)} {noun}s"
+    return taken, f"{there} were drawn{by_kind}; the others are left out."
+
+
+def sample(given: TaskSet, most: int) -> TaskSet:
+    """Return at most so many tasks by :func:`draw`, in the order of the file.
+
+    Excluded tasks stay and do not count.
+    """
+    there = [task for task in given.tasks if not task.excluded]
+    taken, remark = draw([task.kind for task in there], most)
+    if not remark:
+        return given
+    ids = {there[place].id for place in taken}
+    tasks = tuple(task for task in given.tasks if task.excluded or task.id in ids)
     return TaskSet(name=given.name, tasks=tasks, remarks=(*given.remarks, remark))
 
 

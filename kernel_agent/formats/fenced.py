@@ -91,7 +91,11 @@ class Fenced:
         if block.open and not _stopped_by_itself(reply, block):
             block = _complete_instead(found, block, self._shape)
         source = with_earlier(found, block)
-        return Code(source=check(source), thought=found.prose(block.start))
+        return Code(
+            source=check(source),
+            thought=found.prose(block.start),
+            left_out=_name_left_out(found, block, source),
+        )
 
     def _bare(self, found: Blocks, reply: Reply) -> Code:
         """Read a reply without delimiters: code as a whole, or no action."""
@@ -135,6 +139,31 @@ def with_earlier(found: Blocks, last: Block) -> str:
     if not needed & {name for block in fences for name in bound_names(block.source)}:
         return last.source
     return "\n\n".join(block.source for block in (*fences, last))
+
+
+def _name_left_out(found: Blocks, ran: Block, source: str) -> str:
+    """Say which blocks of a reply were not run; those that the source begins with were."""
+    others = [
+        block
+        for block in found.blocks
+        if block.start != ran.start and block.rank == ran.rank
+        and not source.startswith(block.source)
+    ]  # fmt: skip
+    if not others:
+        return ""
+    named = [_name(block) for block in others[-_NAMED:]]
+    more = [f"{len(others) - _NAMED} before them"] if len(others) > _NAMED else []
+    listed = "; ".join([*named, *more])
+    return f"Not run of your reply: {listed}. One block runs: write again what is still needed."
+
+
+_NAMED, _BEGINNING = 3, 60
+
+
+def _name(block: Block) -> str:
+    begins = block.source.strip().split("\n", 1)[0]
+    begins = begins if len(begins) <= _BEGINNING else f"{begins[:_BEGINNING]}…"
+    return f'the block that begins "{begins}"' + (", which was cut off" if block.open else "")
 
 
 def _is_fence(found: Blocks, block: Block) -> bool:

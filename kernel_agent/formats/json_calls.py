@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kernel_agent.errors import FormatError, UsageError
 from kernel_agent.formats.fenced import Fenced, refuse_truncated, words_of
@@ -25,6 +26,7 @@ from kernel_agent.formats.prompts import LOOK, read_prompt, write_step
 from kernel_agent.formats.reading.calls import (
     call_messages,
     find_calls,
+    needs_repair,
     read_arguments,
     split_answer,
     thought_of,
@@ -108,13 +110,18 @@ class ParallelCalls:
                 words=words_of(reply), if_answer=_IF_ANSWER,
             )  # fmt: skip
         thought = thought_of(reply)
-        calls = [_read(call) for call in found]
+        calls = [_read(call, is_native=bool(reply.tool_calls)) for call in found]
         if all(call.error for call in calls):
             raise FormatError("no readable call", feedback=calls[-1].error, kind="malformed")
         if all(call.name == FINAL_ANSWER for call in calls):
-            given = [call.arguments for call in calls if not call.error][-1]
-            note = str(given.get("note", ""))
-            return Final(answer=given["answer"], thought=thought, note=note)
+            given = [call for call in calls if not call.error][-1]
+            note = str(given.arguments.get("note", ""))
+            return Final(
+                answer=given.arguments["answer"],
+                thought=thought,
+                note=note,
+                repaired=int(given.repaired),
+            )
         return Calls(calls=tuple(calls), thought=thought)
 
     def write(self, step: Step) -> tuple[Message, ...]:
@@ -140,7 +147,12 @@ class ParallelCalls:
         raise UsageError("the format json has no code: choose another --format")
 
 
-def _read(call: ToolCall) -> Call:
+def _read(call: ToolCall, *, is_native: bool) -> Call:
+    read = _read_arguments(call)
+    return replace(read, repaired=is_native and not read.error and needs_repair(call))
+
+
+def _read_arguments(call: ToolCall) -> Call:
     name = call.name.strip().removeprefix("functions.")
     try:
         arguments = read_arguments(call.arguments, shape=_SHAPE)

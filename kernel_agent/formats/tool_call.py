@@ -12,7 +12,7 @@ that
    is a whole call inside of the arguments. Code of another language is not run.
 4. **Several calls** of one reply run as one cell, in their order: a second call does not correct
    the first, as a second block of text does. The same call twice in a row is one, and the value
-   of each is shown.
+   of each is shown; when one fails, the model is told which did not run.
 5. A call of any other name is what it would be in Python: ``final_answer({"answer": 42})``
    becomes the cell ``final_answer(42)``, a call of a host tool the cell that calls its stub.
 """
@@ -23,7 +23,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from kernel_agent.errors import FormatError
 from kernel_agent.formats.envelope import Envelope, as_code, read_code, refuse_other_language
@@ -34,6 +34,7 @@ from kernel_agent.formats.reading.calls import (
     described_calls,
     find_calls,
     in_python_calls,
+    needs_repair,
     read_arguments,
     split_answer,
     thought_of,
@@ -120,9 +121,10 @@ class NativeTool:
         """
         refuse_truncated(reply, shape=self._shape)
         found = find_calls(reply, shape=self._shape)
-        source = _join(found, self._shape)
-        if source:
-            return Code(source=source, thought=thought_of(reply))
+        code = _join(found, self._shape)
+        if code is not None:
+            repaired = sum(map(needs_repair, reply.tool_calls))
+            return replace(code, thought=thought_of(reply), repaired=repaired)
         return self._read_text_instead(reply)
 
     def _read_text_instead(self, reply: Reply) -> Action:
@@ -139,8 +141,8 @@ class NativeTool:
             ) from None  # fmt: skip
         if not isinstance(action, Code):
             return action
-        source = _join(in_python_calls(action.source), self._shape)
-        return replace(action, source=source) if source else action
+        code = _join(in_python_calls(action.source), self._shape)
+        return action if code is None else replace(code, thought=action.thought)
 
     def write(self, step: Step) -> tuple[Message, ...]:
         """Return how a finished step stands in the history."""
@@ -156,8 +158,8 @@ class NativeTool:
         return f"{thought.strip()}\n\n<tool_call>\n{call}\n</tool_call>".lstrip()
 
 
-def _join(calls: Sequence[ToolCall], shape: str) -> str:
-    """Return the cell that the calls of one reply ask for; empty when they ask for none.
+def _join(calls: Sequence[ToolCall], shape: str) -> Code | None:
+    """Return the cell that the calls of one reply ask for; None when they ask for none.
 
     Raises
     ------
@@ -169,7 +171,11 @@ def _join(calls: Sequence[ToolCall], shape: str) -> str:
     if any(source.startswith("%%") for source in sources[1:]):
         raise FormatError("a cell magic in a later call", feedback=_MAGIC, kind="syntax")
     sources[:-1] = map(with_value_shown, sources[:-1])
-    return check("\n\n".join(sources)) if sources else ""
+    if not sources:
+        return None
+    lines = [source.count("\n") + 2 for source in sources]  # an empty one is between two calls
+    starts = tuple(accumulate(lines[:-1], initial=1)) if len(sources) > 1 else ()
+    return Code(source=check("\n\n".join(sources)), starts=starts)
 
 
 def _cell(call: ToolCall, shape: str) -> str:

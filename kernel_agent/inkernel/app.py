@@ -42,7 +42,6 @@ class AgentKernelApp(IPKernelApp):
 
 def start(connection_file: str, settings: dict[str, Any]) -> AgentKernelApp:
     """Build the kernel up to the point where ``start()`` serves it; called by ``launch.py``."""
-    CappedStream.head = int(settings.get("head_chars", CappedStream.head))
     app = AgentKernelApp.instance(
         connection_file=connection_file,
         outstream_class=f"{__package__}.stream.CappedStream",
@@ -75,8 +74,9 @@ class WidePandas:
     Its own 80 characters break a table of ten columns into pieces, each with its header.
     """
 
-    width = 160
-    _is_looking = False
+    def __init__(self, width: int = 160) -> None:
+        self._width = width
+        self._is_looking = False
 
     def find_spec(self, name: str, _path: Any = None, _target: Any = None) -> Any:
         """Return how pandas is loaded; called by the import system for each module."""
@@ -93,7 +93,7 @@ class WidePandas:
 
             def load_wide(module: Any) -> None:
                 load(module)
-                module.set_option("display.width", self.width)
+                module.set_option("display.width", self._width)
 
             loader.exec_module = load_wide
         return spec
@@ -145,7 +145,7 @@ def _install_namespace(kernel: Any, shell: Any, settings: dict[str, Any]) -> Non
     memory = Memory()
     CappedStream.memory = memory
     install(shell)
-    sys.meta_path.insert(0, WidePandas())
+    sys.meta_path.insert(0, WidePandas(**settings.get("tables", {})))
     final_answer = FinalAnswer(shell)
     cap = DisplayCap(memory.append)
     cap.install(shell)

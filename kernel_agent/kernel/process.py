@@ -64,11 +64,11 @@ class KernelProcess(Kernel):
         Descriptions of the host tools that cells can call (:func:`kernel_agent.tools.specs`).
     python
         The interpreter that cells run in; the host's own by default. It needs ipykernel.
-    head_chars
-        Characters of one stream of one cell that are sent; the rest stays in the kernel.
     max_operations
         Turns of loops and calls of its functions after which a cell is ended; a guard against
         mistakes (:mod:`kernel_agent.inkernel.opcount`).
+    table_width
+        Characters of a line of the tables that pandas prints; the kernel's own default where None.
     """
 
     poll_s = POLL_S
@@ -82,8 +82,8 @@ class KernelProcess(Kernel):
         resume: Path | None = None,
         tools: Sequence[dict[str, Any]] = (),
         python: str = sys.executable,
-        head_chars: int = 1_000_000,
         max_operations: int | None = None,
+        table_width: int | None = None,
     ) -> None:
         self.cwd = cwd
         self.sandbox = sandbox
@@ -99,9 +99,11 @@ class KernelProcess(Kernel):
         self._proxy = access.proxy
         self._resume = resume
         self._python = python
-        self._settings = {"tools": list(tools), "head_chars": head_chars}
+        self._settings: dict[str, Any] = {"tools": list(tools)}
         if max_operations is not None:
             self._settings["max_operations"] = max_operations
+        if table_width is not None:
+            self._settings["tables"] = {"width": table_width}
         self._directory: Path | None = None
         self._manager: AsyncKernelManager | None = None
         self._client: KernelClient | None = None

@@ -59,7 +59,7 @@ class RemoteKernel(KernelSession):
         What the provisioner and the kernel are told: it leaves this machine, so no keys.
     inputs
         Files to send, by the path at which cells find them.
-    cwd, tools, head_chars
+    cwd, tools
         As in :class:`KernelSession`; ``cwd`` is a folder of this machine.
     """
 
@@ -74,9 +74,8 @@ class RemoteKernel(KernelSession):
         inputs: Mapping[str, Path],
         cwd: Path,
         tools: Sequence[dict[str, Any]] = (),
-        head_chars: int = 1_000_000,
     ) -> None:
-        super().__init__(cwd=cwd, sandbox=sandbox, tools=tools, head_chars=head_chars)
+        super().__init__(cwd=cwd, sandbox=sandbox, tools=tools)
         self._kernelspec = kernelspec
         self._environment = dict(environment)
         self._inputs = inputs

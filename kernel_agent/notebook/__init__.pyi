@@ -22,3 +22,4 @@ from .reader import read_notebook as read_notebook
 from .reader import read_runnable as read_runnable
 from .tracebacks import cut_native as cut_native
 from .tracebacks import cut_traceback as cut_traceback
+from .tracebacks import line_of_cell as line_of_cell

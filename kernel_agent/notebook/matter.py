@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -56,14 +57,41 @@ def head(runs: Sequence[RunRecords]) -> str:
     names = [verbatim(one_line(path.rsplit("/", maxsplit=1)[-1], 60)) for path in files[:3]]
     about = f" about {', '.join(names)}" if names else ""
     title = f"# {count_text(len(runs), 'question')}{about}"
-    return "\n\n".join([title, *(["\n".join(map(_entry, runs))] if len(runs) > 2 else [])])
+    listed = ["\n".join(_write_entry(entry(run)) for run in runs)] if len(runs) >= MANY else []
+    return "\n\n".join([title, *listed])
 
 
-def _entry(run: RunRecords) -> str:
-    """Return a line of the contents: the question, and the place that Jupyter gives it."""
-    place = quote(encodable(f"{_number(run)}{_title(run)}".replace(" ", "-")), safe="")
-    ended = "" if run.is_answered else f" ({status_text(run)})"
-    return f"{run.number}. [{verbatim(_title(run))}](#{place}){ended}"
+MANY = 3  # questions from which on there are contents
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A line of the contents: the question, the place that Jupyter gives it, and its ending."""
+
+    number: int
+    title: str
+    place: str
+    ended: str
+
+    @property
+    def address(self) -> str:
+        """The place as the target of a link."""
+        return f"#{quote(encodable(self.place), safe='')}"
+
+
+def entry(run: RunRecords) -> Entry:
+    """Return a run's line of the contents; ``ended`` is empty where it was answered."""
+    return Entry(
+        number=run.number,
+        title=_title(run),
+        place=f"{_number(run)}{_title(run)}".replace(" ", "-"),
+        ended="" if run.is_answered else status_text(run),
+    )
+
+
+def _write_entry(entry: Entry) -> str:
+    ended = f" ({entry.ended})" if entry.ended else ""
+    return f"{entry.number}. [{verbatim(entry.title)}]({entry.address}){ended}"
 
 
 def _title(run: RunRecords) -> str:

@@ -27,7 +27,7 @@ from kernel_agent.errors import NotebookError
 from kernel_agent.formats import write_call
 from kernel_agent.notebook.calls import asked_text, result_text
 from kernel_agent.notebook.headings import rest_of_thought, step_sentence
-from kernel_agent.notebook.matter import alt_text
+from kernel_agent.notebook.matter import MANY, alt_text, entry
 from kernel_agent.notebook.page_answer import answer_piece
 from kernel_agent.notebook.pieces import (
     MAX_OUTPUT,
@@ -121,12 +121,26 @@ def summary_html(
     NotebookError
         The records hold no run, or a run's first or last record is damaged.
     """
+    return _summary(records, notebook, max_chars)
+
+
+def _summary(
+    records: Sequence[Record], notebook: str | None, max_chars: int, *, whole_page: bool = False
+) -> str:
+    """Return the summary; where it is a whole page, with the contents of many questions above."""
     runs = runs_of(apply_updates(records))
     if not runs:
         raise NotebookError("the trace holds no run, so there is nothing to show")
     room = max_chars * 9 // 10  # the parser may write some characters longer
     try:
-        parts = [_run(run, Room(room // len(runs)), notebook) for run in runs]
+        entries = [entry(run) for run in runs] if whole_page and len(runs) >= MANY else []
+        contents = [piece("contents", entries=entries)] if entries else []
+        room -= sum(map(length, contents))
+        places = [each.place for each in entries] or [""] * len(runs)
+        parts = contents + [
+            _run(run, Room(room // len(runs)), notebook, place=place)
+            for run, place in zip(runs, places, strict=True)
+        ]
     except _DAMAGED as error:
         reason = one_line(f"{type(error).__name__}: {error}", 120)
         raise NotebookError(f"a record of the trace is damaged ({reason})") from None
@@ -161,7 +175,7 @@ def page_html(
     """
     from markupsafe import Markup
 
-    summary = summary_html(records, notebook=notebook, max_chars=max_chars)
+    summary = _summary(records, notebook, max_chars, whole_page=True)
     (first, *_) = runs_of(records)
     title = title_line(str(first.start.task), 80) or "Run"
     page = templates().get_template("page.html")
@@ -171,10 +185,12 @@ def page_html(
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def _run(run: RunRecords, room: Room, notebook: str | None, depth: int = 0) -> Markup:
+def _run(
+    run: RunRecords, room: Room, notebook: str | None, depth: int = 0, *, place: str = ""
+) -> Markup:
     """Return one run: how it ended, the question, the answer, the steps, the facts."""
     ending, colour = _ending(run)
-    head = _head(run, ending, colour, level=4 if depth else 3)
+    head = _head(run, ending, colour, level=4 if depth else 3, place=place)
     foot = piece("beside", title="About this run", inner=piece("facts", lines=list(_facts(run))))
     if not depth:
         foot += piece("footer", address=_address(notebook), notebook=notebook)
@@ -196,7 +212,7 @@ def _ending(run: RunRecords) -> tuple[str, str]:
     return ending.sentence, "green" if answered else "red" if status.is_fault else "orange"
 
 
-def _head(run: RunRecords, ending: str, colour: str, *, level: int) -> Markup:
+def _head(run: RunRecords, ending: str, colour: str, *, level: int, place: str) -> Markup:
     task = plain(str(run.start.task)).strip()
     title = title_line(task, 200) or "Run"
     is_whole = title == " ".join(task.split()) and "\n" not in task
@@ -206,6 +222,7 @@ def _head(run: RunRecords, ending: str, colour: str, *, level: int) -> Markup:
         colour=colour,
         spent=" · ".join(_spent(run)),
         level=level,
+        place=place,
         title=title,
         task=[] if is_whole else paragraphs(task, max_chars=MAX_TASK),
         unsafe=_unsafe(run),

@@ -82,6 +82,16 @@ def cut_traceback(error: CellError) -> ShortTraceback:
     return ShortTraceback(before="\n".join(_frames(parts[: last + 1])), message=said)
 
 
+def line_of_cell(error: CellError) -> int:
+    """Return the line of the cell itself at which it failed, from 1; 0 where nothing says it."""
+    heads = (_CELL.match(_bound(text)) for text in error.traceback[:MAX_PARTS])
+    lines = (head["line"] for head in heads if head and not head["where"])
+    return int(next(lines, "0")[:_LINE_DIGITS])
+
+
+_LINE_DIGITS = 9
+
+
 def cut_native(text: str) -> str:
     """Drop library frames from tracebacks in Python's own form; name cells as cells."""
     if "Traceback (most recent call last)" in text:

@@ -4,6 +4,7 @@ from .action import Call as Call
 from .action import Calls as Calls
 from .action import Code as Code
 from .action import Final as Final
+from .action import repaired_calls as repaired_calls
 from .answers import ANSWER_MIME as ANSWER_MIME
 from .answers import IN_WORDS as IN_WORDS
 from .answers import Wording as Wording
@@ -77,6 +78,7 @@ from .reading import RunRecords as RunRecords
 from .reading import agent_cost as agent_cost
 from .reading import agent_line as agent_line
 from .reading import agent_outcome as agent_outcome
+from .reading import agents_notes as agents_notes
 from .reading import agents_of as agents_of
 from .reading import cap_text as cap_text
 from .reading import count_text as count_text

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from kernel_agent.records.conversation import Image, Json, Usage
+from kernel_agent.records.conversation import ABSENT, Image, Json, Usage
 from kernel_agent.records.endings import ExitStatus
 
 OutputDict: TypeAlias = dict[str, Any]
@@ -77,8 +77,8 @@ class Delegated:
     """A delegated run, as reported by the run above it.
 
     ``name`` and ``folder`` (relative to the folder of the run that delegated it) are the host's
-    own. ``answer`` is the beginning of the answer's text. ``agents`` are the runs that it
-    delegated in turn; ``usage`` includes theirs.
+    own. ``answer`` is the beginning of the answer's text, ``note`` what stands beside it.
+    ``agents`` are the runs that it delegated in turn; ``usage`` includes theirs.
     """
 
     run_id: str
@@ -92,6 +92,7 @@ class Delegated:
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
     agents: tuple[Delegated, ...] = ()
+    note: str = field(default="", metadata=ABSENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,10 +178,11 @@ class CellResult:
     time spent waiting for a person. ``outputs`` are nbformat dicts in the order of arrival.
     ``changes`` is None when the kernel did not say which variables the cell had changed.
     ``counted`` has what the broker counted beside the calls, by kind: requests that it refused
-    (``malformed``, ``replayed``, ``too large``, ``flood``, ``input``), calls of an ``unknown tool``
-    or with ``wrong arguments``, calls that were ``denied``, that were ``abandoned`` because they
-    did not end, or that are ``not listed`` because there were too many. ``limit`` is the setting
-    whose time the cell passed (``cell_seconds`` or ``max_seconds``), where that ended it.
+    (``malformed``, ``replayed``, ``too large``, ``flood``, ``input``) or could not answer
+    (``failed``); calls of an ``unknown tool`` or with ``wrong arguments``, that were ``denied``,
+    that were ``abandoned`` because they did not end, or that are ``not listed`` because there were
+    too many. ``limit`` is the setting whose time the cell passed (``cell_seconds`` or
+    ``max_seconds``), where that ended it.
     """
 
     status: CellStatus

@@ -12,6 +12,8 @@ Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | 
 
 """A value made of the JSON types only: dict, list, str, int, float, bool, None."""
 
+ABSENT = {"absent": True}
+"""Metadata of a field that a trace lacks where it has its default: what is rare costs no line."""
 
 ToolSchema: TypeAlias = Mapping[str, Any]
 """A host tool as endpoints are told of it: ``name``, ``description``, ``parameters`` (a schema)."""

@@ -262,6 +262,12 @@ def agents_of_calls(calls: Iterable[HostCall]) -> tuple[Delegated, ...]:
     return tuple(call.delegated for call in made if call.delegated)
 
 
+def agents_notes(calls: Iterable[HostCall]) -> str:
+    """Return what agents noted beside their answers, a line each: code has their values alone."""
+    noted = (agent for agent in agents_of_calls(calls) if agent.note)
+    return "\n".join(f"(Agent {agent.name}. {agent.note})" for agent in noted)
+
+
 def tree_lines(agents: Iterable[Delegated], indent: str = "") -> Iterator[str]:
     """Yield the tree as lines of plain text: task, ending, cost."""
     for agent in agents:
@@ -282,6 +288,8 @@ def agent_cost(agent: Delegated) -> str:
 
 
 def agent_outcome(agent: Delegated) -> str:
-    """Return the first line of an agent's answer, or else of the reason for its absence."""
-    text = agent.answer if agent.status is ExitStatus.ANSWERED else agent.message
-    return one_line(text, ANSWER_CHARS)
+    """Return the first line of an agent's answer and its note, or of the reason for its absence."""
+    if agent.status is not ExitStatus.ANSWERED:
+        return one_line(agent.message, ANSWER_CHARS)
+    beside = [one_line(agent.note, ANSWER_CHARS)] if agent.note else []
+    return " · ".join([one_line(agent.answer, ANSWER_CHARS), *beside])

@@ -261,7 +261,8 @@ Record: TypeAlias = RunStart | Step | RunStop | FormatChange | Condensation | Un
 def to_json(value: Any) -> Json:
     """Turn records into JSON types; ``"$"`` names each record's type."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: to_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        given = [(f, getattr(value, f.name)) for f in dataclasses.fields(value)]
+        fields = {f.name: to_json(v) for f, v in given if not (f.metadata and v == f.default)}
         return {"$": type(value).__name__, **fields}
     if isinstance(value, Mapping):
         return {str(k): to_json(v) for k, v in value.items()}

@@ -45,6 +45,7 @@ _TAGS = {
 _ATTRIBUTES = {
     "*": {"style"},
     "div": {"class"},
+    "h3": {"id"},
     "details": {"open"},
     "img": {"src", "alt", "width"},
     "a": {"href"},

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kernel_agent.kernel import Kernel, MakeKernel
 
 CELL_TIMEOUT_S = 600.0
+PANDAS_WIDTH = 80  # characters, by default; our kernels' tables are wider
 MAX_FILE_BYTES = 1_000_000_000  # what a run copies; larger inputs it links
 MAX_COPY_BYTES = 4_000_000_000
 MAX_FILES = 5_000
@@ -202,7 +203,8 @@ async def verify_notebook(
     with temporary_folder("kernel-agent-verify-") as made:
         folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), str(made)))
         left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
-        make = make or partial(KernelSession, sandbox=sandbox)
+        width = _table_width(notebook)
+        make = make or partial(KernelSession, sandbox=sandbox, table_width=width)
         async with make(cwd=made) as kernel:
             again = _Again(folders=folders, timeout_s=timeout_s)
             cells = await _run_cells(notebook, kernel, again)
@@ -394,6 +396,14 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 # --- the copy ------------------------------------------------------------------------------
+
+
+def _table_width(notebook: nbformat.NotebookNode) -> int | None:
+    """Return the width of the tables that a notebook's kernel printed; None where it is ours.
+
+    Ours print wider tables since exports have fingerprints of their texts.
+    """
+    return None if _ours(notebook).get("texts") else PANDAS_WIDTH
 
 
 def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> list[str]:

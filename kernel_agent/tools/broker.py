@@ -19,13 +19,14 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from kernel_agent.errors import ToolError
 from kernel_agent.inkernel import Room, TooMuch
 from kernel_agent.records import Call, HostCall, Json
-from kernel_agent.safe import HELD, QUICK_CHARS, Charge, Pot, count, is_quick
+from kernel_agent.safe import HELD, QUICK_CHARS, Charge, Pot, count, is_quick, one_line
 from kernel_agent.tools.caller import (
     CELL_OVER,
     Admit,
@@ -39,6 +40,7 @@ from kernel_agent.tools.caller import (
 from kernel_agent.tools.definition import ANYWHERE, Origin, Tool
 from kernel_agent.tools.recorded import keep_arguments
 from kernel_agent.tools.requests import (
+    MAX_MESSAGE,
     PREFIX,
     Made,
     Refused,
@@ -49,7 +51,7 @@ from kernel_agent.tools.requests import (
     prepare,
     read,
 )
-from kernel_agent.tools.secrets import check_tools
+from kernel_agent.tools.secrets import check_tools, without_secrets
 from kernel_agent.tools.threads import in_thread
 
 MAX_REQUEST = 32_000_000  # characters of one request
@@ -110,6 +112,7 @@ class Broker:
         self._pot = Pot()
         self._reading = asyncio.Lock()  # one request after the other, as they came
         self._in_line = 0  # requests that are read or wait for it
+        self._in_preparation = 0  # those whose arguments are; none overtakes another
         self._begin_cell()
 
     def _begin_cell(self) -> None:
@@ -135,8 +138,8 @@ class Broker:
         await self._caller.give_up()
 
     def take_calls(self) -> tuple[HostCall, ...]:
-        """Return the calls since the last time, in the order of their answers."""
-        calls, self._calls = tuple(self._calls), []
+        """Return the calls since the last time, in the order in which they were asked for."""
+        calls, self._calls = tuple(sorted(self._calls, key=lambda call: call.number)), []
         return calls
 
     def take_counted(self) -> dict[str, int]:
@@ -150,7 +153,7 @@ class Broker:
     @property
     def refused(self) -> int:
         """Requests of this cell that were not answered by calls."""
-        kinds = ("input", "malformed", "too large", "replayed", "flood")
+        kinds = ("input", "malformed", "too large", "replayed", "flood", "failed")
         return sum(self._counted[kind] for kind in kinds)
 
     # --- requests --------------------------------------------------------------------------
@@ -180,6 +183,10 @@ class Broker:
             return await self._answer_in_turn([prompt], charge, origin)
         except Refused as refused:
             return self._refusal(refused)
+        except Exception as error:  # without an answer the cell would wait until its time is over
+            told = without_secrets(f"{type(error).__name__}: {error}", self._secrets)
+            why = one_line(told, MAX_MESSAGE)
+            return self._refusal(Refused("failed", f"the host could not answer ({why})"))
         finally:
             self._under_way -= 1
             self._weight -= weight
@@ -222,12 +229,18 @@ class Broker:
         del prompt
         if request is None:
             return json.dumps({"results": [], "error": CELL_OVER})
-        prepared = self._quickly(request, charge)
+        prepared = None if self._in_preparation else self._quickly(request, charge)
         if prepared is None:
-            prepared = await self._unless_over(self._prepare(request, charge))
+            self._in_preparation += 1
+            try:
+                prepared = await self._unless_over(self._prepare(request, charge))
+            finally:
+                self._in_preparation -= 1
         if prepared is None:
             results = [json.dumps(CELL_OVER)] * len(request.calls)
         else:
+            for number, made in enumerate(prepared, request.first_call):
+                made.number = number
             results = await asyncio.gather(*(self._begin(made, origin) for made in prepared))
         return f'{{"id": {request.number}, "results": [{", ".join(results)}]}}'
 
@@ -256,7 +269,7 @@ class Broker:
             return self._next(await to_the_end(_read_long, prompt))
 
     def _next(self, request: Request) -> Request:
-        """Refuse a request that is not the next one, or has one call too many."""
+        """Number the calls of a request, or refuse it: not the next one, or one call too many."""
         if request.number <= self._last_id:
             raise Refused("replayed", "the request is not the next one", request.number)
         self._last_id = request.number
@@ -264,7 +277,7 @@ class Broker:
         if self._cell_calls > MAX_CELL_CALLS:
             why = f"a cell may make {MAX_CELL_CALLS:,} calls, and this one made more"
             raise Refused("flood", why, request.number)
-        return request
+        return replace(request, first_call=self._caller.number(len(request.calls)))
 
     def _preparing(self, request: Request) -> Callable[[Room], list[Made]]:
         chars = self._room_in_trace()
@@ -334,26 +347,31 @@ class Broker:
         Never raises: every failure is in the result. Cancelling it gives up waiting.
         """
         made = Made(name=call.name, tool=self._tools.get(call.name), origin=origin)
-        given = dict(call.arguments)
+        made.number = self._caller.number()
+        seconds = 0.0
+        with self._caller.failing(made):
+            await self._check(made, dict(call.arguments))
+            seconds = await self._make(made)
+            if made.error is None:
+                made.value = await in_thread(_plain, made.value)
+                await in_thread(keep, made, KEPT_DIRECT, self._secrets)
+        return self._caller.record(made, seconds)
+
+    async def _check(self, made: Made, given: dict[str, Any]) -> None:
         args, kwargs = made.tool.spread(given) if made.tool else ([], given)
         made.arguments = json_without(keep_arguments(args, kwargs, KEPT_DIRECT), self._secrets)
         await in_thread(check, made, args, kwargs, Room(0), self._tools)
         if made.refused:
             self._counted[made.refused] += 1
+
+    async def _make(self, made: Made) -> float:
         work = asyncio.ensure_future(self._caller.make(made))
         try:
-            seconds = await asyncio.shield(work)
+            return await asyncio.shield(work)
         except asyncio.CancelledError:
             work.cancel()
             await asyncio.wait((work,))
             raise
-        if made.error is None:
-            try:
-                made.value = await in_thread(_plain, made.value)
-                await in_thread(keep, made, KEPT_DIRECT, self._secrets)
-            except ToolError as error:
-                made.error = self._caller.describe(error)
-        return self._caller.record(made, seconds)
 
     # --- what the trace is told ------------------------------------------------------------
 
@@ -367,7 +385,7 @@ class Broker:
             self._calls.append(call)
 
 
-_TYPES = {"input": "RuntimeError", "flood": "RuntimeError", "replayed": "RuntimeError"}
+_TYPES = dict.fromkeys(("input", "flood", "replayed", "failed"), "RuntimeError")
 
 
 # --- reading ---------------------------------------------------------------------------------

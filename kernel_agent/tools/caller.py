@@ -10,7 +10,8 @@ import asyncio
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -76,6 +77,12 @@ class Caller:
         self._number = 0  # of the latest call in this session
         self._working: set[asyncio.Task[None]] = set()  # what does calls; may go on for nobody
 
+    def number(self, calls: int = 1) -> int:
+        """Return the first number for so many calls, as soon as they are asked for."""
+        first = self._number + 1
+        self._number += calls
+        return first
+
     async def give_up(self) -> None:
         """Wait a moment for calls of a cell that is over, and count those that go on."""
         if self._working:
@@ -100,18 +107,29 @@ class Caller:
         return time.monotonic() - began
 
     async def _work(self, made: Made) -> None:
-        """Ask, and call. Raises nothing: no tool may end the host's loop."""
-        try:
+        """Ask, and call."""
+        with self.failing(made):
             async with self._places:
                 value = await self._value(made)
+            if made.error is None:  # and nobody has given it up
+                made.value = value
+
+    @contextmanager
+    def failing(self, made: Made) -> Iterator[None]:
+        """Turn whatever is raised into the call's error: no tool may end the host's loop.
+
+        Raises
+        ------
+        asyncio.CancelledError
+            Somebody gave the call up.
+        """
+        try:
+            yield
         except BaseException as error:
             if made.error is None:
                 made.error = self.describe(error)
             if isinstance(error, asyncio.CancelledError) and _is_cancelled():
                 raise
-        else:
-            if made.error is None:  # and nobody has given it up
-                made.value = value
 
     async def _value(self, made: Made) -> Any:
         if made.failed is not None:
@@ -132,12 +150,11 @@ class Caller:
         """Give the value its form for the wire and the trace, without secrets, within bounds."""
         writing = partial(write, made, max_chars=MAX_RESULT, kept_chars=room, secrets=self._secrets)
         try:
-            if is_short(made.value):
-                writing()
-            else:
-                await to_the_end(writing)
-        except ToolError as error:
-            made.error = self.describe(error)
+            with self.failing(made):
+                if is_short(made.value):
+                    writing()
+                else:
+                    await to_the_end(writing)
         except asyncio.CancelledError:
             _uncancel()
             made.error = dict(CELL_OVER)
@@ -160,7 +177,6 @@ class Caller:
 
     def record(self, made: Made, seconds: float) -> HostCall:
         """Return the record of a call that is over."""
-        self._number += 1
         error = made.error or {}
         call = HostCall(
             name=made.name[:200],
@@ -169,7 +185,7 @@ class Caller:
             result=None if error else made.kept,
             error=f"{error['type']}: {error['message']}" if error else "",
             seconds=max(seconds - (made.decision.seconds if made.decision else 0.0), 0.0),
-            number=self._number,
+            number=made.number,
             decision=made.decision,
             untrusted=made.tool is not None and made.tool.untrusted,
         )

@@ -25,6 +25,7 @@ from kernel_agent.records import (
     Json,
     Observation,
     StopSignal,
+    agents_notes,
     with_words,
 )
 from kernel_agent.safe import plain, shorten
@@ -171,7 +172,8 @@ def _describe_answer(call: Call, result: CellResult, answered: Iterator[HostCall
             "Not taken as the answer, because another call failed. Look at the error first."
         )
     made = next(answered)
-    return plain(_json(made.result) if made.ok else made.error)
+    gave = plain(_json(made.result) if made.ok else made.error)
+    return "\n".join(filter(None, (gave, agents_notes((made,)))))
 
 
 def _json(value: Json) -> str:

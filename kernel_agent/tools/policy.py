@@ -120,9 +120,8 @@ class Approval:
         self._approver = approver
         self._stop = stop or StopSignal()
         self._clock = clock
-        self._number = 0
         self._sources: list[_Source] = []
-        self._admitted: dict[int, tuple[Decision, int, _Influences]] = {}
+        self._admitted: dict[int, tuple[Decision, _Influences]] = {}
         self._standing: dict[str, _Standing] = {}
         self._denied: dict[str, Decision] = {}  # what a person denied in this run, word for word
         self._one_at_a_time = asyncio.Lock()
@@ -207,8 +206,6 @@ class Approval:
         origin
             Where the call comes from.
         """
-        self._number += 1
-        number = self._number
         verdict, why = self.policy.of_call(tool)
         look = tool.effects or verdict == "ask"
         influences = self._influences(arguments, origin.known, look=look)
@@ -224,7 +221,7 @@ class Approval:
             decision = dataclasses.replace(await self._decide(question, tool.name), edited=None)
         else:
             decision = Decision(allowed=verdict == "allow", by="policy", reason=why)
-        self._admitted[id(decision)] = (decision, number, influences)
+        self._admitted[id(decision)] = (decision, influences)
         return decision
 
     async def ask(self, question: Question) -> Decision:
@@ -325,7 +322,7 @@ class Approval:
             self.note_data(f"the host {visit.host}")
 
     def mark(self, call: HostCall, result: Any = None) -> HostCall:
-        """Return a call's record with its number and its possible influences.
+        """Return a call's record with its possible influences.
 
         Called by the broker for each call, once, as soon as it is over and before its result is
         sent to the kernel.
@@ -338,20 +335,18 @@ class Approval:
             What the tool returned, as it was.
         """
         found = self._admitted.pop(id(call.decision), None)
-        if found is None:  # it never came to a decision: no such tool, wrong arguments
-            self._number += 1
-            found = (Decision(allowed=False, by="policy"), self._number, _Influences())
-        _, number, influences = found
+        # Without: it never came to a decision, because there is no such tool, or for its arguments.
+        influences = found[1] if found else _Influences()
         # An error that a tool raised can hold the words of strangers, too.
         was_made = call.ok or (call.decision is not None and call.decision.allowed)
         if call.untrusted and was_made:
             texts = texts_of(result if call.ok else call.error)
-            self._sources.append(_Source(number=number, name=call.name, texts=texts))
+            self._sources.append(_Source(number=call.number, name=call.name, texts=texts))
             if len(self._sources) > EVIDENCE:
                 old = self._sources[-EVIDENCE - 1]
                 self._sources[-EVIDENCE - 1] = _Source(number=old.number, name=old.name)
         return dataclasses.replace(
-            call, number=number, influenced_by=influences.could, contains=influences.contains
+            call, influenced_by=influences.could, contains=influences.contains
         )
 
     def mark_shown(self, observation: Observation, result: CellResult) -> Observation:

@@ -8,7 +8,7 @@ first. An unknown tool's arguments are not decoded at all.
 from __future__ import annotations
 
 import json
-import sys
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +48,7 @@ class Request:
     calls: list[Any]
     nodes: int
     quick: bool
+    first_call: int = 0  # the number of its first call in the session
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Made:
     """A call in progress."""
 
     name: str
+    number: int = 0  # among the session's calls, as they were asked for: they end in any order
     arguments: Json = None
     tool: Tool | None = None
     origin: Origin = field(default_factory=Origin)
@@ -169,6 +171,10 @@ def _no_tool(name: str, tools: Mapping[str, Tool]) -> str:
     return f"there is no tool {name[:200]!r}.{near}{there}"
 
 
+_pydantic_is_imported = threading.Event()
+"""``sys.modules`` has a module as soon as its import begins: the loop would wait for the rest."""
+
+
 def check(
     made: Made,
     args: Sequence[Any],
@@ -188,16 +194,17 @@ def check(
         made.refused = "unknown tool"
         made.failed = ToolError(_no_tool(made.name, tools), kind="NameError")
         return
-    if tool.checks_at_length or "pydantic" not in sys.modules:
+    if tool.checks_at_length or not _pydantic_is_imported.is_set():
         room.library()
     from pydantic import ValidationError
 
+    _pydantic_is_imported.set()
     try:
         made.args, made.kwargs = tool.check(args, kwargs)
     except ValidationError as error:
         made.refused = "wrong arguments"
         made.failed = ToolError(_problems(error, tool), kind="TypeError")
-    except Exception as error:  # a check of the tool's own may raise anything
+    except BaseException as error:  # a check of the tool's own may raise anything, SystemExit, too
         made.failed = error
 
 

@@ -356,6 +356,52 @@ async def test_a_hundred_slow_calls_take_as_long_as_the_slowest() -> None:
     assert [result["value"] for result in reply["results"]] == list(range(100))
 
 
+async def test_calls_are_numbered_as_they_were_asked_for_whichever_ends_first() -> None:
+    """The cell's and those of an action alike."""
+    ended: list[int] = []
+    turn = asyncio.Condition()
+
+    @tool
+    async def meet(n: int) -> int:
+        """End after all that were asked for later."""
+        async with turn:
+            await turn.wait_for(lambda: len(ended) == 3 - n)
+            ended.append(n)
+            turn.notify_all()
+        return n
+
+    broker = Broker([meet])
+    await broker.answer(request(*[call("meet", n) for n in (1, 2, 3)]))
+    assert ended == [3, 2, 1]
+    assert [(made.number, made.result) for made in broker.take_calls()] == [(1, 1), (2, 2), (3, 3)]
+    ended.clear()
+    asked = [Call(name="meet", arguments={"n": n}) for n in (1, 2, 3)]
+    made = await asyncio.gather(*map(broker.call, asked))
+    assert ended == [3, 2, 1]
+    assert [each.number for each in made] == [4, 5, 6]
+
+
+async def test_a_quick_request_begins_after_a_slow_one_that_came_before_it() -> None:
+    """The large one is decoded in a thread; the next one waits for that, and not for its answer."""
+    begun: list[int] = []
+
+    @tool
+    async def size(text: str) -> int:
+        """Return the length of a text."""
+        begun.append(len(text))
+        return len(text)
+
+    broker = Broker([echo, size])
+    await broker.answer(request(call("echo", 0), number=1))  # pydantic is imported
+    large = asyncio.ensure_future(broker.answer(request(call("size", "x" * 8_000_000), number=2)))
+    while broker._last_id < 2:  # until it was read
+        await asyncio.sleep(0.001)
+    await broker.answer(request(call("size", "x"), number=3))
+    await large
+    assert begun == [8_000_000, 1]
+    assert [made.result for made in broker.take_calls()] == [0, 8_000_000, 1]
+
+
 async def test_when_the_cell_ends_async_tools_are_cancelled_and_threads_abandoned() -> None:
     """The kernel is told, the trace has them, and nobody is waited for."""
     release, cancelled = threading.Event(), []

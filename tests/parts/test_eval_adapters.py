@@ -13,6 +13,7 @@ from kernel_agent.evaluation.adapters.m3tooleval import arithmetic
 from kernel_agent.evaluation.oracle import measure
 from kernel_agent.evaluation.runs import offered_tools
 from kernel_agent.evaluation.specs import Arm
+from kernel_agent.evaluation.tasks import sample
 from kernel_agent.records.cell import Answer
 
 
@@ -351,6 +352,9 @@ def test_agentdojo_gold_calls_pass_its_own_judgement_and_the_oracle_gives_the_kn
     assert len(suite.tasks) == 97
     turns = [round(need.turns, 2) for need in measure("agentdojo").needs.values()]
     assert turns == [4.49, 3.02, 2.00]
+    told: list[str] = []
+    assert measure("agentdojo", limit=8, tell=told.append).tasks == 8
+    assert told == list(sample(suite, 8).remarks[len(suite.remarks) :])
     assert sum(bool(task.excluded) for task in suite.tasks) <= 2
     bench = open_bench(next(task for task in suite.tasks if task.id.startswith("banking")))
     names = {tool.name for tool in bench.tools}

@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import io
 import re
+from urllib.parse import quote, unquote
 
 import html5lib
 import pytest
@@ -14,6 +15,7 @@ from support.examples import examples
 from support.golden import records as golden
 
 from kernel_agent.errors import NotebookError
+from kernel_agent.notebook.exporter import notebook_of
 from kernel_agent.notebook.outputs import displayable
 from kernel_agent.notebook.page import page_html, summary_html
 from kernel_agent.notebook.pieces import code
@@ -402,3 +404,36 @@ def test_a_step_is_a_line_with_a_sentence_a_mark_and_how_long_it_took():
 def test_a_figure_says_what_it_is():
     source = summary_html([start(), step(outputs=[figure()]), stop()])
     assert source.count('alt="Figure of step 1: Count them"') == 2
+
+
+ODD = ("How many rows?", 'A "quoted" <b>one</b> & ü?', "Of $x$ and 50 %?", "Is it so?")
+
+
+def asked(*tasks):
+    """Return the records of runs with these questions; the last one was not answered."""
+    for number, task in enumerate(tasks, start=1):
+        run_id = f"r{number}"
+        last = number == len(tasks)
+        status = ExitStatus.STEP_LIMIT if last else ExitStatus.ANSWERED
+        yield from (start(run_id, task=task), step(number, run_id=run_id), stop(run_id, status))
+
+
+def test_a_page_of_three_questions_has_contents_that_lead_to_their_headings():
+    """At the places that Jupyter gives the same headings of the notebook."""
+    tree = html5lib.parse(page_html(list(asked(*ODD))), namespaceHTMLElements=False)
+    links = [(link.text or "", unquote(link.attrib["href"])) for link in tree.iter("a")]
+    headings = [h3.attrib["id"] for h3 in tree.iter("h3")]
+    assert [href for _, href in links] == [f"#{place}" for place in headings]
+    assert headings[0] == "Question-1:-How-many-rows?"
+    assert headings[1] == 'Question-2:-A-"quoted"-<b>one</b>-&-ü?'
+    (*answered, last) = ["".join(line.itertext()) for line in tree.find(".//ul").iter("li")]
+    assert [line.partition(". ")[2] for line in answered] == list(ODD[:3])
+    assert last == "4. Is it so? (step limit)"
+    notebook = notebook_of(list(asked(*ODD))).cells[0].source
+    assert all(f"](#{quote(place, safe='')})" in notebook for place in headings)
+
+
+def test_two_questions_and_a_cell_of_a_notebook_have_no_contents():
+    """In a notebook the places would be those of its own headings."""
+    assert "questions" not in text_of(page_html(list(asked("One?", "Two?"))))
+    assert " id=" not in summary_html(list(asked(*ODD)))

@@ -515,6 +515,25 @@ def test_verify_finds_the_one_notebook_beneath_a_folder_and_names_several(finish
     assert "empty/run.ipynb" in complaint(run(tmp_path, "verify", "empty"), 2)
 
 
+def test_show_and_export_find_the_one_trace_beneath_a_folder_and_name_several(finished, tmp_path):
+    """The same as verify finds its notebook."""
+    out, _ = finished
+    (tmp_path / "attempts" / "1").mkdir(parents=True)
+    shutil.copy(out / "trace.jsonl", tmp_path / "attempts" / "1")
+    commands = (["show", "attempts"], ["show", "--html", "attempts"], ["export", "attempts"])
+    shown, page, book = [run(tmp_path, *command) for command in commands]
+    assert [done.returncode for done in (shown, page, book)] == [0, 0, 0]
+    assert shown.stdout == run(tmp_path, "show", "attempts/1").stdout
+    assert page.stdout.strip() == "attempts/1/run.html"
+    assert book.stdout.strip() == "attempts/1/run.ipynb"
+    shutil.copytree(tmp_path / "attempts" / "1", tmp_path / "attempts" / "2")
+    for command in commands:
+        line = complaint(run(tmp_path, *command), 2)
+        assert "attempts holds several runs: name one of attempts/1, attempts/2" in line
+    (tmp_path / "empty").mkdir()
+    assert "there is no trace at empty/trace.jsonl" in complaint(run(tmp_path, "show", "empty"), 2)
+
+
 def test_an_output_folder_that_cannot_even_be_looked_at_is_one_line(folder):
     """As with a folder that belongs to somebody else."""
     line = complaint(run(folder, "run", "x", "--model=offline", "--out", "x" * 300), 2)

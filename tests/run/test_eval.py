@@ -11,6 +11,9 @@ import pytest
 from servers.openai_server import OpenAIServer, refused_url, text
 from support.command import environment
 
+from kernel_agent.records.store import read_trace
+from kernel_agent.records.trace import Step
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "example_tasks" / "penguins.yaml"
 ANSWER = "```python\nfinal_answer({})\n```"
@@ -95,6 +98,37 @@ def call(name, **arguments):
     """A native call as an endpoint sends it."""
     function = {"name": name, "arguments": json.dumps(arguments)}
     return {"id": f"call-{name}", "type": "function", "function": function}
+
+
+def test_calls_whose_arguments_had_to_be_repaired_are_counted_beside_failed_ones(tmp_path):
+    """In the result, in the table and, by call, in the trace."""
+    (tmp_path / "tool.py").write_text(
+        "from kernel_agent import tool\n\n@tool\ndef twice(n: int) -> int:\n"
+        "    'Return n two times.'\n    return 2 * n\n"
+    )
+    path = tasks(tmp_path, {"id": "a", "task": "Twice 21?", "tools": "tool.py", "answer": 42})
+    odd = {"id": "c2", "type": "function", "function": {"name": "twice", "arguments": "{'n': 21,}"}}
+    cut = {"id": "c3", "type": "function", "function": {"name": "twice", "arguments": '{"n": '}}
+    replies = [
+        text("", tool_calls=[call("fruit_prices")]),
+        text("", tool_calls=[call("final_answer", answer=3)]),
+        text("", tool_calls=[call("twice", n=21), odd, cut]),
+        text("", tool_calls=[call("final_answer", answer=42)]),
+    ]
+    with OpenAIServer(replies) as server:
+        evaluate(
+            tmp_path, path, "--model", "m", "--base-url", server.url, "--format", "json",
+            "--sandbox", "none", "--at-once", "1", "--out", "out",
+        )  # fmt: skip
+    (a,) = results(tmp_path)
+    assert (a["success"], a["failed_calls"], a["repaired_calls"]) == (True, 1, 1)
+    table = (tmp_path / "out" / "table.md").read_text().splitlines()
+    head, _, row = [line for line in table if line.startswith("|")][:3]
+    columns = dict(zip(head.split(" | "), row.split(" | "), strict=True))
+    assert (columns["failed calls"], columns["repaired calls |"]) == ("1", "1 |")
+    trace = read_trace((tmp_path / "out" / a["notebook"]).parent)
+    first = next(record for record in trace if isinstance(record, Step))
+    assert [made.repaired for made in first.action.calls] == [False, True, False]
 
 
 def test_what_a_model_is_asked_ends_with_the_form_and_its_answers_are_judged_by_value(tmp_path):
@@ -273,6 +307,18 @@ def test_transcripts_are_read_and_where_they_are_run_what_they_show_is_compared(
     assert "it is read, not run" in said
     path.write_text('{"turns": 3}\n')
     assert "turns.jsonl, line 1: no transcript" in complaint(tmp_path, path, "--replay")
+
+
+def test_of_transcripts_as_many_of_each_suite_are_drawn_and_the_rest_is_counted(tmp_path):
+    """The file has one suite after the other: its beginning would be one suite."""
+    path = tmp_path / "turns.jsonl"
+    turns = [{"role": "assistant", "content": "```python\nx = 1\n```"}]
+    lines = [{"suite": name, "turns": turns} for name in "aaaaaabb"]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    said = evaluate(tmp_path, path, "--replay", "--sandbox", "none", "--limit", "4")
+    told = "4 of 8 transcripts were drawn: 2 of 6 of a, 2 of 2 of b; the others are left out.\n"
+    assert said.startswith(told)
+    assert "drawn" not in evaluate(tmp_path, path, "--replay", "--sandbox", "none")
 
 
 async def test_replayed_cells_are_compared_with_what_was_recorded(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from support.golden import DATA
@@ -425,3 +426,27 @@ async def test_an_answer_that_was_none_fails_again_wherever_the_notebook_runs(
     outputs = [out for c in notebook.cells for out in c.get("outputs", [])]
     told = [out.evalue.partition(":")[0] for out in outputs if out.output_type == "error"]
     assert told == ["a generator is no answer", "None is no answer"]
+
+
+WIDE = """import pandas as pd
+table = pd.DataFrame([range(8)], columns=[f"column {n:06}" for n in range(8)])
+print(table)"""
+
+
+@pytest.mark.parametrize(
+    ("ours", "width"), [(None, 80), ({"schema": 1}, 80), ({"schema": 1, "texts": {"a": "b"}}, 160)]
+)
+def test_a_wide_table_is_printed_again_at_the_width_at_which_it_was(
+    tmp_path: Path, ours: dict[str, Any] | None, width: int
+) -> None:
+    """Pandas' own in notebooks of others and in early ones of ours, ours in the rest."""
+    with pd.option_context("display.width", width, "display.max_columns", 20):  # as in a kernel
+        text = str(pd.DataFrame([range(8)], columns=[f"column {n:06}" for n in range(8)]))
+    assert (len(text.split("\n")) == 2) == (width == 160)
+    notebook = new_notebook(cells=[printed(WIDE, f"{text}\n")])
+    if ours is not None:
+        notebook.metadata["kernel_agent"] = ours
+    path = tmp_path / "run.ipynb"
+    nbformat.write(notebook, path)
+    (cell,) = [cell for cell in verify(path).cells if cell.index == 0 and not cell.role]
+    assert cell.verdict == Verdict.SAME, cell.detail

@@ -521,3 +521,32 @@ def test_fences_run_together_where_the_last_needs_the_earlier_ones(sources, run)
 def test_between_tags_each_block_is_an_attempt_and_the_last_one_runs():
     text = "<execute>\nx = 1\n</execute>\nBetter:\n<execute>\nprint(x)\n</execute>"
     assert parse(text).source == "print(x)"
+
+
+def left_out(text, **fields):
+    return parse(Reply(content=text, **fields)).left_out
+
+
+def test_blocks_that_did_not_run_are_named_by_how_they_begin():
+    assert left_out(blocks("x = 1", "x = 2\nprint(x)")) == (
+        'Not run of your reply: the block that begins "x = 1". '
+        "One block runs: write again what is still needed."
+    )
+    several = left_out(blocks(*(f"x = {n}\nf(x)" for n in range(6))))
+    assert 'begins "x = 2"; the block that begins "x = 3"; the block that begins "x = 4"' in several
+    assert "; 2 before them." in several
+
+
+def test_a_block_that_was_cut_off_is_named_unless_it_repeats_what_ran():
+    ran = blocks("total = 1\nprint(total)")
+    assert 'begins "mean = 2", which was cut off' in left_out(
+        f"{ran}\nThen:\n```python\nmean = 2\npri"
+    )
+    assert left_out(f"{ran}\nAgain:\n```python\ntotal = 1\npri") == ""
+
+
+@pytest.mark.parametrize(
+    "sources", [("x = 1", "print(x)"), ("x = 1", "x = 1\nprint(x)"), ("x = 1", "x = 1"), ("f()",)]
+)
+def test_nothing_is_named_where_all_code_ran(sources):
+    assert left_out(blocks(*sources)) == ""

@@ -52,7 +52,9 @@ def test_all_calls_of_a_reply_are_read_in_order_with_their_thought():
 )
 def test_arguments_are_repaired_where_only_their_notation_is_wrong(arguments):
     """Trailing commas, quotes, fences and double encoding lose nothing."""
-    assert read(native(("f", arguments))).calls[0].arguments == {"x": 1}
+    (made,) = read(native(("f", arguments))).calls
+    assert made.arguments == {"x": 1}
+    assert made.repaired == (arguments != '{"x": 1}')
 
 
 @pytest.mark.parametrize("arguments", ["", "null", "{}"])
@@ -92,9 +94,10 @@ def test_an_answer_of_nothing_is_asked_for_again(arguments):
 )
 def test_final_answer_alone_ends_the_run_whatever_its_argument_is_called(arguments, answer):
     """Any JSON value is an answer."""
-    assert read(native(("final_answer", arguments), content="So.")) == Final(
-        answer=answer, thought="So."
-    )
+    given = read(native(("final_answer", arguments), content="So."))
+    assert isinstance(given, Final)
+    assert (given.answer, given.thought) == (answer, "So.")
+    assert given.repaired == (arguments == "4 EUR")
 
 
 def test_of_two_answers_the_last_that_can_be_read_counts():

@@ -292,3 +292,23 @@ def test_a_list_that_begins_with_a_call_and_holds_something_else_makes_no_call(o
     with pytest.raises(FormatError) as raised:
         parse(Reply(content=f"[python(code='f()'), {other}]"), "tool")
     assert raised.value.kind == "missing"
+
+
+def test_a_joined_cell_knows_where_each_of_its_calls_begins():
+    joined = parse(native('{"code": "x = 1\\nf(x)"}', '{"code": "g()"}', '{"code": "h()"}'), "tool")
+    lines = joined.source.split("\n")
+    assert [lines[start - 1] for start in joined.starts] == ["x = 1", "display(g())", "h()"]
+    assert parse(native('{"code": "f()"}'), "tool").starts == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (('{"code": "f()"}',), 0),
+        (("{'code': 'f()'}",), 1),
+        (('{"code": "f()",}', '{"code": "g()"}'), 1),
+        (('"f()"', "f(1)"), 2),
+    ],
+)
+def test_repaired_calls_are_counted(arguments, count):
+    assert parse(native(*arguments), "tool").repaired == count

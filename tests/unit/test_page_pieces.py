@@ -8,6 +8,7 @@ import html5lib
 import pytest
 from jinja2 import UndefinedError
 
+from kernel_agent.notebook.matter import Entry
 from kernel_agent.notebook.pieces import join, notices_html, piece, templates
 from kernel_agent.safe.markup import INK
 
@@ -28,8 +29,9 @@ GIVEN: dict[str, Any] = {
     "pairs": [(HOSTILE, HOSTILE, "left")],
     "level": 3,
     "style": "opacity:0.8",
+    "entries": [Entry(number=1, title=HOSTILE, place=HOSTILE, ended=HOSTILE)],
 }
-ATTRIBUTES = {"style", "open", "href", "src", "alt", "width", "class"}
+ATTRIBUTES = {"id", "style", "open", "href", "src", "alt", "width", "class"}
 MACROS = {
     name: macro.arguments
     for name, macro in vars(templates().get_template("summary.html").module).items()

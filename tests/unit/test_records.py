@@ -177,3 +177,11 @@ def test_no_ending_loses_the_exit_code_that_scripts_know() -> None:
             "interrupted": 130,
         }.items()
     )
+
+
+def test_what_is_rare_stands_in_a_trace_only_where_it_is_so():
+    plain, joined = Code(source="f()"), Code(source="f()\n\ng()", starts=(1, 3))
+    assert to_json(plain) == {"$": "Code", "source": "f()", "thought": ""}
+    assert from_json(to_json(plain)) == plain
+    assert to_json(joined)["starts"] == [1, 3]
+    assert from_json(to_json(joined)) == joined

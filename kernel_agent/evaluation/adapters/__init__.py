@@ -131,7 +131,7 @@ def cells_of(task: Task) -> Cells | None:
 
 
 def gold_of(source: str) -> Iterator[GoldTask]:
-    """Yield the gold call sequences of a suite.
+    """Return the gold call sequences of a suite, which are played one by one.
 
     Raises
     ------
@@ -142,7 +142,8 @@ def gold_of(source: str) -> Iterator[GoldTask]:
     gold = getattr(_adapter(name), "gold", None) if name in ADAPTERS else None
     if gold is None:
         raise UsageError(f"the oracle arm needs gold calls: agentdojo or bfcl, not {source!r}")
-    yield from gold(where)
+    found: Iterator[GoldTask] = gold(where)
+    return found
 
 
 def needs_package(name: str, advice: str) -> UsageError:

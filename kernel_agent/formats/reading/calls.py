@@ -298,6 +298,19 @@ def read_arguments(text: str, *, shape: str) -> Json:
     return {str(key): field for key, field in value.items()}
 
 
+def needs_repair(call: ToolCall) -> bool:
+    """Whether the arguments of a native call are no JSON object as they stand; none are fine.
+
+    >>> [needs_repair(ToolCall(id="", name="f", arguments=a)) for a in ('{"a": 1}', "{'a': 1}", "")]
+    [False, True, False]
+    """
+    text = call.arguments.strip()
+    try:
+        return bool(text) and not isinstance(json.loads(text), dict | None)
+    except (ValueError, RecursionError):
+        return True
+
+
 def split_answer(arguments: Json) -> tuple[Json, str]:
     """Return the answer of a call of ``final_answer``, by whatever name, and its note.
 

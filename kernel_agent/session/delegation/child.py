@@ -28,6 +28,7 @@ from kernel_agent.records import (
     Step,
     agent_line,
     agents_of,
+    answer_note,
     word_answer,
 )
 from kernel_agent.safe import Made, make_beneath, one_line, plain
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 KINDS = {"arrow": "Arrow", "json": "JSON", "bin": "binary", "png": "PNG"}
 ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
+NOTE_CHARS = 500  # of what stands beside it
 
 
 @dataclass
@@ -230,6 +232,7 @@ class Hearing:
             self.delegated,
             status=stop.status,
             answer=_answer_text(stop.answer),
+            note=one_line(answer_note(stop.answer), NOTE_CHARS) if stop.answer else "",
             message=stop.message,
             steps=stop.steps,
             seconds=stop.seconds,

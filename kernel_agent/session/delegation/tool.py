@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -150,7 +151,7 @@ class Delegation:
         self._spawn = spawn
         self._places = asyncio.Semaphore(config.agents_at_once)
         self._prompts = Prompts()
-        self._numbers = 0
+        self._numbers = itertools.count(1)  # of agents, as they were asked for
 
     # --- the tools ---------------------------------------------------------------------------
 
@@ -210,6 +211,7 @@ class Delegation:
         given = {"data": data} if data is not None and not isinstance(data, dict) else data
         if given and not asking.run.writes_code:
             raise ValueError("agents that act by calls have no variables: put the data into task")
+        number = next(self._numbers)
         opening = await asyncio.to_thread(opening_of, given) if given else None
         with asking.scope.waiting():
             async with self._places:
@@ -217,7 +219,8 @@ class Delegation:
                 self._take_place()
                 try:
                     with asking.run.meter.shared(share, at_most=at_most) as meter:
-                        return await self._run(asking, task, opening, meter)
+                        wanted = f"{number}-{_short(slug(task))}"
+                        return await self._run(asking, task, opening, meter, wanted)
                 except BudgetExceeded as error:
                     raise _make_refusal(f"nothing is left for another agent: {error}") from None
 
@@ -228,13 +231,14 @@ class Delegation:
                 f"max_agents: {self._config.max_agents} agents were run already, do the rest here"
             )
         self._lineage.count.runs += 1
-        self._numbers += 1
 
-    async def _run(self, asking: Asking, task: str, opening: Opening | None, meter: Meter) -> Json:
+    async def _run(
+        self, asking: Asking, task: str, opening: Opening | None, meter: Meter, wanted: str
+    ) -> Json:
         run_above, note = asking.run, asking.note
         given = {"data": dict(opening.described)} if opening else {}
         note(arguments={"args": [task], "kwargs": given})
-        made = self._make_place(run_above, task)
+        made = self._make_place(run_above, wanted)
         name, folder = made.path.name, made.path
         lineage = Lineage(
             depth=self._lineage.depth + 1,
@@ -274,9 +278,9 @@ class Delegation:
             return answer
         raise _make_refusal(_reason(hearing.delegated, run))
 
-    def _make_place(self, run_above: CurrentRun, task: str) -> Made:
+    def _make_place(self, run_above: CurrentRun, name: str) -> Made:
         try:
-            return make_place(run_above.agents, f"{self._numbers}-{_short(slug(task))}")
+            return make_place(run_above.agents, name)
         except OSError as error:
             reason = one_line(str(error), REASON_CHARS)
             raise _make_refusal(f"no folder can be made for an agent: {reason}") from None
