@@ -144,7 +144,8 @@ class ModelDecider:
                     turn.reply = reply
                     return Final(answer=words, in_words=True)
                 shown_how = shown_how or bool(words)
-                told = self._refuse(turn, reply, error, told)
+                feedback = error.if_answer if words else error.feedback
+                told = self._refuse(turn, reply, feedback, told, cut=error.kind == "truncated")
                 if len(told) > RE_ASKS:
                     return None
                 why = "The reply has words alone" if words else "The reply could not be read"
@@ -168,15 +169,14 @@ class ModelDecider:
         return error.words if may else ""
 
     def _refuse(
-        self, turn: Turn, reply: Reply, error: FormatError, told: tuple[Retry, ...]
+        self, turn: Turn, reply: Reply, feedback: str, told: tuple[Retry, ...], *, cut: bool
     ) -> tuple[Retry, ...]:
         """Keep an unreadable reply; return the feedback given so far about this format."""
-        feedback = error.if_answer if self._answer_in(error, turn.ledger.run_id) else error.feedback
         retry = Retry(content=write_reply(reply), feedback=feedback)
         turn.retries = (*turn.retries, retry)
         if self._go_down(turn.ledger):
             return ()
-        return (*told, _shown_again(retry, error))
+        return (*told, _shown_again(retry, cut=cut))
 
     def _go_down(self, ledger: Ledger) -> bool:
         """Switch to the format that asks for less, if it is time and there is one."""
@@ -204,9 +204,9 @@ class ModelDecider:
         return None
 
 
-def _shown_again(retry: Retry, error: FormatError) -> Retry:
+def _shown_again(retry: Retry, *, cut: bool) -> Retry:
     """Return an unreadable reply as the model is shown it; the trace has all of it."""
-    if error.kind != "truncated":
+    if not cut:
         return retry
     return dataclasses.replace(retry, content=shorten(retry.content, CUT_CHARS))
 

@@ -116,12 +116,12 @@ def window_text(start: RunStart) -> str:
     >>> start = RunStart(run_id="", task="", time="", model="", format="", sandbox={}, budget={},
     ...                  window=known, allowance=64_000)
     >>> window_text(start)
-    'window 131,072 tokens, 64,000 used'
+    'window 131,072 tokens, up to 64,000 used'
     """
     if start.window is None:
         return ""
     most = "at most " if start.window.is_bound else ""
-    return f"window {most}{start.window.tokens:,} tokens, {start.allowance:,} used"
+    return f"window {most}{start.window.tokens:,} tokens, up to {start.allowance:,} used"
 
 
 def own_runs(records: Iterable[Record]) -> dict[str, RunStart]:

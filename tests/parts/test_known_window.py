@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from servers.openai_server import Behaviour, OpenAIServer, error, model_at, raw, refused_url, text
+from support.examples import examples
 from support.replies import cell
 
 from kernel_agent import Config, FakeKernel, Run, ScriptedModel, Session
 from kernel_agent.errors import UntrustedSettings
-from kernel_agent.models import CEILING, UNKNOWN, Lent, OpenAIModel
+from kernel_agent.models import CEILING, UNKNOWN, Lent, OpenAIModel, allowance_in
+from kernel_agent.models.listing import FIELDS, window_in
 from kernel_agent.notebook import page_html
 from kernel_agent.records import Condensation, ModelWindow, RunStart, Story, read_trace
 from kernel_agent.session import allowance_line
@@ -162,8 +166,8 @@ async def test_half_of_the_window_is_used_more_of_a_small_one_and_no_more_than_t
     assert start.window == ModelWindow(tokens=tokens, known_by="max_model_len")
     assert start.allowance == used
     model_line = next(b.text for b in Story().blocks(start) if b.text.startswith("Model:"))
-    assert model_line == f"Model: m (window {tokens:,} tokens, {used:,} used)"
-    assert f"(window {tokens:,} tokens, {used:,} used)" in page_html(read_trace(made.trace))
+    assert model_line == f"Model: m (window {tokens:,} tokens, up to {used:,} used)"
+    assert f"(window {tokens:,} tokens, up to {used:,} used)" in page_html(read_trace(made.trace))
 
 
 def test_doctor_says_how_long_a_conversation_may_become() -> None:
@@ -240,8 +244,23 @@ def test_a_folders_file_may_shorten_a_conversation_and_not_lengthen_it(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     file = tmp_path / "kernel-agent.toml"
-    file.write_text("context_tokens = 16000")
-    assert load_config({}).context_tokens == 16_000
-    file.write_text("context_tokens = 500000")
-    with pytest.raises(UntrustedSettings):
-        load_config({})
+    for tokens in (16_000, UNKNOWN):
+        file.write_text(f"context_tokens = {tokens}")
+        assert load_config({}).context_tokens == tokens
+    for tokens in (UNKNOWN + 1, 500_000, 0, -1):
+        file.write_text(f"context_tokens = {tokens}")
+        with pytest.raises(UntrustedSettings):
+            load_config({})
+
+
+NAMES = st.sampled_from([*FIELDS, "id", "meta", "top_provider", "n_ctx", "state"])
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.just("m")
+JSON = st.recursive(LEAVES, lambda p: st.lists(p) | st.dictionaries(NAMES, p), max_leaves=9)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(entries=st.lists(st.dictionaries(NAMES, JSON), max_size=3))
+def test_whatever_a_list_holds_an_allowance_is_within_its_bounds(entries: Any) -> None:
+    window = window_in(entries, "m")
+    assert 1_536 <= allowance_in(window) <= CEILING
+    assert allowance_in(window) <= (window.tokens if window else UNKNOWN)
