@@ -1,9 +1,9 @@
 """Deciders choose the loop's next action; this one asks a model.
 
 A decider gives the next action, is told what happened, and says when the run is over. A model's
-action is a reply, read in a format; where it cannot be read, it is asked for again. After a step
-that ran, words alone may be the answer: the model is shown once how to give it, and what it says
-then in words is taken as it is, and marked so. Cells that were written beforehand are another
+action is a reply, read in a format; where it cannot be read, it is asked for again. Words alone may
+be the answer (:mod:`kernel_agent.agent.words`): the model is shown once how to give it, and what it
+says then in words is taken as it is, and marked so. Cells that were written beforehand are another
 decider (:mod:`kernel_agent.session.pipeline`).
 """
 
@@ -14,14 +14,17 @@ from typing import Protocol
 
 from kernel_agent.agent.context import Context
 from kernel_agent.agent.outcome import Stopped, check_kernel
-from kernel_agent.agent.rules import Ladder, Lower, Patience, may_answer, warning
+from kernel_agent.agent.rules import Ladder, Lower, Patience, warning
 from kernel_agent.agent.turn import Ledger, Turn, write_reply
 from kernel_agent.agent.window import RE_ASK_CHARS, Complete, Window
+from kernel_agent.agent.words import may_answer
 from kernel_agent.errors import FormatError
 from kernel_agent.formats import Format
 from kernel_agent.records import (
     Action,
     Answer,
+    Calls,
+    Code,
     Final,
     Message,
     Meter,
@@ -136,12 +139,13 @@ class ModelDecider:
             try:
                 action = self._ladder.read(reply)
             except FormatError as error:
-                words = self._answer_in(error)
+                words = self._answer_in(error, turn.ledger.run_id)
                 if words and shown_how:
                     turn.reply = reply
                     return Final(answer=words, in_words=True)
                 shown_how = shown_how or bool(words)
-                told = self._refuse(turn, reply, error, told)
+                feedback = error.if_answer if words else error.feedback
+                told = self._refuse(turn, reply, feedback, told, cut=error.kind == "truncated")
                 if len(told) > RE_ASKS:
                     return None
                 why = "has words alone" if words else f"could not be read ({error})"
@@ -151,21 +155,28 @@ class ModelDecider:
                 turn.reply = reply
                 return action
 
-    def _answer_in(self, error: FormatError) -> str:
-        """Return the words of a reply that may be the answer; empty before a step ran."""
-        ran = any(isinstance(record, Step) and record.ok for record in self._context.records)
-        return error.words if ran and may_answer(error.words) else ""
+    def _answer_in(self, error: FormatError, run_id: str) -> str:
+        """Return the words of a reply that may be the answer.
+
+        They may be before anything was tried, and after a step that ran; none while all that the
+        run has tried has failed, since that is to be mended.
+        """
+        steps = [record for record in self._context.records if isinstance(record, Step)]
+        done = [step for step in steps if isinstance(step.action, Code | Calls)]
+        ran = any(step.ok for step in done)
+        tried = any(step.run_id == run_id for step in done)
+        may = (ran or not tried) and may_answer(error.words, ran=ran)
+        return error.words if may else ""
 
     def _refuse(
-        self, turn: Turn, reply: Reply, error: FormatError, told: tuple[Retry, ...]
+        self, turn: Turn, reply: Reply, feedback: str, told: tuple[Retry, ...], *, cut: bool
     ) -> tuple[Retry, ...]:
         """Keep an unreadable reply; return the feedback given so far about this format."""
-        feedback = error.if_answer if self._answer_in(error) else error.feedback
         retry = Retry(content=write_reply(reply), feedback=feedback)
         turn.retries = (*turn.retries, retry)
         if self._go_down(turn.ledger):
             return ()
-        return (*told, _shown_again(retry, error))
+        return (*told, _shown_again(retry, cut=cut))
 
     def _go_down(self, ledger: Ledger) -> bool:
         """Switch to the format that asks for less, if it is time and there is one."""
@@ -193,9 +204,9 @@ class ModelDecider:
         return None
 
 
-def _shown_again(retry: Retry, error: FormatError) -> Retry:
+def _shown_again(retry: Retry, *, cut: bool) -> Retry:
     """Return an unreadable reply as the model is shown it; the trace has all of it."""
-    if error.kind != "truncated":
+    if not cut:
         return retry
     return dataclasses.replace(retry, content=shorten(retry.content, CUT_CHARS))
 

@@ -3,9 +3,8 @@
 A model that does not learn from what it is told costs money until a cap is reached. Three rules
 notice it earlier. :class:`Patience` ends a run in which the same action fails in the same way again
 and again, or in which the model does not take no for an answer. :class:`Ladder` goes down to a
-format that asks for less when the model keeps breaking the one it has. :func:`may_answer` tells
-words that may be the answer from a question back. :func:`warning` tells the model that its next
-step is the last. Pure: steps and replies in, decisions out.
+format that asks for less when the model keeps breaking the one it has. :func:`warning` tells the
+model that its next step is the last. Pure: steps and replies in, decisions out.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ SAME_DENIALS = 3  # denials of an identical action, or steps in a row with a den
 DENIALS_IN_A_ROW = 5  # … that end a run as denied
 KEEPS_BREAKING = 3  # unreadable replies, at least half of all, after which another format is tried
 ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
-
-_GOES_ON = ("?", "\uff1f", ":", "\uff1a")  # as written in the East, too
 
 Lower = Callable[[Format], tuple[Format, str] | None]
 """Gives the format that asks for less than another, with its system prompt, or None when there is
@@ -147,15 +144,6 @@ class Ladder:
         return FormatChange(
             run_id="", format=self.format.name, reason=reason, system_prompt=system_prompt
         )
-
-
-def may_answer(words: str) -> bool:
-    """Whether words may be an answer: no question back, and nothing that is only announced.
-
-    >>> may_answer("There are 42 rows."), may_answer("Which year?"), may_answer("I count:")
-    (True, False, False)
-    """
-    return not words.rstrip(" \n*_\"')").endswith(_GOES_ON)
 
 
 def warning(step: Step, meter: Meter) -> str:

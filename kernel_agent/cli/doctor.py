@@ -22,7 +22,7 @@ from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.safe import one_line, temporary_folder
 from kernel_agent.sandbox import MODULES, level_of, probe_with
-from kernel_agent.session import Session
+from kernel_agent.session import Session, allowance_line
 
 UNUSABLE = 1
 
@@ -161,6 +161,8 @@ def _model(config: Config) -> Iterator[Finding]:
     yield Finding(
         name="endpoint", text=endpoint or ("the OpenAI API" if key else "none configured")
     )
+    if key or config.base_url or config.context_tokens:
+        yield Finding(name="context", text=allowance_line(config))
     if config.model:
         yield Finding(name="model", text=config.model)
     elif key or config.base_url:

@@ -52,6 +52,8 @@ ANY = Rule("any", lambda _now, _value: True)
 LOWER = Rule("lower", lambda now, value: bool(value > 0 and (now is None or value <= now)))
 # None at all, too; of a limit, 0 might be taken for none.
 FEWER = Rule("lower", lambda now, value: bool(0 <= value <= now))
+# By itself it is a window's half or so: a folder may shorten what holds in any case.
+SHORTER = Rule("lower", lambda now, value: bool(0 < value <= (now or 32_000)))
 ON = Rule("`true`", lambda _now, value: value is True)
 OFF = Rule("`false`", lambda _now, value: value is False)
 
@@ -396,8 +398,12 @@ class Config:
     observation_chars: int = setting(
         8000, "characters of an observation that the model is shown", folder=LOWER, shared=True
     )
-    context_tokens: int = setting(
-        32_000, "the allowance for the whole conversation", folder=LOWER, shared=True
+    context_tokens: int | None = setting(
+        None,
+        "the allowance for the whole conversation; None for half of the model's window, 64,000 at "
+        "most, and 32,000 where the endpoint does not list it",
+        folder=SHORTER,
+        shared=True,
     )
     max_depth: int = setting(
         2, "of delegation: how deep agents may stand beneath a run", folder=LOWER

@@ -229,18 +229,35 @@ _NOTATION = re.compile(
     r"|^Action\s*+:",
     re.IGNORECASE | re.MULTILINE,
 )
+_HALF_CODE = re.compile(
+    r"""
+    ^[^\S\n]*+(?:                                                       # a line of Python …
+        import\ [\w.]++(?:\ as\ \w++)?[^\S\n]*+$ | from\ [\w.]++\ import\ \w
+      | def\ \w++\( | for\ \w[^\n]{0,80}\ in\ [^\n]{0,80}:[^\S\n]*+$
+      | \w[\w.]*+(?:\[[^\]\n]{0,80}\])?\ =\ (?:\w++\.\w[\w.]*+\(|\w++\(['"])
+      | (?:print|display|final_answer|python|functions\.\w++)\(
+      | >>>\  | In\ \[\d{1,4}\]: | %%?[a-z] | ![a-z]
+      | (?:'{3}|`{2}|~{2})\ ?(?:python|py)\b | \[/?(?:python|code)\]     # … or its mark
+      | Code:[^\S\n]*+$
+    )
+    | \A\s*+`[^`\n]{1,400}\)`\s*+\Z                                     # nothing but a call
+    | ["'](?:code|arguments|tool_calls?)["']\s*+:                       # the fields of a call
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
 _SHELLS = ("bash", "sh", "shell")
 
 
 def words_of(reply: Reply) -> str:
     """Return the visible text of a reply that is words alone; empty where it tries to be more.
 
-    A block that could be code, or what looks like a call or an object, is an action that could
-    not be read, and no answer.
+    A block that could be code, a line of it without a block, or what looks like a call or an
+    object, is an action that could not be read, and no answer.
     """
     found = find_blocks(readable(reply.content))
     text = without_answer_tags(found.outside_thoughts(found.end))
     acts = reply.tool_calls or found.calls or found.blocks or _NOTATION.search(text)
+    acts = acts or _HALF_CODE.search(text)
     shell = any(name.lower() in _SHELLS for name in found.languages)
     return "" if acts or shell else text
 

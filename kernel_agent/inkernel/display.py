@@ -167,7 +167,7 @@ def describe_scalar(value: Any, *_: Any) -> dict[str, Any]:
 
 
 def describe_collection(items: Any, *_: Any) -> dict[str, Any] | None:
-    """Return kind, length and a preview of a long list, dict, tuple or set."""
+    """Return kind, length and a preview of a list, dict, tuple or set that needs one."""
     preview = preview_collection(items)
     return preview and {"kind": type(items).__name__, "shape": [len(items)], **preview}
 

@@ -16,10 +16,15 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from functools import cache
+from io import StringIO
+from itertools import chain, islice
 from typing import Any
+
+from IPython.lib.pretty import RepresentationPrinter
 
 WHOLE_ROWS = 60  # a table of so many is shown whole; it is pandas' own bound for a person
 FIRST, LAST = 10, 5  # rows of a longer one
@@ -263,22 +268,83 @@ def _write_array(array: Any, whole: int, edge: int) -> dict[str, Any]:
 
 def preview_scalar(value: Any) -> dict[str, Any]:
     """Return the description of a numpy scalar: its value, as it is written in Python."""
+    return _described(_scalar_text(value), {})
+
+
+def _scalar_text(value: Any) -> str:
     text = isinstance(value, (str, bytes))  # of numpy's kinds, too
-    return _described(repr(value.item()) if text else str(value), {})
+    return repr(value.item()) if text else str(value)
 
 
 def preview_collection(items: Any) -> dict[str, Any] | None:
-    """Return the description of a list, dict, tuple or set of which IPython shows a part only."""
-    if len(items) <= WHOLE_ITEMS or type(items) not in COLLECTIONS:
+    """Return the description of a list, dict, tuple or set which a model should see otherwise.
+
+    That is one of which IPython shows a part only, or which holds scalars of numpy: what a person
+    is shown as ``[np.float64(3.5)]`` is ``[3.5]``. None for any other, and for a subclass.
+    """
+    if type(items) not in COLLECTIONS:
         return None
-    shown = _write_items(items, WHOLE_ITEMS)
-    return _with_whole(shown, _write_items(items, KEPT_CELLS))
+    if len(items) > WHOLE_ITEMS:
+        shown = _write_items(items, WHOLE_ITEMS)
+        return _with_whole(shown, _write_items(items, KEPT_CELLS))
+    if not _holds_scalars(items):
+        return None
+    text = _pretty(items, WHOLE_ITEMS)
+    return _described(text, {}) if len(text) <= KEPT_CHARS else None
 
 
 def _write_items(items: Any, most: int) -> dict[str, Any]:
-    from IPython.lib.pretty import pretty
-
     pairs: Iterable[Any] = items.items() if isinstance(items, dict) else items
     first: Iterator[Any] = islice(pairs, most)
-    text = pretty(type(items)(first), max_seq_length=most)
+    text = _pretty(type(items)(first), most)
     return _described(text, {"items": max(len(items) - most, 0)})
+
+
+def _pretty(items: Any, most: int) -> str:
+    """Return items as IPython writes them, but for numpy's scalars."""
+    stream = StringIO()
+    printer = RepresentationPrinter(stream, max_seq_length=most)
+    for kind in _scalar_types():
+        printer.type_pprinters[kind] = lambda value, write, _cycle: write.text(_scalar_text(value))
+    printer.pretty(items)
+    printer.flush()
+    return stream.getvalue()
+
+
+def _holds_scalars(items: Any) -> bool:
+    """Whether numpy's scalars are among few items, or in what plain collections they are in."""
+    scalars = _scalar_types()
+    seen, left, count = {id(items)}, [items] if scalars else [], 0
+    found = False
+    while left and count <= KEPT_CELLS:
+        inner = left.pop()
+        count += len(inner)
+        parts = chain(inner, inner.values()) if type(inner) is dict else inner
+        for part in islice(parts, 2 * WHOLE_ITEMS):
+            found = found or type(part) in scalars
+            if type(part) in COLLECTIONS and id(part) not in seen:
+                seen.add(id(part))
+                left.append(part)
+    return found and count <= KEPT_CELLS
+
+
+def _scalar_types() -> frozenset[type]:
+    """Return numpy's types of numbers, truths and texts, if anybody has imported it.
+
+    A date stays what it is: among other things, it would look like a sum without quotes.
+    """
+    numpy = sys.modules.get("numpy")
+    try:
+        return frozenset() if numpy is None else _types_of(numpy)
+    except AttributeError:  # half imported, or a module of the user's that has its name
+        return frozenset()
+
+
+@cache
+def _types_of(numpy: Any) -> frozenset[type]:
+    kinds = (numpy.number, numpy.bool_, numpy.str_, numpy.bytes_)
+    return frozenset(
+        kind
+        for kind in numpy.sctypeDict.values()
+        if issubclass(kind, kinds) and kind is not numpy.timedelta64
+    )

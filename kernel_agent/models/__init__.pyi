@@ -3,6 +3,9 @@ from .base import Model as Model
 from .base import as_model as as_model
 from .endpoint import NO_KEY as NO_KEY
 from .endpoint import Endpoint as Endpoint
+from .listing import CEILING as CEILING
+from .listing import UNKNOWN as UNKNOWN
+from .listing import allowance_in as allowance_in
 from .openai import OpenAIModel as OpenAIModel
 from .probe import Choice as Choice
 from .probe import choose_format as choose_format

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kernel_agent.records import Event, Message, Reply, RequestOptions
+from kernel_agent.records import Event, Message, ModelWindow, Reply, RequestOptions
 
 
 class Model(Protocol):
@@ -31,6 +31,9 @@ class Model(Protocol):
 
     answers_no_prompts: str
     """The reason why it cannot answer prompts from cells; empty when it can."""
+
+    window: ModelWindow | None
+    """What it holds at most, where that is known: it decides how long a conversation may become."""
 
     @property
     def endpoint(self) -> object:
@@ -70,7 +73,9 @@ class Model(Protocol):
         ...
 
 
-OPTIONAL = ("name", "accepts_images", "writes_prose", "answers_no_prompts", "endpoint", "prepare")
+OPTIONAL = (
+    "name", "accepts_images", "writes_prose", "answers_no_prompts", "window", "endpoint", "prepare",
+)  # fmt: skip
 """The members of a model that have a default."""
 
 
@@ -80,6 +85,7 @@ class ModelDefaults:
     accepts_images = False
     writes_prose = False
     answers_no_prompts = ""
+    window: ModelWindow | None = None
     endpoint: object = ""
 
     async def prepare(self) -> None:
@@ -101,6 +107,7 @@ class Lent(ModelDefaults):
         self.accepts_images = model.accepts_images
         self.writes_prose = model.writes_prose
         self.answers_no_prompts = model.answers_no_prompts
+        self.window = model.window
         self.endpoint = model.endpoint
 
     async def complete(

@@ -2,7 +2,7 @@
 
 It posts ready bytes through the official ``openai`` client, which knows addresses, keys, proxies
 and TLS, and hands the raw response out: reading it is :mod:`.stream`'s part, trying again is
-:mod:`.openai`'s. It never retries and never parses.
+:mod:`.openai`'s. It never retries, and parses nothing but the list of models.
 
 The client is imported when it is first needed, in a thread: the import costs about a second.
 What this module says of the endpoint never holds a key, a password or a header's value.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import os
 import re
 import ssl
@@ -24,6 +25,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 from kernel_agent.errors import ModelError, UsageError
 from kernel_agent.models import errors
 from kernel_agent.models.errors import EndpointError
+from kernel_agent.records import Json
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -33,6 +35,8 @@ NO_KEY = (
     "use --model offline"
 )
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
+MAX_LIST_BYTES = 4_000_000
+"""Of a list of models that is read: OpenRouter's, the longest, is about a million."""
 
 
 class Endpoint:
@@ -112,16 +116,15 @@ class Endpoint:
     async def post(self, body: bytes) -> AsyncIterator[Any]:
         """Send a chat request and give the raw response, unread, for as long as the block lasts."""
         client = await self.connect()
-        from openai import AsyncStream, Omit
+        from openai import AsyncStream
 
         # Ready bytes go by `content` where the client has it; before, they were a kind of `body`.
         place = "content" if "content" in inspect.signature(client.post).parameters else "body"
-        headers = self._headers if self._api_key else {"Authorization": Omit(), **self._headers}
         post: Any = client.post  # its overloads do not know ready bytes
         stream = await post(
             "/chat/completions",
             cast_to=object,
-            options={"headers": headers},
+            options={"headers": self._sent_headers()},
             stream=True,
             stream_cls=AsyncStream[object],
             **{place: body},
@@ -132,7 +135,7 @@ class Endpoint:
             await stream.close()
 
     async def models(self) -> list[str]:
-        """Return the names that the endpoint lists (``GET /models``); empty when it lists none.
+        """Return the names that the endpoint lists; empty when it lists none.
 
         Called by the session when the user named no model.
 
@@ -141,18 +144,62 @@ class Endpoint:
         ModelError
             No key, or a proxy setting that cannot be used.
         """
-        client = await self.connect()
-        import openai
+        return [str(each["id"]) for each in await self.list_models() if "id" in each]
 
-        headers = self._headers if self._api_key else {"Authorization": openai.Omit()}
+    async def list_models(self, *, wait_s: float | None = None) -> list[Mapping[str, Json]]:
+        """Return what the endpoint lists (``GET /models``); empty when it does not.
+
+        A redirect is not followed: what is sent with the request is for this endpoint.
+
+        Parameters
+        ----------
+        wait_s
+            The longest wait for all of it; by default, for as long as for any request.
+
+        Raises
+        ------
+        ModelError
+            No key, or a proxy setting that cannot be used.
+        """
+        client = await self.connect()
         try:
-            listed: Any = await client.get("/models", cast_to=object, options={"headers": headers})
-        except (openai.OpenAIError, ValueError):
+            async with asyncio.timeout(self._timeout_s if wait_s is None else wait_s):
+                listed: Json = json.loads(await self._get(client, "/models"))
+        except (TimeoutError, ValueError, RecursionError):
+            return []
+        except Exception as error:
+            # Broad as in a call (:mod:`.openai`): the client's errors have no base in common.
+            if self.read_error(error, model="") is None:
+                raise
             return []
         entries = listed.get("data") if isinstance(listed, dict) else listed  # Together: a list
-        if not isinstance(entries, list):
-            return []
-        return [str(e["id"]) for e in entries if isinstance(e, dict) and "id" in e]
+        return [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
+
+    async def _get(self, client: AsyncOpenAI, path: str) -> bytes:
+        """Return a body, unless it is longer than any list."""
+        from openai import AsyncStream
+
+        stream: Any = await client.get(
+            path,
+            cast_to=object,
+            options={"headers": self._sent_headers(), "follow_redirects": False},
+            stream=True,
+            stream_cls=AsyncStream[object],
+        )
+        body = bytearray()
+        try:
+            async for chunk in stream.response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_LIST_BYTES:
+                    raise ValueError("a list of models that is too long")
+        finally:
+            await stream.close()
+        return bytes(body)
+
+    def _sent_headers(self) -> dict[str, Any]:
+        from openai import Omit
+
+        return dict(self._headers) if self._api_key else {"Authorization": Omit(), **self._headers}
 
     async def close(self) -> None:
         """Close the connections."""

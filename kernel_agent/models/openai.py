@@ -29,6 +29,7 @@ from kernel_agent.models.base import ModelDefaults
 from kernel_agent.models.dialect import MAY_MEAN_UNKNOWN, Ways
 from kernel_agent.models.endpoint import Endpoint
 from kernel_agent.models.errors import EndpointError, context_limit
+from kernel_agent.models.listing import WAIT_S, window_in
 from kernel_agent.models.request import MessageCache, request_body
 from kernel_agent.models.retries import Transport, Tries
 from kernel_agent.models.stream import ReplyReader, unfinished_error
@@ -51,8 +52,9 @@ NEVER_SAYS = 3
 
 @dataclass(kw_only=True)
 class _Seen:
-    """An endpoint's record: has it answered, given finish reasons, left any out."""
+    """An endpoint's record: was it asked for its list, has it answered, given finish reasons."""
 
+    listed: bool = False
     answered: bool = False
     finishes: bool = False
     unsaid: int = 0
@@ -137,6 +139,18 @@ class OpenAIModel(ModelDefaults):
         """
         with suppress(ModelError):
             await self.endpoint.connect()
+
+    async def learn_window(self) -> None:
+        """Ask the endpoint once for its list, which may say how much the model holds.
+
+        Called by the session while the kernel starts, unless the user has said how long a
+        conversation may become. Nothing here fails a run, or holds it up for long.
+        """
+        if not self._seen.listed:
+            self._seen.listed = True
+            with suppress(ModelError):
+                listed = await self.endpoint.list_models(wait_s=WAIT_S)
+                self.window = window_in(listed, self.name)
 
     async def complete(
         self,

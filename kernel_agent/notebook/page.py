@@ -69,6 +69,7 @@ from kernel_agent.records import (
     reason_text,
     runs_of,
     spent_texts,
+    window_text,
 )
 from kernel_agent.safe import (
     as_printed,
@@ -266,8 +267,9 @@ def _facts(run: RunRecords) -> Iterator[tuple[str, str]]:
     start, stop = run.start, run.stop
     sandbox = str(start.sandbox.get("statement") or start.sandbox.get("level"))
     why = f" ({start.format_reason})" if start.format_reason else ""
+    window = f" ({text})" if (text := window_text(start)) else ""
     lines = [
-        ("Model", one_line(start.model)),
+        ("Model", f"{one_line(start.model)}{window}"),
         ("Format", one_line(f"{start.format}{why}")),
         ("Started", minute_text(start.time)),
         *(("Data", one_line(f"{f.path} ({f.kind}, {size_text(f.bytes)}, SHA-256 {f.sha256[:12]}…)"))

@@ -24,7 +24,15 @@ from kernel_agent.offline.recipes import solve
 from kernel_agent.offline.schema import Table, split_name
 from kernel_agent.offline.suggestions import suggest
 from kernel_agent.offline.understanding import understand
-from kernel_agent.records import Event, Message, Reply, ReplyText, RequestOptions, Usage
+from kernel_agent.records import (
+    Event,
+    Message,
+    ModelWindow,
+    Reply,
+    ReplyText,
+    RequestOptions,
+    Usage,
+)
 
 INTRODUCTION = (
     "I am the offline analyst: rules, not a language model. I answer plain questions about a table"
@@ -52,6 +60,7 @@ class OfflineAnalyst:
     name = "offline"
     accepts_images = False
     writes_prose = False
+    window: ModelWindow | None = None
     endpoint: object = ""
     answers_no_prompts = (
         f"the offline analyst writes code by rules and answers no prompts: configure a model with "

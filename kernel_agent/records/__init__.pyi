@@ -35,6 +35,7 @@ from .cell import with_error as with_error
 from .conversation import Image as Image
 from .conversation import Json as Json
 from .conversation import Message as Message
+from .conversation import ModelWindow as ModelWindow
 from .conversation import Plain as Plain
 from .conversation import Reply as Reply
 from .conversation import RequestOptions as RequestOptions
@@ -87,6 +88,7 @@ from .reading import runs_of as runs_of
 from .reading import spent_texts as spent_texts
 from .reading import standing_steps as standing_steps
 from .reading import usage_texts as usage_texts
+from .reading import window_text as window_text
 from .stop import StopSignal as StopSignal
 from .store import FILE_NAME as FILE_NAME
 from .store import TraceWriter as TraceWriter

@@ -28,7 +28,8 @@ Reader: TypeAlias = Callable[[Json], Any]
 _TYPES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        conversation.Usage, conversation.Image, action.Code, action.Call, action.Calls,
+        conversation.Usage, conversation.ModelWindow, conversation.Image,
+        action.Code, action.Call, action.Calls,
         action.Final, cell.CellError, cell.Decision, cell.HostCall, cell.Answer,
         cell.CellResult, cell.Observation, trace.Retry, trace.DataFile, trace.Given, trace.RunStart,
         trace.Step, trace.Visit, trace.RunStop, trace.FormatChange, cell.Variable,

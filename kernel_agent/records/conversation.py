@@ -84,6 +84,20 @@ class Message:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelWindow:
+    """What a model holds at most, prompt and reply together, as far as that is known beforehand.
+
+    ``tokens`` is its size, and ``known_by`` says whose word that is: the field of the endpoint's
+    list, for example. ``is_bound`` marks the most that the model was made for, where the server may
+    have loaded it with less.
+    """
+
+    tokens: int
+    known_by: str = ""
+    is_bound: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class RequestOptions:
     """A format's needs of the endpoint beside the messages; empty for plain text."""
 

@@ -106,6 +106,24 @@ def runs_of(records: Sequence[Record]) -> list[RunRecords]:
     return [run for run_id, run in runs.items() if run_id in own]
 
 
+def window_text(start: RunStart) -> str:
+    """Return what a run knew of its model's window; empty where it knew nothing.
+
+    Examples
+    --------
+    >>> from kernel_agent.records import ModelWindow
+    >>> known = ModelWindow(tokens=131_072, known_by="max_model_len")
+    >>> start = RunStart(run_id="", task="", time="", model="", format="", sandbox={}, budget={},
+    ...                  window=known, allowance=64_000)
+    >>> window_text(start)
+    'window 131,072 tokens, up to 64,000 used'
+    """
+    if start.window is None:
+        return ""
+    most = "at most " if start.window.is_bound else ""
+    return f"window {most}{start.window.tokens:,} tokens, up to {start.allowance:,} used"
+
+
 def own_runs(records: Iterable[Record]) -> dict[str, RunStart]:
     """Return the runs of a session that none of its runs delegated, by their ids.
 

@@ -26,7 +26,13 @@ from kernel_agent.records.decisions import (
 )
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Acting, Event, Notice, Question
-from kernel_agent.records.reading import agents_of, count_text, spent_texts, tree_lines
+from kernel_agent.records.reading import (
+    agents_of,
+    count_text,
+    spent_texts,
+    tree_lines,
+    window_text,
+)
 from kernel_agent.records.trace import (
     Condensation,
     FormatChange,
@@ -157,9 +163,10 @@ def _some(kind: Kind, text: str, of: Step | RunStop | None = None) -> tuple[Bloc
 
 def _start_blocks(start: RunStart) -> tuple[Block, ...]:
     data = ", ".join(f"{f.path} ({f.kind}, {size_text(f.bytes)})" for f in start.data)
+    known = f" ({text})" if (text := window_text(start)) else ""
     return (
         *_some("task", start.task),
-        *_some("fact", f"Model: {one_line(start.model)}"),
+        *_some("fact", f"Model: {one_line(start.model)}{known}"),
         *(_some("fact", f"Data:  {one_line(data, 2000)}") if data else ()),
         *_some(
             "fact" if start.confined else "warning",

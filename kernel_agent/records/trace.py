@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from kernel_agent.records.action import Action, Calls, Code
 from kernel_agent.records.cell import Answer, CellResult, Changes, Decision, Observation
-from kernel_agent.records.conversation import Json, Usage
+from kernel_agent.records.conversation import Json, ModelWindow, Usage
 from kernel_agent.records.endings import Ending, ExitStatus
 
 
@@ -72,6 +72,8 @@ class RunStart:
     the session's last run: a person's doing. ``given`` are the variables that the user has put into
     the kernel since then, ``wanted`` the names under which results are to be left for the user.
     ``listing`` is what the model is told of the files when it first meets them: their beginnings.
+    ``window`` is the model's, where it was known, and ``allowance`` the tokens of it that the
+    conversation may take; 0 in a run without a model.
     """
 
     run_id: str
@@ -93,6 +95,8 @@ class RunStart:
     given: tuple[Given, ...] = ()
     wanted: tuple[str, ...] = ()
     listing: str = ""
+    window: ModelWindow | None = None
+    allowance: int = 0
 
     @property
     def confined(self) -> bool:

@@ -4,6 +4,7 @@ from .given import fingerprint as fingerprint
 from .inputs import Beside as Beside
 from .loop_thread import LoopThread as LoopThread
 from .model import choose_model as choose_model
+from .parts import allowance_line as allowance_line
 from .pipeline import FixedCell as FixedCell
 from .pipeline import files_beside as files_beside
 from .pipeline import read_cells as read_cells

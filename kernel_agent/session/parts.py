@@ -286,6 +286,18 @@ def statement_of(level: str, config: Config) -> str:
     return choose(level, config.remote_kernelspec or "").line
 
 
+def allowance_line(config: Config) -> str:
+    """Return one line on how long a conversation may become; a session asks the endpoint."""
+    from kernel_agent.models import CEILING, UNKNOWN
+
+    if config.context_tokens:
+        return f"{config.context_tokens:,} tokens, as context_tokens says"
+    return (
+        f"half of the model's window, {CEILING:,} tokens at most; {UNKNOWN:,} where the endpoint "
+        "lists none"
+    )
+
+
 def _limits_of(config: Config) -> dict[str, int]:
     given = {"memory_mb": config.memory_mb, "disk_mb": config.disk_mb}
     return {name: value for name, value in given.items() if value is not None}

@@ -22,7 +22,7 @@ from kernel_agent.agent import Agent, Checks, Context, ModelDecider
 from kernel_agent.config import Config
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.formats import AUTO, get_format, lower_rung
-from kernel_agent.models import estimate_usage
+from kernel_agent.models import allowance_in, estimate_usage
 from kernel_agent.notebook import prepare_notebooks
 from kernel_agent.records import (
     FILE_NAME,
@@ -121,11 +121,16 @@ class Runner:
 
     def _new_context(self) -> Context:
         """Return an empty conversation; what the tools' schemas take is not there for messages."""
-        allowance = self.parts.config.context_tokens
+        allowance = self._allowance
         offered = self.format.options(tools=self._schemas())
         beside = estimate_usage((), Reply(content=""), offered).prompt_tokens
         left = max(allowance - beside, allowance // 2)
         return Context(self._system_prompt(self.format), self.format, max_tokens=left)
+
+    @property
+    def _allowance(self) -> int:
+        """Tokens that a conversation may take: as the user says, or by the model's window."""
+        return self.parts.config.context_tokens or allowance_in(self.parts.model.window)
 
     def _schemas(self) -> tuple[ToolSchema, ...]:
         """Return the tools that are offered to a model which writes no code."""
@@ -159,7 +164,9 @@ class Runner:
                 agent = self._make_agent(meter, tell)
             else:
                 agent = self._make_pipeline(cells, meter, tell)
-                start = dataclasses.replace(start, model=FIXED, format=FIXED, system_prompt="")
+                start = dataclasses.replace(
+                    start, model=FIXED, format=FIXED, system_prompt="", window=None, allowance=0
+                )
             first, opening = self._kernels.steps + 1, self.parts.lineage.opening
             try:
                 with self.executor.within(self._current(start, meter, tell)):
@@ -340,6 +347,8 @@ class Runner:
             changes=self._kernels.take_changes(),
             given=self._kernels.exchange.take_news(),
             wanted=tuple(wanted),
+            window=parts.model.window,
+            allowance=self._allowance,
         )
 
     def _list_files(self, files: Sequence[DataFile]) -> str:

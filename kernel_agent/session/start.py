@@ -374,9 +374,11 @@ def _check_free(folder: Path) -> None:
 
 async def prepare(parts: Parts, budget: Budget) -> Choice:
     """Prepare the model for its first call; return its format."""
-    from kernel_agent.models import Choice, choose_format, memory_file
+    from kernel_agent.models import Choice, OpenAIModel, choose_format, memory_file
 
     await parts.model.prepare()
+    if parts.config.context_tokens is None and isinstance(parts.model, OpenAIModel):
+        await parts.model.learn_window()
     if parts.config.format != AUTO:
         return Choice(format=parts.config.format, reason="")
     return await choose_format(parts.model, budget=budget, tell=parts.tell, memory=memory_file())

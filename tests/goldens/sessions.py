@@ -246,7 +246,7 @@ CASES: dict[str, Case] = {
         calls(("python", {"source": "1"})), calls(("python", {"code": "final_answer(1)"})),
         format="tool",
     ),
-    "never_an_action": case(*["Only talk."] * 12),
+    "never_an_action": case(*["I will look."] * 12),
     # What cells do.
     "errors": case(
         cell("1/0"),

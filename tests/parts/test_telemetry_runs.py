@@ -262,7 +262,7 @@ async def test_a_model_that_says_nothing_more_fails_call_step_and_run(
 
 
 async def test_replies_that_cannot_be_read_fail_the_step(tmp_path: Path, kept: Kept) -> None:
-    replies = ["No.", "No!", "No?!", cell("final_answer(1)")]
+    replies = ["I will look.", "Let me look.", "No?!", cell("final_answer(1)")]
     await ask(replies, tmp_path, tracer=kept.tracer)
     assert [failure(span) for span in kept.named(STEP)] == [(True, "format_error"), (False, None)]
 

@@ -118,12 +118,12 @@ class Ended:
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_unreadable_replies_stay_whatever_ends_the_run(ending: str) -> None:
     """As a last step without an action, with what each reply was told and what they cost."""
-    ended = Ended(["I think so.", "Perhaps."], ending)
+    ended = Ended(["I will think.", "I will look."], ending)
     stop = await ended.run()
     assert stop.status is ENDINGS[ending]
     [step] = ended.steps
     assert (step.number, step.action, step.ok) == (1, None, False)
-    assert [retry.content for retry in step.retries] == ["I think so.", "Perhaps."]
+    assert [retry.content for retry in step.retries] == ["I will think.", "I will look."]
     assert all("No code was found" in retry.feedback for retry in step.retries)
     assert step.usage == stop.usage == Usage(prompt_tokens=20, calls=2)
     assert (stop.steps, stop.partial) == (1, "No step was completed.")

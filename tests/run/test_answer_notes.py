@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -76,6 +77,21 @@ async def test_an_answer_in_words_is_not_told_as_a_step_once_more(tmp_path):
     assert terminal.count("not from a cell") == 1
     cells = nbformat.read(run.notebook, as_version=4).cells
     assert not any("Gives the answer" in each.source for each in cells)
+
+
+async def test_a_session_may_begin_with_an_answer_in_words(tmp_path):
+    """Its notebook has the words, and re-runs; a cell may come with the next question."""
+    said = "MAD is the median absolute deviation."
+    model = ScriptedModel([said, said, cell("final_answer(42)")])
+    async with Session(kernel=FakeKernel, model=model, out=tmp_path) as session:
+        first = await session.run("What does MAD mean?")
+        assert (first.status, first.value, first.in_words) == (ExitStatus.ANSWERED, said, True)
+        for name, shown in views(first).items():
+            assert said in shown, name
+            assert IN_WORDS in shown.replace("&#39;", "'").replace("&#x27;", "'"), name
+        second = await session.run("How many?")
+    assert (second.value, second.in_words) == (42, False)
+    assert (await asyncio.to_thread(verify, second.notebook)).reproduces
 
 
 async def test_an_answer_without_either_has_nothing_below_it(tmp_path):

@@ -106,7 +106,7 @@ async def test_each_example_runs_as_it_stands_and_holds_no_answer(
     """In the prompt and in each re-ask, in a real kernel with the run's own files."""
     make, call = MADE[made]
     data = make(tmp_path)
-    model = ScriptedModel(["Hm."] * 3, keep_requests=True)
+    model = ScriptedModel(["I will look."] * 3, keep_requests=True)
     async with Session(model=model, data=data, sandbox="none", out=tmp_path / "out") as session:
         run = await session.run("Well?", budget=Budget(max_steps=1))
         [look] = examples(model.requests[0][0].content, "fenced")
@@ -127,7 +127,7 @@ async def test_each_example_runs_as_it_stands_and_holds_no_answer(
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_each_format_is_given_it(name: str, tmp_path: Path) -> None:
-    model = ScriptedModel(["Hm."] * 3, keep_requests=True)
+    model = ScriptedModel(["I will look."] * 3, keep_requests=True)
     data = text("a.csv", CSV)(tmp_path)
     out = tmp_path / "out"
     async with Session(model=model, format=name, data=data, sandbox="none", out=out) as session:

@@ -223,6 +223,7 @@ class OpenAIServer:
         repeat_last: bool = False,
         keep: Callable[[Request], None] | None = None,
         models: Any = None,
+        listing: Behaviour | None = None,
         one_slot: bool = False,
     ) -> None:
         self.one_slot = one_slot
@@ -230,6 +231,10 @@ class OpenAIServer:
         self.arrived = 0
         self.open: set[socket.socket] = set()
         self.models = {"object": "list", "data": []} if models is None else models
+        self.listing = listing
+        """How the list is sent; by default as JSON, at once."""
+        self.listed: list[Mapping[str, str]] = []
+        """The headers of each request for the list of models."""
         self.requests: list[Request] = []
         self._keep = keep or self.requests.append
         self.connections = 0
@@ -331,7 +336,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._send(json.dumps(self.server.owner.models).encode(), Behaviour(), "application/json")
+        owner = self.server.owner
+        owner.listed.append({name.lower(): value for name, value in self.headers.items()})
+        behaviour = owner.listing or Behaviour(body=json.dumps(owner.models).encode())
+        owner.closing.wait(behaviour.delay_s)
+        self._send(behaviour.body or b"", behaviour, behaviour.media_type or "application/json")
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -29,7 +29,7 @@ ERROR = CellResult(
 LONG = CellResult(
     status="ok", outputs=({"output_type": "stream", "name": "stdout", "text": "y" * 7000},)
 )
-TALK = Reply(content="Talk.")
+TALK = Reply(content="I will look.")
 
 
 def cell(code: str) -> Reply:

@@ -98,10 +98,10 @@ async def test_different_failures_are_not_a_loop() -> None:
 
 
 async def test_an_unreadable_reply_is_asked_for_again_without_spending_a_step() -> None:
-    bench = Bench([Reply(content="I would rather talk."), cell("final_answer(1)")], [ANSWER])
+    bench = Bench([Reply(content="I will look first."), cell("final_answer(1)")], [ANSWER])
     stop = await bench.run()
     assert stop.steps == 1
-    assert [r.content for r in bench.steps[0].retries] == ["I would rather talk."]
+    assert [r.content for r in bench.steps[0].retries] == ["I will look first."]
     feedback = bench.asked[1][-1]
     assert feedback.role == "user"
     assert feedback.content == bench.steps[0].retries[0].feedback
@@ -109,13 +109,13 @@ async def test_an_unreadable_reply_is_asked_for_again_without_spending_a_step() 
 
 
 async def test_what_was_unreadable_does_not_enter_the_history() -> None:
-    bench = Bench([Reply(content="Talk."), cell("1"), cell("2")], [OK, ANSWER])
+    bench = Bench([Reply(content="I will look."), cell("1"), cell("2")], [OK, ANSWER])
     await bench.run()
-    assert not any("Talk." in m.content for m in bench.asked[2])
+    assert not any("I will look." in m.content for m in bench.asked[2])
 
 
 async def test_after_two_re_asks_it_counts_as_a_failed_step() -> None:
-    bench = Bench([Reply(content="Talk.")] * 3 + [cell("final_answer(1)")], [ANSWER])
+    bench = Bench([Reply(content="I will look.")] * 3 + [cell("final_answer(1)")], [ANSWER])
     stop = await bench.run()
     assert stop.steps == 2
     failed = bench.steps[0]
@@ -126,7 +126,7 @@ async def test_after_two_re_asks_it_counts_as_a_failed_step() -> None:
 
 
 async def test_a_model_that_never_writes_an_action_is_a_loop() -> None:
-    stop = await Bench([Reply(content="Talk.")] * 99).run()
+    stop = await Bench([Reply(content="I will look.")] * 99).run()
     assert stop.status is ExitStatus.LOOP_DETECTED
     assert stop.steps == 3
 
@@ -434,10 +434,10 @@ async def test_a_model_that_does_not_let_go_is_asked_no_more_after_a_stop() -> N
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
-            return Reply(content="Talk.")
+            return Reply(content="I will look.")
         raise AssertionError("it was not cancelled")
 
     bench.complete = stubborn
     stop = await bench.run()
     assert (stop.status, len(bench.asked)) == (ExitStatus.INTERRUPTED, 1)
-    assert [retry.content for retry in bench.steps[0].retries] == ["Talk."]
+    assert [retry.content for retry in bench.steps[0].retries] == ["I will look."]

@@ -37,10 +37,12 @@ async def test_what_is_shown_again_of_an_unreadable_reply_has_its_limit():
 
 
 async def test_only_the_last_unreadable_reply_is_shown_again():
-    bench = Bench([TALK, dataclasses.replace(TALK, content="More."), cell("1")], [ANSWER])
+    bench = Bench(
+        [TALK, dataclasses.replace(TALK, content="I will look more."), cell("1")], [ANSWER]
+    )
     await bench.run()
     assert [len(messages) for messages in bench.asked] == [2, 4, 4]
-    assert bench.asked[2][-2].content == "More."
+    assert bench.asked[2][-2].content == "I will look more."
 
 
 async def test_every_reply_of_a_turn_is_paid_and_belongs_to_its_step():

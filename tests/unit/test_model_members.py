@@ -31,6 +31,7 @@ class Named(Short):
     accepts_images = True
     writes_prose = True
     answers_no_prompts = "it has no time"
+    window = None
     endpoint = "http://localhost:1"
     prepared = False
 

@@ -1,13 +1,17 @@
-"""Replies in words: after a step that ran they are the answer, once the model was shown how."""
+"""Replies in words: they are the answer, once the model was shown how, unless they promise one."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import time
+from contextlib import suppress
 
 import pytest
 from support.loop import ANSWER, ERROR, OK, Bench, cell
 
+from kernel_agent.agent.words import may_answer
+from kernel_agent.errors import FormatError
 from kernel_agent.formats import get_format
 from kernel_agent.records import (
     IN_WORDS,
@@ -142,12 +146,169 @@ async def test_a_question_back_an_announcement_and_a_broken_call_are_no_answer(w
     assert stop.answer is None
 
 
-async def test_words_before_any_step_ran_are_no_answer() -> None:
-    """A refusal, or a promise, costs what it did; nothing says that the data were looked at."""
-    bench = Bench([says("I will now load the file.")] * 9)
+SPOKEN = (
+    "MAD is the median absolute deviation: the median of the distances from the median.",
+    "**MAD** (median absolute deviation) is $\\mathrm{MAD} = \\mathrm{median}(|x_i - m|)$.",
+    "MAD = median(|x - median(x)|)\n\nIt is robust: half of the values may be wrong.",
+    "It stands for *mean absolute deviation* or *median absolute deviation*; here the latter.",
+    "To get it, we must subtract the median and take the median of what is left.",
+    "Let me explain: a p-value is the probability of data at least as extreme under the null.",
+    "Let's take an example. For 1, 2 and 9 the median is 2, the distances are 1, 0, 7: MAD is 1.",
+    "I'll keep it short. A quartile splits sorted data into four equal parts.",
+    "In pandas it is `(df.x - df.x.median()).abs().median()`.",
+    "1. Sort the values.\n2. Take the middle one.\n3. That is the median.",
+    "| term | meaning |\n|---|---|\n| MAD | median absolute deviation |\n| IQR | Q3 - Q1 |",
+    "I cannot see a file. If you upload it, I will analyze it.",
+    "I don't have access to any file. Please provide one, and I'll load it.",
+    "There is no file here, so I can't say how many rows it has.",
+    "I'm sorry, but I will not be able to help with that.",
+    "Hello! I'm happy to help with your data. Once you share a file, I will look at it.",
+    "No. A correlation does not show a cause. Let me know if you would like an example.",
+    "Der MAD ist der Median der absoluten Abweichungen vom Median.",
+    "Ich sehe keine Datei. Wenn Sie eine hochladen, werde ich sie untersuchen.",
+    "MAD\u662f\u4e2d\u4f4d\u6570\u7edd\u5bf9\u504f\u5dee\u3002\u5982\u679c\u6709\u6587\u4ef6\uff0c\u6211\u4f1a\u5206\u6790\u5b83\u3002",
+)  # fmt: skip
+ANNOUNCED = (
+    "I will now load the file.",
+    "I'll load the file and count its rows.",
+    "I\u2019ll start by reading the CSV.",
+    "Sure! Let me check the columns first.",
+    "Let me take a look at the data.",
+    "Let me see what is in the file.",
+    "First, I need to look at the data.",
+    "I'm going to compute the mean of each group.",
+    "I have to inspect the table before I can answer. Then the mean follows.",
+    "MAD is the median absolute deviation. I will now compute it for the column price.",
+    "We need to load the data. We'll use pandas.",
+    "Let's begin.",
+    "First, I load the table.",
+    "Loading the file now.",
+    "Okay, reading the CSV",
+    "The next step is to read the table with pandas.",
+    "Please wait while I load the file. I will report back.",
+    "Ich werde die Datei laden und die Zeilen z\u00e4hlen.",
+    "Zuerst lade ich die Datei.",
+    "\u6211\u5c06\u8bfb\u53d6\u6587\u4ef6\u3002",
+)
+HALF_WRITTEN = (
+    "```python",
+    "'''python\nprint(1)\n'''",
+    "``python\nprint(1)\n``",
+    "[python]\nprint(1)\n[/python]",
+    "The file is read.\nimport pandas as pd\ndf = pd.read_csv('x.csv')\ndf.head(",
+    "functions.python(code='print(1)'",
+    'python({"code": "print(1)"',
+    'The cell: {"code": "print(1)',
+    '<tool_call>\n{"name": "python"',
+    "<function=python>",
+    "Action: python\nAction Input: print(1)",
+    "`print(df.head())`",
+    "print(df.head()",
+    ">>> df.head()",
+    "In [1]: df.head()",
+    "%%time\nprint(1",
+    "The table is read.\nCode:\n",
+    "final_answer('MAD is the median'",
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("words", SPOKEN)
+async def test_what_is_said_of_a_question_that_needs_no_cell_is_the_answer_after_one_re_ask(
+    format: str,  # noqa: A002 - the project's word
+    words: str,
+) -> None:
+    bench = Bench([says(words), says(words)], format=format, lower=lower)
     stop = await bench.run()
-    assert stop.status is ExitStatus.LOOP_DETECTED
-    assert "If this is your answer" not in bench.asked[1][-1].content
+    assert stop.status is ExitStatus.ANSWERED
+    assert stop.answer is not None
+    assert (stop.answer.text, answer_note(stop.answer)) == (words, IN_WORDS)
+    assert (stop.steps, len(bench.asked)) == (1, 2)
+    assert "If this is your answer" in bench.asked[1][-1].content
+    assert "final_answer" in bench.asked[1][-1].content
+    assert not [record for record in bench.trace if isinstance(record, FormatChange)]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("words", ANNOUNCED)
+async def test_work_that_is_only_announced_is_asked_for_as_often_as_what_cannot_be_read(
+    format: str,  # noqa: A002 - the project's word
+    words: str,
+) -> None:
+    bench = Bench([says(words)] * 9, format=format)
+    stop = await bench.run()
+    assert (stop.status, stop.answer) == (ExitStatus.LOOP_DETECTED, None)
+    assert len(bench.asked) == 9
+    assert not [sent for sent in bench.asked if "If this is your answer" in sent[-1].content]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("written", HALF_WRITTEN)
+async def test_code_that_was_begun_is_no_answer_and_the_model_is_told_how_to_write_it(
+    format: str,  # noqa: A002 - the project's word
+    written: str,
+) -> None:
+    """Before a step ran, and after one."""
+    for first, results in (([], []), ([ran(format)], [SHOWN])):
+        bench = Bench([*first, *[says(written)] * 9], results, format=format)
+        stop = await bench.run()
+        assert (stop.status, stop.answer) == (ExitStatus.LOOP_DETECTED, None)
+        told = [sent[-1].content for sent in bench.asked[1 + len(first) :]]
+        assert not [text for text in told if "If this is your answer" in text]
+
+
+async def test_a_model_that_announces_and_then_writes_the_cell_goes_on() -> None:
+    bench = Bench(
+        [says("I'll load the file."), says("Let me load it."), cell("final_answer(1)")], [ANSWER]
+    )
+    stop = await bench.run()
+    assert (stop.answer, stop.steps) == (ANSWER.answer, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "is_answer"),
+    [
+        ("There are 42 rows. I will now compute the mean.", False),
+        ("I will use the median, since two values are off. It is 3.14.", True),
+        ("The mean is 3.14. Let me know if you need more.", True),
+        ("Now I compute the mean of each group.", False),
+    ],
+)
+async def test_after_a_step_that_ran_the_last_sentence_says_whether_the_work_goes_on(
+    words: str,
+    is_answer: bool,
+) -> None:
+    bench = Bench([cell("1"), *[says(words)] * 9], [OK])
+    stop = await bench.run()
+    assert (stop.answer is not None) is is_answer
+
+
+async def test_an_empty_envelope_that_explains_is_an_answer_before_any_step() -> None:
+    empty = says(json.dumps({"thought": "MAD is the median absolute deviation.", "code": ""}))
+    stop = await Bench([empty, empty], format="envelope").run()
+    assert stop.answer is not None
+    assert stop.answer.text == "MAD is the median absolute deviation."
+
+
+async def test_an_answer_in_words_is_no_step_that_ran() -> None:
+    """What is announced in the next run is judged as in the first."""
+    first = Bench([says("It is the median.")] * 2)
+    await first.run()
+    second = Bench([says("I will load the file. It has three columns.")] * 9)
+    for record in first.trace:
+        second.context.add(record)
+    assert (await second.run()).answer is None
+
+
+def test_a_reply_of_millions_of_characters_is_judged_at_once() -> None:
+    for piece in ("for x in ", "I will ", "\n", " ", "a.", "i "):
+        words = piece * (2_000_000 // len(piece))
+        began = time.process_time()
+        may_answer(words, ran=False)
+        get_words = Reply(content=words[:200_000], finish_reason="stop")
+        with suppress(FormatError):
+            get_format("fenced").parse(get_words)
+        assert time.process_time() - began < 5
 
 
 async def test_words_after_a_cell_that_failed_are_no_answer() -> None:
