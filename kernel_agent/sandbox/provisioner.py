@@ -5,7 +5,7 @@ so that any Jupyter application can use it. Our own sessions say in the kernelsp
 the kernel is granted. An application does not: its kernel gets the directory that it is started in.
 As no network leads into a sandbox, the kernel has ``ipc`` sockets instead of TCP ports; and as a
 front end renders what a kernel says with its person's rights, the application has others, behind
-which a relay passes on what is harmless (:mod:`kernel_agent.relay`).
+which a relay passes on what is harmless (:mod:`kernel_agent.adapters.jupyter`).
 
 What belongs to a kernel on the host (sockets, connection file, log, temporary files) lies in one
 private directory. It is removed when the kernel has ended; when the host is killed, by the reaper.
@@ -189,7 +189,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         if self._relay is not None and not self._relay.alive and self.process is not None:
             self.log.warning("the relay of the kernel has ended, and so the kernel is ended")
             await self.kill()
-        return cast("int | None", await super().poll())
+        return await super().poll()
 
     async def send_signal(self, signum: int) -> None:
         """Pass a signal on; an interrupt never, in a sandbox.

@@ -1,8 +1,8 @@
 """The relay of an application's kernel: a process beside it, which ends with its host.
 
-It is a program of its own (``kernel_agent.relay``, a room above this one, of which only the name is
-known here): it reads what a hostile kernel sends, which should cost the application neither time nor
-memory, and it ends when the pipe to it closes.
+It is a program of its own (:mod:`kernel_agent.adapters.jupyter`, in a room above this one, which
+knows its name only): it reads what a hostile kernel sends, which should cost the application
+neither time nor memory, and it ends when the pipe to it closes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from kernel_agent.sandbox.launcher import reaper
 
-PROGRAM = "kernel_agent.relay"
+PROGRAM = "kernel_agent.adapters.jupyter"
 PATIENCE_S = 2.0
 
 
@@ -26,7 +26,8 @@ class RelayClient:
     Parameters
     ----------
     told
-        The fields of ``kernel_agent.relay.Told``: keys among them, so they go through a pipe.
+        The fields of ``kernel_agent.adapters.jupyter.relay.Told``. There are keys among them, so
+        they go through a pipe.
     log
         The file in which it says why it ended.
     """

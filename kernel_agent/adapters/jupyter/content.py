@@ -208,7 +208,7 @@ def _completeness(content: Content) -> Content:
         return {"status": "unknown"}
     indent = content.get("indent")
     blank = isinstance(indent, str) and len(indent) <= 1000 and not indent.strip(" \t")
-    return {"status": status, **({"indent": indent if blank else ""})}
+    return {"status": status, "indent": indent if blank else ""}
 
 
 def _history(content: Content) -> Content:

@@ -1,7 +1,7 @@
-"""Run a relay until its standard input ends: ``python -P -m kernel_agent.relay``.
+"""Run a relay until its standard input ends: ``python -P -m kernel_agent.adapters.jupyter``.
 
 The provisioner starts it beside a kernel and writes one line of JSON, the fields of
-:class:`kernel_agent.relay.Told`. When whoever started it ends, whatever the way, so does the relay.
+:class:`.relay.Told`. When whoever started it ends, whatever the way, so does the relay.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import resource
 import sys
 
-from kernel_agent.relay.relay import Relay, Told
+from kernel_agent.adapters.jupyter.relay import Relay, Told
 
 MEMORY = 3 << 30  # bytes of address space: a hostile kernel ends its own relay and nothing else
 

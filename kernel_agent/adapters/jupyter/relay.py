@@ -5,10 +5,10 @@
     application == zmq, the application's key ==> relay == ZMTP, the kernel's key ==> kernel
 
 It listens where the application was told that the kernel is, and connects to where the kernel is.
-Requests go on as they are, once their signature holds. What the kernel says is checked, read within
-bounds (:mod:`kernel_agent.kernel.messages`), made anew (:mod:`kernel_agent.relay.content`) and
-signed with a key that no kernel knows. A reply goes to whoever has asked, once; a question to whoever
-runs the cell.
+Requests go on as they are, once their signature holds. What the kernel says is checked, read
+within bounds (:mod:`kernel_agent.kernel.messages`), made anew (:mod:`.content`) and signed with a
+key that no kernel knows. A reply goes to whoever has asked, once; a question to whoever runs the
+cell.
 
 Nothing here grows with what a kernel sends: it is read no faster than the application takes it. One
 that does not read for some seconds loses outputs, and is told how many.
@@ -20,16 +20,18 @@ import asyncio
 import hmac
 import json
 import uuid
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import zmq
 import zmq.asyncio
 from jupyter_client.session import DELIM, Session
 
+from kernel_agent.adapters.jupyter.content import OUTPUTS, Content, left_out, passed_on, refusal
+from kernel_agent.adapters.jupyter.publisher import Publisher, send_now
 from kernel_agent.kernel import (
     Channel,
     Envelope,
@@ -39,7 +41,6 @@ from kernel_agent.kernel import (
     headers_of,
     open_envelope,
 )
-from kernel_agent.relay.content import OUTPUTS, Content, left_out, passed_on, refusal
 from kernel_agent.safe import size_text
 
 ASKED = ("shell", "control")  # channels of requests and replies
@@ -48,9 +49,11 @@ MAX_BEAT = 1_000
 MAX_TOPIC = 1_000
 MAX_REQUESTS = 10_000  # of which it is known who has asked
 WAITING = 200  # messages for one reader, beside what its own socket holds
-PATIENCE_S = 10.0  # with an application that does not read
-RETRY_S = 0.005
 LINGER_MS = 200
+SHOWN = (
+    "This kernel shows text, pictures and tables; all else could act in the browser with your "
+    "rights."
+)
 FAULTS = (ValueError, TypeError, KeyError, RecursionError)
 
 
@@ -146,7 +149,7 @@ class Relay:
             on_lost=lambda _: None,  # the process is watched by who has started it
         )
 
-    def _hold(self, held: bool) -> None:  # noqa: FBT001 - a switch
+    def _hold(self, *, held: bool) -> None:
         self._channels["iopub"].hold(held=held)
 
     # --- from the application ------------------------------------------------------------------
@@ -154,16 +157,14 @@ class Relay:
     async def _take(self, name: str) -> None:
         """Pass on what the application asks, if it is signed with its key."""
         while True:
-            frames = await self._sockets[name].recv_multipart()
+            frames: list[Any] = await self._sockets[name].recv_multipart()
             try:
                 (by, *_), signed = self._application.feed_identities(frames)
-                signature, *parts = signed[:5]
+                signature, *parts = cast("list[bytes]", signed[:5])
                 if not hmac.compare_digest(signature, self._application.sign(parts)):
                     continue
                 header = json.loads(parts[0])
-                request = Request(
-                    by=by, channel=name, kind=str(header["msg_type"]), header=header
-                )
+                request = Request(by=by, channel=name, kind=str(header["msg_type"]), header=header)
             except FAULTS:  # not the application's
                 continue
             if name in ASKED:
@@ -290,9 +291,7 @@ class Relay:
 
         self._publisher.publish(signed(kind, content), partial(signed, "stream"))
 
-    def _sign(
-        self, kind: str, content: Content, parent: Mapping[str, Any] | None
-    ) -> list[bytes]:
+    def _sign(self, kind: str, content: Content, parent: Mapping[str, Any] | None) -> list[bytes]:
         message = self._application.msg(kind, content=content)
         message["parent_header"] = dict(parent or {})
         frames: list[bytes] = self._application.serialize(message)
@@ -300,15 +299,7 @@ class Relay:
 
     def _send(self, name: str, frames: list[bytes]) -> None:
         """Send at once; who does not read what it has asked for loses it."""
-        self._sockets[name].send_multipart(frames, flags=zmq.DONTWAIT).add_done_callback(
-            lambda sent: sent.exception()
-        )
-
-
-SHOWN = (
-    "This kernel shows text, pictures and tables; all else could act in the browser with your "
-    "rights."
-)
+        send_now(self._sockets[name], frames)
 
 
 def _reply_to(request: Request) -> str:
@@ -319,64 +310,3 @@ def _outline(parent: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is shown of a request that nobody knows here: an older one, or none."""
     names = ("msg_id", "msg_type", "session")
     return {name: parent[name][:200] for name in names if isinstance(parent.get(name), str)}
-
-
-class Publisher:
-    """Sends outputs, and holds the kernel while the application does not take them.
-
-    Parameters
-    ----------
-    hold
-        Called with whether the kernel has to wait.
-    """
-
-    def __init__(self, hold: Callable[[bool], None]) -> None:
-        self.socket: zmq.asyncio.Socket | None = None
-        self._hold = hold
-        self._waiting: deque[list[bytes]] = deque()
-        self._more = asyncio.Event()
-        self._dropped = 0
-
-    def publish(self, frames: list[bytes], note: Callable[[Content], list[bytes]]) -> None:
-        """Send a message, or keep it for a while.
-
-        Parameters
-        ----------
-        note
-            Makes a message of printed text, for the same cell.
-        """
-        if self._waiting:
-            self._waiting.append(frames)
-        elif not self._try(frames):
-            if self._dropped:  # it has been waited for already
-                self._dropped += 1
-                return
-            self._waiting.append(frames)
-            self._hold(True)
-            self._more.set()
-        elif self._dropped:
-            text = f"[{self._dropped:,} outputs were left out: they were not read in time.]\n"
-            self._dropped = 0
-            self._try(note({"name": "stderr", "text": text}))
-
-    async def run(self) -> None:
-        """Send what waits, as soon as it is taken."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await self._more.wait()
-            until = loop.time() + PATIENCE_S
-            while self._waiting:
-                if self._try(self._waiting[0]):
-                    self._waiting.popleft()
-                elif loop.time() < until:
-                    await asyncio.sleep(RETRY_S)
-                else:
-                    self._dropped += len(self._waiting)
-                    self._waiting.clear()
-            self._more.clear()
-            self._hold(False)
-
-    def _try(self, frames: list[bytes]) -> bool:
-        assert self.socket is not None
-        sent = self.socket.send_multipart(frames, flags=zmq.DONTWAIT)
-        return sent.done() and sent.exception() is None
