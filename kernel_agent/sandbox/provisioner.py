@@ -189,6 +189,9 @@ class KernelAgentProvisioner(LocalProvisioner):
         if self._relay is not None and not self._relay.alive and self.process is not None:
             self.log.warning("the relay of the kernel has ended, and so the kernel is ended")
             await self.kill()
+            deadline = time.monotonic() + PATIENCE_S
+            while self.process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_EVERY_S)
         return await super().poll()
 
     async def send_signal(self, signum: int) -> None:
