@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 import zmq
 from jupyter_client.asynchronous.client import AsyncKernelClient
-from jupyter_client.manager import AsyncKernelManager
+from jupyter_client.ioloop.manager import AsyncIOLoopKernelManager
 
 from kernel_agent.cli.kernelspec import specification
 from kernel_agent.sandbox.chooser import probe
@@ -40,7 +41,7 @@ def best() -> str:
 class App:
     """A Jupyter application with one kernel, as jupyter_client makes both."""
 
-    def __init__(self, manager: AsyncKernelManager, client: AsyncKernelClient) -> None:
+    def __init__(self, manager: AsyncIOLoopKernelManager, client: AsyncKernelClient) -> None:
         self.manager = manager
         self.client = client
 
@@ -80,7 +81,7 @@ async def application(
     (folder / "work").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_PATH", str(folder / "share"))
-        manager = AsyncKernelManager(kernel_name="boxed", **traits)
+        manager = AsyncIOLoopKernelManager(kernel_name="boxed", **traits)
         await manager.start_kernel(cwd=str(folder / "work"))
         client = manager.client()
         client.start_channels()
@@ -212,6 +213,57 @@ async def test_a_kernel_ends_with_its_relay(best: str, tmp_path: Path) -> None:
         await app.manager.restart_kernel(now=True)
         await app.client.wait_for_ready(timeout=90)
         assert await app.text("print(6 * 7)") == "42\n"
+
+
+async def test_a_kernel_that_dies_is_started_again_with_a_relay_of_its_own(
+    best: str, tmp_path: Path
+) -> None:
+    async with application(tmp_path, best) as app:
+        first = relay_pid(app)
+        app.client.execute("import os\nos._exit(1)")
+        for _ in range(200):
+            await asyncio.sleep(0.1)
+            provisioner: Any = app.manager.provisioner
+            if provisioner._relay is not None and relay_pid(app) != first:
+                break
+        await app.client.wait_for_ready(timeout=90)
+        assert await app.text("print(6 * 7)") == "42\n"
+
+
+HOST = """
+import asyncio, sys
+from jupyter_client.manager import AsyncKernelManager
+
+async def main():
+    manager = AsyncKernelManager(kernel_name="boxed")
+    await manager.start_kernel(cwd=sys.argv[1])
+    client = manager.client()
+    client.start_channels()
+    await client.wait_for_ready(timeout=90)
+    print(manager.provisioner._relay._process.pid, manager.provisioner._directory, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_relay_ends_with_its_host(best: str, tmp_path: Path) -> None:
+    async with application(tmp_path, best):  # only for the kernelspec that it installs
+        environment = {**os.environ, "JUPYTER_PATH": str(tmp_path / "share")}
+    host = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOST, str(tmp_path / "work"), env=environment,
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert host.stdout is not None
+    pid, directory = (await asyncio.wait_for(host.stdout.readline(), 120)).decode().split()
+    assert Path(f"/proc/{pid}").exists()
+    host.kill()
+    await host.wait()
+    for _ in range(200):
+        if not Path(f"/proc/{pid}").exists() and not Path(directory).exists():
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError("the relay or its directory is left")
 
 
 async def test_an_application_may_ask_for_ipc_itself(best: str, tmp_path: Path) -> None:
