@@ -36,9 +36,11 @@ from kernel_agent.errors import SandboxError
 from kernel_agent.safe import (
     LEFT,
     SOCKETS,
+    Notebooks,
     Watch,
     clear,
     is_made_here,
+    notebooks_line,
     obeyed_line,
     private_directory,
     record,
@@ -89,6 +91,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         self._relay_told: dict[str, Any] | None = None
         self._relay: RelayClient | None = None
         self._obeyed: Watch | None = None  # of the folder of an application's kernel
+        self._notebooks: Notebooks | None = None  # there
 
     # --- called by the manager, in this order ------------------------------------------------
 
@@ -133,6 +136,8 @@ class KernelAgentProvisioner(LocalProvisioner):
             environment |= proxy_variables()
         if not self.grant:
             self._obeyed = Watch(grant.workspace)
+            own = getattr(self.parent, "kernel_name", "")
+            self._notebooks = await _in_thread(partial(Notebooks, grant.workspace, own))
         self._groups = plan_group(grant)
         record(directory, [["empty", path] for path in self._groups])
         reaper_client.watch(directory)
@@ -238,6 +243,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         await _in_thread(self._undo)
         if self._obeyed is not None and (made := await _in_thread(self._obeyed.news)):
             self.log.warning("%s", obeyed_line(made))
+        if self._notebooks is not None and (now := await _in_thread(self._notebooks.news)):
+            self.log.warning("%s", notebooks_line(now))
         if self._original is not None:
             self.connection_info = self._original
         await super().cleanup(restart=restart)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
-from jupyter_client.asynchronous.client import AsyncKernelClient
-from jupyter_client.ioloop.manager import AsyncIOLoopKernelManager
+from support.application import App, application
 
-from kernel_agent.cli.kernelspec import specification
 from kernel_agent.sandbox.chooser import probe
 
 LEVELS = ("bubblewrap", "namespaces", "landlock")
 SCRIPT = "<script>fetch('/api/kernels')</script>"
-Messages = list[dict[str, Any]]
 
 
 @pytest.fixture(params=LEVELS)
@@ -36,61 +30,6 @@ def level(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def best() -> str:
     return next((name for name in LEVELS if probe(name).works), "none")
-
-
-class App:
-    """A Jupyter application with one kernel, as jupyter_client makes both."""
-
-    def __init__(self, manager: AsyncIOLoopKernelManager, client: AsyncKernelClient) -> None:
-        self.manager = manager
-        self.client = client
-
-    async def run(self, code: str, **more: Any) -> tuple[Messages, dict[str, Any]]:
-        """Run a cell; return its outputs, and the content of its reply."""
-        asked = self.client.execute(code, **more)
-        outputs: Messages = []
-        while True:
-            message = await self.client.get_iopub_msg(timeout=60)
-            if message["parent_header"].get("msg_id") != asked:
-                continue
-            if message["content"].get("execution_state") == "idle":
-                break
-            if message["msg_type"] not in ("status", "execute_input"):
-                outputs.append(message)
-        return outputs, await self.reply(asked)
-
-    async def reply(self, asked: str) -> dict[str, Any]:
-        while True:
-            message = await self.client.get_shell_msg(timeout=60)
-            if message["parent_header"].get("msg_id") == asked:
-                return dict(message["content"])
-
-    async def text(self, code: str) -> str:
-        """Run a cell; return what it has printed."""
-        outputs, _ = await self.run(code)
-        return "".join(m["content"]["text"] for m in outputs if m["msg_type"] == "stream")
-
-
-@asynccontextmanager
-async def application(
-    folder: Path, level: str, *, live: bool = False, **traits: Any
-) -> AsyncIterator[App]:
-    place = folder / "share" / "kernels" / "boxed"
-    place.mkdir(parents=True)
-    (place / "kernel.json").write_text(json.dumps(specification(level, live_displays=live)))
-    (folder / "work").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JUPYTER_PATH", str(folder / "share"))
-        manager = AsyncIOLoopKernelManager(kernel_name="boxed", **traits)
-        await manager.start_kernel(cwd=str(folder / "work"))
-        client = manager.client()
-        client.start_channels()
-        try:
-            await client.wait_for_ready(timeout=90)
-            yield App(manager, client)
-        finally:
-            client.stop_channels()
-            await manager.shutdown_kernel(now=True)
 
 
 def relay_pid(app: App) -> int:
@@ -184,6 +123,8 @@ async def test_text_tables_pictures_errors_and_questions_come_through(
         await asyncio.sleep(0.3)
         await app.manager.interrupt_kernel()
         assert (await app.reply(running))["ename"] == "KeyboardInterrupt"
+        while (await app.run("0"))[1]["status"] == "aborted":  # what was sent too soon after it
+            await asyncio.sleep(0.05)
         assert await app.text("for n in range(10_000): print(n)") == "".join(
             f"{n}\n" for n in range(10_000)
         )
