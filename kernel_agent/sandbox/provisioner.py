@@ -348,6 +348,7 @@ class KernelAgentProvisioner(LocalProvisioner):
                 "kernel": kernel["ip"],
                 "kernel_key": kernel["key"],
                 "ports": {name.removesuffix("_port"): kernel[name] for name in PORTS},
+                "scheme": front["signature_scheme"],
             }
         ours = directory / "k.json"
         ours.unlink(missing_ok=True)

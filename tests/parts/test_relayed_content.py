@@ -53,13 +53,13 @@ def test_text_pictures_and_tables_are_shown() -> None:
     table = "<table class='dataframe'><tr><th>a</th></tr><tr><td>1</td></tr></table>"
     made = passed_on("execute_result", {
         "data": {"text/plain": "a\n1", "text/html": table, "image/png": tiny_png()},
-        "execution_count": 3, "transient": {"display_id": "d-1", "more": SCRIPT},
+        "execution_count": 3, "transient": {"display_id": "my table", "more": SCRIPT},
     })  # fmt: skip
     assert made is not None
     assert set(made["data"]) == {"text/plain", "text/html", "image/png"}
     assert "<td>1</td>" in made["data"]["text/html"]
     assert made["execution_count"] == 3
-    assert made["transient"] == {"display_id": "d-1"}
+    assert made["transient"] == {"display_id": "my table"}
     assert left_out(made) == []
 
 

@@ -30,7 +30,7 @@ NOT_PASSED = "NotPassedOn"
 
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+-]{0,40}")
 _WORD = re.compile(r"[A-Za-z][\w .+-]{0,60}")
-_ID = re.compile(r"[\w.:-]{1,200}")
+MAX_ID = 200
 
 
 def passed_on(kind: str, content: Content) -> Content | None:
@@ -331,7 +331,8 @@ def _count(value: Any) -> int | None:
 
 
 def _identifier(value: Any) -> str:
-    return value if isinstance(value, str) and _ID.fullmatch(value) else ""
+    fits = isinstance(value, str) and len(value) <= MAX_ID
+    return value if fits and plain(value) == value else ""
 
 
 def _version(value: Any) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import logging
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Mapping
@@ -65,6 +66,8 @@ class Told:
     ----------
     ports
         Number of each channel: of shell, iopub, stdin, hb and control.
+    scheme
+        How messages are signed, on both sides.
     """
 
     application: str
@@ -72,6 +75,7 @@ class Told:
     kernel: str
     kernel_key: str
     ports: Mapping[str, int]
+    scheme: str
 
 
 @dataclass(kw_only=True)
@@ -90,8 +94,8 @@ class Relay:
 
     def __init__(self, told: Told) -> None:
         self._told = told
-        self._application = Session(key=told.application_key.encode(), username="")
-        self._kernel = Session(key=told.kernel_key.encode(), username="")
+        self._application = _session(told.application_key, told.scheme)
+        self._kernel = _session(told.kernel_key, told.scheme)
         self._identity = uuid.uuid4().hex.encode()
         self._context = zmq.asyncio.Context()
         self._sockets: dict[str, zmq.asyncio.Socket] = {}
@@ -145,7 +149,7 @@ class Relay:
             kind="SUB" if name == "iopub" else "DEALER",
             identity=self._identity if name in (*ASKED, "stdin") else b"",
             most=lambda: MAX_BEAT if name == "hb" else MAX_MESSAGE,
-            on_message=handlers.get(name, partial(self._on_reply, name)),
+            on_message=partial(_at_the_border, handlers.get(name, partial(self._on_reply, name))),
             on_lost=lambda _: None,  # the process is watched by who has started it
         )
 
@@ -300,6 +304,18 @@ class Relay:
     def _send(self, name: str, frames: list[bytes]) -> None:
         """Send at once; who does not read what it has asked for loses it."""
         send_now(self._sockets[name], frames)
+
+
+def _at_the_border(handle: Callable[[Message], None], message: Message) -> None:
+    """Handle a kernel's message; one over which the relay stumbles is lost, and nothing else."""
+    try:
+        handle(message)
+    except Exception:
+        logging.getLogger(__name__).exception("a message of the kernel was dropped")
+
+
+def _session(key: str, scheme: str) -> Session:
+    return Session(key=key.encode(), signature_scheme=scheme, username="")
 
 
 def _reply_to(request: Request) -> str:
