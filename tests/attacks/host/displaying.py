@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import http.server
+import io
 import json
+import logging
 import os
 import shutil
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +77,9 @@ async def displays_in_an_application(folder: Path) -> str:
     return f"loaded in the application's page: {', '.join(ran)}" if ran else "nothing was loaded"
 
 
-async def _displayed(folder: Path, address: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the outputs that an application gets of each payload, and of what lies beyond."""
+@asynccontextmanager
+async def _application(folder: Path) -> AsyncIterator[Any]:
+    """Start the kernel as an application does it, and return the client of one."""
     from jupyter_client.manager import AsyncKernelManager
 
     from kernel_agent.cli.kernelspec import specification
@@ -84,15 +89,24 @@ async def _displayed(folder: Path, address: str) -> dict[str, list[dict[str, Any
     place.mkdir(parents=True)
     spec = specification("auto" if level == "none" else level)
     (place / "kernel.json").write_text(json.dumps(spec))
-    (folder / "work").mkdir()
+    (folder / "work").mkdir(exist_ok=True)
     os.environ["JUPYTER_PATH"] = str(folder / "share")
     manager = AsyncKernelManager(kernel_name="boxed")
     await manager.start_kernel(cwd=str(folder / "work"))
     client = manager.client()
     client.start_channels()
     try:
-        await client.wait_for_ready(timeout=120)
-        shown = {}
+        await client.wait_for_ready(timeout=100)
+        yield client
+    finally:
+        client.stop_channels()
+        await manager.shutdown_kernel(now=True)
+
+
+async def _displayed(folder: Path, address: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the outputs that an application gets of each payload, and of what lies beyond."""
+    shown = {}
+    async with _application(folder) as client:
         for name, (_, bundle) in PAYLOADS.items():
             text = json.dumps(bundle).replace("ADDRESS", f"{address}/{name}")
             shown[name] = (await _run(client, _cell(text)))[0]
@@ -103,10 +117,39 @@ async def _displayed(folder: Path, address: str) -> dict[str, list[dict[str, Any
         bundles += [e.get("data", {}) for e in reply["user_expressions"].values()]
         bundles.append((await _answer(client, client.inspect("shown", 2)))["data"])
         shown["payload"] = [_display(data) for data in bundles]
-        return shown
-    finally:
-        client.stop_channels()
-        await manager.shutdown_kernel(now=True)
+    return shown
+
+
+OWN = """
+import pathlib
+for path in pathlib.Path().rglob("*.ipynb"):
+    try:
+        path.write_text(path.read_text().replace("boxed", "python3"))
+    except OSError:
+        pass
+"""
+
+
+def changed_in_silence(stage: Stage, report: Report) -> str:
+    """Tell that a notebook starts another kernel and that nobody was told of it."""
+    return report.text if report.text.startswith("a notebook starts") else ""
+
+
+@host_attack("next-command", changed_in_silence, timeout_s=120)
+async def kernel_of_the_own_notebook(folder: Path) -> str:
+    """The kernel that a notebook starts when it is opened again, changed by its cell"""
+    notebook = folder / "work" / "own.ipynb"
+    notebook.parent.mkdir()
+    kernel = {"kernelspec": {"name": "boxed", "language": "python", "display_name": "x"}}
+    notebook.write_text(json.dumps({"cells": [], "metadata": kernel, "nbformat": 4}))
+    said = io.StringIO()
+    logging.getLogger("traitlets").addHandler(logging.StreamHandler(said))
+    async with _application(folder) as client:
+        await _run(client, OWN)
+    if "python3" not in notebook.read_text():
+        return "the notebook is as it was"
+    named = "own.ipynb (python3)" in said.getvalue()
+    return "named in the log" if named else "a notebook starts another kernel, and nobody was told"
 
 
 def _display(data: dict[str, Any]) -> dict[str, Any]:
