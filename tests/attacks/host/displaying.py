@@ -74,7 +74,7 @@ async def displays_in_an_application(folder: Path) -> str:
     if "opened" not in asked or len(shown) < len(PAYLOADS):
         raise KeyError(f"{len(shown)} of {len(PAYLOADS)} payloads were seen")  # it shows nothing
     ran = sorted(asked - {"opened", "favicon.ico"})
-    return f"loaded in the application's page: {', '.join(ran)}" if ran else "nothing was loaded"
+    return f"loaded in the application's page: {', '.join(ran)}" if ran else ""
 
 
 @asynccontextmanager
@@ -147,7 +147,7 @@ async def kernel_of_the_own_notebook(folder: Path) -> str:
     async with _application(folder) as client:
         await _run(client, OWN)
     if "python3" not in notebook.read_text():
-        return "the notebook is as it was"
+        return ""
     named = "own.ipynb (python3)" in said.getvalue()
     return "named in the log" if named else "a notebook starts another kernel, and nobody was told"
 
