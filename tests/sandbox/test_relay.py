@@ -251,7 +251,7 @@ async def test_what_is_not_signed_is_dropped_and_the_kernel_knows_no_key_of_the_
 
 FLOOD = """
 from IPython.display import display
-for n in range(3_000):
+for n in range(1_000):
     display({"text/plain": "x" * 150_000, "text/html": "<b>" + "y" * 150_000}, raw=True)
 print("all of it")
 """
@@ -263,13 +263,31 @@ def memory_mb(pid: int) -> int:
 
 
 async def test_a_flood_waits_for_its_reader_and_costs_no_memory(best: str, tmp_path: Path) -> None:
-    """A gigabyte of displays, for an application that does not read for seconds."""
+    """300 MB of displays, for an application that does not read for seconds."""
     async with application(tmp_path, best) as app:
         asked = app.client.execute(FLOOD)
         await asyncio.sleep(4)
-        assert memory_mb(relay_pid(app)) < 400
+        assert memory_mb(relay_pid(app)) < 200
         await app.reply(asked)
-        assert memory_mb(relay_pid(app)) < 400
+        assert memory_mb(relay_pid(app)) < 200
+
+
+async def test_a_reader_that_does_not_read_takes_nothing_from_the_others(
+    best: str, tmp_path: Path
+) -> None:
+    """The kernel waits for it a while; then it alone loses what it has not taken."""
+    async with application(tmp_path, best) as app:
+        info = app.manager.get_connection_info()
+        with zmq.Context() as context, context.socket(zmq.SUB) as asleep:
+            asleep.rcvhwm, asleep.linger = 1, 0
+            asleep.subscribe(b"")
+            asleep.connect(f"ipc://{info['ip']}-{info['iopub_port']}")
+            await asyncio.sleep(0.5)
+            displays, _ = await app.run(FLOOD.replace("1_000", "300"))
+            assert len([m for m in displays if m["msg_type"] == "display_data"]) == 300
+            said = [m["content"]["text"] for m in displays if m["msg_type"] == "stream"]
+            assert sum("misses outputs" in text for text in said) == 1
+            assert await app.text("print(6 * 7)") == "42\n"
 
 
 async def test_a_stranger_on_the_applications_sockets_is_not_heard(

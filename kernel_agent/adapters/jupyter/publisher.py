@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import zmq
@@ -12,6 +13,10 @@ import zmq.asyncio
 
 PATIENCE_S = 10.0  # with an application that does not read
 RETRY_S = 0.005
+TOO_SLOW = {
+    "name": "stderr",
+    "text": "[A reader of this kernel does not keep up, and misses outputs.]\n",
+}
 
 
 def send_now(socket: zmq.asyncio.Socket, frames: list[bytes]) -> bool:
@@ -21,7 +26,10 @@ def send_now(socket: zmq.asyncio.Socket, frames: list[bytes]) -> bool:
 
 
 class Publisher:
-    """Sends outputs, and holds the kernel while the application does not take them.
+    """Sends outputs, and holds the kernel while one of their readers does not take them.
+
+    A reader that takes none for :data:`PATIENCE_S` loses those that come then, and the others are
+    told so. libzmq sets it aside until it reads again, so nobody waits for it any more.
 
     Parameters
     ----------
@@ -34,9 +42,9 @@ class Publisher:
         self._hold = hold
         self._waiting: deque[list[bytes]] = deque()
         self._more = asyncio.Event()
-        self._dropped = 0
+        self._note = partial(list[bytes])
 
-    def publish(self, frames: list[bytes], note: Callable[[dict[str, Any]], list[bytes]]) -> None:
+    def publish(self, frames: list[bytes], note: partial[list[bytes]]) -> None:
         """Send a message, or keep it for a while.
 
         Parameters
@@ -44,19 +52,12 @@ class Publisher:
         note
             Makes a message of printed text, for the same cell.
         """
-        if self._waiting:
-            self._waiting.append(frames)
-        elif not self._try(frames):
-            if self._dropped:  # it has been waited for already
-                self._dropped += 1
-                return
-            self._waiting.append(frames)
-            self._hold(held=True)
-            self._more.set()
-        elif self._dropped:
-            text = f"[{self._dropped:,} outputs were left out: they were not read in time.]\n"
-            self._dropped = 0
-            self._try(note({"name": "stderr", "text": text}))
+        if not self._waiting and self._try(frames):
+            return
+        self._waiting.append(frames)
+        self._note = note
+        self._hold(held=True)
+        self._more.set()
 
     async def run(self) -> None:
         """Send what waits, as soon as it is taken."""
@@ -64,17 +65,25 @@ class Publisher:
         while True:
             await self._more.wait()
             until = loop.time() + PATIENCE_S
-            while self._waiting:
+            while self._waiting and loop.time() < until:
                 if self._try(self._waiting[0]):
                     self._waiting.popleft()
-                elif loop.time() < until:
-                    await asyncio.sleep(RETRY_S)
                 else:
-                    self._dropped += len(self._waiting)
-                    self._waiting.clear()
+                    await asyncio.sleep(RETRY_S)
+            if self._waiting:
+                self._send_to_others([*self._waiting, self._note(TOO_SLOW)])
+                self._waiting.clear()
             self._more.clear()
             self._hold(held=False)
 
     def _try(self, frames: list[bytes]) -> bool:
         assert self.socket is not None
         return send_now(self.socket, frames)
+
+    def _send_to_others(self, messages: list[list[bytes]]) -> None:
+        """Send to all readers but those that do not read."""
+        assert self.socket is not None
+        self.socket.setsockopt(zmq.XPUB_NODROP, 0)
+        for frames in messages:
+            self._try(frames)
+        self.socket.setsockopt(zmq.XPUB_NODROP, 1)

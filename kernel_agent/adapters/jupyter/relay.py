@@ -10,8 +10,8 @@ within bounds (:mod:`kernel_agent.kernel.messages`), made anew (:mod:`.content`)
 key that no kernel knows. A reply goes to whoever has asked, once; a question to whoever runs the
 cell.
 
-Nothing here grows with what a kernel sends: it is read no faster than the application takes it. One
-that does not read for some seconds loses outputs, and is told how many.
+Nothing here grows with what a kernel sends: it is read no faster than the application takes it. A
+reader that does not read for some seconds misses outputs, which the others are told.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MAX_MESSAGE = 32_000_000  # bytes of one message that are kept; a picture has at
 MAX_BEAT = 1_000
 MAX_TOPIC = 1_000
 MAX_REQUESTS = 10_000  # of which it is known who has asked
-WAITING = 200  # messages for one reader, beside what its own socket holds
+WAITING = 50  # messages for one reader, beside what its own socket holds
 LINGER_MS = 200
 SHOWN = (
     "This kernel shows text, pictures and tables; all else could act in the browser with your "
