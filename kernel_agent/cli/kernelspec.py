@@ -1,8 +1,9 @@
 """The kernel "Python (sandboxed)" for JupyterLab, nbclient, papermill and every other application.
 
-A kernelspec that names our provisioner. It starts an ipykernel as it is in a sandbox, so that
-whatever works in a plain kernel works there: ``input()``, widgets, completion. What the sandbox
-grants is the folder that the application starts the kernel in, which is the notebook's.
+A kernelspec that names our provisioner. It starts an ipykernel as it is in a sandbox, so that what
+works in a plain kernel works there: ``input()``, completion, progress. What the sandbox grants is
+the folder that the application starts the kernel in, which is the notebook's. What the application
+is told by the kernel goes through a relay, unless the user wants its HTML and widgets live.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ DISPLAY_NAME = "Python (sandboxed)"
 PROVISIONER = "kernel-agent"
 
 
-def specification(level: str) -> dict[str, Any]:
+def specification(level: str, *, live_displays: bool = False) -> dict[str, Any]:
     """Return the content of ``kernel.json``."""
+    config = {"level": level, **({"live_displays": True} if live_displays else {})}
     return {
         "argv": [str(host_python()), str(KERNEL_LAUNCHER), "--plain", "-f", "{connection_file}"],
         "display_name": DISPLAY_NAME,
@@ -30,12 +32,14 @@ def specification(level: str) -> dict[str, Any]:
         "interrupt_mode": "message",
         "metadata": {
             "debugger": False,
-            "kernel_provisioner": {"provisioner_name": PROVISIONER, "config": {"level": level}},
+            "kernel_provisioner": {"provisioner_name": PROVISIONER, "config": config},
         },
     }
 
 
-def install(name: str, *, level: str = "auto", prefix: Path | None = None) -> str:
+def install(
+    name: str, *, level: str = "auto", prefix: Path | None = None, live_displays: bool = False
+) -> str:
     """Install the kernelspec and return what to tell the user.
 
     Parameters
@@ -46,6 +50,8 @@ def install(name: str, *, level: str = "auto", prefix: Path | None = None) -> st
         A sandbox level, or ``auto`` for the best at the time of each start.
     prefix
         Install below ``prefix/share/jupyter``; for this user alone by default.
+    live_displays
+        Pass on whatever a cell displays: HTML, JavaScript, widgets.
 
     Raises
     ------
@@ -60,7 +66,8 @@ def install(name: str, *, level: str = "auto", prefix: Path | None = None) -> st
         raise UsageError(f"a kernel's name has letters, digits, dots, hyphens only, not {name!r}")
     chosen = choose(level)
     with tempfile.TemporaryDirectory() as made:
-        (Path(made) / "kernel.json").write_text(json.dumps(specification(level), indent=1))
+        content = specification(level, live_displays=live_displays)
+        (Path(made) / "kernel.json").write_text(json.dumps(content, indent=1))
         try:
             place = KernelSpecManager().install_kernel_spec(
                 made, kernel_name=name, user=prefix is None,
@@ -72,11 +79,29 @@ def install(name: str, *, level: str = "auto", prefix: Path | None = None) -> st
     return (
         f"{DISPLAY_NAME} is installed as {name} in {place}\n"
         f"Sandbox here: {chosen.name} ({chosen.summary}).\n"
-        "Its cells may use the folder of their notebook, and nothing else of yours. But JupyterLab "
-        "and Notebook run HTML and JavaScript that a cell displays, with your login there: that "
-        "can start a kernel without a sandbox. Code that you do not trust belongs in %agent or "
-        "kernel-agent run.\n"
+        f"{_statement(confined=chosen.confines, live=live_displays)}\n"
         f"The Jupyter application must run in an environment with kernel-agent ({sys.prefix})."
+    )
+
+
+def _statement(*, confined: bool, live: bool) -> str:
+    """Say what its cells may use, and what the application shows of them."""
+    if not confined:
+        return (
+            "Its cells have all of your rights: nothing that they display could add to those, and "
+            "it is passed on as it is."
+        )
+    reach = "Its cells may use the folder of their notebook, and nothing else of yours."
+    if live:
+        return (
+            f"{reach} But JupyterLab and Notebook run HTML and JavaScript that a cell displays, "
+            "with your login there: one line of it can start a kernel without a sandbox. Use it "
+            "for code that you trust."
+        )
+    return (
+        f"{reach} Of what they display, text, pictures and tables are shown; HTML, JavaScript and "
+        "widgets are not, as they would act with your login to Jupyter (--live-displays shows "
+        "them)."
     )
 
 

@@ -30,16 +30,24 @@ def install(
     sys_prefix: Annotated[
         bool, typer.Option("--sys-prefix", help="Install in this Python environment.")
     ] = False,
+    live_displays: Annotated[
+        bool,
+        typer.Option(
+            "--live-displays",
+            help="Show HTML, JavaScript and widgets, too: they act with your login to Jupyter, and "
+            "can leave the sandbox.",
+        ),
+    ] = False,
 ) -> None:
     """Install the kernel 'Python (sandboxed)' for every Jupyter application.
 
     Its cells may read and write the folder that their notebook is in, and nothing else of yours.
-    What they display in JupyterLab and Notebook is not filtered: see SECURITY.md.
+    Text, pictures and tables that they display are shown; HTML, JavaScript and widgets are not.
     """
     from kernel_agent.cli.kernelspec import install as install_spec
 
     place = Path(sys.prefix) if sys_prefix else prefix
-    write_line(install_spec(name, level=level, prefix=place))
+    write_line(install_spec(name, level=level, prefix=place, live_displays=live_displays))
 
 
 def remove(name: Annotated[str, typer.Argument(metavar="NAME")] = "python-sandboxed") -> None:

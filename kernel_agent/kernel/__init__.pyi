@@ -1,8 +1,15 @@
+from .channel import Channel as Channel
 from .choice import make_kernel as make_kernel
 from .fake import FakeKernel as FakeKernel
+from .messages import Envelope as Envelope
+from .messages import TooCostly as TooCostly
+from .messages import content_of as content_of
+from .messages import headers_of as headers_of
+from .messages import open_envelope as open_envelope
 from .process import KernelSession as KernelSession
 from .protocol import Access as Access
 from .protocol import Kernel as Kernel
 from .protocol import KernelOptions as KernelOptions
 from .protocol import MakeKernel as MakeKernel
 from .transfer import setting as setting
+from .zmtp import Message as Message

@@ -13,6 +13,7 @@ from .exporter import write_page as write_page
 from .made import files_made as files_made
 from .outputs import best_text as best_text
 from .outputs import displayable as displayable
+from .outputs import notebook_outputs as notebook_outputs
 from .page import page_html as page_html
 from .page import summary_html as summary_html
 from .pieces import notices_html as notices_html

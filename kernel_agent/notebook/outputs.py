@@ -42,6 +42,7 @@ SIDES = (2000, 1000)  # pixels to which a picture above that is scaled down
 MAX_SIDE = 10_000  # pixels at which a picture may ask to be shown
 MAX_IMAGE = 4_000_000  # characters of base64; notebooks above some 25 MB trouble viewers
 MAX_TRACEBACK = 40  # strings of a traceback: a recursion has a thousand
+IN_TRACE = "the run's trace holds the full text"  # what is said where a text is cut
 
 OURS = "application/vnd.kernel-agent."
 VALUE_MIME = f"{OURS}value+json"
@@ -58,7 +59,10 @@ _ATTRIBUTES = {
 
 
 def notebook_outputs(
-    outputs: Iterable[OutputDict], *, execution_count: int | None = None
+    outputs: Iterable[OutputDict],
+    *,
+    execution_count: int | None = None,
+    where: str = IN_TRACE,
 ) -> list[OutputDict]:
     """Return the outputs of one cell as the notebook shows them.
 
@@ -68,19 +72,21 @@ def notebook_outputs(
         As recorded; every field may be anything.
     execution_count
         The cell's number in the notebook, which its result shares.
+    where
+        Where the full text is, of one that is too long.
     """
     kept: list[OutputDict] = []
     for output in outputs:
         match output.get("output_type"):
             case "stream":
-                _add_stream(kept, output)
+                _add_stream(kept, output, where)
             case "error":
-                kept.append(_error(output))
+                kept.append(_error(output, where))
             case "display_data":
-                kept.append({"output_type": "display_data", **displayable(output)})
+                kept.append({"output_type": "display_data", **displayable(output, where=where)})
             case "execute_result":
                 numbered = {"output_type": "execute_result", "execution_count": execution_count}
-                kept.append({**numbered, **displayable(output)})
+                kept.append({**numbered, **displayable(output, where=where)})
     return kept
 
 
@@ -106,32 +112,34 @@ def _kept_text(data: Mapping[str, Any]) -> str:
     return next((text for text in texts if not _TELLS_NOTHING.fullmatch(text)), "")
 
 
-def _add_stream(kept: list[OutputDict], output: OutputDict) -> None:
+def _add_stream(kept: list[OutputDict], output: OutputDict, where: str) -> None:
     name = "stderr" if output.get("name") == "stderr" else "stdout"
     text = harmless(as_text(output.get("text")))
     if kept and kept[-1]["output_type"] == "stream" and kept[-1]["name"] == name:
         text = kept.pop()["text"] + text
     if text:
-        kept.append({"output_type": "stream", "name": name, "text": _short(text)})
+        kept.append({"output_type": "stream", "name": name, "text": _short(text, where)})
 
 
-def _error(output: OutputDict) -> OutputDict:
-    lines = [_short(harmless(line)) for line in _strings(output.get("traceback"))]
+def _error(output: OutputDict, where: str) -> OutputDict:
+    lines = [_short(harmless(line), where) for line in _strings(output.get("traceback"))]
     if len(lines) > MAX_TRACEBACK:
         half = MAX_TRACEBACK // 2
         left_out = f"({len(lines) - 2 * half:,} parts of the traceback left out)"
         lines = [*lines[:half], left_out, *lines[-half:]]
     ename = harmless(_string(output.get("ename")) or "Error")
-    return error_output(ename, _short(harmless(_string(output.get("evalue")))), lines)
+    return error_output(ename, _short(harmless(_string(output.get("evalue"))), where), lines)
 
 
-def displayable(output: OutputDict) -> dict[str, Any]:
+def displayable(output: OutputDict, *, where: str = IN_TRACE) -> dict[str, Any]:
     """Return ``data`` and ``metadata`` of a display as they may reach a browser.
 
     Parameters
     ----------
     output
         A display or result as the kernel sent it; every field may be anything.
+    where
+        Where the full text is, of one that is too long.
     """
     given = _mapping(output.get("data"))
     data: dict[str, Any] = {}
@@ -149,7 +157,7 @@ def displayable(output: OutputDict) -> dict[str, Any]:
     if not data and (not text.strip() or _TELLS_NOTHING.fullmatch(plain(text).strip("\n"))):
         text = best_text(given)
     if text:
-        data["text/plain"] = _short(harmless(text))
+        data["text/plain"] = _short(harmless(text), where)
     named = (m for m in sorted(given) if _MIME.fullmatch(m) and not m.startswith(OURS))
     left_out = [mime for mime in named if mime not in data]
     told: dict[str, Any] = {"left_out": left_out} if left_out else {}
@@ -229,8 +237,8 @@ def _picture(mime: str, data: str) -> str | None:
     return None
 
 
-def _short(text: str) -> str:
-    return shorten(text, MAX_TEXT, where="the run's trace holds the full text")
+def _short(text: str, where: str) -> str:
+    return shorten(text, MAX_TEXT, where=where)
 
 
 def _strings(value: Any) -> list[str]:

@@ -26,6 +26,9 @@ from .markup import belt as belt
 from .markup import escape_text as escape_text
 from .markup import highlight as highlight
 from .markup import paragraphs as paragraphs
+from .notebooks import Notebooks as Notebooks
+from .notebooks import notebooks_in as notebooks_in
+from .notebooks import notebooks_line as notebooks_line
 from .obeyed import Watch as Watch
 from .obeyed import obeyed_in as obeyed_in
 from .obeyed import obeyed_line as obeyed_line

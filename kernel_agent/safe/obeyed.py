@@ -50,8 +50,21 @@ OBEYED: Mapping[str, tuple[str, ...]] = {
     ),
     "other interpreters": (
         "package.json", "node_modules", ".npmrc", ".yarnrc", ".yarnrc.yml", ".rprofile",
-        ".renviron", ".rdata", ".gdbinit", ".lldbinit", ".irbrc", ".htaccess",
+        ".renviron", ".rdata", ".gdbinit", ".lldbinit", ".irbrc", ".pryrc", ".ghci", ".iex.exs",
+        ".octaverc", "startup.m", ".htaccess",
     ),
+    "JavaScript's tools": (  # each is a program that its tool runs at its start
+        "*.config.js", "*.config.cjs", "*.config.mjs", "*.config.ts", ".eslintrc*", ".babelrc*",
+        ".mocharc*", ".pnp.cjs", ".pnp.loader.mjs", ".husky",
+    ),
+    "build tools": (
+        ".cargo", ".mvn", "build.gradle", "build.gradle.kts", "settings.gradle",
+        "settings.gradle.kts", ".bazelrc", "flake.nix", "shell.nix", "default.nix", "vagrantfile",
+        "rakefile",
+    ),
+    "Ansible": ("ansible.cfg",),
+    "latexmk": ("latexmkrc", ".latexmkrc"),
+    "Streamlit": (".streamlit",),
 }  # fmt: skip
 """Programs and the names that they obey, in lower case: a file system may ignore case."""
 
@@ -61,8 +74,16 @@ _NAMES = re.compile(
         for number, patterns in enumerate(OBEYED.values())
     )
 )
-_SHADOWS = sys.stdlib_module_names - {"test", "this"}
-"""Python started there, as by ``python -m``, imports these from the folder."""
+_LIBRARIES = {
+    "IPython", "PIL", "bs4", "comm", "dateutil", "duckdb", "ipykernel", "ipywidgets", "jinja2",
+    "joblib", "jupyter_client", "jupyter_core", "kernel_agent", "lightgbm", "lxml", "matplotlib",
+    "matplotlib_inline", "nbformat", "networkx", "numpy", "openpyxl", "packaging", "pandas",
+    "plotly", "polars", "psutil", "pyarrow", "pydantic", "pytz", "requests", "scipy", "seaborn",
+    "sklearn", "sqlalchemy", "statsmodels", "sympy", "tensorflow", "torch", "tornado", "tqdm",
+    "traitlets", "xgboost", "yaml", "zmq",
+}  # fmt: skip
+_SHADOWS = (sys.stdlib_module_names - {"test", "this"}) | _LIBRARIES
+"""Python started there, as for a notebook or by ``python -m``, imports these from the folder."""
 
 _GIT = ("config", "config.worktree", "commondir", "hooks/*", "info/attributes")
 _WITHIN: Mapping[str, tuple[str, ...]] = {
@@ -97,8 +118,10 @@ def who_obeys(name: str) -> str:
     return list(OBEYED)[int((found.lastgroup or "by0")[2:])] if found else ""
 
 
-def _shadowed_module(name: str) -> str:
-    stem = name.partition(".")[0]
+def _shadowed_module(path: str) -> str:
+    """Return Python where a file is imported instead of a library: ``json.py``, or a package."""
+    *above, name = path.split("/")
+    stem = above[-1] if above and name.startswith("__init__.") else name.partition(".")[0]
     return "Python" if name.endswith((".py", ".so")) and stem in _SHADOWS else ""
 
 
@@ -197,7 +220,7 @@ def _is_obeyed(path: str) -> bool:
     for above, inner in _within(path):
         patterns = _of(_WITHIN, above)
         return not patterns or any(fnmatch.fnmatchcase(inner, p) for p in patterns)
-    return bool(who_obeys(name) or _shadowed_module(name))
+    return bool(who_obeys(name) or _shadowed_module(path))
 
 
 def _is_entered(path: str) -> bool:
@@ -248,4 +271,4 @@ def _by(path: str) -> str:
     if parts[-1] == UNSEEN:
         return "nobody could look into it"
     first = next(filter(None, map(who_obeys, parts)), "")
-    return first or _shadowed_module(parts[-1]) or "some program"
+    return first or _shadowed_module(path) or "some program"

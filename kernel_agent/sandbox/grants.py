@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.safe import PREFIX, SOCKETS, obeyed_in, record_file
+from kernel_agent.safe import PREFIX, SOCKETS, notebooks_in, obeyed_in, record_file
 from kernel_agent.sandbox.environment import host_python
 from kernel_agent.sandbox.levels import Grant, Limits
 
@@ -64,14 +64,15 @@ def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: P
 def derive(cwd: Path, command: Sequence[str], directory: Path) -> Grant:
     """Return the grant of a kernel that an application starts: only its working directory.
 
-    It is the user's project, so what programs obey there is only to be read.
+    It is the user's project, so what programs obey there is only to be read, and so are the
+    notebooks beside the kernel's own: they say which kernel an application starts.
     """
     workspace = writable_folder(cwd)
     return Grant(
         python=_interpreter(command),
         code=CODE,
         workspace=workspace,
-        protected=obeyed_in(workspace),
+        protected=(*obeyed_in(workspace), *notebooks_in(workspace)),
         sockets=directory / SOCKETS,
         scratch=directory / "tmp",
         files=_needed_files(command, directory),

@@ -2,8 +2,10 @@
 
 Registered as ``kernel-agent`` under the entry point group ``jupyter_client.kernel_provisioners``,
 so that any Jupyter application can use it. Our own sessions say in the kernelspec's metadata what
-the kernel is granted. An application does not: its kernel gets the directory that it is started in,
-and as no network leads into a sandbox, ``ipc`` sockets instead of TCP ports.
+the kernel is granted. An application does not: its kernel gets the directory that it is started in.
+As no network leads into a sandbox, the kernel has ``ipc`` sockets instead of TCP ports; and as a
+front end renders what a kernel says with its person's rights, the application has others, behind
+which a relay passes on what is harmless (:mod:`kernel_agent.adapters.jupyter`).
 
 What belongs to a kernel on the host (sockets, connection file, log, temporary files) lies in one
 private directory. It is removed when the kernel has ended; when the host is killed, by the reaper.
@@ -15,6 +17,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import threading
@@ -27,15 +30,17 @@ from typing import Any, TypeVar, cast
 
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.local_provisioner import LocalProvisioner
-from traitlets import Dict, Unicode
+from traitlets import Bool, Dict, Unicode
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.safe import (
     LEFT,
     SOCKETS,
+    Notebooks,
     Watch,
     clear,
     is_made_here,
+    notebooks_line,
     obeyed_line,
     private_directory,
     record,
@@ -48,12 +53,14 @@ from kernel_agent.sandbox.grants import derive, read_grant
 from kernel_agent.sandbox.launcher import reaper
 from kernel_agent.sandbox.levels import Launch, Level
 from kernel_agent.sandbox.reaper_client import reaper_client
+from kernel_agent.sandbox.relay_client import RelayClient
 from kernel_agent.sandbox.selftest import Plant, read_report
 from kernel_agent.sandbox.steps import plan_group
 from kernel_agent.sandbox.watchdog import Watchdog
 
 PATIENCE_S = 1.0  # from the request to end to the kill
 LOOK_EVERY_S = 0.001  # for the end of something that takes some milliseconds
+FRONT = "app"  # the folder of an application's sockets, which no sandbox sees
 PORTS = ("shell_port", "iopub_port", "stdin_port", "hb_port", "control_port")
 
 
@@ -63,6 +70,9 @@ class KernelAgentProvisioner(LocalProvisioner):
     level = Unicode("auto", help="The sandbox level, or auto.").tag(config=True)
     grant = Dict(help="What the kernel is granted; see grants.read_grant.").tag(config=True)
 
+    live_displays = Bool(
+        default_value=False, help="Pass on to an application whatever its kernel displays."
+    ).tag(config=True)
     resume = Unicode("", help="The folder of a hibernated kernel, to go on with.").tag(config=True)
 
     def __init__(self, **kwargs: Any) -> None:
@@ -78,7 +88,10 @@ class KernelAgentProvisioner(LocalProvisioner):
         self._plant: Plant | None = None
         self._watchdog: Watchdog | None = None
         self._original: KernelConnectionInfo | None = None
+        self._relay_told: dict[str, Any] | None = None
+        self._relay: RelayClient | None = None
         self._obeyed: Watch | None = None  # of the folder of an application's kernel
+        self._notebooks: Notebooks | None = None  # there
 
     # --- called by the manager, in this order ------------------------------------------------
 
@@ -123,6 +136,8 @@ class KernelAgentProvisioner(LocalProvisioner):
             environment |= proxy_variables()
         if not self.grant:
             self._obeyed = Watch(grant.workspace)
+            own = getattr(self.parent, "kernel_name", "")
+            self._notebooks = await _in_thread(partial(Notebooks, grant.workspace, own))
         self._groups = plan_group(grant)
         record(directory, [["empty", path] for path in self._groups])
         reaper_client.watch(directory)
@@ -164,11 +179,25 @@ class KernelAgentProvisioner(LocalProvisioner):
         self.pid = self.pgid = self.process.pid
         threading.Thread(target=move, args=(self.pid, self._groups), daemon=True).start()
         end = ("end", str(self.pid), reaper.born(self.pid), str(int(self._launch.ended_by)))
-        record(self._directory, [list(action) for action in (end, *self._launch.undo)])
+        actions = [list(action) for action in (end, *self._launch.undo)]
+        if self._relay_told is not None:
+            self._relay = RelayClient(self._relay_told, Path(kwargs["log_path"]))
+            actions.append(self._relay.undo)
+        record(self._directory, actions)
         assert self._watchdog is not None
         kill = partial(self.process.send_signal, self._launch.ended_by)
         self._watchdog.start(self.pid, self._end_for, kill)
         return self.connection_info
+
+    async def poll(self) -> int | None:
+        """Return None while the kernel runs; one whose relay has ended is of no more use."""
+        if self._relay is not None and not self._relay.alive and self.process is not None:
+            self.log.warning("the relay of the kernel has ended, and so the kernel is ended")
+            await self.kill()
+            deadline = time.monotonic() + PATIENCE_S
+            while self.process.poll() is None and time.monotonic() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_EVERY_S)
+        return await super().poll()
 
     async def send_signal(self, signum: int) -> None:
         """Pass a signal on; an interrupt never, in a sandbox.
@@ -214,6 +243,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         await _in_thread(self._undo)
         if self._obeyed is not None and (made := await _in_thread(self._obeyed.news)):
             self.log.warning("%s", obeyed_line(made))
+        if self._notebooks is not None and (now := await _in_thread(self._notebooks.news)):
+            self.log.warning("%s", notebooks_line(now))
         if self._original is not None:
             self.connection_info = self._original
         await super().cleanup(restart=restart)
@@ -263,8 +294,7 @@ class KernelAgentProvisioner(LocalProvisioner):
         """
         assert self.chosen is not None
         assert self._directory is not None
-        key = self.connection_info["key"]
-        kernel = {**note, "key": key.decode() if isinstance(key, bytes) else key}
+        kernel = {**note, "key": _text(self.connection_info["key"])}
         await hibernating(self.chosen.name).hibernate(self._directory / SOCKETS, folder, kernel)
 
     async def _end_for(self, reason: str) -> None:
@@ -301,18 +331,29 @@ class KernelAgentProvisioner(LocalProvisioner):
         named = os.path.realpath(manager.connection_file)
         if Path(named).parent == directory:
             return command
-        info: dict[str, Any] = {**self.connection_info}
-        if info["transport"] != "ipc":
-            self._original = self.connection_info
-            info |= {"transport": "ipc", "ip": str(directory / SOCKETS / "s")}
-            info |= {name: number for number, name in enumerate(PORTS, 1)}
-            self.connection_info = info  # type: ignore[assignment]  # a dict of the same keys
+        self._original = self._original or self.connection_info
+        asked: dict[str, Any] = {**self.connection_info, "transport": "ipc"}
+        asked |= {name: number for number, name in enumerate(PORTS, 1)}
+        kernel = {**asked, "ip": str(directory / SOCKETS / "s"), "key": _text(asked["key"])}
+        if self.live_displays:
+            self.connection_info = {**kernel, "key": asked["key"]}  # type: ignore[typeddict-item]
+        else:
+            kernel["key"] = secrets.token_hex(32)  # the application's is never in the sandbox
+            (directory / FRONT).mkdir(mode=0o700, exist_ok=True)
+            front = {**asked, "ip": str(directory / FRONT / "s")}
+            self.connection_info = front  # type: ignore[assignment]  # a dict of the same keys
+            self._relay_told = {
+                "application": front["ip"],
+                "application_key": _text(front["key"]),
+                "kernel": kernel["ip"],
+                "kernel_key": kernel["key"],
+                "ports": {name.removesuffix("_port"): kernel[name] for name in PORTS},
+                "scheme": front["signature_scheme"],
+            }
         ours = directory / "k.json"
-        key = info["key"]
-        text = json.dumps({**info, "key": key.decode() if isinstance(key, bytes) else key})
         ours.unlink(missing_ok=True)
         ours.touch(mode=0o600)
-        ours.write_text(text)
+        ours.write_text(json.dumps(kernel))
         return [str(ours) if word == named else word for word in command]
 
     def _environment(self, environment: dict[str, str]) -> dict[str, str]:
@@ -321,6 +362,9 @@ class KernelAgentProvisioner(LocalProvisioner):
         return {**environment, **({} if self.chosen.confines else watched)}
 
     def _undo(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
         if self._watchdog is not None:
             self._watchdog.stop()
             self._watchdog = None
@@ -331,6 +375,10 @@ class KernelAgentProvisioner(LocalProvisioner):
         if launch is not None:
             reaper.undo([list(action) for action in launch.undo])
             launch.close()
+
+
+def _text(key: bytes | str) -> str:
+    return key.decode() if isinstance(key, bytes) else key
 
 
 def _set_aside(folder: Path) -> None:

@@ -39,10 +39,8 @@ class ProtocolTests(jupyter_kernel_test.KernelTests):
         {"code": "[n*n for n in range(1, 4)]", "result": "[1, 4, 9]"},
     ]
     code_display_data = [  # noqa: RUF012
-        {"code": "from IPython.display import HTML, display; display(HTML('<b>t</b>'))",
-         "mime": "text/html"},
-        {"code": "from IPython.display import Math, display; display(Math('1'))",
-         "mime": "text/latex"},
+        {"code": "import pandas as pd; display(pd.DataFrame({'a': [1]}))", "mime": "text/html"},
+        {"code": "from PIL import Image; display(Image.new('RGB', (2, 2)))", "mime": "image/png"},
     ]  # fmt: skip
     code_history_pattern = "1?2*"
     supported_history_operations = ("tail", "search")

@@ -76,7 +76,8 @@ def check(path):
     assert "[1, 2]" in text["a pool"]
     assert "from a fork\\n" in text["a forked process"]
     assert "ValueError" in text["a forked process"]
-    assert "widget-view" in text["a widget"]
+    assert "IntSlider" in text["a widget"]
+    assert not any("widget" in mime for c in cells for o in c.outputs for mime in o.get("data", {}))
     assert "refused" in text["a secret"]
     assert Path(path).with_name("made.txt").read_text() == "x"
 
@@ -192,6 +193,24 @@ async def value(client, code):
             await reply(client, message_id)
             return message["content"]["data"]["text/plain"]
         assert not (ours and message["msg_type"] == "error"), message["content"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "stored"),
+    [
+        ([], "HTML, JavaScript and widgets are not", {"level": "auto"}),
+        (["--live-displays"], "can start a kernel without a sandbox",
+         {"level": "auto", "live_displays": True}),
+        (["--level", "none"], "have all of your rights", {"level": "none"}),
+    ],
+)  # fmt: skip
+def test_what_is_installed_says_what_is_shown_of_its_cells(tmp_path, words, line, stored):
+    done = command("kernel_agent", "kernelspec", "install", "--prefix", tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert line in " ".join(done.stdout.split())
+    place = tmp_path / "share/jupyter/kernels" / NAME / "kernel.json"
+    spec = json.loads(place.read_text())
+    assert spec["metadata"]["kernel_provisioner"]["config"] == stored
 
 
 def test_it_is_replaced_listed_and_removed(tmp_path):

@@ -32,6 +32,27 @@ from kernel_agent.safe.obeyed import UNSEEN, Watch, obeyed_in, obeyed_line, who_
         ("environment.csv", ""),
         ("my.git", "git"),
         (".venv", "Python"),
+        ("ansible.cfg", "Ansible"),
+        (".latexmkrc", "latexmk"),
+        (".ghci", "other interpreters"),
+        (".iex.exs", "other interpreters"),
+        (".pryrc", "other interpreters"),
+        (".octaverc", "other interpreters"),
+        ("startup.m", "other interpreters"),
+        (".cargo", "build tools"),
+        (".mvn", "build tools"),
+        ("build.gradle", "build tools"),
+        ("Vagrantfile", "build tools"),
+        ("flake.nix", "build tools"),
+        (".bazelrc", "build tools"),
+        ("jest.config.js", "JavaScript's tools"),
+        ("eslint.config.mjs", "JavaScript's tools"),
+        (".pnp.cjs", "JavaScript's tools"),
+        (".husky", "JavaScript's tools"),
+        (".streamlit", "Streamlit"),
+        ("app.js", ""),
+        ("config.json", ""),
+        ("model.config.json", ""),
     ],
 )
 def test_a_name_is_told_with_who_obeys_it(name: str, by: str) -> None:
@@ -55,6 +76,21 @@ def test_what_is_made_or_changed_is_news_once_and_a_time_set_back_hides_nothing(
     (tmp_path / "sales.csv").touch()
     assert watch.news() == (".env", "json.py", "old/.git", "plots/kernel-agent.toml")
     assert watch.news() == ()
+
+
+@pytest.mark.parametrize(
+    "path", ["pandas.py", "numpy.py", "sub/scipy.py", "json/__init__.py", "pandas/__init__.py"]
+)
+def test_a_file_that_is_imported_instead_of_a_library_is_named(tmp_path: Path, path: str) -> None:
+    """A notebook that is opened in the folder would import it."""
+    watch = Watch(tmp_path)
+    (tmp_path / path).parent.mkdir(exist_ok=True)
+    (tmp_path / path).touch()
+    (tmp_path / "own").mkdir()
+    for harmless in ("own/__init__.py", "helpers.py", "pandas.csv", "__init__.py"):
+        (tmp_path / harmless).touch()
+    assert watch.news() == (path,)
+    assert "(Python)" in obeyed_line([path])
 
 
 def test_nothing_at_the_top_hides_behind_many_files(
