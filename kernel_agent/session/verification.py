@@ -26,7 +26,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernel_agent.errors import KernelDied, NotebookError
+from kernel_agent.errors import KernelDied, NotebookError, SandboxError
 from kernel_agent.notebook import (
     Comparison,
     Period,
@@ -43,6 +43,7 @@ from kernel_agent.notebook import (
 )
 from kernel_agent.records import CellError, CellResult, Displays, OutputDict, with_error
 from kernel_agent.safe import Entry, Folder, encodable, one_line, temporary_folder
+from kernel_agent.sandbox import writable_folder
 
 if TYPE_CHECKING:
     import nbformat
@@ -189,7 +190,7 @@ async def verify_notebook(
     ------
     NotebookError
         The file is missing, is not a notebook of these formats or is for another language, or its
-        folder cannot be copied.
+        folder cannot be copied, or is (or holds) a home or a directory of the system.
     KernelStartError
         No kernel could be started.
     """
@@ -198,9 +199,10 @@ async def verify_notebook(
     file = Path(path)
     notes: list[str] = []
     notebook = read_runnable(file, notes)
+    folder = _own_folder(file)
     began = time.monotonic()
     with temporary_folder("kernel-agent-verify-") as made:
-        folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), str(made)))
+        folders = (str(folder), str(made))
         left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
         make = make or partial(KernelSession, sandbox=sandbox)
         async with make(cwd=made) as kernel:
@@ -394,6 +396,24 @@ def _run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 # --- the copy ------------------------------------------------------------------------------
+
+
+def _own_folder(file: Path) -> Path:
+    """Return the folder that the notebook's cells may read a copy of.
+
+    Raises
+    ------
+    NotebookError
+        It holds more than a notebook's inputs: a home, or a directory of the system.
+    """
+    try:
+        return writable_folder(file.resolve().parent)
+    except SandboxError:
+        raise NotebookError(
+            f"the cells of {one_line(str(file), 300)} would see what is in its folder, which is or "
+            "holds a home or a directory of the system: put the notebook, with the files that it "
+            "needs, into a folder of its own"
+        ) from None
 
 
 def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> list[str]:
