@@ -204,6 +204,8 @@ class AgentMagics(Magics):
         changed, gone = self._find_changed(talk)
         for name in gone:
             view.note(f"{name} cannot be passed in as it is now: the kernel's copy stays.")
+        if talk is not before and talk.started and (eased := talk.options.eased):
+            view.note(f"The session goes on in which this was said: {', '.join(eased)}.")
         for name in self._outdated(talk):
             view.note(f"{name} is another tool now: --new --tools {name} uses it as it is.")
         values |= self._values(changed, local)
@@ -239,12 +241,15 @@ class AgentMagics(Magics):
         for kept in reversed(self._shared()):
             if not kept.busy and not kept.new_kernel_for(request):
                 return kept
-        request = request.after(now.options)
+        said, request = request.eased, request.after(now.options)
         files = [Path(path).name for path in request.data]
         names = [name for name in now.given if name in self._shell.user_ns]
         again = ", ".join((*files, *names))
         takes = f", with {again}" if again else ""
+        carried = [option for option in request.eased if option not in said]
         opening = f"{because} needs a new kernel: a new session begins{takes}. {UNTIL}"
+        if carried:
+            opening += f" What was said there holds here, too: {', '.join(carried)}."
         return self._new_talk(request, local, opening=opening)
 
     def _new_talk(
