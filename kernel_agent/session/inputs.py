@@ -25,11 +25,13 @@ from pathlib import Path
 
 from kernel_agent.errors import InputError
 from kernel_agent.records import DataFile, Notice
-from kernel_agent.safe import Folder, make_private
+from kernel_agent.safe import Folder, make_private, write_unseen
 from kernel_agent.session.filetypes import KINDS, recognise
 
 LINK_ABOVE_BYTES = 1 << 30
 """Above this a copy would cost more disk and time than it protects."""
+
+MAX_NAME = 80  # characters of a placed file's name
 
 _CHUNK_BYTES = 1 << 20
 
@@ -287,7 +289,7 @@ class _Placing:
 
         That is a copy as we make them, or a link if one is to be made: to the same file.
         """
-        name = "".join(c if c.isprintable() else "_" for c in name)
+        name = _short_name(name)
         placed, number = name, 1
         while self._there(placed) and not self._left(placed, digest, real):
             number += 1
@@ -309,6 +311,16 @@ class _Placing:
             with self._folder.open(name) as file:
                 return _is_ours(file) and _fingerprint(file)[1] == digest
         return False
+
+
+def _short_name(name: str) -> str:
+    """Return the name under which a file is placed, and by which the model is told of it.
+
+    A name comes from whoever made the file: nothing in it is unseen, and no story fits into it.
+    """
+    seen = "".join(c if c.isprintable() and write_unseen(c) == c else "_" for c in name)
+    suffix = Path(seen).suffix[: MAX_NAME // 2]
+    return seen if len(seen) <= MAX_NAME else seen[: MAX_NAME - len(suffix)] + suffix
 
 
 def _is_ours(file: BufferedReader) -> bool:
