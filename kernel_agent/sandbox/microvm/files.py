@@ -107,8 +107,13 @@ class Inbox:
         os.close(self._open_folder(parts))
 
     def remove(self, path: bytes) -> None:
-        """Remove a regular file, or a directory that is empty; anything else stays."""
+        """Remove a regular file, or a directory that is empty; anything else stays.
+
+        Of a file that is still being sent, the rest is dropped.
+        """
         parts = self._check(path)
+        if self._file is not None and parts == self._parts:
+            self.drop()
         self._forget(parts)
         with contextlib.suppress(OSError, Refused):
             folder = self._open_folder(parts[:-1], make=False)

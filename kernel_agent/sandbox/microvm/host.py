@@ -44,6 +44,7 @@ BOOT_S = 300.0  # on an emulated processor of a busy computer
 GUEST_SOCKETS = "/run/kernel"
 REPORT = "report.json"
 CONTROL = "vm"  # the socket for requests to hibernate, in the kernel's directory of sockets
+ENDING = (-signal.SIGABRT, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGTERM)  # of a kernel
 MAX_LOG = 256 * 1024  # characters that a machine may write to the log
 
 
@@ -230,7 +231,8 @@ class Kernel:
 
     def _on_note(self, note: dict[str, Any]) -> None:
         if note.get("note") == "exit" and isinstance(code := note.get("code"), int):
-            self._exit_code = code if -64 <= code <= 255 else 1
+            # A signal that ends this process, too: one that stops it would keep the host waiting.
+            self._exit_code = code if code in ENDING or 0 <= code <= 255 else 1
         elif note.get("note") == "report":
             report = Path(self._start.sockets, REPORT)  # of the self-test; no kernel reaches it
             if not report.exists():
