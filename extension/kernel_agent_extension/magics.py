@@ -14,7 +14,7 @@ import asyncio
 import atexit
 import copy
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -241,16 +241,11 @@ class AgentMagics(Magics):
         for kept in reversed(self._shared()):
             if not kept.busy and not kept.new_kernel_for(request):
                 return kept
-        said, request = request.eased, request.after(now.options)
-        files = [Path(path).name for path in request.data]
+        whole = request.after(now.options)
         names = [name for name in now.given if name in self._shell.user_ns]
-        again = ", ".join((*files, *names))
-        takes = f", with {again}" if again else ""
-        carried = [option for option in request.eased if option not in said]
-        opening = f"{because} needs a new kernel: a new session begins{takes}. {UNTIL}"
-        if carried:
-            opening += f" What was said there holds here, too: {', '.join(carried)}."
-        return self._new_talk(request, local, opening=opening)
+        carried = [option for option in whole.eased if option not in request.eased]
+        opening = _opening(because, [*(Path(path).name for path in whole.data), *names], carried)
+        return self._new_talk(whole, local, opening=opening)
 
     def _new_talk(
         self, request: Request, local: Mapping[str, Any], *, once: bool = False, opening: str = ""
@@ -413,6 +408,15 @@ def _tell_mistakes(work: Callable[[], T]) -> T:
         return work()
     except KernelAgentError as error:
         raise MagicUsageError(str(error)) from None
+
+
+def _opening(because: str, again: Sequence[str], carried: Sequence[str]) -> str:
+    """Return the line on a session that takes another one's place, and what it takes from there."""
+    takes = f", with {', '.join(again)}" if again else ""
+    line = f"{because} needs a new kernel: a new session begins{takes}. {UNTIL}"
+    return line + (
+        f" What was said there holds here, too: {', '.join(carried)}." if carried else ""
+    )
 
 
 def _check_goes_on(talk: Talk | None, because: str) -> None:
