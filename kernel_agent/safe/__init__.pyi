@@ -43,6 +43,7 @@ from .runtime_dir import make_private as make_private
 from .runtime_dir import private_directory as private_directory
 from .runtime_dir import private_opener as private_opener
 from .runtime_dir import temporary_folder as temporary_folder
+from .sparse import copy_sparse as copy_sparse
 from .text import LEFT_OUT as LEFT_OUT
 from .text import did_you_mean as did_you_mean
 from .text import encodable as encodable

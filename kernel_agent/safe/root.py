@@ -35,7 +35,7 @@ from types import TracebackType
 from typing import Self
 
 from kernel_agent.safe.runtime_dir import FOLDER_MODE
-from kernel_agent.safe.sparse import pour
+from kernel_agent.safe.sparse import copy_sparse
 
 MAX_ENTRIES = 100_000  # entries of one listing that are looked at
 MAX_DEPTH = 40  # folders in folders; each holds a descriptor while it is listed
@@ -167,7 +167,7 @@ class Folder:
         """
         with self.open(name) as reader, target.open("xb") as writer:
             try:
-                size = pour(reader, writer, max_bytes)
+                size = copy_sparse(reader.fileno(), writer.fileno(), max_bytes=max_bytes)
             except BaseException:
                 target.unlink(missing_ok=True)
                 raise

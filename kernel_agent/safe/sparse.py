@@ -12,13 +12,12 @@ import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from io import BufferedReader, BufferedWriter
 
 CHUNK_BYTES = 1 << 20
 
 
-def pour(reader: BufferedReader, writer: BufferedWriter, max_bytes: int) -> int:
-    """Copy a file that was just opened into an empty one; return its size, holes included.
+def copy_sparse(source: int, target: int, *, max_bytes: int) -> int:
+    """Copy a file by descriptor into one that is empty or all hole; return its size, with holes.
 
     Raises
     ------
@@ -26,16 +25,13 @@ def pour(reader: BufferedReader, writer: BufferedWriter, max_bytes: int) -> int:
         It is larger than ``max_bytes``, also when it grows meanwhile; it cannot be read or written.
     """
     at = 0
-    for start, end in _data(reader.fileno(), max_bytes):
-        reader.seek(start)
-        writer.seek(start)
+    for start, end in _data(source, max_bytes):
         at = start
-        while at < end and (chunk := reader.read(min(CHUNK_BYTES, end - at))):
-            writer.write(chunk)
-            at += len(chunk)
-    size = max(at, os.fstat(reader.fileno()).st_size)
+        while at < end and (chunk := os.pread(source, min(CHUNK_BYTES, end - at), at)):
+            at += os.pwrite(target, chunk, at)
+    size = max(at, os.fstat(source).st_size)
     _bound(size, max_bytes)
-    writer.truncate(size)  # what ends in a hole
+    os.truncate(target, size)  # what ends in a hole
     return size
 
 

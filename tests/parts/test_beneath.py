@@ -120,8 +120,12 @@ def test_a_size_is_measured_not_believed(folder: Folder) -> None:
     assert folder.read("empty", max_bytes=0) == b""
 
 
+BLOCKS = [(8192 * number, bytes([number]) * 4096) for number in range(1, 9)]
+
+
 @pytest.mark.parametrize(
-    "pieces", [[], [(0, b"x")], [(1 << 20, b"y")], [(0, b"a"), (3 << 20, b"b"), (6 << 20, b"")]]
+    "pieces",
+    [[], [(0, b"x")], [(1 << 20, b"y")], [(0, b"a"), (3 << 20, b"b"), (6 << 20, b"")], BLOCKS],
 )
 def test_a_copy_is_the_same_to_the_byte_and_has_the_same_holes(
     folder: Folder, pieces: list[tuple[int, bytes]]

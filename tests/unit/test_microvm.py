@@ -426,17 +426,3 @@ def test_a_fifo_a_device_or_a_socket_in_the_workspace_is_not_sent(tmp_path):
     assert [payload for kind, _, payload in frames if kind in (FILE, BYTES)] == [
         b"/w/file", b"1", b"",
     ]  # fmt: skip
-
-
-def test_a_sparse_disk_is_copied_sparse(tmp_path):
-    with (tmp_path / "a").open("w+b") as source, (tmp_path / "b").open("w+b") as target:
-        source.truncate(50 << 20)
-        source.seek(20 << 20)
-        source.write(b"middle")
-        source.flush()
-        files.copy_sparse(source.fileno(), target.fileno())
-    assert (tmp_path / "b").stat().st_size == 50 << 20
-    assert (tmp_path / "b").stat().st_blocks * 512 < 1 << 20
-    with (tmp_path / "b").open("rb") as copy:
-        copy.seek(20 << 20)
-        assert copy.read(6) == b"middle"

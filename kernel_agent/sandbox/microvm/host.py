@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_agent.safe import copy_sparse
 from kernel_agent.sandbox.microvm import files, machine
 from kernel_agent.sandbox.microvm.guest.wire import (
     BYTES,
@@ -167,7 +168,7 @@ class Kernel:
         folder = Path(start.resume)
         scratch = machine.scratch_file(1, fresh=False)
         with (folder / machine.DISK).open("rb") as disk:
-            files.copy_sparse(disk.fileno(), scratch)
+            copy_sparse(disk.fileno(), scratch, max_bytes=sys.maxsize)
         return scratch, os.open(folder / machine.STATE, os.O_RDONLY)
 
     def run(self) -> int:
@@ -366,7 +367,7 @@ class Kernel:
         disk = os.open(folder / machine.DISK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             self._machine.save(state)
-            files.copy_sparse(self._scratch, disk)
+            copy_sparse(self._scratch, disk, max_bytes=sys.maxsize)
             about = {
                 "memory_mb": self._start.memory_mb,
                 "accelerator": self._start.accelerator,
