@@ -42,7 +42,7 @@ def reaches_of(reads: Iterable[str], runs: Iterable[str], folder: Path) -> tuple
         everything is beyond it.
     """
     own = _own(folder.resolve())
-    beyond = (path for path in reads if own is None or not Path(path).is_relative_to(own))
+    beyond = (path for path in reads if not _is_beneath(Path(path), own))
     return (
         *(Reach(words=f"reads {path}") for path in dict.fromkeys(beyond)),
         *map(_code, dict.fromkeys(runs)),
@@ -53,6 +53,13 @@ def fingerprint(content: bytes, reaches: Iterable[Reach]) -> bytes:
     """Return what an answer holds for: the file's content, what it reaches, and that code."""
     rows = [(reach.words, _digest(reach.code)) for reach in reaches]
     return json.dumps([hashlib.sha256(content).hexdigest(), rows]).encode("ascii")
+
+
+def _is_beneath(path: Path, own: Path | None) -> bool:
+    """Whether a file is the tasks' own; a hidden one (.env, .git) may be the user's."""
+    if own is None or not path.is_relative_to(own):
+        return False
+    return not any(part.startswith(".") for part in path.relative_to(own).parts)
 
 
 def _own(folder: Path) -> Path | None:

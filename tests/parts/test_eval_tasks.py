@@ -162,6 +162,7 @@ def test_what_lies_beneath_the_files_folder_needs_no_word(project):
             {"answer": "../private/salaries.csv", "check": "dataframe"},
             "reads {0}/private/salaries.csv",
         ),
+        ({"data": [".env"]}, "reads {0}/project/.env"),
         ({"tools": ["evil.py"]}, "runs {0}/project/evil.py"),
         ({"tools": ["evil"]}, "runs the module evil ({0}/project/evil.py)"),
         ({"tools": ["files={0}/private"]}, "has the tool files={0}/private"),
@@ -174,6 +175,7 @@ def test_what_a_task_reads_elsewhere_and_what_it_runs_needs_the_users_word(proje
     """Nothing is imported to find that out; paths are those behind links."""
     base = str(project.parent)
     (project / "evil.py").write_text(f"open({str(project / 'ran')!r}, 'w').close()\n{TOOL}")
+    (project / ".env").write_text("KEY=1")
     (project / "link.csv").symlink_to("../private/salaries.csv")
     (project / "linked").symlink_to("../private")
     path = one(project, **json.loads(json.dumps(fields).replace("{0}", base)))
