@@ -5,6 +5,7 @@
     KernelAgentError
     ├── UsageError            the caller: an option, a value, a combination (exit code 2)
     │   ├── InputError        the caller: a data file that cannot be used
+    │   │   └── UntrustedTasks     a file of tasks reaches beyond its folder, or brings code
     │   └── ConfigError       the caller: a configuration file or variable
     │       └── UntrustedSettings  a file in the working directory sets what only the user may
     ├── ModelError            the endpoint: it did not give a usable reply (exit code 4)
@@ -47,6 +48,33 @@ class UsageError(KernelAgentError):
 
 class InputError(UsageError):
     """A data file that is missing, empty, binary, a directory, or not what its name says."""
+
+
+class UntrustedTasks(InputError):
+    """A file of tasks reaches beyond its folder, or brings code, and the user did not allow that.
+
+    Parameters
+    ----------
+    message
+        One line for a person.
+    path
+        The file.
+    content
+        What an answer of the user's holds for.
+    reaches
+        What it reaches, in words.
+    asked
+        Whether the user has refused it already.
+    """
+
+    def __init__(
+        self, message: str, *, path: Path, content: bytes, reaches: tuple[str, ...], asked: bool
+    ) -> None:
+        super().__init__(message)
+        self.path = path
+        self.content = content
+        self.reaches = reaches
+        self.asked = asked
 
 
 class ConfigError(UsageError):

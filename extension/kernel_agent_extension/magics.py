@@ -14,7 +14,7 @@ import asyncio
 import atexit
 import copy
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -204,6 +204,8 @@ class AgentMagics(Magics):
         changed, gone = self._find_changed(talk)
         for name in gone:
             view.note(f"{name} cannot be passed in as it is now: the kernel's copy stays.")
+        if talk is not before and talk.started and (eased := talk.options.eased):
+            view.note(f"The session goes on in which this was said: {', '.join(eased)}.")
         for name in self._outdated(talk):
             view.note(f"{name} is another tool now: --new --tools {name} uses it as it is.")
         values |= self._values(changed, local)
@@ -239,13 +241,11 @@ class AgentMagics(Magics):
         for kept in reversed(self._shared()):
             if not kept.busy and not kept.new_kernel_for(request):
                 return kept
-        request = request.after(now.options)
-        files = [Path(path).name for path in request.data]
+        whole = request.after(now.options)
         names = [name for name in now.given if name in self._shell.user_ns]
-        again = ", ".join((*files, *names))
-        takes = f", with {again}" if again else ""
-        opening = f"{because} needs a new kernel: a new session begins{takes}. {UNTIL}"
-        return self._new_talk(request, local, opening=opening)
+        carried = [option for option in whole.eased if option not in request.eased]
+        opening = _opening(because, [*(Path(path).name for path in whole.data), *names], carried)
+        return self._new_talk(whole, local, opening=opening)
 
     def _new_talk(
         self, request: Request, local: Mapping[str, Any], *, once: bool = False, opening: str = ""
@@ -408,6 +408,15 @@ def _tell_mistakes(work: Callable[[], T]) -> T:
         return work()
     except KernelAgentError as error:
         raise MagicUsageError(str(error)) from None
+
+
+def _opening(because: str, again: Sequence[str], carried: Sequence[str]) -> str:
+    """Return the line on a session that takes another one's place, and what it takes from there."""
+    takes = f", with {', '.join(again)}" if again else ""
+    line = f"{because} needs a new kernel: a new session begins{takes}. {UNTIL}"
+    return line + (
+        f" What was said there holds here, too: {', '.join(carried)}." if carried else ""
+    )
 
 
 def _check_goes_on(talk: Talk | None, because: str) -> None:

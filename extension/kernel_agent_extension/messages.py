@@ -8,7 +8,7 @@ pictures that we encoded, and tables that we wrote; a table travels as rows of t
 ===========  =====================================================================================
 ``op``       what it holds
 ===========  =====================================================================================
-``run``      the task, the model, the sandbox level, the caps: a run begins
+``run``      the task, the model, the sandbox level, the caps, what was eased: a run begins
 ``text``     a piece of the reply as it is written; ``reasoning`` is kept apart
 ``act``      the step's thought and its code, with the colours of the code; ``was`` is what the
              model had written, where a person changed it: the note takes the place of the first
@@ -233,6 +233,7 @@ class Scene:
             "level": one_line(str(start.sandbox.get("level", "none")), 40),
             "statement": one_line(str(start.sandbox.get("statement", "")), 400),
             "data": [one_line(file.path, 80) for file in start.data[:10]],
+            "eased": [one_line(text, 80) for text in start.eased],
         }
         yield from self._spent()
 

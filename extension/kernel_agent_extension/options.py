@@ -140,6 +140,17 @@ class Request:
     insert: bool = False
     background: bool = False
 
+    @property
+    def eased(self) -> tuple[str, ...]:
+        """The options, as they are written, by which less is asked about or held back."""
+        given = self.settings
+        hosts = given.get("allow_hosts") or ()
+        return (
+            *(["--approve never"] if given.get("approve") == "never" else []),
+            *(["--sandbox none"] if given.get("sandbox") == "none" else []),
+            *(f"--allow-host {host}" for host in hosts),
+        )
+
     def after(self, before: Request) -> Request:
         """Return it with what it leaves open as it was for the session before."""
         return replace(

@@ -417,7 +417,8 @@ class PanelView {
     this.level = make("span", "chip level");
     this.model = make("span", "fact");
     this.data = make("span", "fact");
-    facts.append(this.level, this.model, this.data);
+    this.eased = make("span", "eased"); // what asks or holds back less than by default
+    facts.append(this.level, this.eased, this.model, this.data);
     this.buttons = make("div", "buttons");
     this.buttons.setAttribute("role", "group");
     this.buttons.setAttribute("aria-label", "What to do with the run");
@@ -576,6 +577,8 @@ class PanelView {
     this.model.textContent = note.model;
     this.model.title = "Model";
     shown(this.model, Boolean(note.model));
+    this.eased.replaceChildren(...note.eased.map((text) => make("span", "chip warning", text)));
+    shown(this.eased, note.eased.length > 0);
     this.data.textContent = note.data.join(", ");
     shown(this.data, note.data.length > 0);
     this.setStatus("running", "Thinking");

@@ -80,7 +80,8 @@ class PlainFront:
     def _show_run(self, note: Note) -> None:
         level = note["level"]
         self._state["task"] = note["task"].replace("\n", " ")
-        self._state["level"] = "NOT SANDBOXED" if level == "none" else f"Sandbox: {level}"
+        sandbox = "NOT SANDBOXED" if level == "none" else f"Sandbox: {level}"
+        self._state["level"] = " · ".join((sandbox, *note.get("eased", ())))
         self._state["status"] = "Thinking" if note["begun"] else "Starting"
 
     def _show_text(self, _note: Note) -> None:

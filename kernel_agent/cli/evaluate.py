@@ -85,6 +85,12 @@ class Options:
         tuple[str, ...],
         typer.Option(metavar="STATUS", help="Run again what ended so, as in model_error."),
     ] = ()
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust", help="TASKS may read beyond its folder and bring code: you have read it."
+        ),
+    ] = False
     oracle: Annotated[
         bool, typer.Option("--oracle", help="What each protocol needs at best, from gold calls.")
     ] = False
@@ -221,9 +227,13 @@ def _plan(options: Options) -> Plan:
 
 
 def _tasks(options: Options) -> TaskSet:
-    from kernel_agent.evaluation import is_adapter, read_suite, read_tasks, sample
+    from kernel_agent.cli.trust import settle_tasks
+    from kernel_agent.evaluation import is_adapter, read_suite, sample
 
-    given = read_suite(options.tasks) if is_adapter(options.tasks) else read_tasks(options.tasks)
+    if is_adapter(options.tasks):
+        given = read_suite(options.tasks)
+    else:
+        given = settle_tasks(options.tasks, trusted=options.trust)
     if options.limit is None:
         return given
     drawn = sample(given, options.limit)

@@ -16,6 +16,7 @@ heeded, too. A key is never configured, only the *name* of the variable that hol
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,6 +29,14 @@ from kernel_agent.safe import answer_on, one_line, open_file
 OWN_FILE = "~/.config/kernel-agent/config.toml"
 FOLDER_FILE = "kernel-agent.toml"
 MAX_BYTES = 1 << 16  # of a settings file
+MAX_DOTS = 20  # of a key; ours have three at most
+_NO_KEYS = re.compile(  # comments and strings, as TOML reads them from left to right
+    r"#[^\n]*"
+    r'|"{3}(?:[^\\]|\\.)*?"{3,5}|"(?:[^"\\\n]|\\.)*"'
+    r"|'{3}.*?'{3,5}|'[^'\n]*'",
+    re.DOTALL,
+)
+_BETWEEN = re.compile(r"[=,\[\]{}]")
 TRACE = "trace.jsonl"  # what marks a run's folder; written by kernel_agent.records.store
 
 
@@ -97,12 +106,25 @@ def _parse(path: Path, content: bytes) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise ConfigError(f"{path}: it is larger than {MAX_BYTES:,} bytes, no settings file is")
     try:
-        table = tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        if _dots(text) > MAX_DOTS:
+            raise ConfigError(f"{path}: a key with more than {MAX_DOTS} dots names no setting")
+        table = tomllib.loads(text)
     except RecursionError:
         raise ConfigError(f"{path}: it is nested too deeply") from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
     return {name: _check(name, value, str(path)) for name, value in table.items()}
+
+
+def _dots(text: str) -> int:
+    """Return the most dots of a key: the library takes the square of their number, in memory too.
+
+    Counted outside of strings and comments, in each part of a line that can be a key or a number.
+    """
+    lines = _NO_KEYS.sub("q", text).splitlines()
+    parts = (part for line in lines for part in _BETWEEN.split("".join(line.split())))
+    return max((part.count(".") for part in parts), default=0)
 
 
 # --- the folder's ----------------------------------------------------------------------------

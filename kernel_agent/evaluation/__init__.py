@@ -3,6 +3,7 @@
 ::
 
     tasks      what is asked and how an answer is judged: files, validated with line numbers
+    reach      what a file of tasks reads elsewhere and runs, for which the user is asked
     adapters   the same from published suites: a checkout or a package of the user's, never vendored
     checks     an answer and an expectation -> right, wrong or not judged
     numbers, words   what an answer says: its number; its words and members

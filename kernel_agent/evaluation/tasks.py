@@ -12,6 +12,7 @@ a list of objects::
       check: exact                     # or an object: {kind: number, tolerance: 0.5}
 
 Everything is checked before anything runs, and what is wrong is said with the line it stands in.
+What the file reaches beyond its folder, and code that it brings, needs the user's word.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -27,8 +28,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from kernel_agent.errors import InputError, UsageError, fault_of
+from kernel_agent.errors import InputError, UntrustedTasks, UsageError, fault_of
+from kernel_agent.evaluation.reach import fingerprint, reaches_of
 from kernel_agent.records import Json
+from kernel_agent.safe import answer_on, one_line
 
 SEED = 20_240_501  # of the tasks that are drawn
 MAX_BYTES = 200_000_000  # of a file of tasks: it is read whole
@@ -204,6 +207,19 @@ class Task(_Strict):
         """Return the questions, in order."""
         return (self.task,) if isinstance(self.task, str) else self.task
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Return the files that are read for it."""
+        table = isinstance(self.check, Table) and isinstance(self.answer, str)
+        return (*self.data, str(self.answer)) if table else self.data
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Return the tools, and the module or file whose function judges."""
+        if isinstance(self.check, Function):
+            return (*self.tools, self.check.function.rpartition(":")[0])
+        return self.tools
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
@@ -251,14 +267,23 @@ def sample(given: TaskSet, most: int) -> TaskSet:
     return TaskSet(name=given.name, tasks=tasks, remarks=(*given.remarks, remark))
 
 
-def read_tasks(path: str | Path) -> TaskSet:
+def read_tasks(path: str | Path, *, trusted: bool = False) -> TaskSet:
     """Read and check a file of tasks.
+
+    Parameters
+    ----------
+    path
+        JSON lines or YAML.
+    trusted
+        Whether it may reach beyond its folder and bring code, whoever wrote it.
 
     Raises
     ------
     InputError
         The user's: the file is missing or malformed, a task is wrong, a data file is not there.
         The message names the line.
+    UntrustedTasks
+        It reaches beyond its folder, or brings code, and the user has not allowed that.
     """
     file = Path(path)
     try:
@@ -266,7 +291,8 @@ def read_tasks(path: str | Path) -> TaskSet:
             raise InputError(f"{file} is a folder: name a file of tasks")
         if file.stat().st_size > MAX_BYTES:
             raise InputError(f"{file} is larger than {MAX_BYTES // 1_000_000} MB")
-        text = file.read_text(encoding="utf-8-sig")
+        content = file.read_bytes()
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{file} is not a text file: tasks are JSON lines or YAML") from None
     except OSError as error:
@@ -280,7 +306,37 @@ def read_tasks(path: str | Path) -> TaskSet:
         tasks[task.id] = task
     if not tasks:
         raise InputError(f"{file} holds no task")
+    if not trusted:
+        _need_trust(file, content, tasks.values())
     return TaskSet(name=file.name, tasks=tuple(tasks.values()))
+
+
+def _need_trust(file: Path, content: bytes, tasks: Collection[Task]) -> None:
+    """Refuse tasks that reach further than the user has allowed.
+
+    Raises
+    ------
+    UntrustedTasks
+        They do.
+    """
+    reads = (path for task in tasks for path in task.reads)
+    runs = (named for task in tasks for named in task.runs)
+    reaches = reaches_of(reads, runs, file.parent)
+    if not reaches:
+        return
+    about = fingerprint(content, reaches)
+    allowed = answer_on(file, about)
+    if allowed:
+        return
+    first, more = one_line(reaches[0].words, 300), len(reaches) - 1
+    others = f" and {more} more" if more else ""
+    why = "which you have refused" if allowed is False else "which needs your word"
+    raise UntrustedTasks(
+        f"{one_line(str(file), 300)} {first}{others}, {why}: read it, then give --trust, or run "
+        "the command at a terminal to be asked",
+        path=file, content=about, reaches=tuple(reach.words for reach in reaches),
+        asked=allowed is False,
+    )  # fmt: skip
 
 
 # --- entries with their lines ------------------------------------------------------------------

@@ -27,6 +27,7 @@ MAX_CELL = 96_000_000  # bytes of memory kept of one cell; our kernel's cap is 6
 MAX_STREAMS = 16_000_000  # of it text of streams; our kernel sends 1.1 M characters of each
 MAX_OUTPUTS = 20_000  # outputs kept of one cell
 MAX_SAME = 100  # displays of one id that are updated
+MAX_METADATA = 100_000  # bytes of memory of a display's: it says how large a picture is
 MAX_ID = 1_000  # characters of a display's id
 MAX_SIDE = 1 << 62  # of an answer's shape
 MAX_NOTE = 2_000  # characters beside an answer
@@ -250,7 +251,7 @@ def _bundle(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     data, metadata = content["data"], content.get("metadata", {})
     if not isinstance(data, dict) or not isinstance(metadata, dict):
         raise TypeError("display data is not a mapping")
-    return dict(data), dict(metadata)
+    return dict(data), dict(metadata) if _size(metadata) <= MAX_METADATA else {}
 
 
 def _bundle_output(kind: str, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -227,6 +227,7 @@ def _head(run: RunRecords, ending: str, colour: str, *, level: int, place: str) 
         title=title,
         task=[] if is_whole else paragraphs(task, max_chars=MAX_TASK),
         unsafe=_unsafe(run),
+        eased=[one_line(text, 80) for text in run.start.eased],
     )
 
 

@@ -7,6 +7,7 @@ of a tool that changes nothing.
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -149,11 +150,17 @@ def source_text(source: str) -> str:
     'steal()\nprint(1)'
     """
     lines = encodable(source).replace("\r\n", "\n").replace("\r", "\n")
-    shown, piled = list[str](), 0
-    for char in lines:
-        piled = piled + 1 if unicodedata.combining(char) else 0
-        shown.append(_escape_char(char) if piled <= PILED else f"\\u{ord(char):04x}")
-    return "".join(shown)
+    chars = set(lines)
+    marks = "".join(filter(unicodedata.combining, chars))
+    if marks:
+        pile = re.compile(f"(?<=[{marks}]{{{PILED}}})[{marks}]+")
+        lines = pile.sub(lambda match: "".join(map(_mark, match[0])), lines)
+    # All characters are in the table: 30 million in steps of Python's took 6 s.
+    return lines.translate({ord(char): _escape_char(char) for char in chars})
+
+
+def _mark(char: str) -> str:
+    return f"\\u{ord(char):04x}"
 
 
 # Letters, marks and symbols that print as nothing (Unicode: Default_Ignorable_Code_Point, as far as

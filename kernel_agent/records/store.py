@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kernel_agent.errors import TraceError, fault_of
 from kernel_agent.records.codec import from_json
@@ -29,6 +29,7 @@ has none of them."""
 FILE_NAME = "trace.jsonl"
 MAX_BYTES = 4 << 30  # of a trace that is read; a file may claim any size without taking the space
 MAX_LINE = 512 << 20  # bytes; the outputs of a cell are at most a quarter of it
+PIECE = 16 << 20  # bytes of a line that are read in one step
 MAX_REASON = 300
 MAX_ITEMS = 4_000_000
 """Lists, objects and items in one line, counted before it is decoded: one of some bytes takes a
@@ -163,7 +164,7 @@ def _lines(file: Path) -> Iterator[bytes]:
     size = 0
     try:
         with open_file(file) as opened:
-            while line := opened.readline(MAX_LINE + 1):
+            while line := _read_line(opened, file):
                 size += len(line)
                 if len(line) > MAX_LINE or size > MAX_BYTES:
                     most = MAX_LINE if len(line) > MAX_LINE else MAX_BYTES
@@ -172,6 +173,23 @@ def _lines(file: Path) -> Iterator[bytes]:
                 yield line
     except OSError as error:
         raise TraceError(f"cannot read the trace {file}: {error.strerror}") from None
+
+
+def _read_line(opened: BinaryIO, file: Path) -> bytes:
+    """Return the next line, or of one that is too long more than :data:`MAX_LINE`.
+
+    Of a long line only so much is read as looks like a record: a hole, or anything that is not an
+    object in text, costs a piece and no more.
+    """
+    pieces = [opened.readline(PIECE)]
+    length = len(pieces[0])
+    while len(pieces[-1]) == PIECE and not pieces[-1].endswith(b"\n") and length <= MAX_LINE:
+        is_object = pieces[0].lstrip(b"\xef\xbb\xbf \t").startswith(b"{")
+        if not is_object or b"\0" in pieces[-1]:
+            raise TraceError(f"damaged trace {file}: a long line in it is no record")
+        pieces.append(opened.readline(PIECE))
+        length += len(pieces[-1])
+    return b"".join(pieces) if len(pieces) > 1 else pieces[0]
 
 
 def locate(path: str | Path) -> Path:

@@ -103,6 +103,21 @@ class RunStart:
         """Whether anything protected the machine from the cells."""
         return bool(self.sandbox.get("level", "none") != "none")
 
+    @property
+    def eased(self) -> tuple[str, ...]:
+        """What asks or holds back less than by default in this run, each in a few words.
+
+        That nothing protects the machine is said by :attr:`confined`.
+        """
+        said = ["Asks: never"] if self.config.get("approve") == "never" else []
+        rules, hosts = self.config.get("approve_tools"), self.config.get("allow_hosts")
+        if isinstance(rules, Mapping):
+            allowed = [name for name, rule in rules.items() if rule == "allow"]
+            said += [f"Never asked: {', '.join(allowed)}"] if allowed else []
+        if isinstance(hosts, list | tuple) and hosts:
+            said.append(f"Reaches: {', '.join(map(str, hosts))}")
+        return tuple(said)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:

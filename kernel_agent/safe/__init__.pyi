@@ -46,6 +46,7 @@ from .runtime_dir import make_private as make_private
 from .runtime_dir import private_directory as private_directory
 from .runtime_dir import private_opener as private_opener
 from .runtime_dir import temporary_folder as temporary_folder
+from .sparse import copy_sparse as copy_sparse
 from .text import LEFT_OUT as LEFT_OUT
 from .text import did_you_mean as did_you_mean
 from .text import encodable as encodable
@@ -57,6 +58,7 @@ from .text import plain as plain
 from .text import shorten as shorten
 from .text import size_text as size_text
 from .text import title_line as title_line
+from .text import write_unseen as write_unseen
 from .trust import answer_on as answer_on
 from .trust import keep_answer as keep_answer
 from .trust import record_file as record_file

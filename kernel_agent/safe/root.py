@@ -35,10 +35,10 @@ from types import TracebackType
 from typing import Self
 
 from kernel_agent.safe.runtime_dir import FOLDER_MODE
+from kernel_agent.safe.sparse import copy_sparse
 
 MAX_ENTRIES = 100_000  # entries of one listing that are looked at
 MAX_DEPTH = 40  # folders in folders; each holds a descriptor while it is listed
-CHUNK_BYTES = 1 << 20
 
 _TRIES = 8  # a path whose folders are renamed all the time is given up, as is a file under a lease
 _OPENAT2 = 437  # the same number on every architecture of Linux but alpha
@@ -156,7 +156,7 @@ class Folder:
             return os.stat(last, dir_fd=folder.fd, follow_symlinks=False)
 
     def copy(self, name: str, target: Path, *, max_bytes: int) -> int:
-        """Copy a regular file to a new file outside; return how many bytes it was.
+        """Copy a regular file to a new file outside, holes as holes; return how many bytes it was.
 
         ``target`` is where hostile code cannot reach. Nothing is left there after an error.
 
@@ -167,7 +167,7 @@ class Folder:
         """
         with self.open(name) as reader, target.open("xb") as writer:
             try:
-                size = _pour(reader, writer, max_bytes)
+                size = copy_sparse(reader.fileno(), writer.fileno(), max_bytes=max_bytes)
             except BaseException:
                 target.unlink(missing_ok=True)
                 raise
@@ -412,16 +412,6 @@ def _parts(name: str) -> list[str]:
     if not name or any(part in ("", ".", "..") for part in parts) or "\0" in name:
         raise OSError(errno.EINVAL, "it is not the name of anything in the folder", name)
     return parts
-
-
-def _pour(reader: BufferedReader, writer: BufferedWriter, max_bytes: int) -> int:
-    size = 0
-    while chunk := reader.read(CHUNK_BYTES):
-        size += len(chunk)
-        if size > max_bytes:
-            raise _too_large("", max_bytes)
-        writer.write(chunk)
-    return size
 
 
 def _too_large(name: str, max_bytes: int) -> OSError:

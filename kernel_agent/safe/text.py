@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable
+from functools import cache
 
 _COLOUR = r"\x1b\[[0-9;:]*m"
 # ECMA-48: strings (OSC, DCS, SOS, PM, APC) up to their terminator or the end of the line, then
@@ -26,7 +27,19 @@ _COLOUR_OR_ESCAPE = re.compile(f"({_COLOUR})|{_SEQUENCE}")
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _CONTROLS_BUT_MOVES = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
 # Overrides, embeddings and isolates: they make text read as something else than it is.
-_BIDI = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
+_BIDI = re.compile(r"[\u202a-\u202e\u2066-\u2069]+")
+# What prints as nothing: soft hyphens, joiners of words, fillers, tags (which hold whole texts) and
+# selectors (Unicode: Cf and Default_Ignorable; of Cf not the signs of numbers, which are seen).
+_UNSEEN_RANGES = (
+    (0xAD, 0xAD), (0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
+    (0x200B, 0x200B), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0x13430, 0x1343F), (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+_UNSEEN = frozenset(chr(n) for first, last in _UNSEEN_RANGES for n in range(first, last + 1))
+_LOOKS = "\ufe0e\ufe0f"  # the character before as text, or as a picture
+# Scripts and emoji need these, but never two of them in a row.
+_JOINERS = re.compile(r"[\u061c\u200c-\u200f]{2,}")
 # Possessive, and one that never ends ends with the text: else 30 million characters from a kernel
 # cost 3.5 GB, or minutes.
 _JSON_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
@@ -42,7 +55,7 @@ def plain(text: str) -> str:
 
     Escape sequences are dropped, text that a carriage return or backspace overwrote is gone,
     control characters other than newline and tab are dropped, and halves of characters (lone
-    surrogates, which no file can hold) become U+FFFD.
+    surrogates, which no file can hold) become U+FFFD. What cannot be seen is written by its number.
 
     Examples
     --------
@@ -53,7 +66,8 @@ def plain(text: str) -> str:
     text = text.replace("\v", "\n").replace("\f", "\n")
     if "\r" in text or "\b" in text:
         text = "\n".join(_overwrite(line) for line in text.split("\n"))
-    return visible(_CONTROLS.sub("", text))
+    text = _CONTROLS.sub("", text)
+    return text if text.isascii() else write_unseen(text)
 
 
 def harmless(text: str) -> str:
@@ -67,7 +81,41 @@ def visible(text: str) -> str:
 
     Marks of direction, which languages need, stay.
     """
-    return _BIDI.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _BIDI.sub(_numbers, text)
+
+
+def write_unseen(text: str) -> str:
+    r"""Write characters that cannot be seen, or that turn text around, by their numbers.
+
+    What only says whether a character is drawn as a picture is dropped. One joiner or mark of
+    direction, which scripts and emoji need, stays; two in a row are written.
+
+    Examples
+    --------
+    >>> write_unseen("pay\u200b \U000e0041")
+    'pay\\u200b \\U000e0041'
+    """
+    text = _JOINERS.sub(_numbers, text)
+    chars = set(text)
+    if _UNSEEN.isdisjoint(chars):
+        return text
+    # All characters are in the table: to miss one costs more than to find it.
+    return text.translate({ord(c): _written(c) for c in chars})
+
+
+def _written(char: str) -> str:
+    if char in _LOOKS:
+        return ""
+    return _number(char) if char in _UNSEEN else char
+
+
+def _numbers(match: re.Match[str]) -> str:
+    return "".join(map(_number, match[0]))
+
+
+@cache
+def _number(char: str) -> str:
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
 
 
 def encodable(text: str) -> str:

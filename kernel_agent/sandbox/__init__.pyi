@@ -11,6 +11,7 @@ from .chooser import resuming as resuming
 from .connection import Refused as Refused
 from .environment import HASH_SEED as HASH_SEED
 from .environment import host_python as host_python
+from .grants import writable_folder as writable_folder
 from .levels import Level as Level
 from .memory import memory_mb as memory_mb
 from .proxy import Proxy as Proxy

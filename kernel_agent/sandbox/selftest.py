@@ -59,7 +59,6 @@ class Plant:
         canary.chmod(0o644)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setblocking(False)  # noqa: FBT003 - the library's signature
-        home = str(Path("~").expanduser())
         asked = {
             "claims": level.claims,
             "report": str(self.report),
@@ -71,7 +70,7 @@ class Plant:
             "host": [os.getpid(), reaper.born(os.getpid())],
             "environment": sorted({*environment, *_INSIDE, *_SET_BY_PROGRAMS}),
             "unwritable": ["/", "/etc", "/usr", "/usr/local", "/opt", "/var",
-                           *([home] if home not in IN_MEMORY else []),
+                           *home_to_try(Path("~").expanduser(), own_memory=mounts is not None),
                            str(grant.python.parent), str(grant.code)],
             "protected": [str(path) for path in grant.protected if path.exists()],
             "hidden": [str(path) for path in grant.hidden if path.is_file()],
@@ -88,6 +87,17 @@ class Plant:
 _NAMESPACES = ("ipc", "mnt", "net", "uts")
 _PERSONAL = (".bashrc", ".profile", ".bash_history", ".gitconfig", ".netrc", ".ssh/id_ed25519",
              ".ssh/id_rsa", ".ssh/authorized_keys")  # fmt: skip
+
+
+def home_to_try(home: Path, *, own_memory: bool) -> list[str]:
+    """Return the home, if a file made at its path inside would be one of the home's.
+
+    ``own_memory``: the level has memory of its own in the place of /tmp. What has the name of a
+    home beneath it is then a directory above a folder of the kernel's, and in that memory.
+    """
+    places = {Path(place) for place in IN_MEMORY}
+    above = {home, *home.parents} if own_memory else {home}
+    return [] if places & above else [str(home)]
 
 
 def _namespace(name: str) -> str:

@@ -25,11 +25,13 @@ from pathlib import Path
 
 from kernel_agent.errors import InputError
 from kernel_agent.records import DataFile, Notice
-from kernel_agent.safe import Folder, make_private
+from kernel_agent.safe import Folder, make_private, write_unseen
 from kernel_agent.session.filetypes import KINDS, recognise
 
 LINK_ABOVE_BYTES = 1 << 30
 """Above this a copy would cost more disk and time than it protects."""
+
+MAX_NAME = 80  # characters of a placed file's name
 
 _CHUNK_BYTES = 1 << 20
 
@@ -61,8 +63,8 @@ def place(
 ) -> tuple[DataFile, ...]:
     """Check the user's files and put them into ``folder/data/``, read-only.
 
-    Called by the session before its kernel starts. A file that is already there with the same
-    content is used as it is; one of the same name with other content gets another name.
+    Called by the session before its kernel starts. A copy that an earlier call left there is used
+    as it is; where there is anything else of that name the file gets another name.
 
     Parameters
     ----------
@@ -285,9 +287,9 @@ class _Placing:
     def _free(self, name: str, digest: str, real: Path | None = None) -> str:
         """Return a free name, or one under which the same content was left.
 
-        That is a regular file, or a link if one is to be made: to the same file.
+        That is a copy as we make them, or a link if one is to be made: to the same file.
         """
-        name = "".join(c if c.isprintable() else "_" for c in name)
+        name = _short_name(name)
         placed, number = name, 1
         while self._there(placed) and not self._left(placed, digest, real):
             number += 1
@@ -307,8 +309,28 @@ class _Placing:
             if real is not None and os.readlink(name, dir_fd=self._folder.fd) == str(real):
                 return True
             with self._folder.open(name) as file:
-                return _fingerprint(file)[1] == digest
+                return _is_ours(file) and _fingerprint(file)[1] == digest
         return False
+
+
+def _short_name(name: str) -> str:
+    """Return the name under which a file is placed, and by which the model is told of it.
+
+    A name comes from whoever made the file: nothing in it is unseen, and no story fits into it.
+    """
+    seen = "".join(c if c.isprintable() and write_unseen(c) == c else "_" for c in name)
+    suffix = Path(seen).suffix[: MAX_NAME // 2]
+    return seen if len(seen) <= MAX_NAME else seen[: MAX_NAME - len(suffix)] + suffix
+
+
+def _is_ours(file: BufferedReader) -> bool:
+    """Whether a file is as our copies are: the user's, for nobody to write, with one name.
+
+    A cell that ran here before may have made one with the content of an input to come, and given it
+    a second name, by which a later cell writes what is to be read-only.
+    """
+    about = os.fstat(file.fileno())
+    return about.st_nlink == 1 and about.st_uid == os.geteuid() and not about.st_mode & 0o222
 
 
 def _keep_place(

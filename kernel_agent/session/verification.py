@@ -26,7 +26,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernel_agent.errors import KernelDied, NotebookError
+from kernel_agent.errors import KernelDied, NotebookError, SandboxError
 from kernel_agent.notebook import (
     Comparison,
     Period,
@@ -43,6 +43,7 @@ from kernel_agent.notebook import (
 )
 from kernel_agent.records import CellError, CellResult, Displays, OutputDict, with_error
 from kernel_agent.safe import Entry, Folder, encodable, one_line, temporary_folder
+from kernel_agent.sandbox import writable_folder
 
 if TYPE_CHECKING:
     import nbformat
@@ -190,7 +191,7 @@ async def verify_notebook(
     ------
     NotebookError
         The file is missing, is not a notebook of these formats or is for another language, or its
-        folder cannot be copied.
+        folder cannot be copied, or is (or holds) a home or a directory of the system.
     KernelStartError
         No kernel could be started.
     """
@@ -199,9 +200,10 @@ async def verify_notebook(
     file = Path(path)
     notes: list[str] = []
     notebook = read_runnable(file, notes)
+    folder = _own_folder(file)
     began = time.monotonic()
     with temporary_folder("kernel-agent-verify-") as made:
-        folders = await asyncio.to_thread(lambda: (str(file.resolve().parent), str(made)))
+        folders = (str(folder), str(made))
         left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
         width = _table_width(notebook)
         make = make or partial(KernelSession, sandbox=sandbox, table_width=width)
@@ -404,6 +406,24 @@ def _table_width(notebook: nbformat.NotebookNode) -> int | None:
     Ours print wider tables since exports have fingerprints of their texts.
     """
     return None if _ours(notebook).get("texts") else PANDAS_WIDTH
+
+
+def _own_folder(file: Path) -> Path:
+    """Return the folder that the notebook's cells may read a copy of.
+
+    Raises
+    ------
+    NotebookError
+        It holds more than a notebook's inputs: a home, or a directory of the system.
+    """
+    try:
+        return writable_folder(file.resolve().parent)
+    except SandboxError:
+        raise NotebookError(
+            f"the cells of {one_line(str(file), 300)} would see what is in its folder, which is or "
+            "holds a home or a directory of the system: put the notebook, with the files that it "
+            "needs, into a folder of its own"
+        ) from None
 
 
 def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> list[str]:

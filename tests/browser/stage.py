@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,14 @@ def ask(
 
 
 # --- runs of nobody: the events alone ------------------------------------------------------------
+
+
+def eased() -> Panel:
+    """A run in which nobody is asked, and which reaches hosts with long names."""
+    panel = open_panel(task=TASK, sandbox="none")
+    hosts = ["api.example.org", "a-very-long-name-of-a-host.in-a-long-domain.example.com"]
+    panel(replace(start(level="none"), config={"approve": "never", "allow_hosts": hosts}))
+    return panel
 
 
 def start(task: str = TASK, level: str = "bubblewrap", **budget: Any) -> RunStart:

@@ -52,6 +52,19 @@ def test_a_run_is_seen_as_it_happens_and_leaves_a_static_summary(
     assert "model not found" not in tab.output()
 
 
+def test_what_is_not_asked_or_held_back_stands_in_the_head(opened: Opened) -> None:
+    """Beside the level, and whole also where the panel is narrow."""
+    tab = opened(f"{STAGE}panel = stage.eased()")
+    tab.run()
+    chips = tab.panel.locator(".kap-eased .kap-chip")
+    chips.first.wait_for()
+    assert chips.first.text_content() == "Asks: never"
+    assert str(chips.last.text_content()).startswith("Reaches: api.example.org, a-very-long-name")
+    tab.page.set_viewport_size({"width": 600, "height": 700})
+    inside = "e => e.scrollWidth <= e.clientWidth"
+    assert tab.panel.locator(".kap-head").evaluate(inside)
+
+
 CODE = 'a = "é\\n"\nb = 2'
 
 

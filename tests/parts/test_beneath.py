@@ -120,6 +120,28 @@ def test_a_size_is_measured_not_believed(folder: Folder) -> None:
     assert folder.read("empty", max_bytes=0) == b""
 
 
+BLOCKS = [(8192 * number, bytes([number]) * 4096) for number in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [[], [(0, b"x")], [(1 << 20, b"y")], [(0, b"a"), (3 << 20, b"b"), (6 << 20, b"")], BLOCKS],
+)
+def test_a_copy_is_the_same_to_the_byte_and_has_the_same_holes(
+    folder: Folder, pieces: list[tuple[int, bytes]]
+) -> None:
+    path, target = folder.path / "sparse", folder.path.parent / "copy"
+    with path.open("wb") as file:
+        for at, data in pieces:
+            file.seek(at)
+            file.write(data)
+            file.truncate(max(at + len(data), file.tell()))
+    size = path.stat().st_size
+    assert folder.copy("sparse", target, max_bytes=max(size, 1)) == size
+    assert target.read_bytes() == path.read_bytes()
+    assert target.stat().st_blocks <= path.stat().st_blocks + 8
+
+
 def test_the_proc_file_system_cannot_claim_to_be_empty(tmp_path: Path) -> None:
     """Another file system that is mounted in the folder is not entered."""
     with Folder("/") as root, pytest.raises(OSError, match=r".") as refused:

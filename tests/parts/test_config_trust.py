@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,36 @@ def test_a_link_pipe_folder_or_huge_file_in_its_place_is_one_clear_line(project:
     fails("nested too deeply")
     place.write_bytes(b"\xff\xfe")
     fails(FILE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a." * 31_000 + "a = 1",
+        "[" + "a." * 31_000 + "a]",
+        "1 . " * 16_000 + "1 = 1",
+        '"a" . ' * 10_000 + "a = 1",
+        'x = { "y" = 1, ' + "a." * 31_000 + "a = 1 }",
+        'x = """\n# " \n"""""\n' + "a." * 31_000 + 'a = 1 # "',
+        "x = '\"'\n" + "a." * 31_000 + "a = '\"'",
+        "# it's\n" + "a." * 31_000 + "a = 1",
+    ],
+)
+def test_a_key_of_thousands_of_dots_is_refused_before_it_is_read(project: Path, text: str) -> None:
+    """The library would take 4 GB and most of a minute for these 64 kB."""
+    (project / FILE).write_text(text)
+    began = time.process_time()
+    with pytest.raises(ConfigError, match="a key with more than 20 dots names no setting"):
+        load_config({})
+    assert time.process_time() - began < 1
+
+
+def test_dots_that_are_in_no_key_are_no_mistake(project: Path) -> None:
+    prices = ", ".join(f"m{n} = {{ prompt = 0.2{n}, completion = 1.{n} }}" for n in range(30))
+    own(project, f'# {"." * 90}\nmodel = "{"a." * 40}"\nprices = {{ {prices} }}\n')
+    config = load_config({})
+    assert config.model == "a." * 40
+    assert len(config.prices) == 30
 
 
 def test_without_an_absolute_home_no_file_is_taken_for_the_users_own(

@@ -5,9 +5,10 @@ from collections import Counter
 
 import pytest
 
-from kernel_agent.errors import InputError
+from kernel_agent.errors import InputError, UntrustedTasks
 from kernel_agent.evaluation.smoke import smoke_task
 from kernel_agent.evaluation.tasks import Task, TaskSet, read_tasks, sample
+from kernel_agent.safe import keep_answer
 from kernel_agent.tools import load_tools
 
 GOOD = """\
@@ -109,7 +110,102 @@ def test_the_example_tasks_are_good():
     from pathlib import Path
 
     example = Path(__file__).parents[2] / "example_tasks" / "penguins.yaml"
-    assert len(read_tasks(example).tasks) == 6
+    assert len(read_tasks(example, trusted=True).tasks) == 6
+
+
+# --- what a file of tasks reaches ----------------------------------------------------------------
+
+TOOL = "from kernel_agent import tool\n\n@tool\ndef f() -> int:\n    'F.'\n    return 1\n"
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A stranger's folder, with something of the user's beside it, and a home elsewhere."""
+    for name in ("project", "home", "private"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "private" / "salaries.csv").write_text("name,pay\nA,1\n")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def one(folder, **fields):
+    path = folder / "tasks.jsonl"
+    path.write_text(json.dumps({"id": "a", "task": "?", "answer": 1, **fields}) + "\n")
+    return path
+
+
+def refused(path):
+    with pytest.raises(UntrustedTasks) as caught:
+        read_tasks(path)
+    assert "\n" not in str(caught.value)
+    assert "--trust" in str(caught.value)
+    return caught.value
+
+
+def test_what_lies_beneath_the_files_folder_needs_no_word(project):
+    (project / "data").mkdir()
+    (project / "data" / "t.csv").write_text("a\n1\n")
+    (task,) = read_tasks(one(project, data="data/t.csv")).tasks
+    assert task.data == (str(project / "data" / "t.csv"),)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"data": ["../private/salaries.csv"]}, "reads {0}/private/salaries.csv"),
+        ({"data": ["{0}/private/salaries.csv"]}, "reads {0}/private/salaries.csv"),
+        ({"data": ["link.csv"]}, "reads {0}/private/salaries.csv"),
+        ({"data": ["linked/salaries.csv"]}, "reads {0}/private/salaries.csv"),
+        (
+            {"answer": "../private/salaries.csv", "check": "dataframe"},
+            "reads {0}/private/salaries.csv",
+        ),
+        ({"data": [".env"]}, "reads {0}/project/.env"),
+        ({"tools": ["evil.py"]}, "runs {0}/project/evil.py"),
+        ({"tools": ["evil"]}, "runs the module evil ({0}/project/evil.py)"),
+        ({"tools": ["files={0}/private"]}, "has the tool files={0}/private"),
+        ({"tools": ["sql=postgresql://x"]}, "has the tool sql=postgresql://x"),
+        ({"check": {"kind": "python", "function": "evil.py:f"}}, "runs {0}/project/evil.py"),
+        ({"check": {"kind": "python", "function": "no.such:f"}}, "runs the module no.such"),
+    ],
+)
+def test_what_a_task_reads_elsewhere_and_what_it_runs_needs_the_users_word(project, fields, words):
+    """Nothing is imported to find that out; paths are those behind links."""
+    base = str(project.parent)
+    (project / "evil.py").write_text(f"open({str(project / 'ran')!r}, 'w').close()\n{TOOL}")
+    (project / ".env").write_text("KEY=1")
+    (project / "link.csv").symlink_to("../private/salaries.csv")
+    (project / "linked").symlink_to("../private")
+    path = one(project, **json.loads(json.dumps(fields).replace("{0}", base)))
+    assert refused(path).reaches == (words.replace("{0}", base),)
+    assert not (project / "ran").exists()
+    assert len(read_tasks(path, trusted=True).tasks) == 1
+
+
+def test_in_a_home_nothing_lies_beneath_the_files_folder(project, monkeypatch):
+    monkeypatch.setenv("HOME", str(project))
+    (project / "tax.csv").write_text("a\n1\n")
+    assert refused(one(project, data="tax.csv")).reaches == (f"reads {project / 'tax.csv'}",)
+
+
+def test_an_answer_holds_for_the_tasks_and_the_code_that_they_name_as_they_are(project):
+    code = project / "evil.py"
+    code.write_text(TOOL)
+    path = one(project, tools="evil.py")
+    untrusted = refused(path)
+    assert not untrusted.asked
+    assert keep_answer(path, untrusted.content, allowed=True)
+    assert len(read_tasks(path).tasks) == 1
+    code.write_text(f"{TOOL}\nimport os\n")
+    changed = refused(path)
+    keep_answer(path, changed.content, allowed=False)
+    assert refused(path).asked
+    code.write_text(TOOL)
+    keep_answer(path, untrusted.content, allowed=True)
+    one(project, tools="evil.py", task="Another?")
+    assert not refused(path).asked
 
 
 def kinds_of(given):

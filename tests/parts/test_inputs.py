@@ -80,6 +80,34 @@ def test_the_same_file_named_twice_is_taken_once(tmp_path):
     assert len(put(tmp_path / "out", source, tmp_path / "." / "sales.csv")) == 1
 
 
+@pytest.mark.parametrize(
+    "made", ["second name", "second name, read-only", "writable", "of another"]
+)
+def test_a_file_of_the_same_content_that_is_not_our_copy_is_not_the_input(tmp_path, made):
+    """A cell that ran here before knew the input and kept a way to write it."""
+    if made == "of another" and os.geteuid():
+        pytest.skip("only root gives a file away")
+    own, run = tmp_path / "user.csv", tmp_path / "run"
+    own.write_text("a\n1\n")
+    (run / "data").mkdir(parents=True)
+    planted = run / "data" / "user.csv"
+    planted.write_text("a\n1\n")
+    shadow = run / "shadow.csv"
+    if made.startswith("second"):
+        os.link(planted, shadow)
+    planted.chmod(0o644 if made in ("second name", "writable") else 0o444)
+    if made == "of another":
+        os.chown(planted, 65534, 65534)
+    (placed,) = place([own], run, notice=lambda _: None)
+    assert placed.path == "data/user-2.csv"
+    planted.chmod(0o644)
+    planted.write_text("EVIL")
+    copy = run / placed.path
+    assert copy.read_text() == "a\n1\n"
+    assert (copy.stat().st_nlink, stat.S_IMODE(copy.stat().st_mode)) == (1, 0o444)
+    assert own.read_text() == "a\n1\n"
+
+
 def test_placing_again_reuses_what_is_there(tmp_path):
     """A second call keeps the path of unchanged data and never touches older data."""
     source = written(tmp_path, "sales.csv", TABLE)

@@ -114,6 +114,16 @@ def test_a_run_without_a_sandbox_says_so_outside_of_any_fold():
     assert "NOT SANDBOXED" in source[: source.index("<details")]
 
 
+def test_what_is_not_asked_or_held_back_stands_beside_the_ending():
+    """In the head, outside of any fold, for as long as it holds; escaped like any text."""
+    config = {"approve": "never", "allow_hosts": ["<b>x</b>.org", "y" * 500]}
+    head = summary_html([start(config=config), step(), stop()]).split("<details")[0]
+    assert ">Asks: never</strong>" in head
+    assert "Reaches: &lt;b&gt;x" in head
+    assert "y" * 81 not in head
+    assert "Asks:" not in summary_html([start(config={"approve": "always"}), step(), stop()])
+
+
 def test_a_run_that_goes_on_shows_what_there_is():
     source = summary_html([start(), step()])
     assert "Unfinished" in source

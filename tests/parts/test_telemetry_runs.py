@@ -500,7 +500,7 @@ async def test_a_collector_that_is_down_is_said_once_and_changes_nothing(
     assert status is ExitStatus.ANSWERED
     where = url.replace(f"user:{KEY}@", "")
     assert notices(events) == [
-        f"Traces could not be sent to {where}: they are lost, the run is not."
+        f"Traces could not be sent to {where}: 4 spans are lost, the run is not."
     ]
 
 

@@ -58,6 +58,7 @@ def results(folder):
 def test_two_formats_are_compared_on_real_tables_and_the_second_time_nothing_is_run(tmp_path):
     """The example of the documentation: offline analyst, two formats, report and table."""
     arms = ("--format", "fenced", "--format", "envelope", "--sandbox", "none", "--limit", "3")
+    arms = (*arms, "--trust")
     said = evaluate(tmp_path, EXAMPLE, "--model", "offline", *arms, "--out", "out")
     assert "6 of 6 runs have a result." in said
     assert "no task tells them apart" in said
@@ -86,7 +87,7 @@ def test_parse_failures_steps_and_wrong_answers_are_counted_for_each_arm(tmp_pat
     script(tmp_path, "b.jsonl", ANSWER.format(3))
     evaluate(
         tmp_path, path, "--model", "scripted:{task}.jsonl", "--format", "fenced", "--sandbox",
-        "none", "--out", "out",
+        "none", "--out", "out", "--trust",
     )  # fmt: skip
     a, b = sorted(results(tmp_path), key=lambda r: r["task_id"])
     assert (a["success"], a["steps"], a["parse_failures"], a["tool_calls"]) == (True, 2, 1, 1)
@@ -153,7 +154,7 @@ def test_what_a_model_is_asked_ends_with_the_form_and_its_answers_are_judged_by_
     with OpenAIServer(replies) as server:
         printed = evaluate(
             tmp_path, path, "--model", "m", "--base-url", server.url, "--format", "json",
-            "--sandbox", "none", "--at-once", "1", "--out", "out",
+            "--sandbox", "none", "--at-once", "1", "--out", "out", "--trust",
         )  # fmt: skip
         asked = [request.body["messages"][-1]["content"] for request in server.requests]
     a, b = results(tmp_path)

@@ -130,6 +130,35 @@ async def test_a_question_that_fits_the_session_before_goes_back_to_it(folder: P
     assert NEW_KERNEL not in back
 
 
+SEND = """
+from kernel_agent import tool
+
+@tool(effects=True)
+def send(text: str) -> str:
+    "Send a text to the team."
+    print("SENT", text)
+    return "sent"
+"""
+
+
+async def test_what_was_said_of_asking_is_named_where_a_new_session_goes_on_with_it(
+    folder: Path,
+) -> None:
+    """And with --new it does not hold; nor is it named where it was said again."""
+    model = script(folder, "send.jsonl", *["final_answer(send('x'))"] * 3)
+    ask = f"%agent --model {model}"
+    async with opened(folder) as book:
+        await book.run(f"{SEND}\nn = 7\n{FIRST} --approve never --model scripted:a.jsonl First?")
+        carried = await book.run(f"{ask} --tools send Send it.")
+        back = await book.run("%agent --data sales.csv --approve risky --tools send Again.")
+        anew = await book.run(f"{ask} --new --tools send Send it.")
+    assert f"--tools {NEW_KERNEL}, with sales.csv, n." in carried
+    assert "What was said there holds here, too: --approve never." in carried
+    assert "SENT x" in carried
+    assert "SENT" not in back + anew
+    assert "holds here, too" not in back + anew
+
+
 async def test_new_begins_anew_with_nothing_of_the_session_before(folder: Path) -> None:
     script(folder, "new.jsonl", "import os\nfinal_answer(repr(sorted(os.listdir('data'))))")
     async with opened(folder) as book:

@@ -113,6 +113,47 @@ def test_evaluations_and_the_doctor_ask_as_well(project: Path) -> None:
         assert done.returncode == (2 if command[0] == "eval" else 1)
 
 
+def test_a_file_of_tasks_that_reaches_further_is_asked_about_once(tmp_path: Path) -> None:
+    """Without a terminal: one line, exit code 2, and nothing of it was read or run."""
+    for name in ("home", "project"):
+        (tmp_path / name).mkdir()
+    project = tmp_path / "project"
+    (tmp_path / "own.csv").write_text("a\n1\n")
+    (project / "evil.py").write_text("open('ran', 'w').close()\n")
+    task = {"id": "a", "task": "How many rows?", "data": "../own.csv", "tools": "evil.py",
+            "answer": 1, "check": "number"}  # fmt: skip
+    (project / "t.jsonl").write_text(json.dumps(task))
+    words = ("eval", "t.jsonl", "--model", "offline", "--sandbox", "none", "--out", "out")
+    home = {"HOME": str(tmp_path / "home")}
+
+    def without() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *words], cwd=project, env=environment(**home), text=True,
+            stdin=subprocess.DEVNULL, capture_output=True, check=False,
+        )  # fmt: skip
+
+    first = without()
+    assert first.returncode == 2
+    assert first.stderr.count("\n") == 1
+    assert f"reads {tmp_path / 'own.csv'} and 1 more, which needs your word" in first.stderr
+    assert not (project / "ran").exists()
+    assert not (project / "out").exists()
+    with Terminal(project, *words, **home) as asked:
+        shown = asked.wait_for(PROMPT)
+        asked.type("n\r")
+        assert asked.finish() == 2
+    assert f"    runs {project / 'evil.py'}" in shown
+    assert f"    reads {tmp_path / 'own.csv'}" in shown
+    assert "which you have refused" in without().stderr
+    assert not (project / "ran").exists()
+    (project / "evil.py").write_text("open('ran', 'w').close()\nx = 1\n")
+    with Terminal(project, *words, **home) as again:
+        again.wait_for(PROMPT)
+        again.type("y\r")
+        again.finish()
+    assert (project / "ran").exists()
+
+
 def test_a_session_in_python_asks_nothing_and_fails_before_it_starts(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

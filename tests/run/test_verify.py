@@ -200,6 +200,41 @@ def test_cells_find_their_inputs_and_change_nothing(
     assert not (tmp_path / "out.txt").exists()
 
 
+def test_a_notebook_in_a_home_is_given_nothing_of_it(
+    save: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor in a folder that holds one; in a folder of its own it is run."""
+    path = save(printed("print(open('Documents/tax.txt').read())", "secret\n"))
+    (tmp_path / "Documents").mkdir()
+    (tmp_path / "Documents" / "tax.txt").write_text("secret")
+    for home in (tmp_path, tmp_path / "person"):
+        home.mkdir(exist_ok=True)
+        monkeypatch.setenv("HOME", str(home))
+        with pytest.raises(NotebookError, match="into a folder of its own") as refused:
+            verify(path)
+        assert "\n" not in str(refused.value)
+    monkeypatch.setenv("HOME", str(tmp_path / "Documents"))
+    (tmp_path / "mine").mkdir()
+    assert verify(path.rename(tmp_path / "mine" / "run.ipynb")).counts == {"error": 1}
+
+
+def test_files_with_holes_keep_them_in_the_copy(save: Callable[..., Path], tmp_path: Path) -> None:
+    """Three of 400 MB that take nothing of the disk take nothing of it a second time."""
+    for number in range(3):
+        with (tmp_path / f"{number}.bin").open("wb") as file:
+            file.seek(200_000_000)
+            file.write(b"here")
+            file.truncate(400_000_000)
+    source = (
+        "import os\n"
+        "found = [os.stat(f'{n}.bin') for n in range(3)]\n"
+        "print({s.st_size for s in found}, sum(s.st_blocks for s in found) * 512 < 1_000_000)\n"
+        "with open('1.bin', 'rb') as file:\n    file.seek(199_999_999); print(file.read(6))\n"
+    )
+    report = verify(save(printed(source, "{400000000} True\nb'\\x00here\\x00'\n")))
+    assert report.reproduces, report.to_json()
+
+
 def test_what_the_run_made_is_made_again(golden: Path) -> None:
     """A file that a cell makes is not there before it runs."""
     notebook = read_notebook(golden)

@@ -18,6 +18,7 @@ from kernel_agent.sandbox import microvm, programs
 from kernel_agent.sandbox.levels import Grant, Limits
 from kernel_agent.sandbox.microvm import files, image, machine
 from kernel_agent.sandbox.microvm.guest.wire import BYTES, DATA, FILE, NOTE, Wire, WireError
+from kernel_agent.sandbox.microvm.host import Kernel
 
 PARTS = machine.Parts(kernel=3, initrd=4, root=5, scratch=6, wire=7, monitor=8)
 MANIFEST = image.Manifest(
@@ -346,6 +347,41 @@ def test_what_was_removed_inside_is_removed(inbox):
     assert not (root / "folder").exists()
 
 
+def test_a_file_that_is_removed_while_it_is_sent_is_dropped(inbox):
+    """What comes of it afterwards is counted nowhere, and ends nothing."""
+    box, root = inbox
+    box.begin(b"plots/a.png")
+    box.write(b"x")
+    box.remove(b"plots/a.png")
+    box.write(b"y" * 5000)
+    box.end()
+    _take(box, b"b", b"z" * 999)
+    assert not (root / "plots" / "a.png").exists()
+    assert (root / "b").read_bytes() == b"z" * 999
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (0, 0),
+        (7, 7),
+        (-9, -9),
+        (-6, -6),
+        (-11, -11),
+        (-15, -15),
+        (-19, 1),
+        (-20, 1),
+        (-1, 1),
+        (256, 1),
+    ],
+)
+def test_a_machine_says_by_which_signal_its_kernel_ended_and_stops_nothing(said, code):
+    """-19 would stop the process beside the machine, and the host would wait for ever."""
+    kernel = object.__new__(Kernel)
+    kernel._on_note({"note": "exit", "code": said})
+    assert kernel._exit_code == code
+
+
 def test_all_files_together_are_bounded(inbox):
     box, root = inbox
     _take(box, b"one", b"x" * 600)
@@ -390,17 +426,3 @@ def test_a_fifo_a_device_or_a_socket_in_the_workspace_is_not_sent(tmp_path):
     assert [payload for kind, _, payload in frames if kind in (FILE, BYTES)] == [
         b"/w/file", b"1", b"",
     ]  # fmt: skip
-
-
-def test_a_sparse_disk_is_copied_sparse(tmp_path):
-    with (tmp_path / "a").open("w+b") as source, (tmp_path / "b").open("w+b") as target:
-        source.truncate(50 << 20)
-        source.seek(20 << 20)
-        source.write(b"middle")
-        source.flush()
-        files.copy_sparse(source.fileno(), target.fileno())
-    assert (tmp_path / "b").stat().st_size == 50 << 20
-    assert (tmp_path / "b").stat().st_blocks * 512 < 1 << 20
-    with (tmp_path / "b").open("rb") as copy:
-        copy.seek(20 << 20)
-        assert copy.read(6) == b"middle"

@@ -107,6 +107,17 @@ def test_more_than_the_bound_is_counted_not_kept(monkeypatch: pytest.MonkeyPatch
     assert "2 more outputs were not kept" in texts(collector)[-1]
 
 
+def test_metadata_of_a_display_says_a_size_or_is_not_kept() -> None:
+    """Two hundred displays of a megabyte each would stay in memory for nothing."""
+    small = {"image/png": {"width": 300}}
+    kept, dropped = collect(
+        ("display_data", {"data": {"text/plain": "a"}, "metadata": small}),
+        ("display_data", {"data": {"text/plain": "b"}, "metadata": {"x": "y" * 1_000_000}}),
+    ).outputs()
+    assert (kept["metadata"], dropped["metadata"]) == (small, {})
+    assert dropped["data"] == {"text/plain": "b"}
+
+
 LARGE = "x" * 2000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from kernel_agent_extension.content import MAX_TEXT, rows
@@ -72,6 +73,21 @@ def test_the_level_that_a_run_got_replaces_the_one_that_was_asked_for(scene: Sce
     told = only(scene.replay(), "run")
     assert (told["level"], told["begun"]) == ("none", True)
     assert told["statement"].startswith("NOT SANDBOXED")
+
+
+def test_what_is_not_asked_or_held_back_is_told_with_the_run(clock: Clock) -> None:
+    """By the run's own settings, whatever a forged trace has for them."""
+    config = {
+        "approve": "never",
+        "allow_hosts": ["example.org"],
+        "approve_tools": {"send": "allow"},
+    }
+    scene = Scene(task="How many?", level="auto", clock=clock)
+    told = only(scene.tell(replace(START, config=config)), "run")
+    assert told["eased"] == ["Asks: never", "Never asked: send", "Reaches: example.org"]
+    usual = {"approve": "risky", "allow_hosts": [], "approve_tools": {"send": "ask"}}
+    for other in ({}, usual, {"approve": 5, "allow_hosts": 7, "approve_tools": "x"}):
+        assert only(scene.tell(replace(START, config=other)), "run")["eased"] == []
 
 
 def test_code_is_coloured_by_lengths_that_fit_javascript(scene: Scene) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,32 @@ def test_a_trace_up_to_the_bounds_is_read(tmp_path: Path, monkeypatch: pytest.Mo
             patch.setattr(store, name, most - 1)
             with pytest.raises(TraceError, match=f"larger than {most - 1:,} bytes"):
                 read_trace(path)
+
+
+@pytest.mark.parametrize("beginning", [b"", b"{", b'{"v": 1, "$": "', b"x" * 40_000_000])
+def test_a_long_line_that_is_no_record_costs_some_pieces_of_it(
+    tmp_path: Path, beginning: bytes
+) -> None:
+    """A hole takes nothing on the disk; whatever follows it in the line is not read."""
+    path = tmp_path / "trace.jsonl"
+    with path.open("wb") as file:
+        file.write(beginning)
+        file.truncate(3 << 30)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TraceError, match="a long line in it is no record"):
+            read_trace(path)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_record_of_several_pieces_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "trace.jsonl", records(["a" * 5000, "b"]))
+    monkeypatch.setattr(store, "PIECE", 100)
+    assert read_trace(tmp_path) == tuple(records(["a" * 5000, "b"]))
 
 
 def test_a_trace_of_no_records_is_said_to_hold_none(tmp_path: Path) -> None:

@@ -107,8 +107,13 @@ class Inbox:
         os.close(self._open_folder(parts))
 
     def remove(self, path: bytes) -> None:
-        """Remove a regular file, or a directory that is empty; anything else stays."""
+        """Remove a regular file, or a directory that is empty; anything else stays.
+
+        Of a file that is still being sent, the rest is dropped.
+        """
         parts = self._check(path)
+        if self._file is not None and parts == self._parts:
+            self.drop()
         self._forget(parts)
         with contextlib.suppress(OSError, Refused):
             folder = self._open_folder(parts[:-1], make=False)
@@ -226,24 +231,3 @@ def send_bytes(wire: Wire, content: bytes, *, at: Path) -> None:
     if content:
         wire.send(BYTES, content)
     wire.send(BYTES)
-
-
-def copy_sparse(source: int, target: int) -> None:
-    """Copy a file by descriptor, holes as holes."""
-    size = os.fstat(source).st_size
-    os.ftruncate(target, size)
-    at = 0
-    while at < size:
-        try:
-            at = os.lseek(source, at, os.SEEK_DATA)
-        except OSError:  # only a hole is left
-            return
-        end = os.lseek(source, at, os.SEEK_HOLE)
-        os.lseek(source, at, os.SEEK_SET)
-        os.lseek(target, at, os.SEEK_SET)
-        with os.fdopen(os.dup(source), "rb") as reading, os.fdopen(os.dup(target), "wb") as writing:
-            left = end - at
-            while left > 0 and (part := reading.read(min(left, 1 << 20))):
-                writing.write(part)
-                left -= len(part)
-        at = end

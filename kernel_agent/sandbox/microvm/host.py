@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_agent.safe import copy_sparse
 from kernel_agent.sandbox.microvm import files, machine
 from kernel_agent.sandbox.microvm.guest.wire import (
     BYTES,
@@ -44,6 +45,7 @@ BOOT_S = 300.0  # on an emulated processor of a busy computer
 GUEST_SOCKETS = "/run/kernel"
 REPORT = "report.json"
 CONTROL = "vm"  # the socket for requests to hibernate, in the kernel's directory of sockets
+ENDING = (-signal.SIGABRT, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGTERM)  # of a kernel
 MAX_LOG = 256 * 1024  # characters that a machine may write to the log
 
 
@@ -166,7 +168,7 @@ class Kernel:
         folder = Path(start.resume)
         scratch = machine.scratch_file(1, fresh=False)
         with (folder / machine.DISK).open("rb") as disk:
-            files.copy_sparse(disk.fileno(), scratch)
+            copy_sparse(disk.fileno(), scratch, max_bytes=sys.maxsize)
         return scratch, os.open(folder / machine.STATE, os.O_RDONLY)
 
     def run(self) -> int:
@@ -230,7 +232,8 @@ class Kernel:
 
     def _on_note(self, note: dict[str, Any]) -> None:
         if note.get("note") == "exit" and isinstance(code := note.get("code"), int):
-            self._exit_code = code if -64 <= code <= 255 else 1
+            # A signal that ends this process, too: one that stops it would keep the host waiting.
+            self._exit_code = code if code in ENDING or 0 <= code <= 255 else 1
         elif note.get("note") == "report":
             report = Path(self._start.sockets, REPORT)  # of the self-test; no kernel reaches it
             if not report.exists():
@@ -364,7 +367,7 @@ class Kernel:
         disk = os.open(folder / machine.DISK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             self._machine.save(state)
-            files.copy_sparse(self._scratch, disk)
+            copy_sparse(self._scratch, disk, max_bytes=sys.maxsize)
             about = {
                 "memory_mb": self._start.memory_mb,
                 "accelerator": self._start.accelerator,

@@ -17,10 +17,9 @@ errors) are content, which is left out unless :data:`CONTENT` says otherwise.
 
 from __future__ import annotations
 
-import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -35,7 +34,6 @@ from kernel_agent.records import (
     Code,
     Event,
     ExitStatus,
-    Json,
     Message,
     Notice,
     Reply,
@@ -43,12 +41,22 @@ from kernel_agent.records import (
     RunStart,
     RunStop,
     Step,
-    ToolCall,
     Undone,
     Usage,
 )
 from kernel_agent.session.pipeline import FIXED
 from kernel_agent.session.telemetry.base import Telemetry, Tell, version
+from kernel_agent.session.telemetry.content import (
+    Attributes,
+    Texts,
+    as_json,
+    as_object,
+    describe_input,
+    describe_output,
+    plain,
+    shorten,
+    text_part,
+)
 from kernel_agent.tools import Tool
 
 if TYPE_CHECKING:
@@ -58,7 +66,6 @@ AGENT = "kernel-agent"
 CELL = "python"  # the tool whose argument is the code of a cell
 
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-CONTENT_CHARS = 100_000  # of one text in an attribute
 
 PROVIDERS = {
     "api.openai.com": "openai",
@@ -79,8 +86,6 @@ PROVIDERS = {
 ERROR_NAME = re.compile(r"[A-Za-z_][\w.]{0,99}", re.ASCII)
 OTHER = "_OTHER"
 
-Attributes = dict[str, Any]
-
 
 class Spans(Telemetry):
     """Makes the spans of a session, whose runs follow each other.
@@ -93,14 +98,23 @@ class Spans(Telemetry):
         Whether texts are put into them.
     export
         What sends them, when it is the session's own.
+    texts
+        Those of the run that this session works for, when it works for another one's call.
     """
 
     def __init__(
-        self, tracer: Tracer, *, content: bool = False, export: Export | None = None
+        self,
+        tracer: Tracer,
+        *,
+        content: bool = False,
+        export: Export | None = None,
+        texts: Texts | None = None,
     ) -> None:
         self._tracer = tracer
-        self._content = content
         self._export = export
+        self._shares = texts is not None
+        self._texts = texts or Texts(wanted=content)
+        self._complained = False
         self._conversation: Attributes = {}
         self._run: Span | None = None
         self._step: Span | None = None
@@ -134,9 +148,10 @@ class Spans(Telemetry):
             "kernel_agent.undo.differences": len(undone.differences),
             **self._conversation,
         }
-        if self._content and undone.reason:
-            attributes["kernel_agent.undo.reason"] = undone.reason[:CONTENT_CHARS]
-        self._tracer.start_span("undo", attributes=_plain(attributes)).end()
+        span = self._tracer.start_span("undo", attributes=plain(attributes))
+        if undone.reason:
+            self._texts.put(span, lambda: {"kernel_agent.undo.reason": shorten(undone.reason)})
+        span.end()
 
     async def complete(
         self, model: Model, messages: Sequence[Message], options: RequestOptions, tell: Tell
@@ -153,32 +168,36 @@ class Spans(Telemetry):
         }
         kind = SpanKind.CLIENT if "server.address" in attributes else SpanKind.INTERNAL
         with self._spanning(f"chat {model.name}", attributes, kind=kind) as span:
-            if self._content:
-                _put(span, _describe_input(messages))
+            self._texts.put(span, lambda: describe_input(messages))
             reply = await model.complete(messages, options, tell)
             if reply.finish_reason:
                 _put(span, {"gen_ai.response.finish_reasons": [reply.finish_reason]})
             _put(span, _usage(reply.usage))
-            if self._content:
-                _put(span, {"gen_ai.output.messages": _json([_describe_output(reply)])})
+            self._texts.put(
+                span, lambda: {"gen_ai.output.messages": as_json([describe_output(reply)])}
+            )
         return reply
 
     async def call(self, tool: Tool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a host tool, in a span of its own, which is the current one while it works."""
         description = tool.doc.split("\n\n", maxsplit=1)[0]
         attributes = {**_tool(tool.name), "gen_ai.tool.description": description}
-        with self._spanning(f"execute_tool {tool.name}", attributes) as span:
-            if self._content:
-                given = tool.by_parameter(args, kwargs)
-                _put(span, {"gen_ai.tool.call.arguments": _object(given)})
+        with self._spanning(f"execute_tool {tool.name}", attributes, of_call=True) as span:
+
+            def put(name: str, value: Callable[[], Any]) -> None:
+                self._texts.put(span, lambda: {name: as_object(value())}, of_call=True)
+
+            put("gen_ai.tool.call.arguments", lambda: tool.by_parameter(args, kwargs))
             result = await tool.call(args, kwargs)
-            if self._content:
-                _put(span, {"gen_ai.tool.call.result": _object(result)})
+            put("gen_ai.tool.call.result", lambda: result)
         return result
 
     def beneath(self) -> Telemetry:
-        """Return telemetry with the same tracer, within the call's span; it exports nothing."""
-        return Spans(self._tracer, content=self._content)
+        """Return telemetry with the same tracer, within the call's span; it exports nothing.
+
+        The texts of its runs are this run's.
+        """
+        return Spans(self._tracer, texts=self._texts)
 
     async def close(self, tell: Tell) -> None:
         """End the open spans and send the rest."""
@@ -191,11 +210,17 @@ class Spans(Telemetry):
         complaint = self._export.complaint() if self._export is not None else None
         if complaint:
             tell(Notice(text=complaint))
+        left_out = None if self._shares or self._complained else self._texts.complaint()
+        if left_out:
+            self._complained = True
+            tell(Notice(text=left_out))
 
     # --- the run ---------------------------------------------------------------------------
 
     def _begin_run(self, start: RunStart, model: Model | None) -> None:
         self._abandon()
+        if not self._shares:
+            self._texts = Texts(wanted=self._texts.wanted)
         fixed = start.model == FIXED
         self._conversation = self._conversation or {"gen_ai.conversation.id": start.run_id}
         attributes: Attributes = {
@@ -213,10 +238,9 @@ class Spans(Telemetry):
             attributes["gen_ai.provider.name"] = origin["gen_ai.provider.name"]
         name = "invoke_workflow" if fixed else f"invoke_agent {AGENT}"
         # Without our own parent, so that it is a part of what the caller is doing.
-        self._run = self._tracer.start_span(name, attributes=_plain(attributes))
-        if self._content:
-            asked = {"role": "user", "parts": [_text(start.task)]}
-            _put(self._run, {"gen_ai.input.messages": _json([asked])})
+        self._run = self._tracer.start_span(name, attributes=plain(attributes))
+        asked = {"role": "user", "parts": [text_part(start.task)]}
+        self._texts.put(self._run, lambda: {"gen_ai.input.messages": as_json([asked])})
 
     def _end_run(self, stop: RunStop) -> None:
         run, self._run = self._run, None
@@ -229,12 +253,12 @@ class Spans(Telemetry):
             **(_usage(stop.usage) if stop.usage.calls or stop.usage.total_tokens else {}),
         }
         _put(run, attributes)
-        if self._content and stop.answer is not None:
-            said = {"role": "assistant", "parts": [_text(stop.answer.text)]}
+        if stop.answer is not None:
+            said = {"role": "assistant", "parts": [text_part(stop.answer.text)]}
             finished = {**said, "finish_reason": "stop"}
-            _put(run, {"gen_ai.output.messages": _json([finished])})
+            self._texts.put(run, lambda: {"gen_ai.output.messages": as_json([finished])})
         if stop.status is not ExitStatus.ANSWERED:
-            _fail(run, str(stop.status), stop.message if self._content else "")
+            _fail(run, str(stop.status), self._texts.message(stop.message))
         run.end()
 
     def _abandon(self) -> None:
@@ -256,10 +280,10 @@ class Spans(Telemetry):
         if self._run is None or not isinstance(acting.action, Code):
             return
         attributes = {**_tool(CELL), "kernel_agent.step.number": acting.number}
-        if self._content:
-            attributes["gen_ai.tool.call.arguments"] = _json({"code": acting.action.source})
+        code = {"code": acting.action.source}
         self._cell_began_ns = time.time_ns()
         self._cell = self._start(f"execute_tool {CELL}", attributes, began_ns=self._cell_began_ns)
+        self._texts.put(self._cell, lambda: {"gen_ai.tool.call.arguments": as_json(code)})
 
     def _end_step(self, step: Step) -> None:
         self._begin_step()
@@ -284,11 +308,11 @@ class Spans(Telemetry):
         if cell is None or result is None:
             return
         _put(cell, {"kernel_agent.cell.status": result.status})
-        if self._content:
-            _put(cell, {"gen_ai.tool.call.result": _object(step.observation.text)})
+        shown = step.observation.text
+        self._texts.put(cell, lambda: {"gen_ai.tool.call.result": as_object(shown)})
         if not result.ok:
             raised = result.error if result.status == "error" else None
-            message = raised.evalue if raised and self._content else ""
+            message = self._texts.message(raised.evalue) if raised else ""
             _fail(cell, raised.ename if raised else result.status, message)
         cell.end(self._cell_began_ns + int(step.cell_seconds * 1e9))
 
@@ -304,14 +328,19 @@ class Spans(Telemetry):
 
     @contextmanager
     def _spanning(
-        self, name: str, attributes: Attributes, *, kind: SpanKind = SpanKind.INTERNAL
+        self,
+        name: str,
+        attributes: Attributes,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        of_call: bool = False,
     ) -> Iterator[Span]:
         span = self._start(name, attributes, kind=kind)
         try:
             with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield span
         except BaseException as error:
-            _fail(span, _error_type(error), str(error) if self._content else "")
+            _fail(span, _error_type(error), self._texts.message(str(error), of_call=of_call))
             raise
         finally:
             span.end()
@@ -328,7 +357,7 @@ class Spans(Telemetry):
         parent = self._cell or self._step or self._run
         context = trace.set_span_in_context(parent) if parent is not None else None
         return self._tracer.start_span(
-            name, context, kind=kind, attributes=_plain(attributes), start_time=began_ns
+            name, context, kind=kind, attributes=plain(attributes), start_time=began_ns
         )
 
 
@@ -379,22 +408,7 @@ def _usage(usage: Usage) -> Attributes:
 
 
 def _put(span: Span, attributes: Attributes) -> None:
-    span.set_attributes(_plain(attributes))
-
-
-def _plain(attributes: Attributes) -> Attributes:
-    """Return attributes that can be sent: one that cannot would take its whole batch with it."""
-    return {name: _sendable(value) for name, value in attributes.items()}
-
-
-def _sendable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, list):
-        return [_sendable(item) for item in value]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return max(-(2**63), min(value, 2**63 - 1))
-    return value
+    span.set_attributes(plain(attributes))
 
 
 # --- failures ------------------------------------------------------------------------------------
@@ -403,75 +417,10 @@ def _sendable(value: Any) -> Any:
 def _fail(span: Span, kind: str, message: str = "") -> None:
     """Mark a span as failed. The kind may come from a kernel, so it must look like a kind."""
     _put(span, {"error.type": kind if ERROR_NAME.fullmatch(kind) or kind.isdigit() else OTHER})
-    span.set_status(Status(StatusCode.ERROR, _sendable(_shorten(message)) or None))
+    span.set_status(Status(StatusCode.ERROR, message or None))
 
 
 def _error_type(error: BaseException) -> str:
     if isinstance(error, ModelError) and error.status_code is not None:
         return str(error.status_code)
     return type(error).__name__
-
-
-# --- content, in the form of the conventions' schemas --------------------------------------------
-
-
-def _describe_input(messages: Sequence[Message]) -> Attributes:
-    system = [_text(m.content) for m in messages if m.role == "system"]
-    said = [{"role": m.role, "parts": _parts(m)} for m in messages if m.role != "system"]
-    return {"gen_ai.system_instructions": _json(system), "gen_ai.input.messages": _json(said)}
-
-
-def _parts(message: Message) -> list[Json]:
-    if message.role == "tool":
-        return [
-            {
-                "type": "tool_call_response",
-                "id": message.tool_call_id,
-                "response": _shorten(message.content),
-            }
-        ]
-    # Pictures are named, not sent: they would be most of the bytes.
-    images = [_text(f"({i.media_type}, {i.width} x {i.height})") for i in message.images]
-    return [_text(message.content), *images, *map(_tool_call, message.tool_calls)]
-
-
-def _describe_output(reply: Reply) -> Json:
-    thought = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
-    said = [_text(reply.content)] if reply.content else []
-    return {
-        "role": "assistant",
-        "parts": [*thought, *said, *map(_tool_call, reply.tool_calls)],
-        "finish_reason": reply.finish_reason or "stop",
-    }
-
-
-def _text(text: str) -> Json:
-    return {"type": "text", "content": _shorten(text)}
-
-
-def _tool_call(call: ToolCall) -> Json:
-    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
-
-
-def _json(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _object(value: Any) -> str:
-    """Return a tool's arguments or result as a JSON object, as the conventions ask.
-
-    Of what is too long it is the beginning, as a text.
-    """
-    try:
-        text = json.dumps(
-            value if isinstance(value, dict) else {"result": value},
-            ensure_ascii=False,
-            default=repr,
-        )
-    except (ValueError, TypeError, RecursionError):  # a circle, keys that are no text
-        return _json({"text": _shorten(repr(value))})
-    return text if len(text) <= CONTENT_CHARS else _json({"text": _shorten(text)})
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= CONTENT_CHARS else f"{text[:CONTENT_CHARS]} …"
