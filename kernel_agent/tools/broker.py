@@ -112,7 +112,6 @@ class Broker:
         self._pot = Pot()
         self._reading = asyncio.Lock()  # one request after the other, as they came
         self._in_line = 0  # requests that are read or wait for it
-        self._in_preparation = 0  # those whose arguments are; none overtakes another
         self._begin_cell()
 
     def _begin_cell(self) -> None:
@@ -229,13 +228,9 @@ class Broker:
         del prompt
         if request is None:
             return json.dumps({"results": [], "error": CELL_OVER})
-        prepared = None if self._in_preparation else self._quickly(request, charge)
+        prepared = self._quickly(request, charge)
         if prepared is None:
-            self._in_preparation += 1
-            try:
-                prepared = await self._unless_over(self._prepare(request, charge))
-            finally:
-                self._in_preparation -= 1
+            prepared = await self._unless_over(self._prepare(request, charge))
         if prepared is None:
             results = [json.dumps(CELL_OVER)] * len(request.calls)
         else:
