@@ -225,7 +225,7 @@ class Scene:
         self._run_id, self._began, self._waited = start.run_id, self._clock(), 0.0
         self._budget = dict(start.budget)
         self._said = [note for note in self._said if note["op"] != "run"]
-        yield {
+        note: Note = {
             "op": "run",
             "begun": True,
             "task": harmless_text(start.task, 4000),
@@ -233,8 +233,10 @@ class Scene:
             "level": one_line(str(start.sandbox.get("level", "none")), 40),
             "statement": one_line(str(start.sandbox.get("statement", "")), 400),
             "data": [one_line(file.path, 80) for file in start.data[:10]],
-            "eased": [one_line(text, 80) for text in start.eased],
         }
+        if start.eased:
+            note["eased"] = [one_line(text, 80) for text in start.eased]
+        yield note
         yield from self._spent()
 
     def _note_draft(self, event: ReplyText) -> Iterator[Note]:

@@ -577,8 +577,9 @@ class PanelView {
     this.model.textContent = note.model;
     this.model.title = "Model";
     shown(this.model, Boolean(note.model));
-    this.eased.replaceChildren(...note.eased.map((text) => make("span", "chip warning", text)));
-    shown(this.eased, note.eased.length > 0);
+    const eased = note.eased || [];
+    this.eased.replaceChildren(...eased.map((text) => make("span", "chip warning", text)));
+    shown(this.eased, eased.length > 0);
     this.data.textContent = note.data.join(", ");
     shown(this.data, note.data.length > 0);
     this.setStatus("running", "Thinking");

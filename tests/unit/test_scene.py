@@ -87,7 +87,7 @@ def test_what_is_not_asked_or_held_back_is_told_with_the_run(clock: Clock) -> No
     assert told["eased"] == ["Asks: never", "Never asked: send", "Reaches: example.org"]
     usual = {"approve": "risky", "allow_hosts": [], "approve_tools": {"send": "ask"}}
     for other in ({}, usual, {"approve": 5, "allow_hosts": 7, "approve_tools": "x"}):
-        assert only(scene.tell(replace(START, config=other)), "run")["eased"] == []
+        assert "eased" not in only(scene.tell(replace(START, config=other)), "run")
 
 
 def test_code_is_coloured_by_lengths_that_fit_javascript(scene: Scene) -> None:
