@@ -119,7 +119,7 @@ def test_calls_whose_arguments_had_to_be_repaired_are_counted_beside_failed_ones
     with OpenAIServer(replies) as server:
         evaluate(
             tmp_path, path, "--model", "m", "--base-url", server.url, "--format", "json",
-            "--sandbox", "none", "--at-once", "1", "--out", "out",
+            "--sandbox", "none", "--at-once", "1", "--out", "out", "--trust",
         )  # fmt: skip
     (a,) = results(tmp_path)
     assert (a["success"], a["failed_calls"], a["repaired_calls"]) == (True, 1, 1)
