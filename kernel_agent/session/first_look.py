@@ -1,8 +1,8 @@
 """First look at a run's files: what the model is told of them, and the example of its prompt.
 
 Half of all first turns only look at files. So small text files are told whole, of others the first
-lines, of workbooks the first rows of each sheet, of Parquet files the columns; of many files with
-the same columns one is told, and the others by name.
+lines, of lists in JSON the first objects, of workbooks the first rows of each sheet, of Parquet
+files the columns; of many files with the same columns one is told, and the others by name.
 
 A weak model copies the example that it is shown, in the prompt and each time that a reply of its
 could not be read. So the example names the run's own file, reads it by the call that reads it,
@@ -13,6 +13,7 @@ Only the beginning of a file is read, and of a workbook what its archive says is
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,13 +38,15 @@ MAX_ALL = 12_000
 MAX_SHEETS = 8
 MAX_COLUMNS = 50  # of a sheet or a Parquet file
 _LINES = 5  # of a longer file, and rows of a sheet
-_JSON_LINES = 20  # of a file that is no table: an object often takes several
+_JSON_LINES = 20  # of a file that is no table and no list of objects
 _TITLES = 3  # lines above a header
 _MAX_LINE = 300  # characters
 _MAX_HEADER = 1_500  # characters of a header: names are asked for
 _MAX_NAMES = 2_000  # characters of the names of files that are like another one
 _ALIKE = 3  # files with the same columns, from which on one stands for all
 _TEXT = {"CSV", "TSV", "JSON", "JSON lines", "text", "other"}
+_FIRST_OBJECT = re.compile(r"\s*\[\s*(?=\{)")
+_NEXT_OBJECT = re.compile(r"\s*,\s*(?=\{)")
 _PLAIN = re.compile(r"[\w./+()=@-][\w ./+()=@-]{0,98}[\w./+()=@-]")
 
 
@@ -181,7 +184,8 @@ def _look_at_text(path: Path, file: DataFile) -> Look:
     layout = layout_of(text, "\t" if file.kind == "TSV" else "") if is_table else None
     if layout is None:
         most = _LINES if is_table or file.kind == "JSON lines" else _JSON_LINES
-        lines = _beginning(text, file, len(head), most=most)
+        objects = _objects(text, file, len(head)) if file.kind == "JSON" else ()
+        lines = objects or _beginning(text, file, len(head), most=most)
         call = "" if encoding else _read_json(file, text)
         return Look(file=file, lines=(*_noted(notes), *lines), notes=notes, call=call)
     titles = layout.header - 1
@@ -211,7 +215,7 @@ def _read_json(file: DataFile, text: str) -> str:
     path = _quote(file.path)
     if file.kind == "JSON lines":
         return f"read_json({path}, lines=True)"
-    return f"read_json({path})" if file.kind == "JSON" and re.match(r"\s*\[\s*\{", text) else ""
+    return f"read_json({path})" if file.kind == "JSON" and _FIRST_OBJECT.match(text) else ""
 
 
 def _noted(notes: Sequence[str]) -> tuple[str, ...]:
@@ -241,6 +245,37 @@ def _beginning(
     else:
         shown.append("… more")
     return tuple(shown)
+
+
+def _objects(text: str, file: DataFile, read: int) -> tuple[str, ...]:
+    """Return the first objects of a list, one a line, and how many follow; empty for other JSON."""
+    is_whole = file.bytes <= read
+    if is_whole and len(text) <= WHOLE and text.count("\n") < WHOLE_LINES:
+        return ()
+    found, end = _read_objects(text)
+    if not found or (is_whole and text[end:].strip() != "]"):
+        return ()
+    lines = [plain(json.dumps(each, ensure_ascii=False)) for each in found]
+    if is_whole and len(lines) <= WHOLE_LINES and sum(map(len, lines)) <= WHOLE:
+        return tuple(lines)
+    shown = [_cut(line, _MAX_LINE if n else _MAX_HEADER) for n, line in enumerate(lines[:_LINES])]
+    count = len(lines) if is_whole else round(len(lines) * file.bytes / len(text[:end].encode()))
+    left = count - len(shown)
+    return (*shown, *([f"… {'' if is_whole else 'about '}{left:,} more objects"] if left else []))
+
+
+def _read_objects(text: str) -> tuple[list[Any], int]:
+    """Return the objects at the beginning of a list that are there whole, and where they end."""
+    found: list[Any] = []
+    end, head = 0, _FIRST_OBJECT.match(text)
+    try:
+        while head:
+            value, end = json.JSONDecoder().raw_decode(text, head.end())
+            found.append(value)
+            head = _NEXT_OBJECT.match(text, end)
+    except (ValueError, RecursionError):
+        pass  # of this one the sample has the beginning only
+    return found, end
 
 
 def _cut(line: str, most: int = _MAX_LINE) -> str:

@@ -111,8 +111,39 @@ def test_of_a_list_of_objects_the_first_ones_are_shown_and_the_example_reads_it(
 ) -> None:
     objects = json.dumps([{"name": f"n{n}", "value": n} for n in range(500)], indent=1)
     looks = told(cars_json=objects)
-    assert '   "value": 3' in tell_files(looks)
+    text = tell_files(looks)
+    assert '\n  {"name": "n0", "value": 0}\n' in text
+    assert '\n  {"name": "n4", "value": 4}\n  … 495 more objects' in text
     assert len(run(looks, tmp_path)) == 500
+
+
+def test_objects_that_are_short_without_their_line_ends_are_all_told(told) -> None:
+    objects = [{"name": f"n{n}", "value": [n, None, "ü"]} for n in range(50)]
+    text = tell_files(told(few_json=json.dumps(objects, indent=4)))
+    assert [json.loads(line) for line in text.splitlines()[1:]] == objects
+
+
+def test_of_a_list_that_is_not_read_whole_the_number_of_objects_is_about_right(told) -> None:
+    objects = [{"name": f"n{n}", "value": n} for n in range(20_000)]
+    text = tell_files(told(many_json=json.dumps(objects)))
+    found = re.search(r"… about ([\d,]+) more objects", text)
+    assert found is not None
+    assert 18_000 < int(found[1].replace(",", "")) < 22_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" + ",\n".join(["{}"] * 3 + ["1"] * 900) + "]",
+        '[{"a": ' + "[" * 60_000,
+        '{"rows": [\n' + ",\n".join(['{"a": 1}'] * 900) + "]}",
+    ],
+    ids=["not only objects", "deep", "an object with a list"],
+)
+def test_of_other_json_the_first_lines_are_told(told, content) -> None:
+    text = tell_files(told(odd_json=content))
+    assert content.split("\n", 1)[0][:100] in text
+    assert "objects" not in text
 
 
 def test_an_encoding_that_is_not_utf_8_is_told_and_the_example_reads_it(told, tmp_path) -> None:
