@@ -1,4 +1,5 @@
-# Everything runs in .venv inside this clone; nothing outside it is changed.
+# Everything runs in .venv inside this clone; nothing outside it is changed, but that root gets the
+# system's package python3-venv where it is missing.
 # `make` without a goal lists the goals.
 
 PYTHON = .venv/bin/python

@@ -16,7 +16,6 @@ subshell, while the cell that asked waits.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import threading
@@ -46,20 +45,16 @@ Said = dict[str, Any]
 
 
 class Front(Protocol):
-    """The widgets that show a panel: the page's, or plain ones."""
+    """The widget that shows a panel: the page's, or one that a test looks into."""
 
     model_id: str
-    """The widget whose view is displayed."""
-
-    shows_page: bool
-    """Whether it can show the static page when the run is over."""
 
     def send(self, message: Said) -> None:
         """Pass a message on; called by the panel's thread."""
         ...
 
     def close(self) -> None:
-        """Close every widget."""
+        """Close the widget."""
         ...
 
 
@@ -71,7 +66,6 @@ def open_panel(
     on_stop: Callable[[], None] | None = None,
     on_undo: Callable[[], None] | None = None,
     waits: str = "",
-    plain_widgets: bool = False,
 ) -> Panel:
     """Display a panel below the current cell; called on the thread that runs the cell.
 
@@ -89,9 +83,6 @@ def open_panel(
         Goes back to before the last step, likewise. Without it there is no such button.
     waits
         What is waited for until the run begins.
-    plain_widgets
-        Use plain ipywidgets, as is done where anywidget is not installed: for front ends that
-        cannot load the panel's program.
     """
     panel = Panel(
         task=task,
@@ -101,7 +92,7 @@ def open_panel(
         on_undo=on_undo,
         waits=waits,
     )
-    panel.open(_plain_front if plain_widgets else _front)
+    panel.open(_PageFront)
     return panel
 
 
@@ -217,7 +208,7 @@ class Panel:
         shown = {"text/html": html, **bundle} if html else bundle
         for display_id in self._displays:
             self._publish(shown, display_id, update=True)
-        if html and self._front.shows_page:
+        if html:
             self._stay(html)
         else:
             self._front.close()
@@ -239,7 +230,7 @@ class Panel:
     # --- to the page -----------------------------------------------------------------------
 
     def open(self, make: Callable[[Callable[[Any], None]], Front]) -> None:
-        """Make the widgets of the panel, and display them; called once, by :func:`open_panel`."""
+        """Make the panel's widget, and display it; called once, by :func:`open_panel`."""
         self._front = make(self._heard)
         with self._changed:
             self._offer_notebook()
@@ -406,32 +397,14 @@ _staying: deque[Front] = deque()
 
 def prepare() -> None:
     """Import the widget's library, so that the first panel need not wait for it."""
-    with contextlib.suppress(ImportError):
-        _widget_class()
+    _widget_class()
 
 
-# --- the two fronts ------------------------------------------------------------------------------
-
-
-def _front(heard: Callable[[Any], None]) -> Front:
-    try:
-        import anywidget
-    except ImportError:
-        return _plain_front(heard)
-    del anywidget
-    return _PageFront(heard)
-
-
-def _plain_front(heard: Callable[[Any], None]) -> Front:
-    from kernel_agent_extension.plain_panel import PlainFront
-
-    return PlainFront(heard)
+# --- the widget ----------------------------------------------------------------------------------
 
 
 class _PageFront:
     """The page's widget: ``panel.js`` with ``panel.css``, and one channel."""
-
-    shows_page = True
 
     def __init__(self, heard: Callable[[Any], None]) -> None:
         self._widget = _widget_class()()

@@ -17,7 +17,7 @@ def task_text(task: str, data: Sequence[DataFile], listing: str = "") -> str:
     if data:
         files = listing or "\n".join(f"- {f.path} ({f.kind}, {size_text(f.bytes)})" for f in data)
         text += f"\n\nData files, relative to the working directory:\n{files}"
-    if listing:
+    if any(line.startswith("  ") for line in listing.split("\n")):  # lines of a file
         text += f"\n\n{COMPUTE}"
     return text
 

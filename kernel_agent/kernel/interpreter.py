@@ -15,7 +15,6 @@ The notebook of such a run is plain Python over plain files and re-runs in Jupyt
 from __future__ import annotations
 
 import asyncio
-import builtins
 import contextlib
 import json
 import os
@@ -35,8 +34,17 @@ from kernel_agent.errors import (
     KernelStartError,
     UsageError,
 )
-from kernel_agent.inkernel import decode, describe_answer, encode, no_answer
+from kernel_agent.inkernel import decode, encode, no_answer
 from kernel_agent.kernel.collect import answer_of
+from kernel_agent.kernel.interpreted import (
+    MAX_CHARS,
+    describe,
+    error_of,
+    exception_of,
+    form_of,
+    without_libraries,
+    write_value,
+)
 from kernel_agent.kernel.protocol import Kernel, OnOutput, OnRequest
 from kernel_agent.records import (
     ANSWER_MIME,
@@ -47,13 +55,11 @@ from kernel_agent.records import (
     Json,
     OutputDict,
 )
-from kernel_agent.safe import one_line
 
 if TYPE_CHECKING:
     from pydantic_monty import AsyncMontySession
 
 MEMORY_BYTES = 512_000_000
-MAX_CHARS = 1_000_000  # of one stream of one cell, and of a value
 MAX_KEPT = 64_000_000  # characters of all outputs that ``outputs[k]`` reopens
 MAX_SUSPENSIONS = 1_000_000  # calls of the host in one session
 MAX_SLEEP_S = 3600.0
@@ -230,11 +236,11 @@ class InterpreterSession(Kernel):
 
     async def get_answer(self) -> Json:
         """Return the latest answer; see :meth:`Kernel.get_answer`."""
-        return _form_of(self._latest)
+        return form_of(self._latest)
 
     async def take_answer(self) -> Any:
         """Return the latest answer itself; see :meth:`Kernel.take_answer`."""
-        return decode(_form_of(self._latest))
+        return decode(form_of(self._latest))
 
     async def _get(self, name: str) -> Any:
         latest = self._latest  # which this cell is to leave alone
@@ -242,7 +248,7 @@ class InterpreterSession(Kernel):
             result = await self.execute(f"final_answer({name})", step=0, timeout_s=GET_SECONDS)
             if not result.ok or result.answer is None:
                 raise InputError(f"there is no variable {name} in the kernel")
-            return decode(_form_of(self._latest))
+            return decode(form_of(self._latest))
         finally:
             self._latest = latest
 
@@ -314,7 +320,7 @@ class InterpreterSession(Kernel):
         except MontyCrashedError as error:
             return "dead", CellError(ename="KernelDied", evalue=str(error))
         except MontyError as error:
-            return "error", _cell_error(error)
+            return "error", error_of(error)
         if value is not None and not code.rstrip().endswith(";"):
             cell.put(
                 {
@@ -375,8 +381,8 @@ class InterpreterSession(Kernel):
         reply = json.loads(await cell.on_request(request))
         result = reply["results"][0] if reply["results"] else reply["error"]
         if result.get("ok"):
-            return {"return_value": _without_libraries(decode(result.get("value")))}
-        return {"exception": _exception(result)}
+            return {"return_value": without_libraries(decode(result.get("value")))}
+        return {"exception": exception_of(result)}
 
     async def _finish_cell(
         self, cell: _Cell, end: tuple[CellStatus, CellError | None]
@@ -422,20 +428,7 @@ def _bound_processor(pid: int | None, timeout_s: float | None) -> None:
         return
 
 
-# --- values ------------------------------------------------------------------------------------
-
-
-def write_value(value: Any) -> str:
-    """Return a value as IPython would show it; the interpreter's values are Python's own types."""
-    from IPython.lib.pretty import pretty
-
-    if type(value).__name__ == "MontyClassProxy":
-        return f"<{value.name} object>"
-    try:
-        text: str = pretty(value, max_seq_length=1000)  # type: ignore[no-untyped-call]  # IPython is untyped
-    except (RecursionError, ValueError):
-        return "[a value that is nested too deeply, or too long, to show]"
-    return text[:MAX_CHARS]
+# --- what cells call ------------------------------------------------------------------------------
 
 
 def final_answer(value: Any, note: Any = "") -> tuple[Any, Any]:
@@ -455,7 +448,7 @@ def _final(cell: _Cell, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if cell.step and (reason := no_answer(value, cell.source)):  # not of a cell of the host's own
         return {"exception": TypeError(reason)}
     text = value[:MAX_CHARS] if isinstance(value, str) else write_value(value)
-    data = {"text/plain": text, ANSWER_MIME: {**_describe(value), "note": str(note or "")}}
+    data = {"text/plain": text, ANSWER_MIME: {**describe(value), "note": str(note or "")}}
     cell.answer = answer_of(data)
     cell.value = value
     metadata = {"kernel_agent": {"role": "answer"}}
@@ -470,62 +463,5 @@ def _display(cell: _Cell, values: Sequence[Any]) -> Any:
     return {"return_value": None}
 
 
-def _form_of(value: Any) -> Json:
-    """Return a value in the wire's forms, of which it may have no other than plain ones.
-
-    Raises
-    ------
-    InputError
-        It has none.
-    """
-    try:
-        return encode(value)
-    except (TypeError, ValueError, RecursionError):
-        kind = value.name if type(value).__name__ == "MontyClassProxy" else type(value).__name__
-        raise InputError(f"a {one_line(str(kind), 40)} cannot be taken") from None
-
-
-def _describe(value: Any) -> dict[str, Any]:
-    """Return a value's description, as kernels give it with an answer."""
-    if type(value).__name__ == "MontyClassProxy":
-        return {"kind": value.name, "value": f"an object of type {value.name}"}
-    return describe_answer(value)
-
-
 def _plain_text(output: OutputDict) -> str:
     return str(output.get("data", {}).get("text/plain", ""))
-
-
-def _without_libraries(value: Any) -> Any:
-    """Return a tool's result in types that the interpreter has: a table becomes a list of rows."""
-    if type(value).__name__ == "DataFrame":
-        value = value.to_dict("records")
-    elif hasattr(value, "tolist"):  # a Series, an array
-        value = value.tolist()
-    elif hasattr(value, "to_pydatetime"):
-        value = value.to_pydatetime()
-    elif hasattr(value, "getpixel"):
-        value = f"[a picture of {value.width} by {value.height} pixels]"
-    if isinstance(value, dict):
-        return {key: _without_libraries(item) for key, item in value.items()}
-    return [_without_libraries(item) for item in value] if isinstance(value, list) else value
-
-
-def _exception(result: Mapping[str, Any]) -> Exception:
-    """Return what a host tool raised, under the same name where Python has it."""
-    kind, message = str(result["type"]), str(result["message"])
-    builtin = getattr(builtins, kind, None)
-    if isinstance(builtin, type) and issubclass(builtin, Exception):
-        for args in (result.get("args"), [message]):
-            if args is not None:
-                with contextlib.suppress(TypeError, ValueError):  # some take other arguments
-                    return builtin(*args)
-    return RuntimeError(f"{kind}: {message}")
-
-
-def _cell_error(error: Any) -> CellError:
-    inner = error.exception() if hasattr(error, "exception") else error
-    display = error.display() if hasattr(error, "display") else str(error)
-    return CellError(
-        ename=type(inner).__name__, evalue=str(inner), traceback=tuple(display.split("\n"))
-    )

@@ -71,7 +71,8 @@ class RunStart:
     ``format_reason`` says why ``auto`` chose the format; ``changes`` are those of variables since
     the session's last run: a person's doing. ``given`` are the variables that the user has put into
     the kernel since then, ``wanted`` the names under which results are to be left for the user.
-    ``listing`` is what the model is told of the files when it first meets them: their beginnings.
+    ``listing`` is what the model is told of the files when it first meets them: their beginnings;
+    of untrusted ones later, and where it reads none, their names, as data.
     ``window`` is the model's, where it was known, and ``allowance`` the tokens of it that the
     conversation may take; 0 in a run without a model.
     """

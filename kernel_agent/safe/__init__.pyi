@@ -47,6 +47,7 @@ from .runtime_dir import private_directory as private_directory
 from .runtime_dir import private_opener as private_opener
 from .runtime_dir import temporary_folder as temporary_folder
 from .sparse import copy_sparse as copy_sparse
+from .sparse import digest_sparse as digest_sparse
 from .text import LEFT_OUT as LEFT_OUT
 from .text import did_you_mean as did_you_mean
 from .text import encodable as encodable
@@ -62,3 +63,4 @@ from .text import write_unseen as write_unseen
 from .trust import answer_on as answer_on
 from .trust import keep_answer as keep_answer
 from .trust import record_file as record_file
+from .trust import state_folder as state_folder

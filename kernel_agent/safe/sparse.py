@@ -1,4 +1,4 @@
-"""Copy a file's content with its holes: what takes no room on the disk takes none in the copy.
+"""Copy or digest a file's content with its holes: they take no room in the copy, and no time.
 
 A file's size is what its owner says; cells and strangers make sparse files of any size. Standard
 library only.
@@ -7,6 +7,7 @@ library only.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 
 TYPE_CHECKING = False
@@ -33,6 +34,33 @@ def copy_sparse(source: int, target: int, *, max_bytes: int) -> int:
     _bound(size, max_bytes)
     os.truncate(target, size)  # what ends in a hole
     return size
+
+
+def digest_sparse(source: int, *, max_bytes: int) -> str:
+    """Return the SHA-256 of a file by descriptor: of its megabytes that are not zero, and its size.
+
+    The same content has the same digest, whatever of its zeros are holes.
+
+    Raises
+    ------
+    OSError
+        It is larger than ``max_bytes``, or cannot be read.
+    """
+    digest = hashlib.sha256()
+    zeros = bytes(CHUNK_BYTES)
+    at = 0
+    for start, end in _data(source, max_bytes):
+        at = max(at, start - start % CHUNK_BYTES)
+        while at < end:
+            chunk = os.pread(source, CHUNK_BYTES, at)
+            if chunk != zeros[: len(chunk)]:
+                digest.update(at.to_bytes(8))
+                digest.update(chunk)
+            at += CHUNK_BYTES
+    size = os.fstat(source).st_size
+    _bound(size, max_bytes)
+    digest.update(size.to_bytes(8))
+    return digest.hexdigest()
 
 
 def _data(descriptor: int, max_bytes: int) -> Iterator[tuple[int, int]]:

@@ -24,15 +24,21 @@ MAX_BYTES = 1 << 20  # some thousands of answers
 KEPT = 1000  # answers; the oldest are forgotten
 
 
-def record_file() -> Path | None:
-    """Return the file of answers; None where there is no place that only the user controls.
+def state_folder() -> Path | None:
+    """Return the user's own state folder; None where there is no place that only they control.
 
     A relative path would be one in the working directory, which is what is not believed.
     """
     import platformdirs
 
     folder = Path(platformdirs.user_state_dir("kernel-agent"))
-    return folder / RECORD if folder.is_absolute() else None
+    return folder if folder.is_absolute() else None
+
+
+def record_file() -> Path | None:
+    """Return the file of answers; None where there is no place that only the user controls."""
+    folder = state_folder()
+    return None if folder is None else folder / RECORD
 
 
 def answer_on(path: Path, content: bytes) -> bool | None:

@@ -183,12 +183,23 @@ def _record_length(data: bytes) -> int:
     return min(5 + int.from_bytes(data[3:5], "big"), HELLO_MAX)
 
 
+def has_two_lengths(message: h11.Request | h11.Response) -> bool:
+    """Whether the length of the body is told twice (RFC 9112, 6.1): readers may differ on it."""
+    names = {name for name, _ in message.headers}
+    return {b"content-length", b"transfer-encoding"} <= names
+
+
 def _forward_headers(message: h11.Request | h11.Response) -> list[tuple[bytes, bytes]]:
-    """Return the headers without those of one connection (RFC 9110, 7.6.1) and the host's name."""
+    """Return the headers without those of one connection (RFC 9110, 7.6.1) and the host's name.
+
+    Of two lengths the one that counts is left.
+    """
     here = {
         b"host", b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization",
         b"proxy-authenticate", b"te", b"trailer", b"upgrade",
     }  # fmt: skip
+    if has_two_lengths(message):
+        here.add(b"content-length")
     return [
         (name, value) for name, value in message.headers.raw_items() if name.lower() not in here
     ]

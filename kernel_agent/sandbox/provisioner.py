@@ -112,7 +112,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         prepare = mechanism(self.chosen.name).prepare
         if self.resume:
             hibernation = hibernating(self.chosen.name)
-            self.resumed = hibernation.read_hibernated(Path(self.resume)).kernel
+            asleep = await _in_thread(partial(hibernation.read_hibernated, Path(self.resume)))
+            self.resumed = asleep.kernel
             cast("Any", self.parent).session.key = self.resumed["key"].encode()
             prepare = partial(hibernation.prepare, resume=Path(self.resume))
         launch: dict[str, Any] = await super().pre_launch(**kwargs)
@@ -145,7 +146,8 @@ class KernelAgentProvisioner(LocalProvisioner):
             list_mounts = getattr(mechanism(self.chosen.name), "mounts", None)
             mounts = list_mounts(grant, environment) if list_mounts else None
             self._plant = Plant(self.chosen, grant, environment, directory, mounts)
-        self._launch = prepared = prepare(grant, command, environment)
+        preparing = partial(prepare, grant, command, environment)
+        self._launch = prepared = await _in_thread(preparing) if self.resume else preparing()
         self._watchdog = Watchdog(grant)
         launch |= {
             "cmd": list(prepared.command),

@@ -40,7 +40,15 @@ from kernel_agent.sandbox.allowlist import (
     normalize,
     split_host,
 )
-from kernel_agent.sandbox.connection import CHUNK, IDLE_S, Client, Refused, Streams, server_name
+from kernel_agent.sandbox.connection import (
+    CHUNK,
+    IDLE_S,
+    Client,
+    Refused,
+    Streams,
+    has_two_lengths,
+    server_name,
+)
 
 CONNECTIONS_MAX = 64  # at once; beyond that 503, and far beyond not even that
 HEAD_S = 10.0  # until a request's head is complete, a name resolved, a connection made
@@ -233,6 +241,9 @@ class Proxy:
             raise Refused(400, "this proxy takes http:// URLs, and CONNECT for https")
         port = port or 80
         named = self._permit(host, port)
+        if has_two_lengths(request):  # no honest client sends that; the server may take the other
+            reason = "a request with both Content-Length and Transfer-Encoding is not passed on"
+            raise Refused(400, reason, host=host, port=port)
         path = url._replace(scheme="", netloc="", fragment="").geturl() or "/"
         upstream = await self._connect(named, port)
         try:

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from kernel_agent.formats import LOOK
 from kernel_agent.records import DataFile
-from kernel_agent.safe import open_file, plain, size_text
+from kernel_agent.safe import open_file, plain, size_text, write_unseen
 from kernel_agent.session.filetypes import Layout, decode, header_of, layout_of
 
 SAMPLE_BYTES = 1 << 16
@@ -47,7 +47,7 @@ _ALIKE = 3  # files with the same columns, from which on one stands for all
 _TEXT = {"CSV", "TSV", "JSON", "JSON lines", "text", "other"}
 _FIRST_OBJECT = re.compile(r"\s*\[\s*(?=\{)")
 _NEXT_OBJECT = re.compile(r"\s*,\s*(?=\{)")
-_PLAIN = re.compile(r"[\w./+()=@-][\w ./+()=@-]{0,98}[\w./+()=@-]")
+_PLAIN = re.compile(r"[\w./+()=@-][\w ./+()=@-]{0,78}[\w./+()=@-]")  # 80 characters at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +90,12 @@ def example_of(looks: Sequence[Look], *, pandas: bool = True) -> str:
     Parameters
     ----------
     looks
-        What :func:`look_at` found. Files with odd names are passed over: a name is data.
+        What :func:`look_at` found; nothing of files that are untrusted, since the prompt is our
+        own word. Files with odd or long names are passed over: a name is data.
     pandas
         Whether cells have pandas.
     """
-    looks = [look for look in looks if _PLAIN.fullmatch(look.file.path)]
+    looks = [look for look in looks if _is_plain(look.file.path)]
     table = next((look for look in looks if look.call and pandas), None)
     if table is not None:
         return f"import pandas as pd\n\ndf = pd.{table.call}\ndf.head()"
@@ -128,6 +129,11 @@ def tell_files(looks: Sequence[Look]) -> str:
     return "\n".join(entries)
 
 
+def tell_names(files: Sequence[DataFile]) -> str:
+    """Return the list of a run's files by name and size, without their beginnings."""
+    return "\n".join(_line(file) for file in files)
+
+
 def _groups(looks: Sequence[Look]) -> Iterator[tuple[Look, list[Look]]]:
     """Yield each file in order, the first of several with the same columns with the others."""
     alike: dict[tuple[object, ...], list[Look]] = {}
@@ -153,7 +159,12 @@ def _line(file: DataFile) -> str:
 
 
 def _name(path: str) -> str:
-    return path if _PLAIN.fullmatch(path) else _quote(path)
+    return path if _is_plain(path) else _quote(path)
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a name is short and of usual characters, all of them seen."""
+    return bool(_PLAIN.fullmatch(path)) and write_unseen(path) == path
 
 
 # --- looking -----------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ from kernel_agent.sandbox import level_of
 from kernel_agent.session.answers import give_plain, take_answer
 from kernel_agent.session.cells import Executor
 from kernel_agent.session.delegation.scope import CurrentRun
-from kernel_agent.session.first_look import Look, example_of, look_at, tell_files
+from kernel_agent.session.first_look import Look, example_of, look_at, tell_files, tell_names
 from kernel_agent.session.folder import NOTEBOOK_NAME, files_made
 from kernel_agent.session.parts import Parts, statement_of, system_prompt, versions
 from kernel_agent.session.pipeline import FIXED, FixedCell, FixedCells
@@ -113,7 +113,8 @@ class Runner:
         self._watch = Watch(parts.folder)
         pandas = level_of(parts.level).has_packages and _may_import(parts.config, "pandas")
         self._looks = look_at(parts.folder, parts.files)
-        self._look = example_of(self._looks, pandas=pandas)
+        trusted = () if parts.config.untrusted_data else self._looks
+        self._look = example_of(trusted, pandas=pandas)
         self._is_listed = False  # whether a model was told of the files
         self.format = get_format(choice.format, look=self._look)
         """The format in which the model writes its actions now."""
@@ -352,9 +353,13 @@ class Runner:
         )
 
     def _list_files(self, files: Sequence[DataFile]) -> str:
-        """Return what a model is told of the files when it first meets them."""
+        """Return what a model is told of the files when it first meets them.
+
+        Of untrusted files the names, too, are never told but as data.
+        """
         if self._is_listed or not self._looks or not self.format.writes_code:
-            return ""
+            untrusted = self.parts.config.untrusted_data
+            return self.parts.approval.mark_text(tell_names(files)) if untrusted else ""
         self._is_listed = True
         put = tuple(Look(file=file) for file in files[len(self._looks) :])
         return self.parts.approval.mark_text(tell_files((*self._looks, *put)))

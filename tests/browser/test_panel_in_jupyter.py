@@ -305,19 +305,6 @@ def test_the_panel_can_be_read_and_used_without_eyes_or_mouse(
     pressed(tab, "Deny")
 
 
-def test_plain_widgets_show_the_run_where_the_page_takes_no_program(opened: Opened) -> None:
-    """Text areas and buttons; Stop works, and the end is as static."""
-    tab = opened(STAGE + "await stage.ask(stage.WORKING, plain_widgets=True)")
-    tab.run()
-    log = "[...document.querySelectorAll('.jp-OutputArea textarea')].map((t) => t.value).join('')"
-    tab.wait(f"() => ({log}).includes('fold 3')")
-    assert "Sandbox: bubblewrap" in tab.page.evaluate(log)
-    assert tab.panel.count() == 0
-    tab.page.get_by_role("button", name="Stop", exact=True).click()
-    wait_for_text(tab, "interrupted, 2 steps")
-    assert tab.page.locator(".jp-OutputArea textarea").count() == 0
-
-
 def test_the_notebook_is_offered_where_it_is(opened: Opened) -> None:
     """As an address of the server that the page came from."""
     cell = (

@@ -351,6 +351,43 @@ async def test_the_server_is_told_one_request_to_the_named_host_however_it_is_pu
         assert b"me:pw" not in seen
 
 
+LENGTH, CODING = "content-length: {}", "Transfer-Encoding: chunked"
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/1.0"])
+@pytest.mark.parametrize("order", [(LENGTH, CODING), (CODING, LENGTH)])
+async def test_a_body_with_two_lengths_is_refused_and_hides_no_second_request(
+    tmp_path, order, version
+):
+    """A server that believed the other of the two would read a request that nobody counted."""
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        where = f"localhost:{port}"
+        hidden = GET.format(host=where).replace("/hello", "/hidden")
+        body = f"{len(hidden):x}\r\n{hidden}\r\n0\r\n\r\n"  # of length 4, the rest is a request
+        head = "\r\n".join(order).format(4)
+        answer = await ask(
+            proxy, f"POST http://{where}/one {version}\r\nHost: x\r\n{head}\r\n\r\n{body}"
+        )
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert b"both Content-Length and Transfer-Encoding" in answer
+        assert (upstream.connections, upstream.seen) == (0, b"")
+        [visit] = proxy.visits
+        assert (visit.host, visit.allowed, visit.requests) == ("localhost", False, 1)
+
+
+async def test_an_answer_with_two_lengths_is_passed_on_with_the_one_that_counts(tmp_path):
+    async with running(tmp_path, "localhost:PORT") as (proxy, upstream, port):
+        upstream.answer = (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"5\r\nhello\r\n0\r\n\r\n"
+        )
+        answer = await ask(proxy, GET.format(host=f"localhost:{port}"))
+        assert answer.startswith(b"HTTP/1.1 200")
+        assert b"content-length" not in answer.lower()
+        assert answer.endswith(b"5\r\nhello\r\n0\r\n\r\n")
+        assert proxy.visits[0].received == 5
+
+
 @pytest.mark.parametrize(
     "host", ["LOCALHOST:{}", "localhost.:{}", "ⓛocalhost:{}", "x@localhost:{}"]
 )

@@ -29,8 +29,9 @@ from kernel_agent.session.session import Session
 
 
 @pytest.fixture(autouse=True)
-def _cache_of_its_own() -> None:
+def _cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the user's cache folder where it is: the machine image lies in it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "own" / "state"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -323,6 +324,12 @@ def test_a_hibernated_kernel_goes_on_with_its_variables(tmp_path):
         again.close()
     assert random[0] != random[1]
     assert not (folder / "later.txt").exists()
+
+    with (tmp_path / "asleep" / "state").open("r+b") as state:
+        state.seek(1 << 20)
+        state.write(b"forged")
+    with pytest.raises(SandboxError, match="has been changed since"):
+        Driver(make_folder(tmp_path / "never"), resume=tmp_path / "asleep")
 
 
 def test_a_machine_that_could_not_be_saved_goes_on(kernel, tmp_path):

@@ -447,6 +447,12 @@ def test_the_task_message_holds_what_the_files_begin_with_and_asks_for_no_second
     ]
 
 
+def test_a_list_of_names_alone_does_not_speak_of_lines_that_were_seen() -> None:
+    file = DataFile(path="data/a.arrow", source="a.arrow", bytes=8, sha256="", kind="Arrow")
+    listing = "[untrusted k7: x]\n- data/a.arrow (Arrow, 8 B)\n[end of untrusted k7]"
+    assert task_text("How many?", [file], listing).endswith(f"working directory:\n{listing}")
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [

@@ -180,32 +180,6 @@ def test_less_memory_boots_a_smaller_machine_and_too_little_is_refused(tmp_path,
         start(500)
 
 
-@pytest.mark.parametrize("text", [None, "", "{}", "[1]"])
-def test_a_folder_that_is_no_hibernated_session_is_refused(text, tmp_path, monkeypatch):
-    _pretend_image(tmp_path, monkeypatch)
-    if text is not None:
-        (tmp_path / microvm.HIBERNATED).write_text(text)
-    with pytest.raises(SandboxError, match="not a hibernated session"):
-        microvm.read_hibernated(tmp_path)
-
-
-@pytest.mark.parametrize("changed", ["image_sha256", "qemu", "accelerator"])
-def test_a_session_of_another_image_is_not_resumed(changed, tmp_path, monkeypatch):
-    _pretend_image(tmp_path, monkeypatch)
-    about = {
-        "format": 1, "image_sha256": "00ff", "qemu": "7.2.22", "accelerator": "tcg",
-        "memory_mb": 1536, "disk_mb": 100, "workspace": "/w", "kernel": {}, "state_bytes": 1,
-        "disk_bytes": 1, "quiet_s": 0.1, "save_s": 0.1, "time": 1.0,
-    }  # fmt: skip
-    for name in (machine.STATE, machine.DISK):
-        (tmp_path / name).touch()
-    (tmp_path / microvm.HIBERNATED).write_text(json.dumps(about))
-    assert microvm.read_hibernated(tmp_path).workspace == "/w"
-    (tmp_path / microvm.HIBERNATED).write_text(json.dumps({**about, changed: "other"}))
-    with pytest.raises(SandboxError, match="another machine image"):
-        microvm.read_hibernated(tmp_path)
-
-
 def _grant(workspace: Path, limits: Limits | None = None) -> Grant:
     extra = {"scratch": workspace} if "scratch" in Grant.__dataclass_fields__ else {}
     return Grant(

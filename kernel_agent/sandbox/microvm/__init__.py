@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from kernel_agent.errors import SandboxError
 from kernel_agent.safe import remove
 from kernel_agent.sandbox.environment import host_python, search_path
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Limits, Probe
-from kernel_agent.sandbox.microvm import files, host, image, machine
+from kernel_agent.sandbox.microvm import files, hibernated, host, image, machine
 from kernel_agent.sandbox.microvm.filesystem import interpreter
+from kernel_agent.sandbox.microvm.hibernated import MIN_MEMORY_MB, Hibernated
 
 LEVEL = Level(
     name="microvm",
@@ -67,9 +68,6 @@ LEVEL = Level(
 
 BUILD = "kernel-agent microvm build"
 PROBE_S = 60.0
-MIN_MEMORY_MB = 512
-HIBERNATED = machine.ABOUT
-FORMAT = 1
 
 
 def probe() -> Probe:
@@ -177,12 +175,13 @@ def prepare(
         As for every level. ``command`` names its connection file after ``-f``.
     resume
         The folder of a hibernated machine: its kernel goes on, and ``command`` is not started.
+        Then this is called in a thread: the machine's parts are copied.
 
     Raises
     ------
     SandboxError
         There is no image that fits, the inputs do not fit on the machine's disk, or the
-        hibernated machine is not one, or of another image.
+        hibernated machine is not one, not the caller's, changed, or of another image.
     """
     manifest = image.load()
     if manifest is None:
@@ -192,10 +191,12 @@ def prepare(
     memory_mb = _memory_mb(grant.limits, manifest)
     disk_mb = min(grant.limits.disk_mb, image.SCRATCH_MB)
     if resume is not None:
-        about = read_hibernated(resume, manifest)
+        about = hibernated.read_about(resume, manifest)
         memory_mb, disk_mb = about.memory_mb, about.disk_mb
     else:
         _check_fits(grant)
+    connection, argv = _connection_file(command), inside(command, manifest)
+    parts = () if resume is None else hibernated.copy_parts(resume, about)
     start = host.Start(
         image=str(image.folder()),
         accelerator=manifest.accelerator,
@@ -203,11 +204,11 @@ def prepare(
         disk_mb=disk_mb,
         host=os.getpid(),
         saved=memory_mb == manifest.memory_mb,
-        resume=None if resume is None else str(resume),
-        connection=_connection_file(command),
+        resume=parts,
+        connection=connection,
         workspace=str(grant.workspace),
         sockets=str(grant.sockets),
-        command=inside(command, manifest),
+        command=argv,
         environment=environment_inside(environment, grant.python),
         limits={k: v for k, v in asdict(grant.limits).items() if v is not None},
         code=str(grant.code),
@@ -217,7 +218,11 @@ def prepare(
         readable=tuple(map(str, grant.readable)),
     )
     beside = [sys.executable, "-I", "-S", str(Path(__file__).parent), start.to_json()]
-    return Launch(command=beside, environment={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"})
+    return Launch(
+        command=beside,
+        environment={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+        pass_fds=parts,
+    )
 
 
 def _memory_mb(limits: Limits, manifest: image.Manifest) -> int:
@@ -288,25 +293,6 @@ def _check_fits(grant: Grant) -> None:
 # --- hibernation ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hibernated:
-    """A machine on disk. ``kernel`` is what the caller needs to speak to its kernel again."""
-
-    format: int
-    image_sha256: str
-    qemu: str
-    accelerator: str
-    memory_mb: int
-    disk_mb: int
-    workspace: str
-    kernel: dict[str, Any]
-    state_bytes: int
-    disk_bytes: int
-    quiet_s: float
-    save_s: float
-    time: float
-
-
 async def hibernate(sockets: Path, folder: Path, kernel: Mapping[str, Any]) -> Hibernated:
     """Write a running machine to a folder and end it.
 
@@ -327,35 +313,22 @@ async def hibernate(sockets: Path, folder: Path, kernel: Mapping[str, Any]) -> H
     manifest = await asyncio.to_thread(image.load)
     if manifest is None:
         raise SandboxError("the machine image is gone, so the machine could not be resumed")
-    folder = await asyncio.to_thread(_new_folder, folder)
+    folder = await asyncio.to_thread(hibernated.new_folder, folder)
     try:
         answer = await _ask(sockets / host.CONTROL, {"hibernate": str(folder)})
         about = Hibernated(
-            format=FORMAT,
+            format=hibernated.FORMAT,
             image_sha256=manifest.root_sha256,
             qemu=manifest.made_from["qemu"],
             kernel=dict(kernel),
             time=time.time(),
             **answer,
         )
-        await asyncio.to_thread(_write_private, folder / HIBERNATED, json.dumps(asdict(about)))
+        await asyncio.to_thread(hibernated.write_about, folder, about)
     except BaseException:
         remove(folder)
         raise
     return about
-
-
-def _new_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, mode=0o700)
-    except OSError as error:
-        raise SandboxError(f"cannot hibernate to {folder}: {error.strerror}") from None
-    return folder.resolve()
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text)
 
 
 async def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
@@ -372,23 +345,12 @@ async def _ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def read_hibernated(folder: Path, manifest: image.Manifest | None = None) -> Hibernated:
+def read_hibernated(folder: Path) -> Hibernated:
     """Read a hibernated kernel's folder, and check that it can be resumed here.
 
     Raises
     ------
     SandboxError
-        It is not a hibernated machine, not whole, or not of this image and QEMU.
+        It is not a hibernated machine, not the caller's, changed, or not of this image and QEMU.
     """
-    manifest = manifest or image.load()
-    try:
-        about = Hibernated(**json.loads((folder / HIBERNATED).read_text()))
-    except (OSError, ValueError, TypeError):
-        raise SandboxError(f"{folder} is not a hibernated session") from None
-    whole = all((folder / name).is_file() for name in (machine.STATE, machine.DISK))
-    if about.format != FORMAT or not whole:
-        raise SandboxError(f"{folder} is not a whole hibernated session of this version")
-    now = manifest and (manifest.root_sha256, manifest.made_from["qemu"], manifest.accelerator)
-    if now != (about.image_sha256, about.qemu, about.accelerator):
-        raise SandboxError(f"{folder} was hibernated with another machine image or QEMU")
-    return about
+    return hibernated.read_about(folder, image.load())

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.safe import copy_sparse
+from kernel_agent.safe import copy_sparse, digest_sparse
 from kernel_agent.sandbox.microvm import files, machine
 from kernel_agent.sandbox.microvm.guest.wire import (
     BYTES,
@@ -62,7 +62,7 @@ class Start:
     saved
         Whether to start from the state in the image; else the machine boots.
     resume
-        The folder of a hibernated machine, instead.
+        Descriptors of a hibernated machine's disk and state, instead; both are our own copies.
     host
         The process that this one ends with.
     connection
@@ -79,7 +79,7 @@ class Start:
     disk_mb: int
     host: int
     saved: bool = True
-    resume: str | None = None
+    resume: tuple[int, ...] = ()
     connection: str | None = None
     workspace: str = ""
     sockets: str = ""
@@ -162,19 +162,16 @@ class Kernel:
 
     def _disk_and_state(self) -> tuple[int, int | None]:
         start = self._start
-        if start.resume is None:
-            state = os.open(Path(start.image, machine.STATE), os.O_RDONLY) if start.saved else None
-            return machine.scratch_file(start.disk_mb, fresh=True), state
-        folder = Path(start.resume)
-        scratch = machine.scratch_file(1, fresh=False)
-        with (folder / machine.DISK).open("rb") as disk:
-            copy_sparse(disk.fileno(), scratch, max_bytes=sys.maxsize)
-        return scratch, os.open(folder / machine.STATE, os.O_RDONLY)
+        if start.resume:
+            disk, state = start.resume
+            return disk, state
+        saved = os.open(Path(start.image, machine.STATE), os.O_RDONLY) if start.saved else None
+        return machine.scratch_file(start.disk_mb, fresh=True), saved
 
     def run(self) -> int:
         """Set the kernel going and serve it until it ends; return its exit code."""
         try:
-            if self._start.resume is not None:
+            if self._start.resume:
                 self._wire.note("resume", **_renewal())
             else:
                 if not self._start.saved:
@@ -363,8 +360,8 @@ class Kernel:
             self._drop(number)
 
     def _save(self, folder: Path) -> dict[str, Any]:
-        state = os.open(folder / machine.STATE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        disk = os.open(folder / machine.DISK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        state = os.open(folder / machine.STATE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        disk = os.open(folder / machine.DISK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             self._machine.save(state)
             copy_sparse(self._scratch, disk, max_bytes=sys.maxsize)
@@ -378,10 +375,14 @@ class Kernel:
                 "state_bytes": os.fstat(state).st_blocks * 512,
                 "disk_bytes": os.fstat(disk).st_blocks * 512,
             }
+            digests = {
+                "state_sha256": digest_sparse(state, max_bytes=sys.maxsize),
+                "disk_sha256": digest_sparse(disk, max_bytes=sys.maxsize),
+            }
         finally:
             os.close(state)
             os.close(disk)
-        return {**about, **sizes}
+        return {**about, **sizes, **digests}
 
 
 def _beneath(root: Path, paths: Sequence[str]) -> list[str]:

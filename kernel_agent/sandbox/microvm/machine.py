@@ -42,7 +42,7 @@ WAKE_S = 60.0
 REPLY_S = 120.0  # the longest that a command to the monitor may take
 NOBODY = 65534
 PR_SET_PDEATHSIG = 1
-STATE, DISK, ABOUT = "state", "disk", "machine.json"  # what a hibernated machine is made of
+STATE, DISK = "state", "disk"  # what a hibernated machine is made of
 
 
 class QemuError(Exception):

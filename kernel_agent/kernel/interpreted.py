@@ -1,0 +1,86 @@
+"""Values and errors between the interpreter and the house, each in the other's form. Pure."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from kernel_agent.errors import InputError
+from kernel_agent.inkernel import describe_answer, encode
+from kernel_agent.records import CellError, Json
+from kernel_agent.safe import one_line
+
+MAX_CHARS = 1_000_000  # of one stream of one cell, and of a value
+
+
+def write_value(value: Any) -> str:
+    """Return a value as IPython would show it; the interpreter's values are Python's own types."""
+    from IPython.lib.pretty import pretty
+
+    if type(value).__name__ == "MontyClassProxy":
+        return f"<{value.name} object>"
+    try:
+        text: str = pretty(value, max_seq_length=1000)  # type: ignore[no-untyped-call]  # IPython is untyped
+    except (RecursionError, ValueError):
+        return "[a value that is nested too deeply, or too long, to show]"
+    return text[:MAX_CHARS]
+
+
+def form_of(value: Any) -> Json:
+    """Return a value in the wire's forms, of which it may have no other than plain ones.
+
+    Raises
+    ------
+    InputError
+        It has none.
+    """
+    try:
+        return encode(value)
+    except (TypeError, ValueError, RecursionError):
+        kind = value.name if type(value).__name__ == "MontyClassProxy" else type(value).__name__
+        raise InputError(f"a {one_line(str(kind), 40)} cannot be taken") from None
+
+
+def describe(value: Any) -> dict[str, Any]:
+    """Return a value's description, as kernels give it with an answer."""
+    if type(value).__name__ == "MontyClassProxy":
+        return {"kind": value.name, "value": f"an object of type {value.name}"}
+    return describe_answer(value)
+
+
+def without_libraries(value: Any) -> Any:
+    """Return a tool's result in types that the interpreter has: a table becomes a list of rows."""
+    if type(value).__name__ == "DataFrame":
+        value = value.to_dict("records")
+    elif hasattr(value, "tolist"):  # a Series, an array
+        value = value.tolist()
+    elif hasattr(value, "to_pydatetime"):
+        value = value.to_pydatetime()
+    elif hasattr(value, "getpixel"):
+        value = f"[a picture of {value.width} by {value.height} pixels]"
+    if isinstance(value, dict):
+        return {key: without_libraries(item) for key, item in value.items()}
+    return [without_libraries(item) for item in value] if isinstance(value, list) else value
+
+
+def exception_of(result: Mapping[str, Any]) -> Exception:
+    """Return what a host tool raised, under the same name where Python has it."""
+    kind, message = str(result["type"]), str(result["message"])
+    builtin = getattr(builtins, kind, None)
+    if isinstance(builtin, type) and issubclass(builtin, Exception):
+        for args in (result.get("args"), [message]):
+            if args is not None:
+                with contextlib.suppress(TypeError, ValueError):  # some take other arguments
+                    return builtin(*args)
+    return RuntimeError(f"{kind}: {message}")
+
+
+def error_of(error: Any) -> CellError:
+    """Return what ended a cell."""
+    inner = error.exception() if hasattr(error, "exception") else error
+    display = error.display() if hasattr(error, "display") else str(error)
+    return CellError(
+        ename=type(inner).__name__, evalue=str(inner), traceback=tuple(display.split("\n"))
+    )
