@@ -144,3 +144,46 @@ final_answer("done")
     shown = io.StringIO()
     PlainView(shown.write)(stop)
     assert "Network, refused: evil.example:80 (1 request)" in shown.getvalue()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_an_agent_beneath_a_run_reaches_the_named_host_and_no_other(tmp_path, level):
+    if not probe(level).works:
+        pytest.skip(probe(level).reason)
+    named = await asyncio.start_server(web_page, "127.0.0.1", 0)
+    other = await asyncio.start_server(web_page, "127.0.0.1", 0)
+    port, closed = (server.sockets[0].getsockname()[1] for server in (named, other))
+    asked = f"""
+import urllib.request
+seen = []
+for url in ("http://localhost:{port}/", "http://localhost:{closed}/", "http://evil.example/"):
+    try:
+        seen.append(urllib.request.urlopen(url).read().decode())
+    except OSError:
+        seen.append("refused")
+final_answer(seen)
+"""
+    replies = [
+        "```python\nfinal_answer(delegate('Ask around'))\n```",
+        {"for": "Ask around", "content": f"```python\n{asked}```"},
+    ]
+    async with (
+        named, other,
+        Session(
+            model=ScriptedModel(replies), sandbox=level, tools=["delegate"],
+            allow_hosts=[f"localhost:{port}"], out=tmp_path / "run",
+        ) as session,
+    ):  # fmt: skip
+        run = await session.run("What is there?")
+    assert run.answer == ["a,b\n1,2\n", "refused", "refused"]
+    [trace] = (tmp_path / "run").glob("agents/*/trace.jsonl")
+    [inside] = [record for record in read_trace(trace) if isinstance(record, RunStop)]
+    assert [(v.host, v.port, v.allowed) for v in inside.network] == [
+        ("localhost", port, True),
+        ("localhost", closed, False),
+        ("evil.example", 80, False),
+    ]
+    [step] = run.steps
+    assert step.result is not None
+    assert [call.untrusted for call in step.result.calls] == [True]
+    assert step.observation.text.startswith("[untrusted ")
