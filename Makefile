@@ -21,7 +21,7 @@ help:
 	@echo "make mutants break 300 places of the code, one at a time: which do the unit tests notice?"
 	@echo "make check   lint, format and type checks"
 	@echo "make bench   measure speed and memory"
-	@echo "make attacks play all attacks at all sandbox levels; write the table in SECURITY.md"
+	@echo "make attacks play all attacks at all sandbox levels; write docs/attacks.md"
 	@echo "make eval-oracle   turns that each protocol needs at best, on AgentDojo and BFCL"
 	@echo "make eval-campaign 10,000 simulated runs: what an evaluation costs beside the runs"
 	@echo "make pins    choose exact versions of all packages anew: constraints.txt"

@@ -1,8 +1,9 @@
 """Play all attacks at all levels, as root and as an ordinary user; keep the results.
 
-``python -m attacks.collect`` (or ``make attacks``) writes ``docs/attacks.json`` and the table in
-``SECURITY.md``. As root, the ordinary user is played with the interpreter that
-``KERNEL_AGENT_USER_PYTHON`` names, under the uid ``KERNEL_AGENT_USER_ID`` (1001 by default).
+``python -m attacks.collect`` (or ``make attacks``) writes ``docs/attacks.json``, the page
+``docs/attacks.md`` and the counts in ``SECURITY.md``. As root, the ordinary user is played with the
+interpreter that ``KERNEL_AGENT_USER_PYTHON`` names, under the uid ``KERNEL_AGENT_USER_ID``
+(1001 by default).
 
 An attack's *control* is that it succeeds for an ordinary user without a sandbox. Where it does not,
 and no reason for that stands in the catalogue, the attack shows nothing here: it counts as not run.

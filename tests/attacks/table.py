@@ -1,5 +1,8 @@
 # ruff: noqa: RUF001 - a dash stands for "not run"
-"""The table in ``SECURITY.md``, made from ``docs/attacks.json``: ``python -m attacks.table``."""
+"""``docs/attacks.md`` and the counts in ``SECURITY.md``, made from ``docs/attacks.json``.
+
+``python -m attacks.table`` writes both.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from attacks.words import BOUNDARY, CATEGORIES, VERDICTS
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "attacks.json"
 DOCUMENT = ROOT / "SECURITY.md"
+WHENCE = "Made by `make attacks`. What they are and what holds: [SECURITY.md](../SECURITY.md)."
+PAGE = ROOT / "docs" / "attacks.md"
 BEGIN = "<!-- attacks: begin; written by `make attacks`, not by hand -->"
 END = "<!-- attacks: end -->"
 SHORT = {"stopped": "stopped", "contained": "contained", "not stopped": "**NOT**", "not run": "–"}
@@ -25,18 +30,24 @@ LEGEND = (
 )
 
 
-def table(told: dict[str, Any]) -> str:
-    """Return the results as Markdown: what was played, the counts, and a row for each attack."""
+def summary(told: dict[str, Any]) -> str:
+    """Return what was played, and the counts, as Markdown: one screen."""
+    each = "Each attack at each level: [docs/attacks.md](docs/attacks.md)."
+    return "\n\n".join((_played(told), LEGEND, _counts(told), each))
+
+
+def page(told: dict[str, Any]) -> str:
+    """Return all results as a page of Markdown, with a row for each attack."""
     levels = list(dict.fromkeys(part["level"] for part in told["played"]))
-    return "\n\n".join(
-        (
-            _played(told),
-            LEGEND,
-            _counts(told),
-            *(_rows(told, category, levels) for category in CATEGORIES),
-            _reasons(told),
-        )
+    parts = (
+        "# Attacks",
+        WHENCE,
+        _played(told),
+        LEGEND,
+        *(_rows(told, category, levels) for category in CATEGORIES),
+        _reasons(told),
     )
+    return "\n\n".join(parts) + "\n"
 
 
 def _played(told: dict[str, Any]) -> str:
@@ -113,9 +124,10 @@ def within(document: str, inside: str) -> str:
 
 
 def write() -> None:
-    """Write the table of the results into the document."""
+    """Write the page of the results, and their counts into the document."""
     told = json.loads(RESULTS.read_text())
-    DOCUMENT.write_text(within(DOCUMENT.read_text(), table(told)))
+    PAGE.write_text(page(told))
+    DOCUMENT.write_text(within(DOCUMENT.read_text(), summary(told)))
 
 
 if __name__ == "__main__":

@@ -2,5 +2,5 @@
 
 ``python tests/goldens/record.py`` writes ``tests/goldens/recorded`` anew: look at the difference
 before committing it. What differs from run to run is replaced by :mod:`goldens.normal`, and nothing
-else is. The sandbox's table in ``SECURITY.md`` is held by ``tests/attacks/test_table.py``.
+else is. The page of attacks (``docs/attacks.md``) is held by ``tests/attacks/test_table.py``.
 """
