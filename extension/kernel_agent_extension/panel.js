@@ -9,11 +9,7 @@ const KEEP_OPEN = 2; // finished steps that stay unfolded
 const LEVELS_WITHOUT = new Set(["none"]);
 const PICTURE = /^[A-Za-z0-9+/=]+$/;
 const PAGE_MS = 300; // within which the static page takes the panel's place where it can
-const ELEMENTS = new Set((
-  "a b blockquote br caption code dd details div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr " +
-  "i li ol p pre small span strong sub summary sup table tbody td tfoot th thead tr ul").split(" "));
-const ATTRIBUTES = new Set(
-  "aria-label class colspan dir open role rowspan scope style title".split(" "));
+const OVER = "The run is over: %agent show brings its page.";
 
 // --- elements ------------------------------------------------------------------------------------
 
@@ -124,28 +120,6 @@ function picture(note) {
   image.src = `data:${note.type};base64,${note.data}`;
   frame.append(image);
   return frame;
-}
-
-// The static page, which comes as names, attributes, children and texts: nothing of it is parsed.
-function grown(part) {
-  if (typeof part === "string") return document.createTextNode(part);
-  const [name, attributes, children] = part;
-  if (name === "img") {
-    const found = /^data:(image\/\w+);base64,(.*)$/s.exec(attributes.src || "");
-    return picture({ type: found?.[1], data: found?.[2] || "", alt: attributes.alt });
-  }
-  const element = document.createElement(ELEMENTS.has(name) ? name : "span");
-  for (const [key, value] of Object.entries(attributes)) {
-    if (ATTRIBUTES.has(key) && !/url\s*\(/i.test(value)) element.setAttribute(key, value);
-  }
-  const found = name === "a" && address(attributes.href || "");
-  if (found) {
-    element.href = found;
-    element.target = "_blank";
-    element.rel = "noopener";
-  }
-  element.append(...children.map(grown));
-  return element;
 }
 
 // Text as a terminal would leave it: a carriage return begins its line anew.
@@ -498,8 +472,8 @@ class PanelView {
   // --- messages ---------------------------------------------------------------------------------
 
   hear(message) {
-    if (message.page) {
-      if (message.for === undefined || message.for === this.view) this.showPage(message.page);
+    if (message.over && message.for === undefined) {
+      setTimeout(() => { if (!this.closed) this.hello(); }, PAGE_MS);
       return;
     }
     if (message.for !== undefined) {
@@ -512,6 +486,7 @@ class PanelView {
       this.replaying = false;
       if (this.said) this.say(this.said); // only the latest: what to do now, not all that happened
       this.fold();
+      if (message.over) this.stay();
       this.ready = true;
       clearTimeout(this.again);
     } else if (this.ready && message.n !== this.last + 1) {
@@ -525,15 +500,14 @@ class PanelView {
 
   // The run is over, and this panel still stands: its cell's output could not be reached. Otherwise
   // it is closed by then.
-  showPage(page) {
-    clearTimeout(this.again);
-    setTimeout(() => {
-      if (this.closed) return;
-      clearInterval(this.timer);
-      this.ended = true;
-      this.root.classList.add("kap-over");
-      this.root.replaceChildren(...page.map(grown));
-    }, this.ready ? PAGE_MS : 0);
+  stay() {
+    clearInterval(this.timer);
+    this.ended = true;
+    this.questions.clear();
+    this.showQuestion();
+    shown(this.stop, false);
+    this.end.append(make("p", "note", OVER));
+    shown(this.end, true);
   }
 
   takeAll(notes) {

@@ -3,7 +3,7 @@
 One widget with one channel of small messages: what is to be shown goes to the page, what was
 pressed comes back. The widget's state holds the program of the page and nothing of the run, and is
 kept for a while when the run is over: the cell's output is then static, but a page that was loaded
-again in the meantime cannot be reached there, and shows the static page in the panel's place.
+again in the meantime cannot be reached there, and keeps the panel, which says so.
 
 :class:`Panel` is a function of events that may be called on any thread. All messages are sent by
 one thread of the panel's own, at most twenty times a second; what came in between goes together.
@@ -33,12 +33,11 @@ from kernel_agent.records import Decision, Event, Question, RunStop, Step
 from kernel_agent.safe import one_line, plain
 from kernel_agent_extension.content import Note
 from kernel_agent_extension.messages import Scene
-from kernel_agent_extension.page import Page, page_of
 
 INTERVAL_S = 0.05  # between two messages: faster is not seen, and costs
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
 ENDED = "The run has ended."
-KEPT = 5  # panels of ended runs whose widgets can still show the page
+KEPT = 5  # panels of ended runs whose widgets can still tell it
 THREAD = "kernel-agent panel"
 
 Said = dict[str, Any]
@@ -123,7 +122,6 @@ class Panel:
         self._asked: dict[int, tuple[asyncio.AbstractEventLoop, asyncio.Future[Said]]] = {}
         self._publish = publish or _publish
         self._displays: list[str] = []  # the cells' outputs that show it
-        self._page: Page | None = None
         self._front: Front | None = None
         self._changed = threading.Condition()
         self._pending: list[Note] = []
@@ -209,23 +207,17 @@ class Panel:
         for display_id in self._displays:
             self._publish(shown, display_id, update=True)
         if html:
-            self._stay(html)
+            self._stay()
         else:
             self._front.close()
 
-    def _stay(self, html: str) -> None:
+    def _stay(self) -> None:
         """Leave the widget open for pages whose output cannot be reached; close older ones."""
         assert self._front is not None
-        self._page = page_of(html)
-        self._show_page()
+        self._send({"over": True})
         _staying.append(self._front)
         while len(_staying) > KEPT:
             _staying.popleft().close()
-
-    def _show_page(self, **to: Any) -> None:
-        assert self._front is not None
-        self.messages += 1
-        self._front.send({"n": self.messages, "page": self._page, **to})
 
     # --- to the page -----------------------------------------------------------------------
 
@@ -284,11 +276,14 @@ class Panel:
                 self._flush()
                 messages = list(self._outgoing)
                 self._outgoing.clear()
-            assert self._front is not None
             for message in messages:
-                self.messages += 1
-                self._front.send({"n": self.messages, **message})
+                self._send(message)
             time.sleep(INTERVAL_S)
+
+    def _send(self, message: Said) -> None:
+        assert self._front is not None
+        self.messages += 1
+        self._front.send({"n": self.messages, **message})
 
     def _flush(self) -> None:
         if self._pending:
@@ -302,15 +297,8 @@ class Panel:
         if not isinstance(said, dict):
             return
         match said.get("do"):
-            case "hello" if self._page is not None:
-                self._show_page(**{"for": said.get("view")})
             case "hello":
-                with self._changed:
-                    self._flush()  # pages that know the beginning need no repetition
-                    undo = self.on_undo is not None
-                    whole = {"for": said.get("view"), "undo": undo, "notes": self._scene.replay()}
-                    self._outgoing.append(whole)
-                    self._changed.notify_all()
+                self._tell_whole(said.get("view"))
             case "stop":
                 self._call(self.on_stop, "Stopping")
                 self._deny_all()
@@ -318,6 +306,16 @@ class Panel:
                 self._call(self.on_undo, "Undoing")
             case "decide":
                 self._decide(said)
+
+    def _tell_whole(self, view: Any) -> None:
+        with self._changed:
+            self._flush()  # pages that know the beginning need no repetition
+            whole = {"for": view, "undo": False, "notes": self._scene.replay()}
+            if not self._closed:
+                self._outgoing.append({**whole, "undo": self.on_undo is not None})
+                self._changed.notify_all()
+                return
+        self._send({**whole, "over": True})
 
     def _decide(self, said: Said) -> None:
         with self._changed:

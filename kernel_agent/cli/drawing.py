@@ -1,4 +1,4 @@
-"""A run's blocks as they look at a terminal: lines that fit, a box for the answer, pictures.
+"""A run's blocks as they look at a terminal: lines that fit, a box for the answer.
 
 Nothing in a text is read as markup but the Markdown of an answer, in which links are text.
 """
@@ -15,13 +15,12 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from kernel_agent.cli.layout import Cells, fit_printed, table_lines, wrap
+from kernel_agent.cli.layout import Cells, table_lines, wrap
 from kernel_agent.cli.seen import Piece, pieces, quoted
 from kernel_agent.records import (
     STORY_LABELS,
     Answer,
     Block,
-    Image,
     Kind,
     RunStop,
     Step,
@@ -58,8 +57,8 @@ _MARKDOWN = re.compile(
 )
 
 
-def drawn(block: Block, width: int, *, verbose: bool = False) -> Iterator[RenderableType | Image]:
-    """Yield what is printed for a block, line by line, and the pictures that it shows.
+def drawn(block: Block, width: int, *, verbose: bool = False) -> Iterator[RenderableType]:
+    """Yield what is printed for a block, line by line.
 
     Parameters
     ----------
@@ -95,7 +94,7 @@ def _code(source: str, width: int) -> Iterator[Text]:
 # --- a step --------------------------------------------------------------------------------------
 
 
-def _step(block: Block, step: Step, width: int) -> Iterator[RenderableType | Image]:
+def _step(block: Block, step: Step, width: int) -> Iterator[RenderableType]:
     """Yield what a step showed, below its label or the counts of a partial result."""
     if block.kind == "partial":
         yield from wrap(Text(quoted(block.text)), width)
@@ -105,16 +104,13 @@ def _step(block: Block, step: Step, width: int) -> Iterator[RenderableType | Ima
         yield from _piece(piece, width)
 
 
-def _piece(piece: Piece, width: int) -> Iterator[RenderableType | Image]:
-    if piece.picture is not None:
-        yield piece.picture
+def _piece(piece: Piece, width: int) -> Iterator[RenderableType]:
     style, room = PIECES.get(piece.kind, ""), width - len(INDENT)
     if piece.cells is not None:
         for line in table_lines(piece.cells, room):
             yield Text(INDENT + line)
     else:
-        text = fit_printed(piece.text, room) if piece.kind in ("printed", "value") else piece.text
-        yield from wrap(Text(text, style=style), width, INDENT)
+        yield from wrap(Text(piece.text, style=style), width, INDENT)
 
 
 # --- the answer ----------------------------------------------------------------------------------
@@ -146,7 +142,7 @@ def _words(text: str, width: int) -> RenderableType:
     """Return a text: as Markdown where it is written so, else as it is, with its lines."""
     if _MARKDOWN.search(text):
         return Markdown(_kept_lines(text), hyperlinks=False, code_theme="ansi_dark")
-    return Text("\n").join(wrap(Text(fit_printed(text, width)), width))
+    return Text("\n").join(wrap(Text(text), width))
 
 
 def _kept_lines(text: str) -> str:

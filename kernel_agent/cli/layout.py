@@ -8,9 +8,8 @@ the columns that fit, and a line counts those that do not.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -152,37 +151,3 @@ def _short(text: str) -> str:
         return line
     cut = line[: MAX_CELL - 1]
     return f"{cut.rpartition(' ')[0] or cut}…"
-
-
-def fit_printed(text: str, width: int) -> str:
-    """Return printed text in which tables that are too wide have fewer columns.
-
-    Lines of equal length that follow each other, of which the first begins with a blank and which
-    have two blanks at the same places, are such a table: so pandas prints one.
-    """
-    groups = groupby(text.split("\n"), key=lambda line: len(line) if len(line) > width else 0)
-    blocks = ((size, list(lines)) for size, lines in groups)
-    return "\n".join("\n".join(_narrowed(lines, size, width)) for size, lines in blocks)
-
-
-def _narrowed(lines: list[str], size: int, width: int) -> list[str]:
-    if not size or len(lines) < 2 or not lines[0].startswith(" "):
-        return lines
-    ends = list(_column_ends(lines, size))
-    kept = [end for end in ends if end <= width]
-    if len(ends) < 2 or not kept:
-        return lines
-    more = len(ends) - len(kept)
-    cut = [line[: kept[-1]].rstrip() for line in lines]
-    return [*cut, f"… {more:,} more column{'' if more == 1 else 's'}"]
-
-
-def _column_ends(lines: Iterable[str], size: int) -> Iterator[int]:
-    """Yield where the columns of a printed table end: before a blank in each of its lines."""
-    rows = list(lines)
-    blank = [all(row[at] == " " for row in rows) for at in range(size)]
-    for at in range(1, size):
-        if blank[at] and not blank[at - 1] and blank[at + 1 : at + 2] == [True]:
-            yield at
-    if not blank[-1]:
-        yield size

@@ -17,14 +17,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from kernel_agent.cli.outlet import Outlet
-from kernel_agent.cli.pictures import escapes, way
 from kernel_agent.cli.seen import person_text
 from kernel_agent.cli.view import STOPS, View, progress
 from kernel_agent.records import (
     Acting,
     Block,
     Event,
-    Image,
     Output,
     OutputDict,
     PlainView,
@@ -114,7 +112,6 @@ class LiveView:
         self._verbose = verbose
         self._story = Story(shown_to_model if verbose else person_text)
         self._waits, self._waits_since = "", 0.0
-        self._way = way()
         self._passing, self._escaped = "", False
         self._start: RunStart | None = None
         self._since = 0.0
@@ -193,16 +190,7 @@ class LiveView:
         from kernel_agent.cli.drawing import drawn
 
         for line in drawn(block, self._console.width, verbose=self._verbose):
-            if isinstance(line, Image):
-                self._show_picture(line)
-            else:
-                self._console.print(line, soft_wrap=isinstance(line, Text))
-
-    def _show_picture(self, picture: Image) -> None:
-        if self._way is not None:
-            with self.paused():
-                self._console.file.write(escapes(picture, self._way, self._console.width))
-                self._console.file.flush()
+            self._console.print(line, soft_wrap=isinstance(line, Text))
 
     @contextmanager
     def paused(self) -> Iterator[None]:

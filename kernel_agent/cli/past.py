@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernel_agent.cli.completion import notebooks, runs
 from kernel_agent.cli.outlet import write_line
 from kernel_agent.cli.run import VERBOSE
 from kernel_agent.errors import UsageError
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 Trace = Annotated[
     Path,
-    typer.Argument(metavar="TRACE|DIR", autocompletion=runs, help="A trace, or its folder."),
+    typer.Argument(metavar="TRACE|DIR", help="A trace, or its folder."),
 ]
 
 
@@ -93,9 +92,7 @@ def export(
 def verify(
     notebook: Annotated[
         Path,
-        typer.Argument(
-            metavar="NOTEBOOK|DIR", autocompletion=notebooks, help="A notebook, or a run's folder."
-        ),
+        typer.Argument(metavar="NOTEBOOK|DIR", help="A notebook, or a run's folder."),
     ],
     *,
     as_json: Annotated[

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from kernel_agent.cli.completion import data_files, notebooks
 from kernel_agent.cli.options import FromTable, Settings
 from kernel_agent.cli.slips import check_task
 from kernel_agent.errors import UsageError
@@ -33,7 +32,6 @@ class Question:
         tuple[str, ...],  # not Path, which would take an empty name for the working directory
         typer.Option(
             metavar="PATH",
-            autocompletion=data_files,
             help="A file to ask about: CSV, TSV, JSON, Parquet, Excel … Repeat it for more files.",
         ),
     ] = ()
@@ -73,13 +71,12 @@ class Cells:
 
     notebook: Annotated[
         Path,
-        typer.Argument(metavar="NOTEBOOK", autocompletion=notebooks, help="The cells to run."),
+        typer.Argument(metavar="NOTEBOOK", help="The cells to run."),
     ]
     data: Annotated[
         tuple[str, ...],
         typer.Option(
             metavar="PATH",
-            autocompletion=data_files,
             help="A file that the cells find in data/. Repeat it.",
         ),
     ] = ()

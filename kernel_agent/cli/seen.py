@@ -22,7 +22,6 @@ from kernel_agent.records import (
     CellError,
     CellResult,
     Code,
-    Image,
     OutputDict,
     Step,
     as_text,
@@ -40,12 +39,11 @@ _SAVED = re.compile(r"""\.save\w*\(\s*["']([^"'\n]{1,200}\.(?:png|jpe?g))["']"""
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """One output: its text, and for a table its cells, for a figure its picture."""
+    """One output: its text, and for a table its cells."""
 
     kind: Literal["printed", "warning", "error", "value", "table", "figure"]
     text: str = ""
     cells: Cells | None = None
-    picture: Image | None = None
 
 
 def person_text(step: Step) -> str:
@@ -65,10 +63,9 @@ def pieces(step: Step) -> Iterator[Piece]:
         if text.strip():
             yield Piece(kind="printed", text=shorten(plain(text), MAX_CHARS, where=WHERE))
         return
-    pictures = iter(step.observation.images)
     names = iter(_SAVED.findall(step.code))
     for output in _joined(result.outputs):
-        yield from _piece(output, pictures, names)
+        yield from _piece(output, names)
     yield from _ending(result)
 
 
@@ -93,7 +90,7 @@ def _joined(outputs: Iterable[OutputDict]) -> Iterator[OutputDict]:
         yield held
 
 
-def _piece(output: OutputDict, pictures: Iterator[Image], names: Iterator[str]) -> Iterator[Piece]:
+def _piece(output: OutputDict, names: Iterator[str]) -> Iterator[Piece]:
     kind, data = output.get("output_type"), _mapping(output.get("data"))
     if kind == "stream":
         text = cut_native(plain(as_text(output.get("text")))).strip("\n")
@@ -103,7 +100,7 @@ def _piece(output: OutputDict, pictures: Iterator[Image], names: Iterator[str]) 
             yield Piece(kind="warning" if stderr else "printed", text=text)
     elif kind in ("display_data", "execute_result") and ANSWER_MIME not in data:
         if is_figure(output):
-            yield Piece(kind="figure", text=_caption(next(names, "")), picture=next(pictures, None))
+            yield Piece(kind="figure", text=_caption(next(names, "")))
             return
         cells = cells_of(data)
         text = shorten(best_text(data), MAX_CHARS, where=WHERE)

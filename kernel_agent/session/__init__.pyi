@@ -1,4 +1,3 @@
-from .filetypes import KINDS as KINDS
 from .folder import new_folder as new_folder
 from .given import fingerprint as fingerprint
 from .inputs import Beside as Beside

@@ -278,7 +278,7 @@ def test_starting_ticks_at_once_and_the_level_is_no_promise_yet(
 def test_a_page_that_is_loaded_again_in_mid_run_has_the_run_again(
     opened: Opened, tmp_path: Path, saved: bool
 ) -> None:
-    """Saved: the panel, and after Stop the page in its place. Unsaved: by ``%agent show``."""
+    """Saved: the panel, which says after Stop how to see the page. Unsaved: by ``%agent show``."""
     answers = "import time\nprint('sleeping')\ntime.sleep(6)\nfinal_answer(42)"
     model = script(tmp_path, SLEEP if saved else answers)
     tab = opened(LOAD, f"%agent --model {model} Wait", "%agent show")
@@ -293,12 +293,13 @@ def test_a_page_that_is_loaded_again_in_mid_run_has_the_run_again(
     if saved:
         tab.panel.get_by_text("sleeping").last.wait_for(timeout=30_000)
         press(tab, "Stop")
-        tab.page.locator("section.kap-over").get_by_text("Stopped").first.wait_for()
+        tab.panel.get_by_text("The run is over: %agent show brings its page.").wait_for()
         assert "Wait" in tab.output(1)
+        assert "Stopped" in tab.output(1)
         picture(tab, "stopped-after-reload")
-        tab.page.reload()  # and once more: the kernel still knows the page
+        tab.page.reload()  # and once more: the kernel still knows the run
         tab.page.locator(".jp-CodeCell .cm-content").first.wait_for(timeout=60_000)
-        tab.panel.locator("p", has_text="Stopped").first.wait_for(timeout=30_000)
+        tab.panel.get_by_text("The run is over").wait_for(timeout=30_000)
     else:
         wait_for_kernel(tab)
     tab.run(2)

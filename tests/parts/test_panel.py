@@ -211,16 +211,17 @@ def test_without_a_page_the_end_closes_the_widget(panel: Panel, page: Page) -> N
     assert page.closed
 
 
-def test_a_page_whose_output_cannot_be_reached_is_given_the_static_page(
+def test_a_page_whose_output_cannot_be_reached_keeps_the_run_and_is_told_that_it_is_over(
     panel: Panel, page: Page
 ) -> None:
-    """At the end, and when it is loaded again after it; as elements, never as text to interpret."""
+    """At the end, and when it is loaded again after it."""
     panel(START)
-    panel.finish("<p onclick='x()'>It is <b>42</b><script>x()</script></p>", "42")
+    panel.finish("<p>42</p>", "42")
     page.says({"do": "hello", "view": "again"})
-    told = [(m.get("for"), m["page"]) for m in page.messages if "page" in m]
-    elements = [["p", {}, ["It is ", ["b", {}, ["42"]], "x()"]]]
-    assert told == [(None, elements), ("again", elements)]
+    end, whole = (m for m in page.messages if m.get("over"))
+    assert "for" not in end
+    assert (whole["for"], whole["undo"]) == ("again", False)
+    assert [note["op"] for note in whole["notes"]][:1] == ["run"]
     assert not page.closed
 
 
@@ -304,7 +305,6 @@ def test_the_page_has_no_way_to_interpret_text() -> None:
     assert re.findall(rf"{ways}|DOMParser|createContextualFragment|import\(|fetch\(", program) == []
     assert re.findall(r"(?:\.src|\.href) = (.*)", program) == [
         "`data:${note.type};base64,${note.data}`;",
-        "found;",
         "found;",
     ]
 

@@ -275,7 +275,7 @@ class Terminal:
         Python's readline looks at signals when it is woken: one that comes just before is seen
         with the next key or signal, as in every Python prompt.
         """
-        start, end = len(self.seen), time.monotonic() + 30
+        start, end = len(self.seen), time.monotonic() + 60
         while text not in self.seen[start:]:
             assert time.monotonic() < end, f"{text!r} was never shown"
             self.interrupt()
@@ -285,7 +285,7 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Read on until the text is shown after what was waited for before."""
-        start, end = self._at, time.monotonic() + 30
+        start, end = self._at, time.monotonic() + 60
         while text not in self.seen[start:]:
             if time.monotonic() > end or not self._read():
                 pytest.fail(f"{text!r} was never shown in {self.seen[start:]!r}")
@@ -297,7 +297,7 @@ class Terminal:
         return self.process.wait(20)
 
     def _read(self) -> bool:
-        if not select.select([self._fd], [], [], 30)[0]:
+        if not select.select([self._fd], [], [], 60)[0]:
             return False
         try:
             self.seen += os.read(self._fd, 65536).decode("utf-8", "replace")

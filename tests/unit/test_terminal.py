@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import re
 from collections.abc import Iterator
@@ -13,9 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from kernel_agent.cli.layout import Cells, fit_printed, table_lines, wrap
+from kernel_agent.cli.layout import Cells, table_lines, wrap
 from kernel_agent.cli.live import LiveView
-from kernel_agent.cli.pictures import CHUNK, escapes, way
 from kernel_agent.cli.seen import person_text
 from kernel_agent.records import (
     Acting,
@@ -25,7 +23,6 @@ from kernel_agent.records import (
     Changes,
     Code,
     ExitStatus,
-    Image,
     Observation,
     OutputDict,
     RunStart,
@@ -289,57 +286,3 @@ def test_numbers_stand_on_the_right_and_text_on_the_left() -> None:
     """As in any table."""
     cells = Cells(headings=["name", "n"], rows=[["a", "1,234"], ["long", "5"]])
     assert table_lines(cells, 40) == ["name      n", "a     1,234", "long      5"]
-
-
-def test_a_printed_table_that_is_too_wide_has_fewer_columns() -> None:
-    """Prose of equal length beside it stays."""
-    rows = ["   first    second     third", "0      1         2         3"]
-    rows = [row.ljust(30) for row in rows]
-    assert (
-        fit_printed("\n".join(rows), 20)
-        == "   first    second\n0      1         2\n… 1 more column"
-    )
-    prose = "'bill_depth_mm': Float64, 2 missing\n'flipper_length': Int64, 2 missing"
-    assert fit_printed(prose, 20) == prose
-
-
-# --- pictures ------------------------------------------------------------------------------------
-
-PICTURE = Image(
-    media_type="image/png", data=base64.b64encode(bytes(9000)).decode(), width=9, height=9
-)
-
-
-def test_a_picture_is_shown_where_the_terminal_can(width: int, monkeypatch) -> None:
-    """Elsewhere its file is named."""
-    figure = {"output_type": "display_data", "data": {"image/png": "x"}, "metadata": {}}
-    drawn = step(figure, code="fig.savefig('mass.png')", images=(PICTURE,))
-    assert "Figure: mass.png" in screen(drawn)
-    assert "\x1b_G" not in screen(drawn)
-    monkeypatch.setenv("TERM", "xterm-kitty")
-    assert screen(drawn).count("\x1b_G") == -(-len(PICTURE.data) // CHUNK)
-    assert "Figure: mass.png" in screen(drawn)
-
-
-@pytest.mark.parametrize(
-    ("environ", "found"),
-    [
-        ({"TERM": "xterm-kitty"}, "kitty"),
-        ({"TERM": "xterm-256color", "TERM_PROGRAM": "WezTerm"}, "iterm"),
-        ({"TERM": "xterm-256color", "LC_TERMINAL": "iTerm2"}, "iterm"),
-        ({"TERM": "xterm-256color"}, None),
-        ({"TERM": "tmux-256color", "TERM_PROGRAM": "iTerm.app"}, None),
-        ({"TERM": "xterm-kitty", "TMUX": "/tmp/tmux"}, None),
-    ],
-)
-def test_the_environment_says_how_a_terminal_shows_pictures(environ, found) -> None:
-    """Inside tmux it is not said to them."""
-    assert way(environ) == found
-
-
-def test_a_picture_is_sent_as_each_terminal_takes_it() -> None:
-    """Kitty in pieces, of which the last says so; iTerm in one."""
-    sent = re.findall(r"\x1b_G(.*?)m=(\d);(.*?)\x1b\\", escapes(PICTURE, "kitty", 80), re.DOTALL)
-    assert [more for _, more, _ in sent] == ["1"] * (len(sent) - 1) + ["0"]
-    assert "".join(piece for _, _, piece in sent) == PICTURE.data
-    assert escapes(PICTURE, "iterm", 80).startswith("\x1b]1337;File=inline=1;width=60")
