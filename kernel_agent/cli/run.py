@@ -43,7 +43,7 @@ class Question:
         typer.Option(
             metavar="MODULE|NAME",
             help="A module or .py file with @tool functions that the code may call on this "
-            "machine, or a ready-made tool: sql=DATABASE, files=FOLDER, fetch=HOST; 'delegate' "
+            "machine, or a ready-made tool: sql=DATABASE, files=FOLDER; 'delegate' "
             "for agents of its own, 'llm' to ask the model. Repeat it.",
         ),
     ] = ()

@@ -159,7 +159,7 @@ def test_the_command_takes_servers_and_databases(tmp_path, shop):
         ),
         (["--tools", "sql=nowhere"], "--tools sql=nowhere: not a database file"),
         (["--tools", "files=/nowhere"], "--tools files=/nowhere: not a folder"),
-        (["--tools", "fetch"], "--tools fetch needs to know which hosts"),
+        (["--tools", "fetch=a.org,b.org"], "--allow-host a.org --allow-host b.org"),
         (["--tools", "magic=1"], "--tools magic: neither a module nor a ready-made tool"),
     ],
 )
