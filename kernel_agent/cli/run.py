@@ -34,7 +34,7 @@ class Question:
         typer.Option(
             metavar="PATH",
             autocompletion=data_files,
-            help="A file to ask about: CSV, TSV, JSON, Parquet, Excel … Repeat it for more files.",
+            help="A file to ask about: CSV, JSON, Parquet, Excel, SQLite … Repeat it for more.",
         ),
     ] = ()
     kernel: Annotated[Settings, FromTable(upto="max_operations")]
