@@ -295,7 +295,7 @@ def _names(found: dict[str, list[str]], option: str) -> tuple[str, ...]:
 
 
 def _tools(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the tools that are named; what one is about (``fetch=HOST,HOST``) is left whole."""
+    """Return the tools that are named; what one is about (``files=A,B``) is left whole."""
     names = (name for text in texts for name in ([text] if "=" in text else text.split(",")))
     return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 

@@ -143,6 +143,4 @@ def _table(report: Report) -> str:
     for cell in report.cells:
         rows.append(f"{cell.index:>4}  {cell.role:<12} {cell.verdict:<10} {cell.seconds:>7.2f}")
         rows += [f"        {line}" for line in cell.detail.splitlines()]
-    return plain(
-        "\n".join([*rows, *_left_out(report), *report.notes, f"{report.path} {report.summary}"])
-    )
+    return plain("\n".join([*rows, *_left_out(report), f"{report.path} {report.summary}"]))

@@ -32,7 +32,7 @@ class Question:
         tuple[str, ...],  # not Path, which would take an empty name for the working directory
         typer.Option(
             metavar="PATH",
-            help="A file to ask about: CSV, TSV, JSON, Parquet, Excel … Repeat it for more files.",
+            help="A file to ask about: CSV, JSON, Parquet, Excel, SQLite … Repeat it for more.",
         ),
     ] = ()
     kernel: Annotated[Settings, FromTable(upto="max_operations")]
@@ -41,7 +41,7 @@ class Question:
         typer.Option(
             metavar="MODULE|NAME",
             help="A module or .py file with @tool functions that the code may call on this "
-            "machine, or a ready-made tool: sql=DATABASE, files=FOLDER, fetch=HOST; 'delegate' "
+            "machine, or a ready-made tool: sql=DATABASE, files=FOLDER; 'delegate' "
             "for agents of its own, 'llm' to ask the model. Repeat it.",
         ),
     ] = ()

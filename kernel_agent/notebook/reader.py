@@ -1,9 +1,8 @@
-"""Read a notebook file of format 2, 3 or 4, from any program."""
+"""Read a notebook file of format 4, from any program."""
 
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +13,10 @@ from kernel_agent.safe import Folder, one_line
 if TYPE_CHECKING:
     import nbformat
 
-EARLY_IDS = "its cells have ids, which its format does not know yet: it was read as format 4.5"
 MAX_BYTES = 200_000_000
-_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # JEP 62
 
 
-def read_runnable(path: str | Path, notes: list[str] | None = None) -> nbformat.NotebookNode:
+def read_runnable(path: str | Path) -> nbformat.NotebookNode:
     """Read a notebook whose cells are to run here.
 
     Raises
@@ -27,7 +24,7 @@ def read_runnable(path: str | Path, notes: list[str] | None = None) -> nbformat.
     NotebookError
         As :func:`read_notebook`, or it is for another language than Python.
     """
-    notebook = read_notebook(path, notes)
+    notebook = read_notebook(path)
     language = _read_metadata(notebook, "kernelspec", "language") or _read_metadata(
         notebook, "language_info", "name"
     )
@@ -37,17 +34,10 @@ def read_runnable(path: str | Path, notes: list[str] | None = None) -> nbformat.
     return notebook
 
 
-def read_notebook(path: str | Path, notes: list[str] | None = None) -> nbformat.NotebookNode:
-    """Read and check a notebook; one of an older format is brought to format 4, as Jupyter does.
+def read_notebook(path: str | Path) -> nbformat.NotebookNode:
+    """Read and check a notebook.
 
     Its own metadata may be anything: Jupyter opens a notebook whose ``kernelspec`` has no name.
-
-    Parameters
-    ----------
-    path
-        The file.
-    notes
-        Takes a line on what had to be mended.
 
     Raises
     ------
@@ -67,15 +57,13 @@ def read_notebook(path: str | Path, notes: list[str] | None = None) -> nbformat.
     if not isinstance(content, dict) or not isinstance(content.get("nbformat"), int):
         raise NotebookError(f"{path} is JSON, but not a notebook")
     if content["nbformat"] in (2, 3):
-        content = _upgrade(content, path)
+        old = f"{path} has notebook format {content['nbformat']}"
+        raise NotebookError(f"{old}: convert it with `jupyter nbconvert --to notebook`")
     if content["nbformat"] != 4:
         raise NotebookError(f"{path} has notebook format {content['nbformat']}, which is unknown")
     if not isinstance(content.get("metadata"), dict):
         raise NotebookError(f"{path} is not a valid notebook: it has no metadata")
-    if _has_early_ids(content):
-        content = {**content, "cells": _with_sound_ids(content["cells"]), "nbformat_minor": 5}
-        if notes is not None:
-            notes.append(EARLY_IDS)
+    content = _without_early_ids(content)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # cells without an id: fine here
         try:
@@ -87,42 +75,16 @@ def read_notebook(path: str | Path, notes: list[str] | None = None) -> nbformat.
     return notebook
 
 
-def _has_early_ids(content: dict[str, Any]) -> bool:
-    """Whether a notebook says that it is older than its cells' ids; some programs write such."""
+def _without_early_ids(content: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the ids of cells before format 4.5, which has them (JEP 62); some write them."""
     minor, cells = content.get("nbformat_minor"), content.get("cells")
     if not isinstance(minor, int) or minor >= 5 or not isinstance(cells, list):
-        return False
-    return any(isinstance(cell, dict) and "id" in cell for cell in cells)
-
-
-def _with_sound_ids(cells: list[Any]) -> list[Any]:
-    """Return the cells without those ids that format 4.5 does not allow, or that stand twice."""
-    seen: set[str] = set()
-
-    def sound(cell: Any) -> Any:
-        if not isinstance(cell, dict) or "id" not in cell:
-            return cell
-        name = cell["id"]
-        if isinstance(name, str) and _ID.fullmatch(name) and name not in seen:
-            seen.add(name)
-            return cell
-        return {key: value for key, value in cell.items() if key != "id"}
-
-    return [sound(cell) for cell in cells]
-
-
-def _upgrade(content: dict[str, Any], path: str | Path) -> dict[str, Any]:
-    """Return the content of a notebook of format 2 or 3 in format 4."""
-    from kernel_agent.notebook.library import nbformat
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            upgraded = nbformat.reads(json.dumps(content), as_version=4)  # type: ignore[no-untyped-call]  # nbformat is untyped
-        except Exception as error:  # the converters expect what they read to be right
-            why = one_line(f"{type(error).__name__}: {error}")
-            raise NotebookError(f"{path} is not a valid notebook: {why}") from None
-    return dict(upgraded)
+        return content
+    without = [
+        {key: cell[key] for key in cell if key != "id"} if isinstance(cell, dict) else cell
+        for cell in cells
+    ]
+    return {**content, "cells": without}
 
 
 def is_skipped(cell: Any) -> bool:

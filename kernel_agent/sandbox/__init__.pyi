@@ -8,7 +8,6 @@ from .chooser import level_of as level_of
 from .chooser import probe as probe
 from .chooser import probe_with as probe_with
 from .chooser import resuming as resuming
-from .connection import Refused as Refused
 from .environment import HASH_SEED as HASH_SEED
 from .environment import host_python as host_python
 from .grants import writable_folder as writable_folder

@@ -75,8 +75,7 @@ class _OwnLoop:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
         try:
@@ -87,10 +86,6 @@ class _OwnLoop:
     async def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Await a coroutine on the loop; cancelling cancels it there."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
-
-    def is_here(self) -> bool:
-        """Whether the caller runs in this loop's thread."""
-        return threading.current_thread() is self._thread
 
     def end(self) -> None:
         """End the loop; what still runs in it is forgotten."""
@@ -265,32 +260,6 @@ class Proxy:
             )
         return named
 
-    async def admit(self, host: str, port: int) -> str:
-        """Return the address at which the host itself may reach a named host; counted as a visit.
-
-        For what fetches on the host under the same rules as cells; nothing is connected here.
-
-        Raises
-        ------
-        Refused
-            It is not on the allowlist, has no address, or only a private one.
-        """
-        try:
-            named = self._permit(normalize(host), port)
-            async with asyncio.timeout(HEAD_S):
-                usable = await self._usable(named, port)
-        except Refused as refusal:
-            self._count(refusal.host, refusal.port, allowed=False, reason=str(refusal))
-            raise
-        except (OSError, TimeoutError):
-            raise Refused(502, f"{host} has no address", host=host, port=port) from None
-        self._count(named.name, port, allowed=True)
-        return usable[0]
-
-    def count_received(self, host: str, port: int, size: int) -> None:
-        """Count bytes that came from a host that was admitted."""
-        self._add(normalize(host), port, received=size)
-
     async def _usable(self, named: AllowedHost, port: int) -> list[str]:
         addresses = await self._resolve(named.name, port)
         usable = [found for found in addresses if may_connect(named, found)]
@@ -341,10 +310,8 @@ class Proxy:
             )
 
     def _tell(self, visit: Visit) -> None:
-        """Report a visit in the loop that started the proxy, or at once when called there."""
-        if self._home is None or self._apart is None or not self._apart.is_here():
-            self._on_visit(visit)
-            return
+        """Report a visit in the loop that started the proxy."""
+        assert self._home is not None  # connections are served from the start on
         with contextlib.suppress(RuntimeError):  # that loop has been closed: nobody listens
             self._home.call_soon_threadsafe(self._on_visit, visit)
 

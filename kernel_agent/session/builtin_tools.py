@@ -11,7 +11,6 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kernel_agent.config import Config
 from kernel_agent.errors import UsageError
@@ -19,16 +18,12 @@ from kernel_agent.records import Event
 from kernel_agent.session.delegation.tool import NAMES
 from kernel_agent.tools import Tool, load_tools
 
-if TYPE_CHECKING:
-    from kernel_agent.sandbox import Proxy
-
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """Settings, way out to named hosts and listener, for a maker of tools."""
+    """Settings and listener, for a maker of tools."""
 
     config: Config
-    proxy: Proxy | None
     tell: Callable[[Event], None]
 
 
@@ -50,13 +45,21 @@ def ready_tools(named: Sequence[str], around: Surroundings) -> tuple[Tool, ...]:
         if name in READY:
             wanted.setdefault(name, []).extend([what] if equals else [])
         elif (equals and not name.endswith(".py")) or _is_no_module(text):
-            known = ", ".join((*READY, *NAMES))
-            raise UsageError(f"--tools {name}: neither a module nor a ready-made tool ({known})")
+            raise UsageError(f"--tools {name}: {_advice(name, what)}")
         else:
             tools += load_tools(text)
     for name, whats in wanted.items():
         tools += READY[name](whats, around)
     return tuple(tools)
+
+
+def _advice(name: str, what: str) -> str:
+    """Return what to do instead of naming a tool that there is not."""
+    if name == "fetch":
+        hosts = filter(None, map(str.strip, what.split(",")))
+        options = " ".join(f"--allow-host {host}" for host in hosts) or "--allow-host HOST"
+        return f"cells read pages themselves, of hosts that you open: {options}"
+    return f"neither a module nor a ready-made tool ({', '.join((*READY, *NAMES))})"
 
 
 def _is_no_module(text: str) -> bool:
@@ -77,26 +80,5 @@ def _files(whats: Sequence[str], _around: Surroundings) -> Sequence[Tool]:
     return file_tools(whats)
 
 
-def _fetch(whats: Sequence[str], around: Surroundings) -> Sequence[Tool]:
-    from kernel_agent.sandbox import Refused
-    from kernel_agent.session.parts import proxy_of
-    from kernel_agent.tools import fetch_tools
-
-    hosts = [host.strip() for what in whats for host in what.split(",") if host.strip()]
-    proxy = around.proxy
-    if hosts:  # opened to the tool alone, and not to the cells
-        proxy = proxy_of(around.config.merged(allow_hosts=tuple(hosts)), around.tell)
-    if proxy is None:
-        raise UsageError(
-            "--tools fetch needs to know which hosts: --tools fetch=HOST, or --allow-host HOST"
-        )
-    return fetch_tools(
-        admit=proxy.admit,
-        received=proxy.count_received,
-        hosts=[str(host) for host in proxy.allowed],
-        refused=Refused,
-    )
-
-
-READY: Mapping[str, Maker] = {"sql": _sql, "files": _files, "fetch": _fetch}
+READY: Mapping[str, Maker] = {"sql": _sql, "files": _files}
 """The ready-made tools, by the names that a user writes."""

@@ -15,6 +15,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -41,9 +42,10 @@ KINDS = {
     ".xls": "Excel",
     ".txt": "text",
 }
-"""The kinds that are known by a file's ending; everything else is ``other``."""
+"""The kinds that are known by a file's ending; everything else is ``SQLite`` or ``other``."""
 
 _OLE = b"\xd0\xcf\x11\xe0"
+_SQLITE = b"SQLite format 3\x00"
 _AS_IS = "or name it .txt to hand it over as it is"
 
 # What a file that should be text is instead, by its first bytes.
@@ -55,7 +57,7 @@ _SIGNATURES = (
     (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
     (_OLE, "an old Excel or Word document"),
     (b"PAR1", "a Parquet file"),
-    (b"SQLite format 3\x00", "an SQLite database"),
+    (_SQLITE, "an SQLite database"),
     (b"%PDF-", "a PDF document"),
     (b"\x89PNG", "a PNG picture"),
     (b"\xff\xd8\xff", "a JPEG picture"),
@@ -107,7 +109,7 @@ def recognise(path: Path, file: BinaryIO) -> str:
     Returns
     -------
     str
-        A value of :data:`KINDS`, or ``other``.
+        A value of :data:`KINDS`, ``SQLite``, or ``other``.
 
     Raises
     ------
@@ -130,9 +132,27 @@ def recognise(path: Path, file: BinaryIO) -> str:
         _check_table(sample, _text(sample, kind), kind)
     elif kind == "text":
         _text(sample, kind)
+    elif head.startswith(_SQLITE):
+        _check_database(sample)
+        return "SQLite"
     else:
         _check_other(sample, suffix)
     return kind
+
+
+def _check_database(sample: _Sample) -> None:
+    """Refuse a database whose newest rows stand in another file: they would be missed unnoticed.
+
+    That is a log that is written ahead, or the journal of a change that was broken off
+    (https://sqlite.org/tempfiles.html). Of the database itself nothing is read here.
+    """
+    for ending in ("-wal", "-journal"):
+        beside = Path(f"{sample.path.resolve()}{ending}")
+        with suppress(OSError):
+            if beside.stat().st_size:
+                fault = f"is in use, or was left so: {beside.name} holds changes to it"
+                advice = f'Name a copy: sqlite3 {sample.path} ".backup copy.db"'
+                raise sample.make_error(fault, advice)
 
 
 def _check_other(sample: _Sample, suffix: str) -> None:

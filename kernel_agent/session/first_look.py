@@ -2,7 +2,8 @@
 
 Half of all first turns only look at files. So small text files are told whole, of others the first
 lines, of lists in JSON the first objects, of workbooks the first rows of each sheet, of Parquet
-files the columns; of many files with the same columns one is told, and the others by name.
+files the columns; of many files with the same columns one is told, and the others by name. A
+database of SQLite can make much of little, so the sandbox opens it: the model is told how.
 
 A weak model copies the example that it is shown, in the prompt and each time that a reply of its
 could not be read. So the example names the run's own file, reads it by the call that reads it,
@@ -15,11 +16,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import quote
 
 from kernel_agent.formats import LOOK
 from kernel_agent.records import DataFile
@@ -45,6 +47,8 @@ _MAX_HEADER = 1_500  # characters of a header: names are asked for
 _MAX_NAMES = 2_000  # characters of the names of files that are like another one
 _ALIKE = 3  # files with the same columns, from which on one stands for all
 _TEXT = {"CSV", "TSV", "JSON", "JSON lines", "text", "other"}
+_SHOW_TABLES = """for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL"):
+    print(sql)"""
 _FIRST_OBJECT = re.compile(r"\s*\[\s*(?=\{)")
 _NEXT_OBJECT = re.compile(r"\s*,\s*(?=\{)")
 _PLAIN = re.compile(r"[\w./+()=@-][\w ./+()=@-]{0,78}[\w./+()=@-]")  # 80 characters at most
@@ -84,7 +88,9 @@ def look_at(folder: Path, files: Sequence[DataFile]) -> tuple[Look, ...]:
     return tuple(_look(Path(f.source) if f.linked else folder / f.path, f) for f in files)
 
 
-def example_of(looks: Sequence[Look], *, pandas: bool = True) -> str:
+def example_of(
+    looks: Sequence[Look], *, may_import: Callable[[str], bool] = lambda _name: True
+) -> str:
     """Return the source of a first cell that reads a run's first table, or else its first file.
 
     Parameters
@@ -92,16 +98,18 @@ def example_of(looks: Sequence[Look], *, pandas: bool = True) -> str:
     looks
         What :func:`look_at` found; nothing of files that are untrusted, since the prompt is our
         own word. Files with odd or long names are passed over: a name is data.
-    pandas
-        Whether cells have pandas.
+    may_import
+        Whether cells may import a module.
     """
     looks = [look for look in looks if _is_plain(look.file.path)]
-    table = next((look for look in looks if look.call and pandas), None)
+    table = next((look for look in looks if look.call and may_import("pandas")), None)
     if table is not None:
         return f"import pandas as pd\n\ndf = pd.{table.call}\ndf.head()"
     if not looks:
-        return LOOK if pandas else 'print("ready")'
+        return LOOK if may_import("pandas") else 'print("ready")'
     path = _quote(looks[0].file.path)
+    if looks[0].file.kind == "SQLite" and may_import("sqlite3"):
+        return f"import sqlite3\n\ndb = {_connect(looks[0].file)}\n{_SHOW_TABLES}"
     is_text = looks[0].file.kind in _TEXT and looks[0].lines and not looks[0].notes
     return f"open({path}).read(500)" if is_text else f'open({path}, "rb").read(100)'
 
@@ -175,6 +183,8 @@ def _look(path: Path, file: DataFile) -> Look:
     try:
         if file.kind == "Excel":
             return _look_at_workbook(path, file)
+        if file.kind == "SQLite":
+            return Look(file=file, lines=(f"(read-only: {_connect(file)})",))
         if file.kind == "Parquet":
             return _look_at_parquet(path, file)
         return _look_at_text(path, file)
@@ -314,6 +324,16 @@ def _look_at_workbook(path: Path, file: DataFile) -> Look:
     head = header_of([sum(map(bool, row)) for row in sheets[0]]) if sheets else 0
     skipped = f", skiprows={head}" if head else ""
     return Look(file=file, lines=tuple(lines), call=f"read_excel({_quote(file.path)}{skipped})")
+
+
+def _connect(file: DataFile) -> str:
+    """Return the call that opens a database.
+
+    ``immutable`` because it is, and because one that was in WAL mode could not be opened otherwise:
+    the files that belong to it cannot be made beside an input.
+    """
+    address = f"file:{quote(file.path)}?mode=ro&immutable=1"
+    return f"sqlite3.connect({_quote(address)}, uri=True)"
 
 
 def _rows_of(sheet: Any) -> list[list[str]]:

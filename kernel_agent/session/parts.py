@@ -167,7 +167,7 @@ def system_prompt(
     tools: Sequence[Tool],
     approval: Approval,
 ) -> str:
-    """Return the system prompt: format, tools, limits, approval.
+    """Return the system prompt: format, tools, limits, hosts, approval.
 
     Parameters
     ----------
@@ -197,6 +197,7 @@ def system_prompt(
         parts += [
             _packages_prompt(config) if level_of(level).has_packages else "",
             level_of(level).prompt,
+            _hosts_prompt(config),
             guard_prompt(config.guard_imports, config.max_operations),
         ]
     return "\n\n".join(filter(None, parts))
@@ -208,6 +209,17 @@ def _packages_prompt(config: Config) -> str:
         return ""
     found = [f"{name} {version}" for name, version in versions().items() if name not in NOT_TOLD]
     return f"Installed: {', '.join(found)}."
+
+
+def _hosts_prompt(config: Config) -> str:
+    """Return the lines on the hosts that cells can reach; empty without any."""
+    if not config.allow_hosts:
+        return ""
+    return (
+        f"There is one way into the network: HTTP and HTTPS to {', '.join(config.allow_hosts)}, "
+        "and nothing else. Read from there with Python's own means (`urllib.request.urlopen(url)`, "
+        "`pd.read_csv(url)`, `requests.get(url)` where it is installed), and give a timeout."
+    )
 
 
 def make_kernel(

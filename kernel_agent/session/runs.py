@@ -19,7 +19,6 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 from kernel_agent.agent import Agent, Checks, Context, ModelDecider
-from kernel_agent.config import Config
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.formats import AUTO, get_format, lower_rung
 from kernel_agent.models import allowance_in, estimate_usage
@@ -111,10 +110,9 @@ class Runner:
             "not_covered": list(level_of(parts.level).not_covered),
         }
         self._watch = Watch(parts.folder)
-        pandas = level_of(parts.level).has_packages and _may_import(parts.config, "pandas")
         self._looks = look_at(parts.folder, parts.files)
         trusted = () if parts.config.untrusted_data else self._looks
-        self._look = example_of(trusted, pandas=pandas)
+        self._look = example_of(trusted, may_import=lambda name: _may_import(parts, name))
         self._is_listed = False  # whether a model was told of the files
         self.format = get_format(choice.format, look=self._look)
         """The format in which the model writes its actions now."""
@@ -416,6 +414,7 @@ class Runner:
             return undone
 
 
-def _may_import(config: Config, package: str) -> bool:
-    """Whether the guard lets cells import a package."""
-    return config.guard_imports is None or package in config.guard_imports
+def _may_import(parts: Parts, package: str) -> bool:
+    """Whether cells have packages, and the guard lets them import this one."""
+    allowed = parts.config.guard_imports
+    return level_of(parts.level).has_packages and (allowed is None or package in allowed)

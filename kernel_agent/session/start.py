@@ -262,7 +262,7 @@ async def _open_telemetry(plan: Plan) -> Telemetry:
 
 async def _find_tools(plan: Plan) -> tuple[Tool, ...]:
     """Load the tools that were named, and connect the servers."""
-    around = Surroundings(config=plan.config, proxy=plan.proxy, tell=plan.tell)
+    around = Surroundings(config=plan.config, tell=plan.tell)
     named = await asyncio.to_thread(ready_tools, plan.named_tools, around)
     check_names(named)
     tools = as_tools((*plan.tools, *named))

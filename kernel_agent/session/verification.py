@@ -83,8 +83,7 @@ class Report:
     ``cells`` holds the code cells, and as ``skipped`` those tagged ``skip-execution`` and the
     steps that the notebook holds folded away as Markdown; and as ``different`` a question, answer
     or figure that was changed since the notebook was exported. ``left_out`` names files of the
-    folder that were not copied. ``notes`` says what was mended to read the file. ``sources_sha256``
-    says of which code this is true.
+    folder that were not copied. ``sources_sha256`` says of which code this is true.
     """
 
     path: str
@@ -95,7 +94,6 @@ class Report:
     version: str
     sources_sha256: str
     left_out: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
     def reproduces(self) -> bool:
@@ -139,7 +137,6 @@ class Report:
             "version": self.version,
             "sources_sha256": self.sources_sha256,
             "left_out": list(self.left_out),
-            "notes": list(self.notes),
             "cells": [
                 {
                     "index": cell.index,
@@ -198,8 +195,7 @@ async def verify_notebook(
     from kernel_agent.kernel import KernelSession
 
     file = Path(path)
-    notes: list[str] = []
-    notebook = read_runnable(file, notes)
+    notebook = read_runnable(file)
     folder = _own_folder(file)
     began = time.monotonic()
     with temporary_folder("kernel-agent-verify-") as made:
@@ -219,7 +215,6 @@ async def verify_notebook(
         version=_version(),
         sources_sha256=sources_sha256(notebook),
         left_out=tuple(left_out),
-        notes=tuple(notes),
     )
 
 

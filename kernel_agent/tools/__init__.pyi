@@ -1,5 +1,4 @@
 from .broker import Broker as Broker
-from .builtin.fetch import fetch_tools as fetch_tools
 from .builtin.files import file_tools as file_tools
 from .builtin.sql import sql_tools as sql_tools
 from .calls import answer_of as answer_of

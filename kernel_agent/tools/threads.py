@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from kernel_agent.safe import HELD
@@ -61,31 +61,3 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
     if failed is not None:
         raise failed
     return value
-
-
-async def in_own_loop(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """Await a coroutine in a new thread with a new event loop; cancelling cancels it there.
-
-    For conversations with strangers: this loop goes on turning under any load of theirs.
-
-    Raises
-    ------
-    BaseException
-        What the coroutine raised.
-    RuntimeError
-        The caller's, as for :func:`in_thread`.
-    """
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
-
-    async def run() -> Any:
-        running.append((asyncio.get_running_loop(), asyncio.current_task()))
-        return await begin()
-
-    try:
-        return await in_thread(lambda: asyncio.run(run()))
-    except asyncio.CancelledError:
-        for loop, task in running:
-            with contextlib.suppress(RuntimeError):  # it has just ended
-                if task is not None:
-                    loop.call_soon_threadsafe(task.cancel)
-        raise

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import zipfile
+from contextlib import closing, redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pandas as pd
@@ -239,6 +242,23 @@ def test_an_odd_name_is_quoted_and_no_example(tmp_path) -> None:
     assert first == "- 'data/a\"b_- data (CSV, 1 B).csv' (CSV, 8 B)"
     assert all(line.startswith("  ") for line in others)
     assert example_of(looks) == "dir()"
+
+
+def test_a_database_is_told_by_the_call_that_opens_it(tmp_path, monkeypatch) -> None:
+    """The host reads nothing of it: its schema may be hostile. The example shows the tables."""
+    source = tmp_path / "shop %41.db"
+    with closing(sqlite3.connect(source)) as db:
+        db.execute("CREATE TABLE sales(region TEXT, amount REAL)")
+        db.commit()
+    looks = look(tmp_path / "run", source)
+    call = 'sqlite3.connect("file:data/shop%20%2541.db?mode=ro&immutable=1", uri=True)'
+    assert looks[0].lines == (f"(read-only: {call})",)
+    (plain,) = look(tmp_path / "run", source.rename(tmp_path / "shop.db"))
+    monkeypatch.chdir(tmp_path / "run")
+    with redirect_stdout(StringIO()) as shown:
+        exec(example_of([plain]), {})
+    assert shown.getvalue() == "CREATE TABLE sales(region TEXT, amount REAL)\n"
+    assert "sqlite3" not in example_of([plain], may_import=lambda name: name != "sqlite3")
 
 
 @pytest.mark.parametrize(

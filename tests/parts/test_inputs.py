@@ -188,7 +188,8 @@ SOUND = {
     "t.parquet": (b"PAR1" + bytes(8) + b"PAR1", "Parquet"),
     "note.txt": (b'any "text, really\n', "text"),
     "survey.sav": (b"$FL2\x00\x00", "other"),
-    "shop.db": (b"SQLite format 3\x00" + bytes(20), "other"),
+    "shop.db": (b"SQLite format 3\x00" + bytes(20), "SQLite"),
+    "thumbs.db": (b"\xd0\xcf\x11\xe0" + bytes(20), "other"),
     "old.xls": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(20), "Excel"),
     "no-ending": (bytes(10), "other"),
 }
@@ -272,6 +273,20 @@ def test_an_archive_that_is_no_workbook_is_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("word/document.xml", "<document/>")
     assert "without a workbook" in refusal(tmp_path, path)
+
+
+@pytest.mark.parametrize("ending", ["-wal", "-journal"])
+def test_a_database_whose_changes_stand_beside_it_is_refused(tmp_path, ending):
+    """Its newest rows would be missed, or half of them read; an empty file beside it is nothing."""
+    path = written(tmp_path, "shop.db", b"SQLite format 3\x00" + bytes(84))
+    beside = written(tmp_path, f"shop.db{ending}", b"")
+    (tmp_path / "link.db").symlink_to(path)
+    assert put(tmp_path / "taken", path)[0].kind == "SQLite"
+    beside.write_bytes(b"x")
+    for named in (path, tmp_path / "link.db"):
+        line = refusal(tmp_path, named)
+        assert f"shop.db{ending} holds changes to it" in line
+        assert f'sqlite3 {named} ".backup copy.db"' in line
 
 
 def test_a_missing_file_suggests_close_names(tmp_path):

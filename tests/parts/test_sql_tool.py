@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import os
-import sqlite3
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -30,15 +26,6 @@ ROWS = """
 """
 
 
-@pytest.fixture
-def shop(tmp_path) -> Path:
-    """An SQLite file."""
-    with sqlite3.connect(tmp_path / "shop.db") as connection:
-        connection.executescript(ROWS)
-    connection.close()
-    return tmp_path / "shop.db"
-
-
 class Tools:
     """The tools of one database, called as the broker calls them."""
 
@@ -58,181 +45,23 @@ class Tools:
         return str(error.value)
 
 
-async def test_rows_come_as_a_table_with_types(shop):
-    """Neither a percent sign nor a colon is a placeholder, unless values are given."""
-    tools = Tools(str(shop))
-    found = await tools("SELECT *, id AS id FROM sales WHERE note LIKE '50 % off: now' OR id = 2")
-    assert list(found.columns) == ["id", "region", "amount", "day", "note", "id_2"]
-    assert found["amount"].tolist() == [10.5, 20.0]
-    found = await tools("SELECT region FROM sales WHERE amount > :least", {"least": 15})
-    assert found["region"].tolist() == ["south"]
-    mixed = await tools("SELECT 1 AS a UNION ALL SELECT 'b' UNION ALL SELECT NULL")
-    assert mixed["a"].tolist()[:2] == ["1", "b"]
-    whole = await tools("SELECT 9007199254740993 AS n UNION ALL SELECT NULL")
-    assert whole["n"].tolist()[0] == 9007199254740993
-    assert (await tools("SELECT 1 AS a WHERE 0")).shape == (0, 1)
-
-
-async def test_a_model_can_look_around(shop):
-    """Tables, views, columns, keys."""
-    tools = Tools(str(shop))
-    found = await tools.by_name["sql_tables"].call([], {})
-    assert sorted(zip(found["table"], found["kind"], strict=True)) == [
-        ("big", "view"), ("region", "table"), ("sales", "table"),
-    ]  # fmt: skip
-    columns = (await tools.by_name["sql_schema"].call(["sales"], {})).set_index("column")
-    assert columns.loc["region", "references"] == "region.name"
-    assert bool(columns.loc["id", "key"])
-    with pytest.raises(ToolError, match="no table 'nothing'"):
-        await tools.by_name["sql_schema"].call(["nothing"], {})
-
-
-WRITES = [
-    "DELETE FROM sales",
-    "DROP TABLE sales",
-    "INSERT INTO sales(id) VALUES (9) RETURNING id",
-    "WITH x AS (SELECT 1) DELETE FROM sales",
-    "SELECT 1; DROP TABLE sales",
-    "BEGIN; DELETE FROM sales",
-    "CREATE TEMP TABLE t(a)",
-    "ATTACH DATABASE '{folder}/new.db' AS n",
-    "VACUUM INTO '{folder}/copy.db'",
-    "PRAGMA query_only = OFF",
-    "PRAGMA writable_schema = ON",
-    "SELECT load_extension('{folder}/x.so')",
-    "SELECT writefile('{folder}/owned', 'x')",
-    "SELECT readfile('/etc/passwd')",
-    "SELECT zeroblob(900000000)",
-    "",
-    "nonsense",
-]
-
-
-@pytest.mark.parametrize("query", WRITES)
-async def test_an_sqlite_file_is_only_read(shop, query):
-    """Whatever the text says: the file stays as it is and no other one appears."""
-    before = shop.read_bytes()
-    assert await Tools(str(shop)).refusal(query.format(folder=shop.parent))
-    assert shop.read_bytes() == before
-    assert [path.name for path in shop.parent.iterdir()] == ["shop.db"]
-
-
-async def test_tables_of_full_text_and_of_ranges_are_read(tmp_path):
-    """SQLite's own modules declare their tables when they are first used; nothing is written."""
-    path = tmp_path / "notes?.db"  # a name that would end a URL
-    with sqlite3.connect(path) as connection:
-        connection.executescript("""
-            CREATE VIRTUAL TABLE note USING fts5(body);
-            INSERT INTO note VALUES ('hello world'), ('goodbye');
-            CREATE VIRTUAL TABLE box USING rtree(id, low, high);
-            INSERT INTO box VALUES (1, 2, 3);
-        """)
-    connection.close()
-    sql = Tools(str(path))
-    name = next(iter(sql.by_name))
-    found = await sql("SELECT body FROM note WHERE note MATCH 'hello'", name=name)
-    assert list(found["body"]) == ["hello world"]
-    assert list((await sql("SELECT id FROM box WHERE low < 3", name=name))["id"]) == [1]
-    for query in ("INSERT INTO note VALUES ('x')", "CREATE VIRTUAL TABLE n USING fts5(b)"):
-        with pytest.raises(ToolError, match="only a SELECT"):
-            await sql(query, name=name)
-
-
-async def test_a_query_that_never_ends_is_ended(shop):
-    """In SQLite itself, also between its rows."""
-    tools = Tools(str(shop))
-    counting = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT {} FROM t"
-    began = time.monotonic()
-    assert "cancelled after 1 s" in await tools.refusal(counting.format("count(*)"))
-    assert time.monotonic() - began < 10
-    refusal = await Tools(str(shop), query_seconds=60).refusal(counting.format("n"))
-    assert "larger than 200,000 rows" in refusal
-
-
-async def test_too_much_is_an_error_and_is_never_cut(shop):
-    """A sum over the first rows would be a wrong number."""
-    tools = Tools(str(shop))
-    refusal = await tools.refusal("SELECT randomblob(15000000), randomblob(15000000)")
-    assert "a value may have 10,000,000 bytes where a result has 2 columns" in refusal
-    rows = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t LIMIT 30)"
-    assert "or 20 MB: aggregate" in await tools.refusal(f"{rows} SELECT randomblob(1000000) FROM t")
-
-
-COUNTING = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t)"
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        (f"SELECT {', '.join(['zeroblob(900000)'] * 60)}", "333,333 bytes where a result has 60"),
-        (f"SELECT {', '.join(['1'] * 1001)}", "1,001 columns: at most 1,000"),
-        (f"SELECT max({', '.join(['randomblob(9000000)'] * 60)})", "too much memory"),
-        (f"{COUNTING[:-1]} LIMIT 20000) SELECT json_group_object(n, hex(zeroblob(1000))) FROM t",
-         "20,000,000 bytes where a result has 1"),
-        (f"{COUNTING} SELECT CASE WHEN n < 9000 THEN 1 ELSE zeroblob(15000000) END FROM t",
-         "or 20 MB: aggregate"),
-        ("SELECT hex(zeroblob(15000000))", "20,000,000 bytes where a result has 1"),
-    ],
-)  # fmt: skip
-async def test_what_is_large_is_refused_before_it_is_made(shop, query, said):
-    """Within one value, one row, or the rows that come together; never in this process."""
-    assert said in await Tools(str(shop), query_seconds=30).refusal(query)
-
-
-async def test_a_text_of_a_gigabyte_is_refused_or_missing_as_sqlite_has_it(shop):
-    """SQLite 3.46 gives NULL for it, 3.53 refuses it."""
-    tools, query = Tools(str(shop), query_seconds=30), "SELECT printf('%1000000000d', 1) || 'x'"
-    if sqlite3.sqlite_version_info < (3, 47):
-        assert (await tools(query)).iloc[0, 0] is None
-    else:
-        assert "20,000,000 bytes where a result has 1" in await tools.refusal(query)
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "SELECT instr(zeroblob(9500000), zeroblob(5000000) || x'01')",
-        f"SELECT '{'a' * 40}' REGEXP '(a+)+$b'",
-    ],
-)
-async def test_a_function_that_heeds_no_interruption_is_ended_with_its_process(shop, query):
-    """Which would compute for hours: nothing is left that does."""
-    assert "cancelled after 1 s" in await Tools(str(shop)).refusal(query)
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    commands = [Path(f"/proc/{child}/cmdline").read_bytes() for child in children]
-    assert not [command for command in commands if b"sqlite.py" in command]
-
-
-async def test_params_are_simple_values(shop):
-    """Dates are compared as SQLite keeps them."""
-    tools = Tools(str(shop))
-    found = await tools("SELECT id FROM sales WHERE day = :day", {"day": dt.date(2024, 1, 2)})
-    assert found["id"].tolist() == [2]
-    assert (await tools("SELECT :a AS a, :b AS b", {"a": None, "b": b"x"}))["b"][0] == b"x"
-    with pytest.raises(ToolError, match="params may be numbers, texts, bytes, dates and None"):
-        await tools("SELECT :a", {"a": object()})
-    with pytest.raises(ToolError, match=":a"):
-        await tools("SELECT :a", {"b": 1})
-    assert (await tools("SELECT region FROM sales WHERE region REGEXP '^n'")).shape == (1, 1)
-
-
-async def test_several_databases_have_functions_named_after_them(shop, tmp_path, monkeypatch):
-    """From the configuration, a file, and a variable."""
-    monkeypatch.setenv("HR_URL", f"sqlite:///{shop}")
-    tools = Tools(["hr", str(shop)], {"hr": "$HR_URL", "other": "sqlite:///nowhere"})
-    assert list(tools.by_name) == [
-        "sql_hr", "sql_hr_tables", "sql_hr_schema",
-        "sql_shop", "sql_shop_tables", "sql_shop_schema",
-    ]  # fmt: skip
-    assert (await tools("SELECT count(*) AS n FROM sales", name="sql_hr"))["n"][0] == 3
+def test_rows_become_a_table_of_one_type_a_column():
+    """One column a name; whole numbers stay whole where some are missing."""
+    rows = [(1, 9007199254740993, 2), ("b", None, 3), (None, 7, 4)]
+    found = database._frame(["a", "n", "a"], rows)
+    assert list(found.columns) == ["a", "n", "a_2"]
+    assert found["a"].tolist()[:2] == ["1", "b"]
+    assert found["n"].tolist()[0] == 9007199254740993
+    assert database._frame(["a"], []).shape == (0, 1)
 
 
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        ("nowhere.db", "not a database file"),
-        ("sqlite:///nowhere.db", "no SQLite file nowhere.db"),
-        ("sqlite://", "no SQLite file"),
+        ("nowhere.db", "no URL, and no name of"),
+        (__file__, "a file, which cells open: name it as --data FILE"),
+        ("sqlite:///shop.db", "an SQLite file, which cells open: name it as --data FILE"),
+        ("sqlite+pysqlite://", "--data FILE"),
         ("nonsense://x", "not a database URL"),
         ("postgresql+psycopg2://x/y", "only psycopg"),
         ("postgresql://u:s3cret-passw0rd@127.0.0.1:9/db", "refused"),
@@ -246,13 +75,6 @@ def test_a_database_that_cannot_be_opened_is_said_before_the_run(what, said, mon
         Tools([what] if what else [])
     assert "\n" not in str(error.value)
     assert "s3cret" not in str(error.value)
-
-
-def test_a_file_that_is_no_database_is_said(tmp_path):
-    """SQLite opens anything; the first query fails."""
-    (tmp_path / "x.db").write_bytes(os.urandom(5000))
-    with pytest.raises(UsageError, match="not a database"):
-        Tools(str(tmp_path / "x.db"))
 
 
 # --- PostgreSQL ----------------------------------------------------------------------------------
@@ -309,6 +131,24 @@ async def test_postgresql_rows_come_as_a_table(postgres):
     assert set(tables["table"]) == {"region", "sales", "big"}
     columns = (await tools.by_name["sql_schema"].call(["public.sales"], {})).set_index("column")
     assert columns.loc["region", "references"] == "region.name"
+
+
+async def test_a_table_that_there_is_not_is_said(postgres):
+    """With the way to those that there are."""
+    with pytest.raises(ToolError, match=r"no table 'nothing'; sql_tables\(\) lists them"):
+        await analyst(postgres).by_name["sql_schema"].call(["nothing"], {})
+
+
+async def test_several_databases_have_functions_named_after_them(postgres, monkeypatch):
+    """From the configuration, by a variable, and by a URL."""
+    url = f"postgresql://analyst:{PASSWORD}@{postgres}/postgres"
+    monkeypatch.setenv("HR_URL", url)
+    tools = Tools(["hr", url], {"hr": "$HR_URL", "other": "sqlite:///nowhere"})
+    assert list(tools.by_name) == [
+        "sql_hr", "sql_hr_tables", "sql_hr_schema",
+        "sql_postgres", "sql_postgres_tables", "sql_postgres_schema",
+    ]  # fmt: skip
+    assert (await tools("SELECT count(*) AS n FROM sales", name="sql_hr"))["n"][0] == 3
 
 
 ATTACKS = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from servers.postgres import BOSS, cluster, programs
 from support.replies import cell
 
 from kernel_agent import ScriptedModel, Session
@@ -25,23 +25,25 @@ TIME = f"{sys.executable} -m mcp_server_time --local-timezone UTC"
 KEY = "sk-9f8e7d6c5b4a"
 
 
-@pytest.fixture
-def shop(tmp_path) -> Path:
-    """A database."""
-    path = tmp_path / "shop.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE sales(region TEXT, amount REAL)")
-        rows = [("north", 10.5), ("south", 20.0), ("north", 4.5)]
-        connection.executemany("INSERT INTO sales VALUES (?, ?)", rows)
-    connection.close()
-    return path
+@pytest.fixture(scope="module")
+def shop():
+    """The URL of a database."""
+    psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
+    if programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    with cluster() as address:
+        url = f"postgresql://boss:{BOSS}@{address}/postgres"
+        with psycopg.connect(url, autocommit=True) as boss:
+            boss.execute("CREATE TABLE sales(region TEXT, amount FLOAT)")
+            boss.execute("INSERT INTO sales VALUES ('north', 10.5), ('south', 20), ('north', 4.5)")
+        yield url
 
 
 async def test_a_run_asks_a_server_and_a_database_from_a_cell(tmp_path, shop, monkeypatch):
     """Rows are a DataFrame; the trace knows names and transports, no command, no URL, no key."""
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "rates.csv").write_text("region,rate\nnorth,2\nsouth,3\n")
-    monkeypatch.setenv("SALES_URL", f"sqlite:///{shop}")
+    monkeypatch.setenv("SALES_URL", shop)
     code = (
         "import io\nimport pandas as pd\n"
         "sold = sql('SELECT region, sum(amount) AS amount FROM sales GROUP BY region')\n"
@@ -72,7 +74,7 @@ async def test_a_run_asks_a_server_and_a_database_from_a_cell(tmp_path, shop, mo
     assert "tool of the MCP server 'time'" in start.system_prompt
     for kept in (run.trace, run.notebook):
         text = kept.read_text()
-        for secret in (KEY, str(shop), "mcp_over_pipes", "SALES_URL", str(tmp_path / "notes")):
+        for secret in (KEY, BOSS, shop, "mcp_over_pipes", "SALES_URL", str(tmp_path / "notes")):
             assert secret not in text
 
 
@@ -144,7 +146,7 @@ def test_the_command_takes_servers_and_databases(tmp_path, shop):
     replies.write_text(json.dumps({"content": cell(code)}) + "\n")
     done = command(
         "--model", f"scripted:{replies}", "--tools", "sql", "--mcp", TIME, "--quiet",
-        "--out", str(tmp_path / "out"), KERNEL_AGENT_SQL_URL=f"sqlite:///{shop}",
+        "--out", str(tmp_path / "out"), KERNEL_AGENT_SQL_URL=shop,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, "35"), done.stderr
 
@@ -157,9 +159,10 @@ def test_the_command_takes_servers_and_databases(tmp_path, shop):
             ["--mcp", f"http://127.0.0.1:9/?key={KEY}"],
             "--mcp 127_0_0_1: nothing answers at its URL",
         ),
-        (["--tools", "sql=nowhere"], "--tools sql=nowhere: not a database file"),
+        (["--tools", "sql=nowhere"], "--tools sql=nowhere: no URL, and no name"),
+        (["--tools", f"sql={__file__}"], "--data FILE"),
         (["--tools", "files=/nowhere"], "--tools files=/nowhere: not a folder"),
-        (["--tools", "fetch"], "--tools fetch needs to know which hosts"),
+        (["--tools", "fetch=a.org,b.org"], "--allow-host a.org --allow-host b.org"),
         (["--tools", "magic=1"], "--tools magic: neither a module nor a ready-made tool"),
     ],
 )

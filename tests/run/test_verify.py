@@ -19,7 +19,7 @@ from support.golden import DATA
 from kernel_agent import ScriptedModel, Session, export
 from kernel_agent.errors import NotebookError
 from kernel_agent.notebook.comparison import Verdict
-from kernel_agent.notebook.reader import EARLY_IDS, read_notebook
+from kernel_agent.notebook.reader import read_notebook
 from kernel_agent.session.verification import (
     certify,
     verify,
@@ -99,7 +99,7 @@ def test_a_clock_in_what_was_printed_and_help_make_no_false_alarm(
 
 
 @pytest.mark.parametrize("name", ["a-1", "not a sound id", 7, None])
-def test_ids_in_a_format_that_does_not_know_them_yet_are_mended_and_told(
+def test_ids_in_a_format_that_does_not_know_them_yet_mean_nothing(
     name: Any, tmp_path: Path
 ) -> None:
     cell = {"cell_type": "code", "source": "print(1)", "metadata": {}, "execution_count": 1,
@@ -110,7 +110,6 @@ def test_ids_in_a_format_that_does_not_know_them_yet_are_mended_and_told(
     path.write_text(json.dumps(content))
     report = verify(path)
     assert report.counts == {"same": 3}
-    assert report.to_json()["notes"] == [EARLY_IDS]
     assert json.loads(path.read_text()) == content
 
 
@@ -325,9 +324,8 @@ def test_a_certificate_is_written_when_asked_and_only_for_the_same_code(golden: 
         (b"[1]", "JSON, but not a notebook"),
         (b'{"cells": []}', "JSON, but not a notebook"),
         (b'{"nbformat": 1, "cells": []}', "notebook format 1, which is unknown"),
-        (b'{"nbformat": 3, "nbformat_minor": 0, "worksheets": [7]}', "not a valid notebook"),
-        (b'{"nbformat": 3, "worksheets": [{"cells": [{"cell_type": 1}]}]}', "not a valid notebook"),
-        (b'{"nbformat": 2, "nbformat_minor": 0, "worksheets": 7}', "not a valid notebook"),
+        (b'{"nbformat": 3, "worksheets": []}', "format 3: convert it with `jupyter nbconvert"),
+        (b'{"nbformat": 2, "worksheets": 7}', "format 2: convert it with `jupyter nbconvert"),
         (b'{"nbformat": 9, "metadata": {}, "cells": []}', "notebook format 9, which is unknown"),
         (b'{"nbformat": 4, "nbformat_minor": 5, "cells": 7, "metadata": {}}', "not a valid noteb"),
         (b'{"nbformat": 4, "nbformat_minor": 5, "cells": [7], "metadata": {}}', "not a valid note"),
@@ -352,26 +350,6 @@ def test_a_notebook_for_another_language_is_not_run(tmp_path: Path) -> None:
     nbformat.write(content, tmp_path / "r.ipynb")
     with pytest.raises(NotebookError, match="for R, and only Python is run"):
         verify(tmp_path / "r.ipynb")
-
-
-def test_a_notebook_of_an_older_format_is_read_as_jupyter_reads_it(tmp_path: Path) -> None:
-    """Format 3: worksheets, headings, ``input`` and ``pyout``."""
-    cells = [
-        {"cell_type": "heading", "level": 1, "metadata": {}, "source": ["Old"]},
-        {"cell_type": "code", "collapsed": False, "input": ["x = 2\n", "print('hi')"],
-         "language": "python", "metadata": {}, "prompt_number": 1,
-         "outputs": [{"output_type": "stream", "stream": "stdout", "text": ["hi\n"]}]},
-        {"cell_type": "code", "collapsed": False, "input": ["x + 1"], "language": "python",
-         "metadata": {}, "prompt_number": 2, "outputs": [
-             {"metadata": {}, "output_type": "pyout", "prompt_number": 2, "text": ["3"]}]},
-    ]  # fmt: skip
-    path = tmp_path / "old.ipynb"
-    path.write_text(json.dumps({
-        "metadata": {"name": ""}, "nbformat": 3, "nbformat_minor": 0,
-        "worksheets": [{"cells": cells, "metadata": {}}],
-    }))  # fmt: skip
-    report = verify(path)
-    assert (report.reproduces, report.counts) == (True, {"same": 2})
 
 
 def test_a_folder_is_not_a_notebook(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from kernel_agent.models.scripted import ScriptedModel
 from kernel_agent.records.event import Notice
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.story import PlainView
-from kernel_agent.records.trace import RunStop
+from kernel_agent.records.trace import RunStop, Step
 from kernel_agent.sandbox.allowlist import parse_hosts
 from kernel_agent.sandbox.chooser import probe
 from kernel_agent.sandbox.proxy import Proxy
@@ -187,3 +187,21 @@ final_answer(seen)
     assert step.result is not None
     assert [call.untrusted for call in step.result.calls] == [True]
     assert step.observation.text.startswith("[untrusted ")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+async def test_what_cells_print_after_a_visit_is_marked_as_data_of_others(tmp_path, level):
+    """From the cell that made it on, whatever it prints; not before."""
+    if not probe(level).works:
+        pytest.skip(probe(level).reason)
+    async with await asyncio.start_server(web_page, "127.0.0.1", 0) as named:
+        host = f"localhost:{named.sockets[0].getsockname()[1]}"
+        cells = ["print(1)", f"import pandas\npandas.read_csv('http://{host}/t.csv')", "print(2)"]
+        replies = [f"```python\n{code}\n```" for code in (*cells, "final_answer(3)")]
+        async with Session(
+            model=ScriptedModel(replies), sandbox=level, allow_hosts=[host], out=tmp_path / "run"
+        ) as session:
+            run = await session.run("Read it")
+    steps = [r.observation.text for r in read_trace(run.trace) if isinstance(r, Step)]
+    marks = ["it may hold what came from the host localhost" in text for text in steps[:3]]
+    assert marks == [False, True, True]

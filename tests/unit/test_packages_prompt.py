@@ -1,4 +1,4 @@
-"""The line of the system prompt on what cells can import."""
+"""The lines of the system prompt on what cells can import, and on the hosts that they reach."""
 
 import re
 
@@ -39,3 +39,11 @@ def test_what_is_told_as_installed_is_python_and_packages_with_their_versions():
 )
 def test_nothing_is_told_where_it_is_not_known_or_of_no_use(given):
     assert "Installed:" not in prompt(**given)
+
+
+def test_the_hosts_that_are_open_are_told_to_a_model_that_writes_code():
+    told = "HTTP and HTTPS to example.org, localhost:8000, and nothing else"
+    hosts = ("example.org", "localhost:8000")
+    assert told in prompt(allow_hosts=hosts)
+    assert "HTTPS" not in prompt()
+    assert told not in prompt(allow_hosts=hosts, format="json")

@@ -2,8 +2,6 @@
 
 Read-only is the database's own doing where it can be:
 
-* SQLite: in a child process (:mod:`.sqlite`), opened with ``mode=ro``, ``query_only``, and an
-  authorizer that knows reading only; killed at its time.
 * PostgreSQL (with psycopg): a read-only transaction, and a cursor that is declared on the server,
   which takes one SELECT, VALUES or WITH that changes nothing, in any wording. Its own
   timeout, and a cancellation from here. The server counts the bytes of the result, and sends none
@@ -13,12 +11,13 @@ Read-only is the database's own doing where it can be:
   protection where a statement commits by itself: give a role that may only read. One row may be
   as large as the driver takes.
 
+SQLite has no server: its files are inputs, which cells open in their sandbox.
+
 A connection lives as long as a call. A result beyond the caps is an error, never cut silently.
 """
 
 import json
 import re
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -26,14 +25,11 @@ from datetime import date, datetime, timedelta
 from datetime import time as clock_time
 from decimal import Decimal
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import ToolError, UsageError
 from kernel_agent.records import Event, Notice
 from kernel_agent.safe import one_line
-from kernel_agent.tools.builtin import sqlite
-from kernel_agent.tools.builtin.sqlite import open_read_only
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,15 +79,13 @@ class Database:
         self.query_seconds = query_seconds
         try:
             self._engine = _engine(url, query_seconds)
-            self.kind = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}.get(
-                self._engine.dialect.name, self._engine.dialect.name
-            )
-            self._file = _sqlite_file(url) if self.kind == "SQLite" else ""
+            dialect = self._engine.dialect.name
+            self.kind = "PostgreSQL" if dialect == "postgresql" else dialect
             with self._engine.connect() as connection:
                 warning = _find_gaps(connection)
         except ArgumentError:
             raise UsageError(f"--tools sql={name}: not a database URL") from None
-        except (SQLAlchemyError, ImportError, ValueError, sqlite3.Error) as error:
+        except (SQLAlchemyError, ImportError, ValueError) as error:
             reason = _redact(url, _first_line(error))
             raise UsageError(f"--tools sql={name}: {reason}") from None
         if warning:
@@ -107,9 +101,7 @@ class Database:
         """
         from sqlalchemy import text
 
-        if self.kind == "SQLite":
-            return _frame(*self._from_file(query, params or {}))
-        if self.kind not in ("SQLite", "PostgreSQL") and not _QUERY.match(query):
+        if self.kind != "PostgreSQL" and not _QUERY.match(query):
             raise ToolError("only queries can be run here", kind="PermissionError")
         with self._reading() as connection:
             names = list[str]()
@@ -126,22 +118,6 @@ class Database:
                 names = names or list(result.keys())
                 return _frame(names, _fetch_rows(result, len(names)))
 
-    def _from_file(
-        self, query: str, params: Mapping[str, Any]
-    ) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Run a query of SQLite; return the names of its columns and its rows."""
-        plain = {
-            name: str(value) if isinstance(value, date | clock_time | Decimal) else value
-            for name, value in params.items()
-        }
-        try:
-            return sqlite.rows_of(
-                self._file, query, plain, seconds=self.query_seconds,
-                rows_max=ROWS_MAX, bytes_max=BYTES_MAX, cells_max=CELLS_MAX,
-            )  # fmt: skip
-        except sqlite.Failed as error:
-            raise ToolError(_first_line(error), kind=error.kind) from None
-
     def tables(self) -> "pd.DataFrame":
         """Return schema, name and kind of every table and view."""
         import pandas as pd
@@ -154,7 +130,7 @@ class Database:
             for schema in looking.get_schema_names():
                 if schema in ("information_schema", "pg_catalog", "pg_toast"):
                     continue
-                shown = "" if schema in (default, "main") else schema
+                shown = "" if schema == default else schema
                 found += [(shown, name, "table") for name in looking.get_table_names(schema)]
                 found += [(shown, name, "view") for name in looking.get_view_names(schema)]
         return pd.DataFrame(found, columns=["schema", "table", "kind"])
@@ -215,7 +191,7 @@ class Database:
                     yield connection
                 finally:
                     connection.rollback()
-        except (SQLAlchemyError, sqlite3.Error) as error:
+        except SQLAlchemyError as error:
             if late.is_set() or "statement timeout" in str(error):
                 raise ToolError(
                     f"the query was cancelled after {self.query_seconds:g} s: ask for less",
@@ -236,11 +212,7 @@ def _engine(url: str, query_seconds: float) -> "Engine":
     from sqlalchemy.pool import NullPool
 
     known = make_url(re.sub(r"^postgres(ql)?://", "postgresql+psycopg://", url))
-    backend = known.get_backend_name()
-    if backend == "sqlite":
-        file = _sqlite_file(url)
-        return create_engine("sqlite://", creator=lambda: open_read_only(file), poolclass=NullPool)
-    if backend == "postgresql":
+    if known.get_backend_name() == "postgresql":
         if known.get_driver_name() != "psycopg":
             raise UsageError("--tools sql: of the drivers of PostgreSQL only psycopg is known")
         if find_spec("psycopg") is None:
@@ -257,16 +229,6 @@ def _engine(url: str, query_seconds: float) -> "Engine":
     return create_engine(known, poolclass=NullPool)
 
 
-def _sqlite_file(url: str) -> str:
-    from sqlalchemy import make_url
-
-    whole = url.partition(":///")[2]  # a name may hold a "?"
-    file = whole if whole and Path(whole).is_file() else make_url(url).database
-    if not file or not Path(file).is_file():
-        raise UsageError(f"--tools sql: there is no SQLite file {file or ''}".rstrip())
-    return str(Path(file).absolute())
-
-
 def _raw(connection: "Connection") -> Any:
     return connection.connection.driver_connection
 
@@ -280,7 +242,7 @@ def _cancel_when_late(
 
     def cancel() -> None:
         late.set()
-        for name in ("interrupt", "cancel"):  # of sqlite3; of psycopg and some others
+        for name in ("interrupt", "cancel"):  # the second of psycopg and some others
             if hasattr(raw, name):
                 getattr(raw, name)()
                 return
@@ -298,9 +260,6 @@ def _cancel_when_late(
 def _find_gaps(connection: "Connection") -> str:
     """Return the gaps of read-only for this connection."""
     kind = connection.dialect.name
-    if kind == "sqlite":
-        connection.exec_driver_sql("SELECT count(*) FROM sqlite_master")
-        return ""
     if kind == "postgresql":
         row = connection.exec_driver_sql(
             "SELECT rolsuper, pg_has_role('pg_read_server_files', 'member') FROM pg_roles "
@@ -434,8 +393,6 @@ def _column(values: list[Any]) -> Any:
 def _first_line(error: BaseException) -> str:
     """Return the database's message without SQLAlchemy's additions."""
     text = str(getattr(error, "orig", None) or error)
-    if "not authorized" in text or "authorization denied" in text:  # by our authorizer
-        return "only a SELECT can be run here: the database is open for reading"
     return one_line(text.strip().partition("\n")[0] or type(error).__name__, 500)
 
 

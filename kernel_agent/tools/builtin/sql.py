@@ -1,9 +1,9 @@
 """``sql``, ``sql_tables``, ``sql_schema``: read-only database tools that return DataFrames.
 
 ``--tools sql=NAME`` takes the URL from the configuration (``[sql]``), ``--tools sql`` from
-``KERNEL_AGENT_SQL_URL`` or the one that is configured, ``--tools sql=FILE`` opens an SQLite file,
-and ``--tools sql=URL`` is for URLs without a password: a command line is no secret. With several
-databases the functions are named after them: ``sql_sales``, ``sql_sales_tables`` …
+``KERNEL_AGENT_SQL_URL`` or the one that is configured, and ``--tools sql=URL`` is for URLs without
+a password: a command line is no secret. With several databases the functions are named after them:
+``sql_sales``, ``sql_sales_tables`` … An SQLite file is no server but an input: ``--data``.
 
 The URL stays here. :mod:`.database` explains what keeps a database from being written to.
 """
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 URL_VARIABLE = "KERNEL_AGENT_SQL_URL"
+_AS_DATA = "name it as --data FILE"
 
 
 def sql_tools(
@@ -52,12 +53,13 @@ def sql_tools(
     UsageError
         There is no such database, it cannot be reached, or a package is missing.
     """
+    urls = _find_urls(whats, configured)
     for package in ("sqlalchemy", "pyarrow"):
         if find_spec(package) is None:
             raise UsageError(f"--tools sql needs {package}: pip install 'kernel-agent[sql]'")
     databases = [
         Database(name, url, query_seconds=query_seconds, on_event=on_event)
-        for name, url in _find_urls(whats, configured).items()
+        for name, url in urls.items()
     ]
     several = len(databases) > 1
     return tuple(
@@ -116,6 +118,8 @@ def _find_urls(whats: Sequence[str], configured: Mapping[str, Any]) -> dict[str,
         name, url = _find_url(what.strip(), configured)
         if name in found:
             raise UsageError(f"--tools sql: two databases have the name {name}")
+        if url.startswith("sqlite"):
+            raise UsageError(f"--tools sql: {name} is an SQLite file, which cells open: {_AS_DATA}")
         found[name] = url
     return found
 
@@ -135,11 +139,11 @@ def _find_url(what: str, configured: Mapping[str, Any]) -> tuple[str, str]:
     if "://" in what:
         return _name_in(what), what
     if what and Path(what).is_file():
-        return _name_in(what), f"sqlite:///{Path(what).absolute()}"
+        raise UsageError(f"--tools sql={one_line(what, 60)}: a file, which cells open: {_AS_DATA}")
     names = ", ".join(configured) or "none are configured"
     raise UsageError(
-        f"--tools sql{'=' * bool(what)}{one_line(what, 60)}: not a database file, and no name of "
-        f"[sql] in the configuration ({names}); {URL_VARIABLE} may hold a URL, too"
+        f"--tools sql{'=' * bool(what)}{one_line(what, 60)}: no URL, and no name of [sql] in "
+        f"the configuration ({names}); {URL_VARIABLE} may hold a URL, too"
     )
 
 
