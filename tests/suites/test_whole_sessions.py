@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_agent.evaluation.adapters import gold_of, read_suite
+from benchmarks.suites import gold_of, read_suite
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the packages
 
@@ -60,7 +60,7 @@ def evaluate(folder, suite):
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "KERNEL_AGENT_"))}
     formats = [part for name in WRITERS for part in ("--format", name)]
     done = subprocess.run(
-        [sys.executable, "-m", "kernel_agent", "eval", suite, *formats, "--sandbox", "none",
+        [sys.executable, "-m", "benchmarks.suites", suite, *formats, "--sandbox", "none",
          "--model", f"scripted:{folder}/{{task}}-{{format}}.jsonl", "--limit", str(TASKS),
          "--out", "out", "--max-steps", "60"],
         cwd=folder, env={**kept, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
@@ -83,7 +83,7 @@ def held(results, ids):
 def test_agentdojo_tasks_are_done_by_gold_calls_in_code_and_in_json(tmp_path):
     """The suite's utility functions say so, of its own environment, after real runs."""
     pytest.importorskip("agentdojo")
-    from kernel_agent.evaluation.adapters.agentdojo import _suites
+    from benchmarks.suites.agentdojo import _suites
 
     suites = _suites("")
 
