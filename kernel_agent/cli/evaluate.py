@@ -107,10 +107,8 @@ def compare(options: Options) -> int:
     0 every run has a result, 3 some are missing (money, lost workers), 4 an arm took no part,
     130 stopped.
     """
-    from kernel_agent.cli.trust import settle_settings
     from kernel_agent.evaluation import Store, write_report
 
-    settle_settings()
     plan = _plan(options)
     folder = options.out or _folder(plan)
     write_line(f"{_sum(plan)}; results in {folder}")

@@ -19,12 +19,12 @@ EXAMPLE = ROOT / "example_tasks" / "penguins.yaml"
 ANSWER = "```python\nfinal_answer({})\n```"
 
 
-def evaluate(folder, *arguments, code=0):
+def evaluate(folder, *arguments, code=0, **variables):
     """Run the command; return what it printed. Never a traceback."""
     done = subprocess.run(
         [sys.executable, "-m", "kernel_agent", "eval", *map(str, arguments)],
-        cwd=folder, env=environment(OPENAI_API_KEY="none"), capture_output=True, text=True,
-        timeout=120, check=False,
+        cwd=folder, env=environment(OPENAI_API_KEY="none", **variables), capture_output=True,
+        text=True, timeout=120, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     assert done.returncode == code, done.stdout + done.stderr
@@ -175,11 +175,11 @@ def test_an_arm_whose_model_is_down_is_left_out_with_one_line_and_its_exit_code(
     path = tasks(tmp_path, {"id": "a", "task": "How many rows does the table have?", "answer": 1,
                             "check": "number", "data": "t.csv"})  # fmt: skip
     (tmp_path / "t.csv").write_text("a\n1\n")
-    (tmp_path / "kernel-agent.toml").write_text("max_retries = 0\n")
     with refused_url() as url:
         said = evaluate(
             tmp_path, path, "--model", "gone", "--model", "offline", "--base-url", url,
             "--format", "fenced", "--sandbox", "none", "--out", "out", code=4,
+            KERNEL_AGENT_MAX_RETRIES="0",
         )  # fmt: skip
     left_out = [line for line in said.splitlines() if line.startswith("arm left out: ")]
     assert len(left_out) == 1
