@@ -5,6 +5,7 @@
 PYTHON = .venv/bin/python
 USABLE = .venv/.usable# what a user needs
 READY = .venv/.ready#  and what tests and checks need
+ENGINES = .venv/.engines#  and what carries out evaluations elsewhere
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Hundreds of processes start in a run of the tests; none of them should compile anew.
@@ -39,6 +40,10 @@ $(READY): $(USABLE)
 	@sh scripts/setup.sh dev
 	@touch $@
 
+$(ENGINES): $(READY)
+	@sh scripts/setup.sh engines
+	@touch $@
+
 run: $(USABLE)
 	@.venv/bin/kernel-agent run --model offline --data example_notebooks/data/penguins.csv \
 	  "Compare the body mass of the species"
@@ -71,8 +76,8 @@ test-parallel: $(READY)
 test-alone: $(READY)
 	$(TIER) -q $(ALONE)
 
-# Dask and Ray need seconds to start, and on a busy machine more than they wait for themselves.
-test-engines: $(READY)
+# Dask needs seconds to start, and on a busy machine more than it waits for itself.
+test-engines: $(ENGINES)
 	$(TIER) -q tests/engines
 
 # Break 300 places of the code, one at a time: which do the unit tests notice?
@@ -103,23 +108,23 @@ SUITES = .venv-suites/bin/python
 
 .venv-suites/.ready: pyproject.toml Makefile
 	@python3 -m venv .venv-suites
-	@$(SUITES) -m pip install --quiet --editable '.[agentdojo]' pytest pytest-asyncio hypothesis
+	@$(SUITES) -m pip install --quiet --editable '.[eval]' 'agentdojo>=0.1.35' pytest pytest-asyncio hypothesis
 	@$(SUITES) -m pip install --quiet --no-deps bfcl-eval mpmath
 	@touch $@
 
 eval-oracle: .venv-suites/.ready
-	@$(SUITES) -m kernel_agent eval agentdojo --oracle --out benchmarks/results
-	@$(SUITES) -m kernel_agent eval bfcl --oracle --out benchmarks/results
-	@$(SUITES) -m pytest -q tests/parts/test_eval_adapters.py tests/suites/test_eval_suites.py
+	@$(SUITES) -m benchmarks.oracle agentdojo --out benchmarks/results
+	@$(SUITES) -m benchmarks.oracle bfcl --out benchmarks/results
+	@$(SUITES) -m pytest -q tests/suites
 
 # Exact versions for `make setup`, on all Pythons that are promised. What is pinned already stays as
 # it is if it can; PINS=-U takes the newest of everything. Suites have their own environment.
-OPTIONS = data otel mcp sql remote interpreter smolagents eval dask ray
+OPTIONS = data otel mcp sql remote interpreter smolagents eval dask
 PINS =
 
 pins: $(READY)
 	$(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 \
-	  $(OPTIONS:%=--extra %) --group dev --no-annotate --no-header --no-emit-index-url $(PINS) \
+	  $(OPTIONS:%=--extra %) --group dev --group engines --no-annotate --no-header --no-emit-index-url $(PINS) \
 	  pyproject.toml --output-file constraints.txt
 
 # It informs, and fails nothing.
@@ -130,7 +135,7 @@ newest:
 	-.venv-newest/bin/python scripts/newer.py
 	-.venv-newest/bin/python scripts/tier.py $(PARALLEL) worksteal $(QUICK) -m "not long" $(TEST)
 
-eval-campaign: $(READY)
+eval-campaign: $(ENGINES)
 	$(PYTHON) benchmarks/eval_campaign.py
 
 clean:

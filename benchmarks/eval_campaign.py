@@ -4,7 +4,7 @@ Each run is the real loop with a scripted reply and no kernel; everything around
 ``kernel-agent eval`` does: specs on disk, the engine, a result line, the report. Prints a table and
 writes ``benchmarks/results/eval_campaign.json``.
 
-    python benchmarks/eval_campaign.py [--runs 10000] [--engines local,dask,ray]
+    python benchmarks/eval_campaign.py [--runs 10000] [--engines local,dask]
 """
 
 import argparse
@@ -22,7 +22,6 @@ from kernel_agent.evaluation import (
     Arm,
     Here,
     OnDask,
-    OnRay,
     Plan,
     RunResult,
     Store,
@@ -126,7 +125,7 @@ async def alone(runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--engines", default="local,dask,ray")
+    parser.add_argument("--engines", default="local,dask")
     options = parser.parse_args()
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(HERE), os.environ.get("PYTHONPATH", str(HERE.parent))]
@@ -134,7 +133,6 @@ def main():
     engines = {
         "local": lambda: Here(places=WORKERS, work=loop_only),
         "dask": lambda: OnDask(workers=WORKERS, work=worker()),
-        "ray": lambda: OnRay(workers=WORKERS, work=worker()),
     }
     importlib.import_module("nbformat")  # imports are no cost of a campaign
     importlib.import_module("matplotlib.figure")

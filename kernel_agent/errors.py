@@ -7,7 +7,6 @@
     │   ├── InputError        the caller: a data file that cannot be used
     │   │   └── UntrustedTasks     a file of tasks reaches beyond its folder, or brings code
     │   └── ConfigError       the caller: a configuration file or variable
-    │       └── UntrustedSettings  a file in the working directory sets what only the user may
     ├── ModelError            the endpoint: it did not give a usable reply (exit code 4)
     │   ├── NotUnderstoodError    the offline analyst: it refuses the question
     │   └── ContextLengthError    the conversation is longer than the model accepts
@@ -29,9 +28,7 @@ exit code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 
 class KernelAgentError(Exception):
@@ -79,30 +76,6 @@ class UntrustedTasks(InputError):
 
 class ConfigError(UsageError):
     """A configuration file or environment variable that cannot be used."""
-
-
-class UntrustedSettings(ConfigError):
-    """A settings file in the working directory sets what only the user may, who was not asked.
-
-    Parameters
-    ----------
-    message
-        One line for a person.
-    path
-        The file.
-    content
-        What was read of it.
-    settings
-        What it sets that only the user may, by name.
-    """
-
-    def __init__(
-        self, message: str, *, path: Path, content: bytes, settings: Mapping[str, Any]
-    ) -> None:
-        super().__init__(message)
-        self.path = path
-        self.content = content
-        self.settings = settings
 
 
 class ModelError(KernelAgentError):

@@ -21,7 +21,6 @@ from typing import Any
 from kernel_agent.cli.approve import Prompt
 from kernel_agent.cli.live import open_view
 from kernel_agent.cli.outlet import Outlet, write_line
-from kernel_agent.cli.trust import settle_settings
 from kernel_agent.cli.view import View, show_places, waiting, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
@@ -68,7 +67,6 @@ class Options:
 
 def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
     """Answer one question (or run fixed cells), show how, and return the exit code."""
-    settle_settings()
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stdout, verbose=options.verbose)
     with shown as view:
         run = _answer(task, options, view, cells, may_ask=not quiet)
@@ -89,7 +87,6 @@ def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ())
     """Answer one question (or run fixed cells), print one JSON object, return the exit code."""
     shown = nullcontext(_Silent()) if quiet else open_view(sys.stderr, verbose=options.verbose)
     try:
-        settle_settings()
         with shown as view:
             run = _answer(task, options, view, cells)
     except KernelAgentError as error:
@@ -101,7 +98,6 @@ def ask_for_json(task: str, options: Options, *, quiet: bool, cells: Cells = ())
 
 def converse(options: Options) -> int:
     """Answer questions that are typed at a terminal, in one session, until the user leaves."""
-    settle_settings()
     with suppress(ImportError):
         import readline  # noqa: F401 - its import gives input() editing and history
     with (

@@ -30,8 +30,7 @@ class Options:
         str,
         typer.Argument(
             metavar="TASKS",
-            help="A .jsonl or .yaml file of tasks, or a suite: agentdojo[:SUITE], bfcl, "
-            "dabench:CHECKOUT, dseval:CHECKOUT, m3tooleval:CHECKOUT.",
+            help="A .jsonl or .yaml file of tasks.",
         ),
     ]
     formats: Annotated[
@@ -68,9 +67,7 @@ class Options:
     at_once: Annotated[
         int, typer.Option(min=1, max=1000, metavar="N", help="Runs (or own workers) at a time.")
     ] = 2
-    on: Annotated[
-        str, typer.Option(metavar="ENGINE", help="local, dask[:ADDRESS] or ray[:ADDRESS].")
-    ] = "local"
+    on: Annotated[str, typer.Option(metavar="ENGINE", help="local or dask[:ADDRESS].")] = "local"
     judge: Annotated[
         str | None, typer.Option(metavar="NAME", help="The model that judges rubrics.")
     ] = None
@@ -91,13 +88,6 @@ class Options:
             "--trust", help="TASKS may read beyond its folder and bring code: you have read it."
         ),
     ] = False
-    oracle: Annotated[
-        bool, typer.Option("--oracle", help="What each protocol needs at best, from gold calls.")
-    ] = False
-    replay: Annotated[
-        bool,
-        typer.Option("--replay", help="TASKS are recorded transcripts: parse and run them again."),
-    ] = False
     report: Annotated[
         bool, typer.Option("--report", help="TASKS is an evaluation's folder: write its report.")
     ] = False
@@ -108,13 +98,7 @@ def evaluate(options: Options) -> int:
 
     Exit code: 0 every run has a result, 3 some have none, 4 an arm could not take part.
     """
-    if options.oracle + options.replay + options.report > 1:
-        raise UsageError("--oracle, --replay and --report exclude each other")
-    if options.report:
-        return report(Path(options.tasks))
-    if options.oracle:
-        return oracle(options)
-    return replay(options) if options.replay else compare(options)
+    return report(Path(options.tasks)) if options.report else compare(options)
 
 
 def compare(options: Options) -> int:
@@ -123,10 +107,8 @@ def compare(options: Options) -> int:
     0 every run has a result, 3 some are missing (money, lost workers), 4 an arm took no part,
     130 stopped.
     """
-    from kernel_agent.cli.trust import settle_settings
     from kernel_agent.evaluation import Store, write_report
 
-    settle_settings()
     plan = _plan(options)
     folder = options.out or _folder(plan)
     write_line(f"{_sum(plan)}; results in {folder}")
@@ -155,44 +137,6 @@ def report(folder: Path) -> int:
     from kernel_agent.evaluation import write_report
 
     write_line(str(write_report(folder)))
-    return 0
-
-
-def oracle(options: Options) -> int:
-    """Print the turns and tokens that each protocol needs at best, and keep them."""
-    from kernel_agent.evaluation import measure, oracle_text, write_oracle
-
-    suite = measure(options.tasks, limit=options.limit, tell=write_line)
-    write_line(oracle_text(suite))
-    if options.out is not None:
-        write_line(str(write_oracle(suite, options.out)))
-    return 0
-
-
-def replay(options: Options) -> int:
-    """Read recorded transcripts with each format, run their cells, and compare what they show."""
-    import asyncio
-
-    from kernel_agent.cli.trust import settle_settings
-    from kernel_agent.config import load_config
-    from kernel_agent.evaluation import replay_file, replay_text, write_replay
-
-    settle_settings()
-    config = load_config(tell=write_line).merged(**options.limits)
-    found = asyncio.run(
-        replay_file(
-            Path(options.tasks),
-            formats=options.formats or ("fenced",),
-            sandbox=(options.sandboxes or ("auto",))[0],
-            config=config,
-            limit=options.limit,
-            at_once=options.at_once,
-            tell=write_line,
-        )
-    )
-    write_line(replay_text(found))
-    if options.out is not None:
-        write_line(str(write_replay(found, options.out)))
     return 0
 
 
@@ -228,12 +172,9 @@ def _plan(options: Options) -> Plan:
 
 def _tasks(options: Options) -> TaskSet:
     from kernel_agent.cli.trust import settle_tasks
-    from kernel_agent.evaluation import is_adapter, read_suite, sample
+    from kernel_agent.evaluation import sample
 
-    if is_adapter(options.tasks):
-        given = read_suite(options.tasks)
-    else:
-        given = settle_tasks(options.tasks, trusted=options.trust)
+    given = settle_tasks(options.tasks, trusted=options.trust)
     if options.limit is None:
         return given
     drawn = sample(given, options.limit)

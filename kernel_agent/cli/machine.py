@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kernel_agent.cli.outlet import write_line
-from kernel_agent.errors import KernelAgentError, UsageError
+from kernel_agent.errors import UsageError
 
 UNUSABLE = 1  # the exit code of a level that does not work here
 
@@ -71,10 +70,7 @@ def doctor(
     """
     from kernel_agent.cli.doctor import examine
     from kernel_agent.cli.live import looking
-    from kernel_agent.cli.trust import settle_settings
 
-    with suppress(KernelAgentError):  # what is wrong with the settings is one of the findings
-        settle_settings()
     with looking("looking at this machine"):
         lines: list[str] = []
         code = examine(lines.append, verbose=verbose)

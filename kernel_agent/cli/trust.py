@@ -1,7 +1,6 @@
-"""Ask at a terminal whether a file that anybody may have written may take effect.
+"""Ask at a terminal whether a file of tasks, which anybody may have written, may take effect.
 
-Such are the settings file of the working directory and a file of tasks. It is asked once for each
-content of a file, before anything else is done, and the answer is kept
+It is asked once for each content of a file, before anything else is done, and the answer is kept
 (:mod:`kernel_agent.safe.trust`). Everything that the file does beyond the harmless is shown, so
 that nothing in it can hide; what was typed before it was shown is no answer to it.
 """
@@ -9,49 +8,26 @@ that nothing in it can hide; what was typed before it was shown is no answer to 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
 
 from kernel_agent.cli.outlet import Outlet
-from kernel_agent.config import load_config
-from kernel_agent.errors import UntrustedSettings, UntrustedTasks
+from kernel_agent.errors import UntrustedTasks
 from kernel_agent.records import source_text
 from kernel_agent.safe import keep_answer, one_line
 
 if TYPE_CHECKING:
     from kernel_agent.evaluation import TaskSet
 
-SHOWN_CHARS = 2000  # of one value
+SHOWN_CHARS = 2000  # of one row
 SHOWN_ROWS = 100  # of what tasks reach
 WARNING = (
-    "They decide where your key and your data go, what runs on this machine, and what it costs.\n"
-    "Your answer is kept for as long as the file stays as it is.\n"
-)
-TASKS_WARNING = (
     "What is read is sent to the model's endpoint, and what runs has all of your rights here.\n"
     "Your answer is kept for as long as the file, and the code that it names, stay as they are.\n"
 )
 ANSWERS = "  y use them here   n never use them here   Ctrl-C stops\n"
 PROMPT = "Use them? [y/n]> "
-
-
-def settle_settings() -> None:
-    """Ask about this folder's settings file if it needs an answer and somebody can give one.
-
-    Raises
-    ------
-    ConfigError
-        A file that cannot be used; one that nobody was asked about, without a terminal.
-    """
-    try:
-        load_config()
-    except UntrustedSettings as untrusted:
-        if not _at_terminal():
-            raise
-        head = f"{one_line(str(untrusted.path), 300)} sets what only you may set:"
-        _ask(untrusted, head, f"{_list_settings(untrusted.settings)}\n{WARNING}")
 
 
 def settle_tasks(path: str, *, trusted: bool) -> TaskSet:
@@ -70,7 +46,7 @@ def settle_tasks(path: str, *, trusted: bool) -> TaskSet:
         if untrusted.asked or not _at_terminal():
             raise
         head = f"{one_line(str(untrusted.path), 300)} reaches beyond its folder, or brings code:"
-        _ask(untrusted, head, f"{_list_reaches(untrusted.reaches)}\n{TASKS_WARNING}")
+        _ask(untrusted, head, f"{_list_reaches(untrusted.reaches)}\n{WARNING}")
     return read_tasks(path)
 
 
@@ -78,7 +54,7 @@ def _at_terminal() -> bool:
     return bool(sys.stdin and sys.stderr and sys.stdin.isatty() and sys.stderr.isatty())
 
 
-def _ask(untrusted: UntrustedSettings | UntrustedTasks, head: str, matter: str) -> None:
+def _ask(untrusted: UntrustedTasks, head: str, matter: str) -> None:
     keyboard, screen = sys.stdin, Outlet(sys.stderr)
     screen.write(f"\n{head}\n\n{matter}")
     _forget_typed(keyboard)
@@ -104,22 +80,12 @@ def _answer(keyboard: TextIO, screen: Outlet) -> bool | None:
     return {"y": True, "yes": True, "n": False, "no": False}.get(line.strip().lower())
 
 
-def _list_settings(settings: Mapping[str, Any]) -> str:
-    """Return the settings one a line, nothing in them hidden; short ones first."""
-    rows = [f"    {name} = {_value(value)}\n" for name, value in settings.items()]
-    return "".join(sorted(rows, key=len))
-
-
 def _list_reaches(reaches: Sequence[str]) -> str:
     """Return what tasks reach, one a line, nothing in it hidden."""
     rows = [_cut(source_text(row).replace("\n", "\\n")) for row in reaches[:SHOWN_ROWS]]
     if len(reaches) > SHOWN_ROWS:
         rows.append(f"… and {len(reaches) - SHOWN_ROWS:,} more: read the file before you answer")
     return "".join(f"    {row}\n" for row in rows)
-
-
-def _value(value: Any) -> str:
-    return _cut(source_text(json.dumps(value, ensure_ascii=False, default=str)))
 
 
 def _cut(text: str) -> str:

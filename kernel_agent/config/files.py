@@ -1,13 +1,10 @@
-"""Read settings, each source over the one before: file < folder's file < environment < arguments.
+"""Read settings, each source over the one before: file < environment < arguments.
 
-Files are TOML. ``~/.config/kernel-agent/config.toml`` is the user's own and may set everything.
-``kernel-agent.toml`` in the working directory goes over it, setting by setting, but may come from
-anybody: from a cloned project, or from code that a cell ran there. So the table says of each
-setting what such a file may do (:class:`~kernel_agent.config.table.Rule`); what goes beyond that
-holds only when the user has allowed this very file (:mod:`kernel_agent.safe.trust`), and is an
-error while nobody was asked: a run that ignored it might go to another endpoint than was meant.
-``KERNEL_AGENT_CONFIG`` names one file in the place of both. No file is ever read from a run's
-folder, which is a cell's to write.
+Files are TOML: ``~/.config/kernel-agent/config.toml`` is the user's own, and
+``KERNEL_AGENT_CONFIG`` names one in its place. No file is read because it lies in the working
+directory, where a cloned project or a cell may have put it: ``kernel-agent.toml`` there is named in
+a line, so that nobody wonders. Nor is one read from a run's folder, whoever names it: that is a
+cell's to write.
 
 Environment variables are ``KERNEL_AGENT_`` and the field's name in capitals; ``OPENAI_BASE_URL`` is
 heeded, too. A key is never configured, only the *name* of the variable that holds it.
@@ -23,11 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.config.table import SETTINGS, Config, Setting
-from kernel_agent.errors import ConfigError, UntrustedSettings
-from kernel_agent.safe import answer_on, one_line, open_file
+from kernel_agent.errors import ConfigError
+from kernel_agent.safe import one_line
 
 OWN_FILE = "~/.config/kernel-agent/config.toml"
 FOLDER_FILE = "kernel-agent.toml"
+NOT_READ = (
+    f"{FOLDER_FILE} in the working directory is not read: to use it, name it "
+    f"(KERNEL_AGENT_CONFIG={FOLDER_FILE})"
+)
 MAX_BYTES = 1 << 16  # of a settings file
 MAX_DOTS = 20  # of a key; ours have three at most
 _NO_KEYS = re.compile(  # comments and strings, as TOML reads them from left to right
@@ -52,22 +53,19 @@ def load_config(
     environment
         The variables; those of this process by default.
     tell
-        Told in a line what a file in the working directory sets.
+        Told in a line of a file in the working directory, which is not read.
 
     Raises
     ------
     ConfigError
         The user's: a file that is not TOML, an unknown setting, a value of the wrong type.
-    UntrustedSettings
-        A file in the working directory sets what only the user may, and nobody was asked.
     """
     env = os.environ if environment is None else environment
-    given = _from_environment(env)
     named = env.get("KERNEL_AGENT_CONFIG")
+    if not named and os.path.lexists(FOLDER_FILE):
+        tell(NOT_READ)
     values = _named_file(Path(named)) if named else _own_file()
-    if not named:
-        values |= _folders(values, given, tell)
-    values |= given
+    values |= _from_environment(env)
     for name, row in SETTINGS.items():
         if isinstance(row.default, tuple):
             values[name] = tuple(map(str, values.get(name, ())))
@@ -78,7 +76,7 @@ def load_config(
     return Config(**values)
 
 
-# --- the user's own file ---------------------------------------------------------------------
+# --- files -----------------------------------------------------------------------------------
 
 
 def _named_file(path: Path) -> dict[str, Any]:
@@ -127,62 +125,6 @@ def _dots(text: str) -> int:
     return max((part.count(".") for part in parts), default=0)
 
 
-# --- the folder's ----------------------------------------------------------------------------
-
-
-def _folders(
-    own: Mapping[str, Any], given: Mapping[str, Any], tell: Callable[[str], None]
-) -> dict[str, Any]:
-    """Return the settings of the working directory's file, as far as it may set them.
-
-    Parameters
-    ----------
-    own
-        What the user's own file sets.
-    given
-        What the environment sets, which goes before both.
-    """
-    found = _in_working_directory()
-    if found is None:
-        return {}
-    path, content = found
-    values = {k: v for k, v in _parse(path, content).items() if k not in given}
-    before = {name: own.get(name, row.default) for name, row in SETTINGS.items()}
-    beyond = {k: v for k, v in values.items() if not SETTINGS[k].folder_may_set(before[k], v)}
-    allowed = answer_on(path, content) if beyond else None
-    if beyond and allowed is None:
-        raise UntrustedSettings(
-            _how_to_allow(path, beyond), path=path, content=content, settings=beyond
-        )
-    used = {k: v for k, v in values.items() if allowed or k not in beyond}
-    _tell_what_holds(path, used, {} if allowed else beyond, tell)
-    return used
-
-
-def _in_working_directory() -> tuple[Path, bytes] | None:
-    """Return the file there, with what it holds; never waits, and reads no more than is bounded.
-
-    Raises
-    ------
-    ConfigError
-        It is a link, a pipe or a folder, or it lies in a run's folder.
-    """
-    try:
-        path = Path.cwd() / FOLDER_FILE
-    except OSError:  # the working directory is gone
-        return None
-    if not os.path.lexists(path):
-        return None
-    _refuse_runs_folder(path)
-    try:
-        with open_file(path) as file:
-            return path, file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ConfigError(f"{_shown_path(path)} cannot be read: {error.strerror}") from None
-
-
 def _refuse_runs_folder(path: Path) -> None:
     """Refuse a settings file in a run's folder or below one: cells write there.
 
@@ -195,29 +137,8 @@ def _refuse_runs_folder(path: Path) -> None:
         if os.path.lexists(folder / TRACE):
             raise ConfigError(
                 f"{_shown_path(path)} is not read: {_shown_path(folder / TRACE)} says that code of "
-                "a run may have written it. Remove it, or start the command in another folder"
+                "a run may have written it. Read it, and copy it elsewhere"
             )
-
-
-def _how_to_allow(path: Path, beyond: Mapping[str, Any]) -> str:
-    return (
-        f"{_shown_path(path)} sets {', '.join(sorted(beyond))}, which a file in the working "
-        "directory may do only when you have allowed it: run the command at a terminal to be "
-        f"asked, or name the file (KERNEL_AGENT_CONFIG={FOLDER_FILE}), or move it to {OWN_FILE}"
-    )
-
-
-def _tell_what_holds(
-    path: Path,
-    used: Mapping[str, Any],
-    left_out: Mapping[str, Any],
-    tell: Callable[[str], None],
-) -> None:
-    parts = [f"{', '.join(sorted(used))} from {_shown_path(path)}"] if used else []
-    if left_out:
-        parts.append(f"not {', '.join(sorted(left_out))}, as you have answered")
-    if parts:
-        tell(f"Settings: {'; '.join(parts)}.")
 
 
 def _shown_path(path: Path) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ PREFIX = "KERNEL_AGENT_"
 
 VARIABLES: Mapping[str, str] = {
     "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` goes before it",
-    "KERNEL_AGENT_CONFIG": "a settings file, in the place of all others",
+    "KERNEL_AGENT_CONFIG": "a settings file, in the place of your own",
     "KERNEL_AGENT_PROGRAMS": "folders of programs that make a [sandbox](sandbox.md), with colons",
     "KERNEL_AGENT_SQL_URL": "the database of `--tools sql`",
     "KERNEL_AGENT_PANEL": "`off`: no panel in notebooks",
@@ -33,29 +33,6 @@ VARIABLES: Mapping[str, str] = {
 
 
 # --- what a row of the table says ----------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Limit what a settings file in the working directory may do with a setting.
-
-    ``allows`` is asked for the value that holds without the file, and the one that it names.
-    """
-
-    word: str
-    allows: Callable[[Any, Any], bool]
-
-
-# Keys, the network, the sandbox, approval, programs, what a run costs, what the model is told.
-YOU = Rule("you", lambda _now, _value: False)
-ANY = Rule("any", lambda _now, _value: True)
-LOWER = Rule("lower", lambda now, value: bool(value > 0 and (now is None or value <= now)))
-# None at all, too; of a limit, 0 might be taken for none.
-FEWER = Rule("lower", lambda now, value: bool(0 <= value <= now))
-# By itself it is a window's half or so: a folder may shorten what holds in any case.
-SHORTER = Rule("lower", lambda now, value: bool(0 < value <= (now or 32_000)))
-ON = Rule("`true`", lambda _now, value: value is True)
-OFF = Rule("`false`", lambda _now, value: value is False)
 
 
 @dataclass(frozen=True)
@@ -110,8 +87,6 @@ class Setting:
         What holds when nobody says anything.
     about
         What it is.
-    folder
-        What a file in the working directory may do with it.
     argument
         Whether :class:`~kernel_agent.Session` has it as an argument.
     between
@@ -132,7 +107,6 @@ class Setting:
     kind: type
     default: Any
     about: str
-    folder: Rule = YOU
     argument: bool = False
     between: bool = False
     shared: bool = False
@@ -164,10 +138,6 @@ class Setting:
             return self.kind is bool
         return isinstance(value, (int, float) if self.kind is float else self.kind)
 
-    def folder_may_set(self, now: Any, value: Any) -> bool:
-        """Return whether a folder's file may set a value, where ``now`` holds without it."""
-        return bool(value == now or self.folder.allows(now, value))
-
 
 def setting(default: T, about: str, **row: Any) -> T:
     """Return the field of a setting; ``row`` is what :class:`Setting` says of it."""
@@ -183,8 +153,6 @@ def setting(default: T, about: str, **row: Any) -> T:
 class Config:
     """All settings, with their defaults; ``docs/settings.md`` says more of each."""
 
-    # The name chooses what it costs, at a router also who gets the data, and `scripted:FILE`
-    # answers from a file.
     model: str | None = setting(
         None,
         "the model's name at the endpoint; `offline`; or `scripted:FILE`",
@@ -224,16 +192,14 @@ class Config:
         shared=True,
     )  # fmt: skip
     stream: bool = setting(
-        default=True, about="whether replies are asked for piece by piece", folder=ANY, shared=True
+        default=True, about="whether replies are asked for piece by piece", shared=True
     )
     accepts_images: bool | None = setting(
         None,
         "whether the model is sent pictures; None for what its name suggests",
-        folder=OFF,  # pictures are paid for
     )
-    # In both directions it costs: a request that is given up is asked, and paid, again.
     request_timeout_s: float = setting(120.0, "of one request to the endpoint", shared=True)
-    max_retries: int = setting(4, "of one request to the endpoint", folder=FEWER, shared=True)
+    max_retries: int = setting(4, "of one request to the endpoint", shared=True)
     prices: Mapping[str, Mapping[str, float]] = setting(
         {},
         "US dollars per million tokens, by model name: `prompt`, `completion` and optionally "
@@ -243,7 +209,6 @@ class Config:
     format: str = setting(
         "auto",
         "`auto`, `fenced`, `envelope`, `tool` or `json`",
-        folder=ANY,
         argument=True,
         between=True,
         option=Option("FORMAT", {
@@ -287,17 +252,14 @@ class Config:
     memory_mb: int | None = setting(
         None,
         "memory of the kernel; three quarters of the machine's by default",
-        folder=LOWER,
         option=Option("MB", {
             "run": "Memory of the kernel (default: 75 % of the machine's)."}, least=1),
     )  # fmt: skip
     disk_mb: int | None = setting(
         None,
         "what the kernel may write beyond what its folder held at the start; 2048 by default",
-        folder=LOWER,
         option=Option("MB", {"run": "What the kernel may write (default: 2048)."}, least=1),
     )
-    # The names are said to the model as instructions.
     guard_imports: Sequence[str] | None = setting(
         None,
         "modules that cells may import, when the guard is asked for "
@@ -310,7 +272,6 @@ class Config:
     max_operations: int | None = setting(
         None,
         "turns of loops and calls of functions that a cell may do; None for no cap",
-        folder=LOWER,
         argument=True,
         option=Option("N", {
             "run": "End a cell after so many turns of loops and calls of its own functions. A "
@@ -341,7 +302,6 @@ class Config:
     untrusted_data: bool = setting(
         default=False,
         about="whether the inputs come from others, and may hold instructions of theirs",
-        folder=ON,
         argument=True,
         option=Option("", {"run": "The data comes from others: mark it so for the model."}),
         magic=Magic("", "the data comes from others: mark it so for the model", "--untrusted-data"),
@@ -349,7 +309,6 @@ class Config:
     max_steps: int | None = setting(
         30,
         "after so many steps a run ends",
-        folder=LOWER,
         shared=True,
         option=Option("N", {"run": "Stop after so many steps.", "eval": "Of one run."}),
         magic=Magic("N", "how many steps this question may take", "--max-steps 5"),
@@ -358,7 +317,6 @@ class Config:
     max_seconds: float | None = setting(
         900.0,
         "after so many seconds a run ends",
-        folder=LOWER,
         shared=True,
         option=Option("S", {
             "run": "Stop after so many seconds.", "pipeline": "Stop after so many seconds.",
@@ -369,7 +327,6 @@ class Config:
     max_tokens: int | None = setting(
         None,
         "after so many tokens a run ends",
-        folder=LOWER,
         shared=True,
         option=Option("N", {"run": "Stop after so many tokens.", "eval": "Of one run."}),
         magic=Magic("N", "how many tokens this question may take", "--max-tokens 20000"),
@@ -378,7 +335,6 @@ class Config:
     max_cost: float | None = setting(
         None,
         "after so many US dollars a run ends",
-        folder=LOWER,
         shared=True,
         option=Option("USD", {
             "run": "Stop after so many US dollars; needs configured prices.",
@@ -390,27 +346,23 @@ class Config:
     cell_seconds: float = setting(
         120.0,
         "after so long a cell is interrupted; its variables are kept",
-        folder=LOWER,
         shared=True,
         option=Option("S", dict.fromkeys(
             ("run", "pipeline"), "Interrupt a single cell after so many seconds.")),
     )  # fmt: skip
     observation_chars: int = setting(
-        8000, "characters of an observation that the model is shown", folder=LOWER, shared=True
+        8000, "characters of an observation that the model is shown", shared=True
     )
     context_tokens: int | None = setting(
         None,
         "the allowance for the whole conversation; None for half of the model's window, 64,000 at "
         "most, and 32,000 where the endpoint does not list it",
-        folder=SHORTER,
         shared=True,
     )
-    max_depth: int = setting(
-        2, "of delegation: how deep agents may stand beneath a run", folder=LOWER
-    )
-    max_agents: int = setting(32, "of delegation: agents beneath a session in all", folder=LOWER)
+    max_depth: int = setting(2, "of delegation: how deep agents may stand beneath a run")
+    max_agents: int = setting(32, "of delegation: agents beneath a session in all")
     agents_at_once: int = setting(
-        4, "of delegation: agents that one run may have at work at the same time", folder=LOWER
+        4, "of delegation: agents that one run may have at work at the same time"
     )
 
     def merged(self, **arguments: Any) -> Config:

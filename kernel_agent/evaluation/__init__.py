@@ -4,7 +4,6 @@
 
     tasks      what is asked and how an answer is judged: files, validated with line numbers
     reach      what a file of tasks reads elsewhere and runs, for which the user is asked
-    adapters   the same from published suites: a checkout or a package of the user's, never vendored
     checks     an answer and an expectation -> right, wrong or not judged
     numbers, words   what an answer says: its number; its words and members
     specs      arms, runs and results as records; a run is known by the digest of what it is
@@ -12,12 +11,10 @@
     store      the folder: results as appended lines, one writer, nothing lost when killed
     smoke      the question of the smoke test
     campaign   smoke test of each arm, then everything that is still missing, within the caps
-    engines    where the runs are carried out: here, on Dask, on Ray
+    engines    where the runs are carried out: here, on Dask
     statistics Wilson, exact McNemar, bootstrap over tasks
     tables     results -> paired numbers, and in words what they can and cannot show
     markdown, plots, report   tables, pictures, and the notebook that a manager reads
-    oracle     turns and tokens that each protocol needs at best, from gold calls, without a model
-    replay     recorded transcripts through the formats and the kernel
 
 ``from kernel_agent.evaluation.tables import …`` is what the report's own cells do.
 """

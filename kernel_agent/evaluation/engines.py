@@ -1,4 +1,4 @@
-"""Engines that carry out runs: this process, Dask workers, or Ray.
+"""Engines that carry out runs: this process, or Dask workers.
 
 An engine has one method, ``result(spec)``, which carries out one whole run, loop and kernel
 together, and returns its result. What crosses to a worker and back is plain JSON types, so that a
@@ -9,7 +9,6 @@ are the campaign's; restarting a run whose worker died is the scheduler's.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
@@ -18,12 +17,8 @@ from typing import Any, Protocol, Self
 from kernel_agent.errors import KernelAgentError, UsageError
 from kernel_agent.evaluation.runs import carry_out, run_one
 from kernel_agent.evaluation.specs import RunResult, RunSpec
-from kernel_agent.safe import one_line
 
 Work = Callable[[RunSpec], RunResult]
-
-RESTARTS = 3
-"""Workers that one run may take with it before it is given up: it may be what kills them."""
 
 
 class WorkerLost(KernelAgentError):
@@ -98,7 +93,9 @@ class OnDask:
         try:
             from distributed import Client, LocalCluster
         except ModuleNotFoundError:
-            raise _needs("dask") from None
+            raise UsageError(
+                "--on dask needs packages more: pip install 'kernel-agent[dask]'"
+            ) from None
         if not self._address:
             self._own = await LocalCluster(
                 n_workers=self._workers, threads_per_worker=1, asynchronous=True,
@@ -150,79 +147,13 @@ class OnDask:
             raise
 
 
-class OnRay:
-    """On a Ray cluster; without an address on one of its own, here.
-
-    Parameters
-    ----------
-    address
-        As ``ray.init`` takes it: ``auto``, ``ray://host:10001``, ``host:6379``.
-    workers
-        CPUs of the cluster that is started when there is no address.
-    work
-        What a worker does; importable there.
-    """
-
-    def __init__(self, address: str = "", *, workers: int = 2, work: Work = run_one) -> None:
-        self._address, self._work = address, work
-        self._remote: Any = None
-        self._began = False
-        self.places = workers
-
-    async def __aenter__(self) -> Self:
-        try:
-            import ray
-        except ModuleNotFoundError:
-            raise _needs("ray") from None
-        if not ray.is_initialized():
-            own = {
-                "num_cpus": self.places,
-                "include_dashboard": False,
-                "_node_ip_address": "127.0.0.1",  # nobody else on the network is to find it
-            }
-            where = {"address": self._address} if self._address else own
-            try:
-                await asyncio.to_thread(
-                    ray.init, log_to_driver=False, logging_level=logging.ERROR, **where
-                )
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise UsageError(f"no Ray cluster answers at {self._address}: {error}") from None
-            self._began = True
-        self.places = int(ray.cluster_resources().get("CPU", self.places)) or 1
-        self._remote = ray.remote(num_cpus=1, max_retries=RESTARTS)(_over_there)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._began:
-            import ray
-
-            await asyncio.to_thread(ray.shutdown)
-
-    async def result(self, spec: RunSpec) -> RunResult:
-        """Carry out one run as a task; Ray starts it again when its worker or node dies."""
-        import ray
-        from ray.exceptions import RayError, RayTaskError
-
-        reference = self._remote.remote(self._work, spec.model_dump(mode="json"))
-        try:
-            return RunResult.model_validate(await reference)
-        except RayTaskError:
-            raise  # the work itself raised: ours, and worth a traceback
-        except RayError as lost:
-            first = one_line(str(lost), 200)
-            raise WorkerLost(f"the workers of this run died: {first}") from None
-        except asyncio.CancelledError:
-            ray.cancel(reference, force=True)
-            raise
-
-
 def _over_there(work: Work, spec: dict[str, Any]) -> dict[str, Any]:
     """Carry out a run on a worker: plain types in, plain types out."""
     return work(RunSpec.model_validate(spec)).model_dump(mode="json")
 
 
 def engine_of(name: str, *, places: int) -> Engine:
-    """Return the engine that ``--on`` names: ``local``, ``dask[:ADDRESS]`` or ``ray[:ADDRESS]``.
+    """Return the engine that ``--on`` names: ``local`` or ``dask[:ADDRESS]``.
 
     Raises
     ------
@@ -234,10 +165,4 @@ def engine_of(name: str, *, places: int) -> Engine:
         return Here(places=places)
     if kind == "dask":
         return OnDask(address, workers=places)
-    if kind == "ray":
-        return OnRay(address, workers=places)
-    raise UsageError(f"unknown engine {name!r}; choose local, dask[:ADDRESS] or ray[:ADDRESS]")
-
-
-def _needs(extra: str) -> UsageError:
-    return UsageError(f"--on {extra} needs packages more: pip install 'kernel-agent[{extra}]'")
+    raise UsageError(f"unknown engine {name!r}; choose local or dask[:ADDRESS]")

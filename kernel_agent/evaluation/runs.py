@@ -8,23 +8,19 @@ run becomes its result; nothing but a stop is raised.
 from __future__ import annotations
 
 import asyncio
-import builtins
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from kernel_agent.config import Config, load_config
-from kernel_agent.errors import InputError, KernelAgentError, KernelError, ModelError
-from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
-from kernel_agent.evaluation.checks import Verdict, form_of, judge, not_judged, wrong
+from kernel_agent.errors import KernelAgentError, KernelError, ModelError
+from kernel_agent.evaluation.checks import Verdict, form_of, judge, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
-from kernel_agent.formats import ParallelCalls
 from kernel_agent.records import (
     FINAL_ANSWER,
     Calls,
-    CellResult,
     ExitStatus,
     Message,
     Reply,
@@ -36,10 +32,13 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import FILE_MODE, make_private, one_line
 from kernel_agent.session import Run, Session
-from kernel_agent.tools import Tool, load_tools
+from kernel_agent.tools import load_tools
 
 RESULT_NAME = "result.json"
 MAX_ANSWER = 20_000  # characters of an answer in a result; the trace has all of it
+
+Play = Callable[[RunSpec, Path], Awaitable[tuple[list[Run], Verdict]]]
+"""Asks a spec's questions, with the files of its runs in a folder, and judges what came of it."""
 
 
 def run_one(spec: RunSpec) -> RunResult:
@@ -47,8 +46,13 @@ def run_one(spec: RunSpec) -> RunResult:
     return asyncio.run(carry_out(spec))
 
 
-async def carry_out(spec: RunSpec) -> RunResult:
+async def carry_out(spec: RunSpec, *, play: Play | None = None) -> RunResult:
     """Carry out a run, or return the result that is there already.
+
+    Parameters
+    ----------
+    play
+        What is done for the result: :func:`ask_and_judge` by default.
 
     Raises
     ------
@@ -61,7 +65,7 @@ async def carry_out(spec: RunSpec) -> RunResult:
     folder = _attempt_folder(spec)
     started = now()
     try:
-        runs, verdict = await _session(spec, folder)
+        runs, verdict = await (play or ask_and_judge)(spec, folder)
         result = _result(spec, runs, verdict, started)
     except KernelAgentError as error:
         result = _make_failed(spec, _status(error), str(error), started)
@@ -88,31 +92,18 @@ def forget(folder: Path, run_id: str) -> None:
 # --- the session ---------------------------------------------------------------------------------
 
 
-async def _session(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
-    task, bench = spec.task, open_bench(spec.task)
-    config = _config(spec)
-    tools = [tool for module in task.tools for tool in load_tools(module)]
+async def ask_and_judge(spec: RunSpec, folder: Path) -> tuple[list[Run], Verdict]:
+    """Ask a task's questions in one session and judge the last answer."""
+    tools = [tool for module in spec.task.tools for tool in load_tools(module)]
     runs: list[Run] = []
     async with Session(
-        config=config,
-        tools=[*tools, *(offered_tools(bench, spec.arm) if bench else ())],
-        data=task.data,
-        out=folder,
+        config=config_of(spec), tools=tools, data=spec.task.data, out=folder
     ) as session:
-        cells = cells_of(task)
-        if cells is not None:
-            prepared = await session.execute(cells.setup)
-            if not prepared.ok:
-                raise InputError(f"the task's own setup failed: {_describe_error(prepared)}")
-        for number, turn in enumerate(questions(spec), start=1):
-            if bench:
-                bench.turn_begins(number)
+        for turn in questions(spec):
             runs.append(await session.run(turn, typed=False))
             if runs[-1].status not in (ExitStatus.ANSWERED, ExitStatus.STEP_LIMIT):
                 break
-    if cells is not None and runs[-1].status is ExitStatus.ANSWERED:
-        return runs, await _by_reference(cells, runs[-1], config, task.data, folder / "reference")
-    return runs, await _verdict(spec, runs, bench)
+    return runs, await _verdict(spec, runs[-1])
 
 
 def questions(spec: RunSpec) -> tuple[str, ...]:
@@ -125,43 +116,7 @@ def questions(spec: RunSpec) -> tuple[str, ...]:
     return (*before, f"{last}\n\n{form}" if form else last)
 
 
-def offered_tools(bench: Bench, arm: Arm) -> list[Tool]:
-    """Return a suite's tools: in code without those that would hide a built-in of Python's.
-
-    ``min(rows, key=…)`` is Python's business there: no generator and no function can be sent.
-    """
-    in_calls = arm.format == ParallelCalls.name
-    return [tool for tool in bench.tools if in_calls or not hasattr(builtins, tool.name)]
-
-
-async def _by_reference(
-    cells: Cells, run: Run, config: Config, data: Sequence[str], folder: Path
-) -> Verdict:
-    """Compare the answer with the one that reference code gives in a kernel of its own."""
-    async with Session(
-        model="offline", format="fenced", config=config, data=data, out=folder
-    ) as session:
-        results = [await session.execute(code) for code in (cells.setup, cells.reference)]
-    failed = next((result for result in results if not result.ok), None)
-    if failed is not None:
-        return not_judged(f"the suite's reference code fails here: {_describe_error(failed)}")
-    expected = results[-1].answer
-    if expected is None:
-        return not_judged("the suite's reference code gives no answer")
-    return cells.compare(expected, run)
-
-
-def _describe_error(result: CellResult) -> str:
-    error = result.error
-    return f"{error.ename}: {error.evalue}" if error else str(result.status)
-
-
-async def _verdict(spec: RunSpec, runs: Sequence[Run], bench: Bench | None) -> Verdict:
-    last = runs[-1]
-    if bench is not None:
-        if len(runs) < len(spec.task.turns):
-            return wrong(f"ended at question {len(runs)} of {len(spec.task.turns)}: {last.message}")
-        return await asyncio.to_thread(bench.judge, runs)
+async def _verdict(spec: RunSpec, last: Run) -> Verdict:
     if last.status is not ExitStatus.ANSWERED:
         return wrong(last.message or str(last.status))
     if spec.judge is None or spec.task.check.kind != "rubric":
@@ -173,7 +128,7 @@ async def _judged_by_model(spec: RunSpec, by: Arm, run: Run) -> Verdict:
     from kernel_agent.formats import get_format
     from kernel_agent.session import choose_model
 
-    config = _config(spec).merged(model=_model_name(by.model, spec), base_url=by.base_url)
+    config = config_of(spec).merged(model=_model_name(by.model, spec), base_url=by.base_url)
     model = await choose_model(
         dataclasses.replace(config, max_cost=None), get_format(), lambda _event: None
     )
@@ -187,7 +142,7 @@ async def _judged_by_model(spec: RunSpec, by: Arm, run: Run) -> Verdict:
         await model.close()
 
 
-def _config(spec: RunSpec) -> Config:
+def config_of(spec: RunSpec) -> Config:
     """Return this machine's settings with those of the evaluation over them."""
     return dataclasses.replace(
         load_config(),

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
 from kernel_agent.evaluation.checks import form_of
 from kernel_agent.evaluation.tasks import Task
@@ -87,7 +87,7 @@ class RunSpec(Record):
     """
 
     run_id: str
-    task: Task
+    task: SerializeAsAny[Task]
     arm: Arm
     trial: int = 1
     folder: str

@@ -2,7 +2,7 @@
 
 ::
 
-    plan.json           arms, tasks, caps, remarks on the suite; in the end arms that took no part
+    plan.json           arms, tasks, caps, remarks on the tasks; in the end arms that took no part
     specs/RUN.json      what each run is
     runs/RUN/           result.json, and the traces and notebooks of its attempts (1/, 2/ …)
     results.jsonl       every result, one a line, in the order of arrival; the last of a run counts

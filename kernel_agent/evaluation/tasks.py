@@ -112,29 +112,11 @@ class Rubric(_Strict):
     rubric: str = Field(min_length=1)
 
 
-class BySuite(_Strict):
-    """The suite that the task comes from judges."""
-
-    kind: Literal["suite"] = "suite"
-
-
 Check = Annotated[
-    Exact | Number | SetOf | Regex | Table | Function | Rubric | BySuite,
-    Field(discriminator="kind"),
+    Exact | Number | SetOf | Regex | Table | Function | Rubric, Field(discriminator="kind")
 ]
-KINDS = tuple(
-    kind.model_fields["kind"].default
-    for kind in get_args(get_args(Check)[0])
-    if kind is not BySuite
-)
+KINDS = tuple(kind.model_fields["kind"].default for kind in get_args(get_args(Check)[0]))
 _NEED_ANSWER = ("exact", "number", "set", "dataframe")
-
-
-class Origin(_Strict):
-    """The place of a task in its suite; ``ref`` belongs to the adapter."""
-
-    suite: str
-    ref: dict[str, Any] = Field(default_factory=dict)
 
 
 class Task(_Strict):
@@ -167,7 +149,6 @@ class Task(_Strict):
     tools: tuple[str, ...] = ()
     answer: Json = None
     check: Check = Exact()
-    origin: Origin | None = None
     kind: str = Field(default="", max_length=60)
     level: str = Field(default="", max_length=60)
     excluded: str = ""
@@ -182,7 +163,7 @@ class Task(_Strict):
         check = given.get("check")
         if isinstance(check, str):
             given["check"] = check = {"kind": check}
-        if isinstance(check, dict) and check.get("kind") not in (*KINDS, "suite"):
+        if isinstance(check, dict) and check.get("kind") not in KINDS:
             known = ", ".join(KINDS)
             raise ValueError(f"unknown check {check.get('kind')!r}; choose one of: {known}")
         for name in ("data", "tools"):
@@ -230,7 +211,7 @@ class TaskSet:
     remarks: tuple[str, ...] = ()
 
 
-def draw(kinds: Sequence[str], most: int, noun: str = "task") -> tuple[frozenset[int], str]:
+def draw(kinds: Sequence[str], most: int) -> tuple[frozenset[int], str]:
     """Return the places of at most so many, as many of each kind as can be, and a remark on it.
 
     Drawn with a fixed seed: the same each time. The remark is empty when all are taken.
@@ -249,7 +230,7 @@ def draw(kinds: Sequence[str], most: int, noun: str = "task") -> tuple[frozenset
         for kind, of_kind in places.items()
     ]
     by_kind = f": {', '.join(counts)}" if len(places) > 1 else ""
-    there = f"{len(taken)} of {len(kinds)} {noun}s"
+    there = f"{len(taken)} of {len(kinds)} tasks"
     return taken, f"{there} were drawn{by_kind}; the others are left out."
 
 
@@ -431,8 +412,6 @@ def _task_of(entry: _Entry, file: Path) -> Task:
         more = f" (and {count - 1} more)" if count > 1 else ""
         at = entry.at(first["loc"] or (("check",) if "check" in what else ()))
         raise InputError(f"{at}: {name}: {what}{more}") from None
-    if task.check.kind == "suite" or task.origin:
-        raise InputError(f"{entry.at(('check',))}: {name}: 'suite' and 'origin' are for adapters")
     return _with_paths(task, entry, file.parent.resolve(), name)
 
 

@@ -1,10 +1,9 @@
-"""The user's answers about settings files in folders, kept outside those folders.
+"""The user's answers about files of others, kept outside of the folders of those.
 
-A file in the working directory may come from anybody: from a project that was cloned, or from code
-that a cell ran there. What it sets beyond the harmless (:mod:`kernel_agent.config`) holds only
-after the user has said so, for that path and that very content: a file that changes is asked about
-again. The answers lie in the user's own state folder, readable and writable for nobody else; a
-record that somebody else could have written counts as none.
+A file of tasks may come from anybody. What it reaches (:mod:`kernel_agent.evaluation`) takes effect
+only after the user has said so, for that path and that very content: a file that changes is asked
+about again. The answers lie in the user's own state folder, readable and writable for nobody else;
+a record that somebody else could have written counts as none.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def record_file() -> Path | None:
 
 
 def answer_on(path: Path, content: bytes) -> bool | None:
-    """Return whether the user has allowed this file's settings; None when nobody was asked."""
+    """Return whether the user has allowed this file; None when nobody was asked."""
     entry = _read(record_file()).get(os.path.realpath(path))
     if not isinstance(entry, dict) or entry.get("sha256") != _digest(content):
         return None

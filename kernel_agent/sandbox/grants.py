@@ -133,7 +133,7 @@ def writable_folder(folder: Path) -> Path:
 
 
 def _settings(home: Path) -> list[Path]:
-    """Return the paths of the user's settings, and of the answers about other settings files."""
+    """Return the paths of the user's settings, and of the answers about files of others."""
     record = record_file()
     answers = [Path(os.path.realpath(record.parent))] if record else []
     return [home / ".config" / "kernel-agent", *answers]

@@ -1,4 +1,4 @@
-"""Runs on other workers: a real Dask cluster and real Ray nodes on this machine, some killed."""
+"""Runs on other workers: a real Dask cluster on this machine, some of it killed."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ import pytest
 from support import eval_work
 
 from kernel_agent.errors import UsageError
-from kernel_agent.evaluation.engines import OnDask, OnRay, WorkerLost
+from kernel_agent.evaluation.engines import OnDask, WorkerLost
 from kernel_agent.evaluation.specs import Arm, RunSpec
 from kernel_agent.evaluation.tasks import Task
 
@@ -49,22 +49,6 @@ async def begun(folder, count):
             await asyncio.sleep(0.05)
 
 
-async def one_gone(folder):
-    """Wait until a process that left a mark has ended: a worker outlives its node for a while."""
-    pids = {mark.name.split("-")[2] for mark in folder.glob("began-*")}
-    async with asyncio.timeout(240):
-        while all(runs(pid) for pid in pids):
-            await asyncio.sleep(0.05)
-
-
-def runs(pid):
-    """Whether a process is there and has not ended; one that nobody waits for stays listed."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 async def test_a_dask_worker_killed_in_mid_run_loses_nothing(tmp_path):
     """Its run is carried out on another; all results come."""
     pytest.importorskip("distributed")
@@ -98,37 +82,3 @@ async def test_a_dask_scheduler_that_does_not_answer_is_told_in_one_line():
     short = config.set({"distributed.comm.timeouts.connect": "1s"})
     with short, pytest.raises(UsageError, match=told):
         await OnDask("tcp://127.0.0.1:9", timeout_s=1.0).__aenter__()
-
-
-async def test_a_ray_node_killed_in_mid_run_loses_nothing(tmp_path):
-    """Two raylets: the one that works is taken away, its runs go to the other."""
-    ray = pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    # Ray wants the main thread for this.
-    head = {"num_cpus": 0, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-        async with OnRay(cluster.address, work=eval_work.marked) as engine:
-            assert engine.places == 2
-            waiting = asyncio.create_task(results(engine, specs(tmp_path)))
-            await begun(tmp_path, 2)
-            cluster.remove_node(nodes[0], allow_graceful=False)
-            await one_gone(tmp_path)
-            (tmp_path / "go").touch()
-            came = await waiting
-        assert [getattr(r, "status", r) for r in came] == ["answered"] * 5
-        assert len(list(tmp_path.glob("began-*"))) > 5
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-
-
-async def test_a_run_that_kills_every_ray_worker_is_given_up_and_the_others_are_not(tmp_path):
-    """As with Dask."""
-    pytest.importorskip("ray")
-    async with OnRay(workers=2, work=eval_work.deadly) as engine:
-        came = await results(engine, specs(tmp_path))
-    assert isinstance(came[0], WorkerLost)
-    assert [r.status for r in came[1:]] == ["answered"] * 4

@@ -104,7 +104,7 @@ GROUPS: tuple[tuple[str, ...], ...] = (
         "eval tasks.jsonl --model offline --sandbox none --out evaluated --at-once 1",
     ),
     ("verify good --json", "verify lost", "verify changed.ipynb --json", "eval evaluated --report",
-     "eval tasks.jsonl --oracle --out oracle", "show evaluated"),
+     "show evaluated"),
 )  # fmt: skip
 
 # Uses that fail before anything is started: in this process, which is faster.

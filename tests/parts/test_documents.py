@@ -122,19 +122,19 @@ OTHER_OPTIONS = {"mcp": "`--mcp NAME`", "sql": "`--tools sql=NAME`"}  # they nam
 
 
 def test_the_page_of_settings_says_what_the_table_says() -> None:
-    """Of each setting its default, its option, and what a file in the working directory may do."""
+    """Of each setting its default and its option."""
     told = {}
-    table = {first: cells for first, cells in rows(PAGE).items() if len(cells) == 4}
-    for first, (defaults, options, folder, _) in table.items():
+    table = {first: cells for first, cells in rows(PAGE).items() if len(cells) == 3}
+    for first, (defaults, options, _) in table.items():
         names = first.split(", ")
         cells = zip(names, defaults.split(", "), _spread(options, names), strict=True)
-        told |= {name.strip("`"): (d.strip("`"), o, folder) for name, d, o in cells}
+        told |= {name.strip("`"): (d.strip("`"), o) for name, d, o in cells}
     for name, row in SETTINGS.items():
         value = row.default
         text = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
         default = "none" if value in (None, (), {}) else text
         option = OTHER_OPTIONS.get(name, f"`{row.flag}`" if row.option else "")
-        assert told[name] == (default, option, row.folder.word)
+        assert told[name] == (default, option)
     assert set(told) == set(SETTINGS)
 
 

@@ -185,7 +185,7 @@ def beside(room: str) -> set[str]:
     return {
         alias.name
         for folder in ("benchmarks", "scripts")
-        for path in (*(ROOT / folder).glob("*.py"), HOUSE / "__main__.py")
+        for path in (*(ROOT / folder).rglob("*.py"), HOUSE / "__main__.py")
         for node in ast.walk(rooms.tree(path))
         if isinstance(node, ast.ImportFrom) and node.module == f"kernel_agent.{room}"
         for alias in node.names

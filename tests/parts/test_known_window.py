@@ -15,7 +15,6 @@ from support.examples import examples
 from support.replies import cell
 
 from kernel_agent import Config, FakeKernel, Run, ScriptedModel, Session
-from kernel_agent.errors import UntrustedSettings
 from kernel_agent.models import CEILING, UNKNOWN, Lent, OpenAIModel, allowance_in
 from kernel_agent.models.listing import FIELDS, window_in
 from kernel_agent.notebook import page_html
@@ -234,23 +233,6 @@ async def test_a_model_of_ones_own_may_say_what_it_holds_and_agents_beneath_know
     assert isinstance(start, RunStart)
     assert (start.window, start.allowance) == (model.window, 6_144)
     assert Lent(model).window == model.window
-
-
-def test_a_folders_file_may_shorten_a_conversation_and_not_lengthen_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from kernel_agent.config import load_config
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    file = tmp_path / "kernel-agent.toml"
-    for tokens in (16_000, UNKNOWN):
-        file.write_text(f"context_tokens = {tokens}")
-        assert load_config({}).context_tokens == tokens
-    for tokens in (UNKNOWN + 1, 500_000, 0, -1):
-        file.write_text(f"context_tokens = {tokens}")
-        with pytest.raises(UntrustedSettings):
-            load_config({})
 
 
 NAMES = st.sampled_from([*FIELDS, "id", "meta", "top_provider", "n_ctx", "state"])

@@ -16,7 +16,6 @@ FIELD = """
     patience: int = setting(
         3,
         "how often it is tried again",
-        folder=LOWER,
         shared=True,
         option=Option("N", dict.fromkeys(("run", "pipeline", "eval"), "Try again so often.")),
         magic=Magic("N", "how often it is tried again", "--patience 5"),
@@ -31,7 +30,7 @@ import typer.main
 from kernel_agent import Config
 from kernel_agent.cli.app import app
 from kernel_agent.config import SETTINGS, load_config
-from kernel_agent.errors import ConfigError, UntrustedSettings
+from kernel_agent.errors import ConfigError
 from kernel_agent_extension.options import HELP, read_request, traits
 
 def refused(work):
@@ -44,17 +43,12 @@ def typed(name):
     command = typer.main.get_command(app).commands[name]
     return command.make_context(name, ["x", "--patience", "7"]).params["patience"]
 
-def in_folder(value):
-    Path("kernel-agent.toml").write_text(f"patience = {value}")
-    return refused(lambda: load_config({})) or load_config({}).patience
-
 Path("own.toml").write_text("patience = 4")
 print(json.dumps({
     "default": Config().patience,
     "file": load_config({"KERNEL_AGENT_CONFIG": "own.toml"}).patience,
     "environment": load_config({"KERNEL_AGENT_PATIENCE": "5"}).patience,
     "wrong": refused(lambda: load_config({"KERNEL_AGENT_PATIENCE": "much"})),
-    "folder": [in_folder(2), in_folder(9)],
     "commands": [typed(name) for name in ("run", "pipeline", "eval")],
     "magic": dict(read_request("--patience 6 Go").settings),
     "listed": "--patience N" in HELP,
@@ -93,6 +87,6 @@ def test_one_field_is_in_file_environment_commands_magic_and_trace(
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "default": 3, "file": 4, "environment": 5, "wrong": "ConfigError",
-        "folder": [2, "UntrustedSettings"], "commands": [7, 7, 7], "magic": {"patience": 6},
+        "commands": [7, 7, 7], "magic": {"patience": 6},
         "listed": True, "trait": "How often it is tried again.", "trace": 3, "shared": True,
     }  # fmt: skip

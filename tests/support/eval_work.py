@@ -25,16 +25,6 @@ def marked(spec: RunSpec) -> RunResult:
     return instant(spec)
 
 
-def deadly_once(spec: RunSpec) -> RunResult:
-    """Kill the worker the first time the first task is tried."""
-    mark = Path(spec.folder) / f"tried-{spec.task.id}"
-    first = not mark.exists()
-    mark.touch()
-    if first and spec.task.id == "t0":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return instant(spec)
-
-
 def deadly(spec: RunSpec) -> RunResult:
     """Kill the worker whenever the first task is tried."""
     if spec.task.id == "t0":

@@ -15,17 +15,14 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LINES = (ROOT / "constraints.txt").read_text().splitlines()
 PYTHONS = ("3.11.2", "3.11.7", "3.12.0", "3.13.5", "3.14.0")
-# Installed in environments of their own: `make eval-oracle`.
-APART = ("agentdojo",)
 
 
 def requirements() -> Iterator[Requirement]:
     """Yield what is asked for: by the build, the package, its extras and the groups."""
     yield from map(Requirement, PROJECT["build-system"]["requires"])
     yield from map(Requirement, PROJECT["project"]["dependencies"])
-    for extra, wanted in PROJECT["project"]["optional-dependencies"].items():
-        if extra not in APART:
-            yield from map(Requirement, wanted)
+    for wanted in PROJECT["project"]["optional-dependencies"].values():
+        yield from map(Requirement, wanted)
     for group in PROJECT["dependency-groups"].values():
         yield from (Requirement(line) for line in group if isinstance(line, str))
 

@@ -1,18 +1,18 @@
-"""Published suites as tasks: from a checkout that the user names, or from an installed package.
+"""Published suites as tasks: from a checkout that is named, or from an installed package.
 
 Nothing of a suite is copied into this project. An adapter is one module with
 
 ``read(source) -> TaskSet``
     the suite's tasks; known defects excluded or corrected, each with its reason;
 ``open_bench(task) -> Bench``
-    for suites with tools or a judgement of their own: what one run needs, made anew for each run;
+    for suites with tools or a judgement of their own: what a run needs, made anew for each;
 ``cells_of(task) -> Cells``
     for suites that judge by reference code;
 ``gold(source) -> Iterator[GoldTask]``
     for suites with gold call sequences: what the oracle arm replays.
 
 ``m3tooleval:PATH`` ``dseval:PATH`` ``dabench:PATH`` name a checkout; ``bfcl`` and
-``agentdojo[:SUITE]`` name a package.
+``agentdojo[:SUITE]`` name a package. ``python -m benchmarks.suites`` carries one out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.checks import Verdict
@@ -30,6 +32,28 @@ from kernel_agent.session import Run
 from kernel_agent.tools import Tool
 
 ADAPTERS = ("agentdojo", "bfcl", "dabench", "dseval", "m3tooleval")
+
+
+class BySuite(BaseModel):
+    """The check of a task that its suite judges."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    kind: Literal["suite"] = "suite"
+
+
+class Origin(BaseModel):
+    """The place of a task in its suite; ``ref`` belongs to the adapter."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    suite: str
+    ref: dict[str, Any] = Field(default_factory=dict)
+
+
+class SuiteTask(Task):
+    """A task that its suite judges."""
+
+    check: BySuite = BySuite()  # type: ignore[assignment] # none of those that a file may name
+    origin: Origin
 
 
 class Bench(Protocol):
@@ -94,37 +118,28 @@ class Cells:
     compare: Callable[[Answer, Run], Verdict]
 
 
-def is_adapter(source: str) -> bool:
-    """Whether tasks are to come from a suite rather than a file."""
-    return source.partition(":")[0] in ADAPTERS
-
-
 def read_suite(source: str) -> TaskSet:
     """Return the tasks of a suite named as ``NAME`` or ``NAME:WHERE``.
 
     Raises
     ------
     UsageError
-        The user's: no checkout is named, it is not one, or the package is not installed.
+        There is no such suite, no checkout is named, or the package is not installed.
     """
     name, _, where = source.partition(":")
     found: TaskSet = _adapter(name).read(where)
     return found
 
 
-def open_bench(task: Task) -> Bench | None:
-    """Return the bench for a run of a task; None for tasks without tools of a suite's own."""
-    if task.origin is None:
-        return None
+def open_bench(task: SuiteTask) -> Bench | None:
+    """Return the bench for a run of a task; None where reference code judges."""
     opens = getattr(_adapter(task.origin.suite), "open_bench", None)
     bench: Bench | None = opens(task) if opens else None
     return bench
 
 
-def cells_of(task: Task) -> Cells | None:
+def cells_of(task: SuiteTask) -> Cells | None:
     """Return the code that a suite runs for a task; None for most."""
-    if task.origin is None:
-        return None
     of_task = getattr(_adapter(task.origin.suite), "cells_of", None)
     cells: Cells | None = of_task(task) if of_task else None
     return cells
@@ -139,9 +154,9 @@ def gold_of(source: str) -> Iterator[GoldTask]:
         The suite has none, or cannot be read.
     """
     name, _, where = source.partition(":")
-    gold = getattr(_adapter(name), "gold", None) if name in ADAPTERS else None
+    gold = getattr(_adapter(name), "gold", None)
     if gold is None:
-        raise UsageError(f"the oracle arm needs gold calls: agentdojo or bfcl, not {source!r}")
+        raise UsageError(f"only agentdojo and bfcl have gold calls, not {source!r}")
     found: Iterator[GoldTask] = gold(where)
     return found
 
@@ -152,4 +167,6 @@ def needs_package(name: str, advice: str) -> UsageError:
 
 
 def _adapter(name: str) -> Any:
-    return importlib.import_module(f"kernel_agent.evaluation.adapters.{name}")
+    if name not in ADAPTERS:
+        raise UsageError(f"unknown suite {name!r}; choose one of: {', '.join(ADAPTERS)}")
+    return importlib.import_module(f"benchmarks.suites.{name}")

@@ -1,4 +1,4 @@
-"""AgentDojo, from its package (``pip install 'kernel-agent[agentdojo]'``): user tasks, no attacks.
+"""AgentDojo, from its package (``pip install agentdojo``): user tasks, no attacks.
 
 Each run has an environment of its own. The suite's utility function judges the end state, the
 answer and the calls, as its authors wrote it. Benchmark version v1.2.2, 97 user tasks:
@@ -12,16 +12,16 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from benchmarks.suites import GoldCall, GoldTask, GoldTurn, Origin, SuiteTask, needs_package
 from kernel_agent.errors import ToolError, UsageError
-from kernel_agent.evaluation.adapters import GoldCall, GoldTask, GoldTurn, needs_package
 from kernel_agent.evaluation.checks import RIGHT, Verdict, wrong
-from kernel_agent.evaluation.tasks import BySuite, Origin, Task, TaskSet
+from kernel_agent.evaluation.tasks import TaskSet
 from kernel_agent.records import Json
 from kernel_agent.session import Run
 from kernel_agent.tools import Tool
 
 VERSION = "v1.2.2"
-ADVICE = "pip install 'kernel-agent[agentdojo]'"
+ADVICE = "pip install agentdojo"
 
 
 def read(where: str) -> TaskSet:
@@ -31,10 +31,9 @@ def read(where: str) -> TaskSet:
     tried, and what fails is excluded with that as its reason.
     """
     tasks = tuple(
-        Task(
+        SuiteTask(
             id=f"{name}.{task.ID}",
             task=task.PROMPT,
-            check=BySuite(),
             kind=name,
             origin=Origin(suite="agentdojo", ref={"suite": name, "task": task.ID}),
             excluded="" if _gold_passes(suite, task) else "its gold calls fail its own check",
@@ -49,9 +48,8 @@ def read(where: str) -> TaskSet:
     )
 
 
-def open_bench(task: Task) -> AgentDojoBench:
+def open_bench(task: SuiteTask) -> AgentDojoBench:
     """Return a fresh environment for one run."""
-    assert task.origin is not None
     ref = task.origin.ref
     suite = _suites(ref["suite"])[ref["suite"]]
     return AgentDojoBench(suite, suite.user_tasks[ref["task"]])

@@ -23,10 +23,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from benchmarks.suites import Origin, SuiteTask, needs_package
 from kernel_agent.errors import ToolError, UsageError
-from kernel_agent.evaluation.adapters import needs_package
 from kernel_agent.evaluation.checks import RIGHT, Verdict, wrong
-from kernel_agent.evaluation.tasks import BySuite, Origin, Task, TaskSet
+from kernel_agent.evaluation.tasks import TaskSet
 from kernel_agent.records import Json
 from kernel_agent.session import Run
 from kernel_agent.tools import Tool
@@ -79,9 +79,8 @@ def read(where: str) -> TaskSet:
     return TaskSet(name="M3ToolEval", tasks=tasks, remarks=DEFECTS)
 
 
-def open_bench(task: Task) -> M3Bench:
+def open_bench(task: SuiteTask) -> M3Bench:
     """Return the task's tools, of a suite that was loaded for this run."""
-    assert task.origin is not None
     ref = task.origin.ref
     with _suite(ref["where"]) as module:
         found = next((one for one in _all(module) if one.name == ref["name"]), None)
@@ -112,7 +111,7 @@ class M3Bench:
         return wrong(f"expected {self._expected!r}, got {run.text!r}")
 
 
-def _task(one: Any, where: str) -> Task:
+def _task(one: Any, where: str) -> SuiteTask:
     excluded, corrected = UNTELLABLE.get(one.name, ""), []
     if isinstance(one.expected_output, list | tuple | dict):
         corrected.append("the comparison of members")
@@ -120,10 +119,9 @@ def _task(one: Any, where: str) -> Task:
         corrected.append("the comparison of numbers")
     if "calculator" in one.tools:
         corrected.append("the calculator")
-    return Task(
+    return SuiteTask(
         id=re.sub(r"[^\w.-]", ".", one.name)[:120],
         task=f"{one.instruction.rstrip()}\n\n{ONLY}",
-        check=BySuite(),
         kind=one.name.partition("/")[0][:60],
         origin=Origin(
             suite="m3tooleval", ref={"where": str(Path(where).resolve()), "name": one.name}

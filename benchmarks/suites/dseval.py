@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.suites import Cells, Origin, SuiteTask
 from kernel_agent.errors import InputError, UsageError
-from kernel_agent.evaluation.adapters import Cells
 from kernel_agent.evaluation.checks import RIGHT, Verdict, near, not_judged, wrong
-from kernel_agent.evaluation.tasks import BySuite, Number, Origin, Task, TaskSet
+from kernel_agent.evaluation.tasks import Number, TaskSet
 from kernel_agent.records import Answer, Json
 from kernel_agent.session import Run
 
@@ -79,16 +79,15 @@ def read(where: str) -> TaskSet:
     )
 
 
-def cells_of(task: Task) -> Cells:
+def cells_of(task: SuiteTask) -> Cells:
     """Return the cells before the question, its reference code, and the rule to compare by."""
-    assert task.origin is not None
     ref = task.origin.ref
     return Cells(
         setup=ref["setup"], reference=ref["reference"], compare=partial(compare, rule=ref["rule"])
     )
 
 
-def _tasks(file: Path) -> Iterator[Task]:
+def _tasks(file: Path) -> Iterator[SuiteTask]:
     before: list[str] = [INPUTS]
     data = _data(file)
     number = 0
@@ -101,16 +100,17 @@ def _tasks(file: Path) -> Iterator[Task]:
         before.append(problem.code)
 
 
-def _task(name: str, problem: _Problem, before: list[str], data: list[Path], file: Path) -> Task:
+def _task(
+    name: str, problem: _Problem, before: list[str], data: list[Path], file: Path
+) -> SuiteTask:
     run_already = "\n\n".join(part for part in before[1:] if part)
     answer = _with_answer(problem.code)
     excluded = _defect(problem, answer, _missing(run_already + problem.code, data))
     done = f"\n\nThese cells have been run already:\n```python\n{run_already}\n```"
-    return Task(
+    return SuiteTask(
         id=re.sub(r"[^\w.-]", "-", name),
         task=f"{problem.question.strip()}\n\n{VALUE}{done if run_already else ''}",
         data=() if excluded else tuple(str(path.resolve()) for path in data),
-        check=BySuite(),
         kind=file.stem[:60],
         origin=Origin(
             suite="dseval",
@@ -185,9 +185,7 @@ def _number(rule: Mapping[str, Any]) -> Number:
     return Number(tolerance=float(rule.get("atol", 1e-8)), relative=float(rule.get("rtol", 1e-5)))
 
 
-def _same(  # noqa: PLR0911 - one return for each kind of value
-    want: Json, got: Json, rule: Mapping[str, Any]
-) -> bool:
+def _same(want: Json, got: Json, rule: Mapping[str, Any]) -> bool:
     if isinstance(want, bool) or isinstance(got, bool):
         return want is got
     if isinstance(want, int | float) and isinstance(got, int | float):

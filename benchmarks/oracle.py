@@ -1,5 +1,7 @@
 """The oracle arm: turns and tokens that each protocol needs when nothing goes wrong. No model.
 
+    python -m benchmarks.oracle agentdojo[:SUITE]|bfcl [--limit N] [--out DIR]
+
 From a suite's gold calls, carried out once to have their results:
 
 ``json, one call a turn``
@@ -23,16 +25,18 @@ all protocols though JSON schemas are longer) and what is written.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.errors import UsageError
-from kernel_agent.evaluation.adapters import GoldCall, GoldTask, GoldTurn, gold_of, read_suite
-from kernel_agent.evaluation.tasks import sample
+from benchmarks.suites import GoldCall, GoldTask, GoldTurn, gold_of, read_suite
+from kernel_agent.errors import KernelAgentError, UsageError
+from kernel_agent.evaluation import sample
 from kernel_agent.records import Json
 
 CHARS_PER_TOKEN = 4
@@ -265,3 +269,23 @@ def write_oracle(suite: Suite, folder: Path) -> Path:
     data: dict[str, Any] = asdict(suite)
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     return path
+
+
+def main() -> None:
+    """Print a suite's table and keep its numbers."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.oracle")
+    parser.add_argument("suite")
+    parser.add_argument("--limit", type=int)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    suite = measure(options.suite, limit=options.limit, tell=print)
+    print(oracle_text(suite))
+    if options.out is not None:
+        print(write_oracle(suite, options.out))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KernelAgentError as error:
+        sys.exit(f"oracle: {error}")

@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.oracle import measure
+from benchmarks.suites import cells_of, open_bench, read_suite
+from benchmarks.suites.dseval import compare
+from benchmarks.suites.m3tooleval import arithmetic
+from benchmarks.suites.runs import offered_tools, play
 from kernel_agent.errors import UsageError
-from kernel_agent.evaluation.adapters import cells_of, open_bench, read_suite
-from kernel_agent.evaluation.adapters.dseval import compare
-from kernel_agent.evaluation.adapters.m3tooleval import arithmetic
-from kernel_agent.evaluation.oracle import measure
-from kernel_agent.evaluation.runs import offered_tools
-from kernel_agent.evaluation.specs import Arm
+from kernel_agent.evaluation.runs import carry_out
+from kernel_agent.evaluation.specs import Arm, RunSpec
 from kernel_agent.evaluation.tasks import sample
 from kernel_agent.records.cell import Answer
 
@@ -275,11 +276,8 @@ def test_dseval_asks_each_question_alone_after_the_cells_before_it(tmp_path):
 
 
 @pytest.mark.parametrize(("answer", "success"), [("len(df)", True), ("len(df) + 1", False)])
-def test_dseval_compares_with_what_the_reference_code_gives_here(tmp_path, answer, success):
+async def test_dseval_compares_with_what_the_reference_code_gives_here(tmp_path, answer, success):
     """A whole run in two kernels."""
-    from kernel_agent.evaluation.runs import run_one
-    from kernel_agent.evaluation.specs import Arm, RunSpec
-
     task = dseval(tmp_path).tasks[1]
     reply = {"content": f"```python\nfinal_answer({answer})\n```"}
     (tmp_path / "s.jsonl").write_text(json.dumps(reply) + "\n")
@@ -290,7 +288,7 @@ def test_dseval_compares_with_what_the_reference_code_gives_here(tmp_path, answe
         folder=str(tmp_path / "out"),
         settings={},
     )
-    result = run_one(spec)
+    result = await carry_out(spec, play=play)
     assert (result.success, result.status) == (success, "answered"), result.reason
 
 
@@ -329,6 +327,20 @@ def test_dseval_compares_as_the_suites_matcher_with_the_tasks_own_options(
     """What was cut short, or is an address, is not judged: equal heads and tails prove nothing."""
     run = SimpleNamespace(answer=answer, text="a int64" if answer is None else str(answer))
     assert compare(expected, run, rule=rule).success is success
+
+
+def test_a_suite_that_cannot_be_read_is_told_in_one_line():
+    """No such suite, no checkout, another folder."""
+    for source, what in (
+        ("penguins", "unknown suite 'penguins'; choose one of: agentdojo, "),
+        ("dabench", "name the checkout of InfiAgent"),
+        ("m3tooleval:.", "is no checkout of code-act"),
+        ("dseval:none", "name a benchmark of a DSEval checkout"),
+    ):
+        with pytest.raises(UsageError, match=what):
+            read_suite(source)
+    with pytest.raises(UsageError, match="only agentdojo and bfcl have gold calls"):
+        measure("dabench")
 
 
 # --- packages --------------------------------------------------------------------------------
@@ -370,7 +382,7 @@ def test_bfcl_gold_calls_pass_its_own_checker_and_the_oracle_gives_the_known_tur
     """200 tasks: 9.38, 7.72 and 7.33 turns; ten of them through the tools that a model gets."""
     pytest.importorskip("bfcl_eval")
     pytest.importorskip("mpmath")
-    from kernel_agent.evaluation.adapters.bfcl import gold
+    from benchmarks.suites.bfcl import gold
 
     suite = read_suite("bfcl")
     assert len(suite.tasks) == 200

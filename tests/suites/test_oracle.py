@@ -1,7 +1,7 @@
 """What the oracle arm takes for parallel, and what it counts."""
 
-from kernel_agent.evaluation.adapters import GoldCall, GoldTask, GoldTurn
-from kernel_agent.evaluation.oracle import levels, needs_of, taken_from
+from benchmarks.oracle import levels, needs_of, taken_from
+from benchmarks.suites import GoldCall, GoldTask, GoldTurn
 
 
 def call(name, result, **arguments):

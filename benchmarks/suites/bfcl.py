@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.suites import GoldCall, GoldTask, GoldTurn, Origin, SuiteTask, needs_package
 from kernel_agent.errors import ToolError, UsageError
-from kernel_agent.evaluation.adapters import GoldCall, GoldTask, GoldTurn, needs_package
 from kernel_agent.evaluation.checks import RIGHT, Verdict, wrong
-from kernel_agent.evaluation.tasks import BySuite, Origin, Task, TaskSet
+from kernel_agent.evaluation.tasks import TaskSet
 from kernel_agent.records import Json
 from kernel_agent.session import Run
 from kernel_agent.tools import Tool
@@ -45,10 +45,9 @@ def read(where: str) -> TaskSet:
     tasks = []
     for entry, answer in _entries():
         tasks.append(
-            Task(
+            SuiteTask(
                 id=entry["id"],
                 task=tuple(_request(turn) for turn in entry["question"]),
-                check=BySuite(),
                 origin=Origin(suite="bfcl", ref={"id": entry["id"]}),
                 excluded=_defect(entry, answer),
             )
@@ -65,9 +64,8 @@ def read(where: str) -> TaskSet:
     )
 
 
-def open_bench(task: Task) -> BfclBench:
+def open_bench(task: SuiteTask) -> BfclBench:
     """Return fresh instances of the suite's classes for one run."""
-    assert task.origin is not None
     for entry, answer in _entries():
         if entry["id"] == task.origin.ref["id"]:
             return BfclBench(entry, answer)
@@ -190,7 +188,7 @@ def _instance(name: str, config: dict[str, Any]) -> Any:
 
     made = getattr(importlib.import_module(CLASS_FILE_PATH_MAPPING[name]), name)()
     if name not in STATELESS_CLASSES:
-        made._load_scenario(copy.deepcopy(config.get(name, {})), long_context=False)  # noqa: SLF001 - the suite's own runner calls it, there is no public way
+        made._load_scenario(copy.deepcopy(config.get(name, {})), long_context=False)
     return made
 
 

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.suites import Origin, SuiteTask
 from kernel_agent.errors import InputError, UsageError
 from kernel_agent.evaluation.checks import RIGHT, Verdict, wrong
-from kernel_agent.evaluation.tasks import BySuite, Origin, Task, TaskSet
+from kernel_agent.evaluation.tasks import TaskSet
 from kernel_agent.session import Run
 from kernel_agent.tools import Tool
 
@@ -51,9 +52,8 @@ def read(where: str) -> TaskSet:
     )
 
 
-def open_bench(task: Task) -> DABench:
+def open_bench(task: SuiteTask) -> DABench:
     """Return the judge of one run."""
-    assert task.origin is not None
     return DABench(task.origin.ref["labels"])
 
 
@@ -86,17 +86,16 @@ def _same(said: str | None, label: str) -> bool:
         return False
 
 
-def _task(question: dict[str, Any], labels: dict[str, str] | None, tables: Path) -> Task:
+def _task(question: dict[str, Any], labels: dict[str, str] | None, tables: Path) -> SuiteTask:
     table = tables / question["file_name"]
     excluded = _defect(question, labels, table)
-    return Task(
+    return SuiteTask(
         id=f"dabench-{question['id']}",
         task=(
             f"{question['question']}\n\nConstraints: {question['constraints']}\n\nAnswer with one "
             f"text in exactly this form: {question['format']}"
         ),
         data=() if excluded else (str(table.resolve()),),
-        check=BySuite(),
         kind=next(iter(question.get("concepts") or ()), "")[:60],
         level=str(question.get("level") or "")[:60],
         origin=Origin(suite="dabench", ref={"labels": labels or {}}),
