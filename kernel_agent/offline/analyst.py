@@ -1,9 +1,9 @@
-"""The analyst: turn a task into a sequence of cells.
+"""The analyst: a question becomes two or three cells, which look, and then answer.
 
-:func:`work` is the whole story: load, look, understand, solve. It is a generator that yields
-cells and is sent observations. As a model is asked anew at every turn with the messages so far,
-:class:`OfflineAnalyst` keeps no state: it tells the story again from its beginning, answering
-each cell with the observation that is already there, until it comes to the one that is not.
+:func:`work` is the whole story. It is a generator that yields cells and is sent observations. As a
+model is asked anew at every turn with the messages so far, :class:`OfflineAnalyst` keeps no state:
+it tells the story again from its beginning, answering each cell with the observation that is already
+there, until it comes to the one that is not.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 
-from kernel_agent.errors import ModelError, NotUnderstoodError
+from kernel_agent.errors import ModelError
 from kernel_agent.formats import Format
-from kernel_agent.offline.cells import Cell, fit_lines
-from kernel_agent.offline.conversation import Conversation, failure, read_conversation
-from kernel_agent.offline.loading import load, variable_for
-from kernel_agent.offline.looking import closer_look, values_look
-from kernel_agent.offline.printed import look_again, read_named, read_tables
-from kernel_agent.offline.question import Question
-from kernel_agent.offline.reader import NotUnderstood
-from kernel_agent.offline.recipes import solve
-from kernel_agent.offline.schema import Table, split_name
-from kernel_agent.offline.suggestions import suggest
-from kernel_agent.offline.understanding import understand
+from kernel_agent.offline.cells import Cell, answer
+from kernel_agent.offline.conversation import Conversation, File, failure, read_conversation
+from kernel_agent.offline.grammar import Reading, Refused, read
+from kernel_agent.offline.offers import offers
+from kernel_agent.offline.table import (
+    Table,
+    dates_code,
+    is_table,
+    look_code,
+    read_code,
+    read_look,
+    variable_for,
+    with_dates,
+)
 from kernel_agent.records import (
     Event,
     Message,
@@ -35,15 +38,15 @@ from kernel_agent.records import (
 )
 
 INTRODUCTION = (
-    "I am the offline analyst: rules, not a language model. I answer plain questions about a table"
-    " and say so when I do not understand one."
+    "I am the offline analyst: rules, not a language model. I answer five kinds of plain question"
+    " about a table, and refuse the others."
 )
 _CONFIGURE = "--model NAME --base-url URL, with the key in OPENAI_API_KEY"
 _MOST_FILES = 6
 
 
 class OfflineAnalyst:
-    """A deterministic, rule-based stand-in for a model: no network, no key, nothing guessed.
+    """A first look at a table by fixed rules, in a model's place: no network, no key, no guess.
 
     Parameters
     ----------
@@ -84,8 +87,8 @@ class OfflineAnalyst:
         Raises
         ------
         ModelError
-            The question is not understood or the file cannot be read; the message says what is
-            understood and how to configure a model.
+            The question is refused or the file cannot be read; the message says why, what is
+            answered, and how to configure a model.
         """
         cell = next_cell(read_conversation(messages))
         for line in cell.thought.splitlines(keepends=True):
@@ -118,93 +121,88 @@ def next_cell(conversation: Conversation) -> Cell:
             f"The offline analyst has nothing more to do, but no answer was given{why};"
             " ask in another way."
         ) from None
-    return replace(cell, code=fit_lines(cell.code))
+    return cell
 
 
 def work(conversation: Conversation) -> Generator[Cell, str, None]:
-    """Yield the run's cells: load what is not loaded yet, look, understand, solve."""
-    if not conversation.files:
+    """Yield the run's cells: read the tables and look, find the dates, answer."""
+    files = [file for file in conversation.files if is_table(file)]
+    named = [file for file in files if file.path.rpartition("/")[2] in conversation.question]
+    files = (named or files)[:_MOST_FILES]
+    if not files:
         raise ModelError(
-            "The offline analyst answers questions about tables and was given none: add one with"
-            f" --data FILE, or configure a model: {_CONFIGURE}."
+            "The offline analyst answers questions about tables (CSV, TSV, JSON, Parquet, Excel) and"
+            f" was given none: add one with --data FILE, or configure a model: {_CONFIGURE}."
         )
-    yield from _greet(_story(conversation), f"{INTRODUCTION}\n\n")
+    code = "\n\n".join(f"{read_code(f)}\n{look_code(variable_for(f.path))}" for f in files)
+    paths = " and ".join(file.path for file in files)
+    seen = yield Cell(
+        thought=f"{INTRODUCTION}\n\nFirst I load {paths} and look at the columns.",
+        code=f"import pandas as pd\n\n{code}",
+    )
+    tables = [_table(file, seen) for file in files]
+    for at, table in enumerate(tables):
+        if code := dates_code(table):
+            seen = yield Cell(thought=f"I look which columns of {table.path} hold dates.", code=code)
+            tables[at] = with_dates(table, seen)
+    question = conversation.question
+    for file in named:
+        question = question.replace(file.path, " ").replace(file.path.rpartition("/")[2], " ")
+    table, reading = _choose(question, tables)
+    cell = answer(reading, table)
+    chosen = f"I use {table.path}. " if len(tables) > 1 else ""
+    yield replace(cell, thought=f"{chosen}{cell.thought}")
 
 
-def _story(conversation: Conversation) -> Generator[Cell, str, None]:
-    known = read_tables(conversation.earlier)
-    tables: list[Table] = []
-    for path in _named_first(conversation):
-        table = known.get(variable_for(path))
-        if table is None:
-            first = not known and not tables
-            table = yield from load(path, conversation.question, first=first)
-        elif not table.complete:
-            table = look_again(table, (yield closer_look(table, conversation.question)))
-        tables.append(replace(table, path=path))
-    question, table, failed = _choose(conversation.question, tables)
-    for at, candidate in enumerate(tables):
-        cell = values_look(candidate, conversation.question)
-        if cell and (question is None or candidate is table):
-            tables[at] = candidate.naming(read_named((yield cell)))
-    question, table, failed = _choose(conversation.question, tables)
-    if question is None:
-        raise NotUnderstoodError(_refusal(failed, table))
-    chosen = f"The question fits {table.path}, so I use that table. " if len(tables) > 1 else ""
-    yield from _greet(solve_or_refuse(question, table), chosen)
+def _table(file: File, observation: str) -> Table:
+    table, failed = read_look(observation, file), failure(observation)
+    if table is None or failed:
+        raise ModelError(_unreadable(file, failed or ("no table", "nothing was printed")))
+    if not table.rows or not table.width:
+        raise ModelError(f"{file.path} has no rows; give a table with a header line and rows.")
+    return table
 
 
-def _named_first(conversation: Conversation) -> tuple[str, ...]:
-    """Return the files to look at: those that the question names, else all of them."""
-    words = set(split_name(conversation.question))
-    named = [
-        path
-        for path in conversation.files
-        if path.lower() in conversation.question.lower()
-        or path.rpartition("/")[2].lower() in conversation.question.lower()
-        or set(split_name(path.rpartition("/")[2].split(".")[0])) <= words
-    ]
-    return tuple(named or conversation.files)[:_MOST_FILES]
-
-
-def _choose(text: str, tables: list[Table]) -> tuple[Question | None, Table, str]:
-    """Return the first table that the question is understood against, or why the first is not."""
-    reasons: list[str] = []
+def _choose(question: str, tables: Sequence[Table]) -> tuple[Table, Reading]:
+    """Return the one table about which the question can be read, and its reading."""
+    found: list[tuple[Table, Reading]] = []
+    refused: list[tuple[Table, Refused]] = []
     for table in tables:
         try:
-            return understand(text, table), table, ""
-        except NotUnderstood as reason:
-            reasons.append(str(reason))
-    return None, tables[0], reasons[0]
+            found.append((table, read(question, table)))
+        except Refused as reason:
+            refused.append((table, reason))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        paths = " and ".join(table.path for table, _ in found)
+        raise ModelError(_refusal(f"{paths} both fit, and it names neither file", found[0][0]))
+    table, reason = max(refused, key=lambda one: len(one[1].readings))
+    raise ModelError(_refusal(str(reason), table, reason.readings)) from None
 
 
-def _greet(cells: Generator[Cell, str, None], greeting: str) -> Generator[Cell, str, None]:
-    """Put the greeting before the first thought."""
-    cell = next(cells)
-    observation = yield replace(cell, thought=greeting + cell.thought)
-    while True:
-        try:
-            cell = cells.send(observation)
-        except StopIteration:
-            return
-        observation = yield cell
-
-
-def solve_or_refuse(question: Question, table: Table) -> Generator[Cell, str, None]:
-    """Solve the question; what only shows in the data to be unclear is refused like any other."""
-    try:
-        yield from solve(question, table)
-    except NotUnderstood as reason:
-        raise NotUnderstoodError(_refusal(str(reason), table)) from None
-
-
-def _refusal(part: str, table: Table) -> str:
-    names = [c.name for c in table.columns] + list(table.others)
-    listed = ", ".join(names[:40]) + (f", … ({table.width:,} in all)" if table.width > 40 else "")
-    sheet = f" {table.other_sheets}" if table.other_sheets else ""
-    examples = " ".join(f"“{question}”" for question in suggest(table))
+def _refusal(reason: str, table: Table, readings: tuple[Reading, ...] = ()) -> str:
+    asked = " ".join(f"“{question}”" for question in offers(table, readings))
     return (
-        f"The offline analyst did not understand this question: {part}. It would understand, for"
-        f" example: {examples} Columns of {table.path}: {listed}.{sheet} For free questions"
-        f" configure a model: {_CONFIGURE}."
+        f"The offline analyst does not answer this question: {reason}. It does answer, of"
+        f" {table.path}: {asked} For free questions configure a model: {_CONFIGURE}."
     )
+
+
+def _unreadable(file: File, failed: tuple[str, str]) -> str:
+    kind, message = failed[0], " ".join(failed[1].split())[:200]
+    if kind == "GuardError":
+        return f"The guard stopped a cell of the offline analyst, which needs pandas: {message}"
+    if kind in ("ImportError", "ModuleNotFoundError") and "pandas" in message:
+        return (
+            f"The offline analyst needs pandas and cannot work in this kernel ({message}): take"
+            " another sandbox level than interpreter, or configure a model (--model NAME)."
+        )
+    if kind in ("ImportError", "ModuleNotFoundError"):
+        return (
+            f"Reading {file.path} needs a package that is not installed where the kernel runs"
+            f" ({message})."
+        )
+    if kind == "KeyboardInterrupt":
+        return f"Reading {file.path} was interrupted; allow a cell more time (--cell-seconds)."
+    return f"{file.path} cannot be read as a table ({kind}: {message}); check or convert the file."

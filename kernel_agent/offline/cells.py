@@ -1,22 +1,31 @@
-"""A cell as the analyst writes it: what is said, and code that fits the page.
+"""The cell that answers a reading: it computes, draws, and gives the value.
 
-:func:`fitted` wraps statements that are too long, and nothing else: at the commas of the last
-bracket, before the dots of a chain, and between the words of a text. What it returns has the same
-syntax tree.
+Time stands in its order, also in the figure; other groups stand from the highest to the lowest. What
+is left out, because a value is missing, is said beside the answer.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
+import calendar
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
-WIDTH = 99
-_STRING = re.compile(r"""[rf]{0,2}(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
-_OPENING, _CLOSING = "([{", ")]}"
-_CHAIN = re.compile(r"\.[A-Za-z_]\w*(?=[(\[.])")
+from kernel_agent.offline.grammar import Group, Reading
+from kernel_agent.offline.offers import WORDS, describe
+from kernel_agent.offline.table import Column, Table, quote
+
+MOST_BARS = 20
+_PLOT = ("import matplotlib.pyplot as plt", "")
+_KEYS = {
+    "year": ".dt.year", "quarter": '.dt.to_period("Q").astype(str)',
+    "month": '.dt.to_period("M").astype(str)', "week": '.dt.to_period("W").astype(str)',
+    "day": '.dt.to_period("D").astype(str)', "calendar month": '.dt.strftime("%m %B")',
+    "calendar quarter": ".dt.quarter", "weekday": '.dt.strftime("%u %A")',
+}  # fmt: skip
+_CALENDAR = (
+    [name.lower() for name in calendar.month_name[1:]],
+    [name.lower() for name in calendar.day_name],
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,143 +36,213 @@ class Cell:
     code: str
 
 
-def quote(text: str) -> str:
-    """Return text as a double-quoted Python string literal."""
-    return json.dumps(text, ensure_ascii=False)
+def answer(reading: Reading, table: Table) -> Cell:
+    """Return the cell that answers a reading about a table."""
+    what, lines = describe(reading), [_give(_value(reading, table), left_out(reading, table))]
+    if reading.kind == "look":
+        what, lines = f"what is in {table.path}", list(_overview(table))
+    elif reading.kind == "top":
+        lines = list(_rows(reading, table))
+    elif reading.kind == "number" and reading.groups:
+        lines = list(_grouped(reading, table))
+    return Cell(thought=f"I read the question as: {what}.", code="\n".join(lines))
 
 
-def fit_lines(code: str, width: int = WIDTH) -> str:
-    """Return code with its long lines wrapped.
-
-    Examples
-    --------
-    >>> print(fit_lines('mean = table.groupby("kind")["size"].mean().dropna()', width=40))
-    mean = (
-        table.groupby("kind")["size"]
-        .mean()
-        .dropna()
+def left_out(reading: Reading, table: Table) -> str:
+    """Return the sentences that say which rows have no value and are left out."""
+    dates = [group.column for group in reading.groups if group.unit]
+    counted = {c.name: c.missing for c in (*reading.measures, *dates) if c.missing}
+    return " ".join(
+        f"{missing:,} of {table.rows:,} rows have no {name} and are left out."
+        for name, missing in counted.items()
     )
-    """
-    lines: list[str] = []
-    depth = 0
-    for line in code.split("\n"):
-        lines += _wrap(line, width, inside=depth > 0)
-        depth += _balance(_veil(line))
-    return "\n".join(lines)
 
 
-def _wrap(line: str, width: int, *, inside: bool) -> list[str]:
-    """Return one line as several that fit; ``inside`` brackets a line may end anywhere."""
-    if len(line) <= width:
-        return [line]
-    margin = line[: len(line) - len(line.lstrip())]
-    text = line.strip()
-    target = re.match(r"[^\s=]+(?:, \w+)* = ", _veil(text))
-    start = 0 if inside or not target else target.end()
-    parts = _parts(text[start:])
-    statement = bool(target) or " " not in _outer(text)
-    if len(parts) > 1 and (inside or statement):
-        if inside:
-            body = [margin + part for part in parts]
-        else:
-            opened, closed = [f"{margin}{text[:start]}("], [f"{margin})"]
-            body = [*opened, *(f"{margin}    {part}" for part in parts), *closed]
+def _give(value: str, note: str = "", told: str = "") -> str:
+    """Return the call that answers; ``told`` is the expression of what only the values can tell."""
+    parts = [part for part in (told, quote(note) if note else "") if part]
+    joined = ' + " " + '.join(parts)
+    return f"final_answer({value}, note={joined})" if parts else f"final_answer({value})"
+
+
+def _of(name: str, column: Column) -> str:
+    return f"{name}[{quote(column.name)}]"
+
+
+def _call(stat: str) -> str:
+    return {"count": "size()", "sum": "sum(min_count=1)"}.get(stat, f"{stat}()")
+
+
+def _value(reading: Reading, table: Table) -> str:
+    """Return the expression of an answer that needs no more than one."""
+    name, kind = table.variable, reading.kind
+    if kind in ("rows", "columns"):
+        return f"len({name})" if kind == "rows" else f"{name}.shape[1]"
+    if kind in ("head", "tail"):
+        return f"{name}.{kind}({reading.n})"
+    if kind == "distinct":
+        return f"{_of(name, reading.groups[0].column)}.nunique()"
+    if len(reading.measures) == len(reading.stats) == 1:
+        return f"{_of(name, reading.measures[0])}.{_call(reading.stats[0])}"
+    measures = ", ".join(quote(column.name) for column in reading.measures)
+    return f"{name}[[{measures}]].agg({list(reading.stats)}).T.rename_axis(\"column\").reset_index()"
+
+
+def _overview(table: Table) -> Iterator[str]:
+    name = table.variable
+    yield "result = pd.DataFrame({"
+    yield f'    "type": {name}.dtypes.astype(str),'
+    yield f'    "missing": {name}.isna().sum(),'
+    if table.is_whole and all(column.kind != "other" for column in table.columns):
+        yield f'    "different": {name}.nunique(),'
+    yield f'    "first": {name}.iloc[0].astype(str),'
+    yield f'    "last": {name}.iloc[-1].astype(str),'
+    yield '}).rename_axis("column").reset_index()'
+    yield _give("result", f"{table.rows:,} rows, {table.width:,} columns")
+
+
+# --- by groups ---------------------------------------------------------------------------------
+
+
+def _grouped(reading: Reading, table: Table) -> Iterator[str]:
+    """Yield the lines that compute by groups, sort, draw and answer."""
+    name, groups = table.variable, reading.groups
+    dates = list(dict.fromkeys(group.column for group in groups if group.unit))
+    yield from _PLOT
+    for date in dates:
+        if date.style:
+            read = f"pd.to_datetime({_of(name, date)}, format={quote(date.style)})"
+            yield f"{_of(name, date)} = {read}"
+        if date.missing:
+            yield f"{name} = {name}.dropna(subset=[{quote(date.name)}])"
+    names = _names(groups)
+    keys = [_key(group, name, called) for group, called in zip(groups, names, strict=True)]
+    by = keys[0] if len(keys) == 1 else f"[{', '.join(keys)}]"
+    lost = any(group.column.missing and not group.unit for group in groups)
+    yield f"grouped = {name}.groupby({by}{', dropna=False' if lost else ''})"
+    values = dict(_values(reading, names))
+    yield "result = pd.DataFrame({"
+    yield from (f"    {quote(called)}: {value}," for called, value in values.items())
+    yield "})"
+    yield from _sorted(reading, next(iter(values)))
+    yield from _drawn(reading, list(values))
+    if reading.order and not reading.n and len(groups) == 1:
+        end = "min" if reading.order == "lowest" else "max"
+        yield "leading = {"
+        yield f'    name: ", ".join(map(str, column.index[column == column.{end}()]))'
+        yield "    for name, column in result.items()"
+        yield "}"
+        told = f'"; ".join(f"{reading.order} {{name}}: {{group}}" for name, group in leading.items())'
+        yield _give("result.reset_index()", left_out(reading, table), f"{told} + \".\"")
     else:
-        body = _texts(margin, text, width) if inside else []
-        body = body or _open_bracket(margin, text, width)
-    if body in ([], [line]):
-        return [line]
-    return [piece for part in body for piece in _wrap(part, width, inside=True)]
+        yield _give("result.reset_index()", left_out(reading, table))
 
 
-def _parts(text: str) -> list[str]:
-    """Cut an expression before its operators and clauses, or else before the dots of a chain."""
-    outer = _outer(text)
-    clauses = r"(?<= )(?:for|if|else|and|or|&|\||%|\+)(?= )"
-    cuts = [m.start() for m in re.finditer(clauses, outer)]
-    if not cuts and " " not in outer.rstrip(","):
-        cuts = [m.start() for m in _CHAIN.finditer(outer)][1:]
-    return [text[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-
-
-def _open_bracket(margin: str, text: str, width: int) -> list[str]:
-    """Put the contents of the longest bracket on separate lines."""
-    spans = list(_brackets(_veil(text)))
-    if not spans:
-        return []
-    start, end = max(spans, key=lambda span: span[1] - span[0])
-    content = text[start:end]
-    if not content:
-        return []
-    commas = [at for at, sign in enumerate(_outer(content)) if sign == ","]
-    one = len(margin) + 4 + len(content) <= width or " for " in _outer(content)
-    if one or not commas:
-        items = [content]
-    else:
-        cuts = [0, *(at + 1 for at in commas), len(content)]
-        pieces = [content[a:b].strip().rstrip(",") for a, b in pairwise(cuts)]
-        items = [f"{piece}," for piece in pieces if piece]
+def _names(groups: Sequence[Group]) -> list[str]:
+    """Return a name for each group; a unit that is called like another one says of what it is."""
+    names = [group.name for group in groups]
     return [
-        margin + text[:start],
-        *(f"{margin}    {item}" for item in items),
-        margin + text[end:],
+        f"{group.unit} of {group.column.name}" if group.unit and names.count(name) > 1 else name
+        for group, name in zip(groups, names, strict=True)
     ]
 
 
-def _texts(margin: str, text: str, width: int) -> list[str]:
-    """Cut a text literal between its words; empty when the line is something else."""
-    literal, comma = text.removesuffix(","), "," if text.endswith(",") else ""
-    key = "".join(re.findall(r"^\w+=", literal))
-    literal = literal[len(key) :]
-    if not _STRING.fullmatch(literal):
-        return []
-    prefix = literal[: min(literal.index(q) for q in "\"'" if q in literal)]
-    quote = literal[-1]
-    room = width - len(margin) - len(key) - len(prefix) - 3
-    pieces: list[str] = []
-    for word in _words(literal[len(prefix) + 1 : -1], braces="f" in prefix):
-        if pieces and len(pieces[-1]) + len(word) <= room:
-            pieces[-1] += word
-        else:
-            pieces.append(word)
-    marks = [prefix if "{" in piece or "}" in piece else "" for piece in pieces]
-    if "r" in prefix:
-        marks = [prefix] * len(pieces)
-    lines = [f"{margin}{m}{quote}{p}{quote}" for m, p in zip(marks, pieces, strict=True)]
-    lines[0] = margin + key + lines[0][len(margin) :]
-    return [*lines[:-1], lines[-1] + comma]
+def _key(group: Group, name: str, called: str) -> str:
+    if not group.unit:
+        return quote(group.column.name)
+    return f"{_of(name, group.column)}{_KEYS[group.unit]}.rename({quote(called)})"
 
 
-def _words(text: str, *, braces: bool) -> Iterator[str]:
-    """Yield the words of a text literal with the blanks that follow them; a field is one word."""
-    field = r"\{\{|\}\}|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|" if braces else ""
-    yield from re.findall(rf"(?:{field}\\.|[^ ])+ *| +", text)
+def _values(reading: Reading, taken: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the expression of each column of the answer."""
+    if reading.stats == ("count",):
+        yield "number of rows" if "rows" in taken else "rows", "grouped.size()"
+        return
+    for measure in reading.measures:
+        for stat in reading.stats:
+            called = f"{WORDS[stat]} {measure.name}"
+            called += " (computed)" if called in taken else ""
+            yield called, f"grouped[{quote(measure.name)}].{_call(stat)}"
 
 
-def _veil(text: str) -> str:
-    """Return code with its text literals made unreadable, each sign at its place."""
-    return _STRING.sub(lambda literal: "s" * len(literal[0]), text)
+def _sorted(reading: Reading, by: str) -> Iterator[str]:
+    """Yield the lines that put groups in order, and take the few that are asked for."""
+    (group, *more) = reading.groups
+    rising = f"ascending={reading.order == 'lowest'}"
+    if reading.n:
+        yield f"result = result.dropna().sort_values({quote(by)}, {rising})"
+        yield f"result = {_few('result', reading)}"
+    elif not more and (order := _calendar_of(group.column)):
+        yield f"order = {order}"
+        yield "result = result.sort_index(key=lambda names: names.str.lower().str[:3].map(order))"
+    elif not more and not group.is_time and (group.column.kind in ("text", "bool") or reading.order):
+        yield f"result = result.sort_values({quote(by)}, {rising})"
 
 
-def _outer(text: str) -> str:
-    """Return code of which only what stands outside brackets is readable."""
-    veiled = list(_veil(text))
-    for start, end in _brackets("".join(veiled)):
-        veiled[start:end] = "s" * (end - start)
-    return "".join(veiled)
+def _calendar_of(column: Column) -> dict[str, int]:
+    """Return the order of the months or days that a text names, by its ends; empty for others."""
+    ends = (column.low.lower(), column.high.lower())
+    for names in _CALENDAR:
+        if column.kind == "text" and all(e in names or e in [n[:3] for n in names] for e in ends):
+            return {name[:3]: at for at, name in enumerate(names)}
+    return {}
 
 
-def _brackets(veiled: str) -> Iterator[tuple[int, int]]:
-    """Yield where the contents of the outermost brackets begin and end."""
-    depth, start = 0, 0
-    for at, sign in enumerate(veiled):
-        if sign in _OPENING:
-            depth, start = depth + 1, start if depth else at + 1
-        elif sign in _CLOSING:
-            depth -= 1
-            if depth == 0:
-                yield start, at
+def _few(rows: str, reading: Reading) -> str:
+    if reading.order != "both":
+        return f"{rows}.head({reading.n})"
+    at = f"i < {reading.n} or i >= len({rows}) - {reading.n}"
+    return f"{rows}.iloc[[i for i in range(len({rows})) if {at}]]"
 
 
-def _balance(veiled: str) -> int:
-    return sum(veiled.count(s) for s in _OPENING) - sum(veiled.count(s) for s in _CLOSING)
+def _drawn(reading: Reading, values: Sequence[str]) -> Iterator[str]:
+    """Yield the lines that draw: time as a line in its order, other groups as sorted bars."""
+    groups = reading.groups
+    line = not reading.n and any(group.is_time for group in groups)
+    size = f"figsize=({7 if len(values) == 1 else 5 * len(values)}, 4)"
+    title = f"title={quote(describe(reading))}"
+    shown = "result.rename(str)"
+    if len(groups) == 2 and len(values) == 1:
+        within = "0" if groups[1].is_time and not groups[0].is_time else "1"
+        shown = f"result[{quote(values[0])}].unstack({within}).rename(str)"
+        shown += "" if line else f".head({MOST_BARS})[::-1]"
+        yield f"ax = {shown}.iloc[:, :10].plot{'' if line else '.barh'}({title}, {size})"
+    elif len(groups) == 1:
+        shown += "" if line else f".head({MOST_BARS})[::-1]"
+        kind = '(marker="o", ' if line else ".barh("
+        several = f"subplots=True, layout=(1, {len(values)}), sharex={line}, "
+        yield (
+            f"ax = {shown}.plot{kind}{several if len(values) > 1 else ''}legend=False, "
+            f"{title if len(values) == 1 else ''}{', ' if len(values) == 1 else ''}{size})"
+        )
+    else:
+        return
+    yield "plt.show()"
+
+
+# --- the first and last few --------------------------------------------------------------------
+
+
+def _rows(reading: Reading, table: Table) -> Iterator[str]:
+    """Yield the lines that sort the rows by a number, take a few, draw and answer."""
+    (measure,), name = reading.measures, table.variable
+    by, rising = quote(measure.name), reading.order == "lowest"
+    known = f"{name}.dropna(subset=[{by}])" if measure.missing else name
+    yield from _PLOT
+    yield f'ordered = {known}.sort_values({by}, ascending={rising}, kind="stable")'
+    yield f"result = {_few('ordered', reading)}"
+    if reading.n <= MOST_BARS:
+        texts = [c for c in table.columns if c.kind == "text"][:1]
+        times = [c for c in table.columns if c.kind == "date" or c.is_year]
+        labels = [f"{_of('result', c)}.astype(str)" for c in dict.fromkeys(texts + times)][:2]
+        joined = ' + ", " + '.join(labels)
+        bars = f"result.set_axis({joined})" if labels else "result"
+        yield f"{bars}[{by}][::-1].plot.barh(title={quote(describe(reading))}, figsize=(7, 4))"
+        yield "plt.show()"
+    give, note = "result.reset_index(drop=True)", left_out(reading, table)
+    if reading.order == "both":
+        yield _give(give, note)
+        return
+    yield f"last = result[{by}].iloc[-1]"
+    yield f"more = (ordered[{by}] == last).sum() - (result[{by}] == last).sum()"
+    yield _give(give, note, 'f"Rows with the same last value that are not shown: {more}."')

@@ -1,4 +1,4 @@
-"""Read a run's messages back into question, files and results."""
+"""Messages read back: the question, the files with what is known of them, the observations."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from kernel_agent.records import Message
 
 _TASK = re.compile(r"\A\s*<task>\n?(.*)\n?</task>(.*)\Z", re.DOTALL)
 _FILES = "Data files, relative to the working directory:\n"
-_FILE = re.compile(
-    r"^- (?P<path>.+) \([^()]*\)$|^  and \d+ more with these columns: (?P<alike>.+)$",
-    re.MULTILINE,
-)
+_FILE = re.compile(r"^- (?P<path>.+) \([^()]*\)$|^  and \d+ more with these columns: (?P<alike>.+)$")
 _OBSERVATION = re.compile(r"\AObservation \(step \d+\):\s*")
 _FAILURE = re.compile(
     r"^(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Invalid))\b"
@@ -26,29 +23,31 @@ _FAILURE = re.compile(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversation:
-    """The current run as the analyst needs it.
+class File:
+    """A data file: its path and its first lines, as the task tells them."""
 
-    ``earlier`` holds the observations of the session's earlier runs, ``observations`` those of
-    this one; both in order.
-    """
+    path: str
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """The current run: what is asked, of which files, and what its cells printed, in order."""
 
     question: str
-    files: tuple[str, ...]
-    earlier: tuple[str, ...]
+    files: tuple[File, ...]
     observations: tuple[str, ...]
 
 
 def read_conversation(messages: Sequence[Message]) -> Conversation:
-    """Find the current run in the messages; the runs before it are what the kernel remembers.
+    """Find the current run in the messages.
 
     Raises
     ------
     ModelError
         When no message holds a task (the caller's fault).
     """
-    question, files = "", ()  # type: str, tuple[str, ...]
-    earlier: list[str] = []
+    question, files = "", ()  # type: str, tuple[File, ...]
     observations: list[str] = []
     for message in messages:
         if message.role not in ("user", "tool"):
@@ -58,27 +57,27 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
             question = task[1].strip()
             listed = task[2].partition(_FILES)[2].partition("\n\n")[0]
             files = tuple(_files(listed)) or files
-            earlier += observations
             observations = []
         elif _OBSERVATION.match(message.content):
             observations.append(_OBSERVATION.sub("", message.content, count=1))
     if not question:
         raise ModelError("The offline analyst was given no question; ask one about a table.")
-    return Conversation(
-        question=question,
-        files=files,
-        earlier=tuple(earlier),
-        observations=tuple(observations),
-    )
+    return Conversation(question=question, files=files, observations=tuple(observations))
 
 
-def _files(listed: str) -> Iterator[str]:
-    """Yield the paths in a list of files, those that are only named as like another one, too."""
-    for found in _FILE.finditer(listed):
-        if found["path"]:
-            yield _unquoted(found["path"])
+def _files(listed: str) -> Iterator[File]:
+    """Yield the files of a list; those that are only named as like another one have its lines."""
+    path, lines, alike = "", [], ""  # type: str, list[str], str
+    for line in [*listed.split("\n"), "- end ()"]:
+        found = _FILE.match(line)
+        if found is None:
+            lines.append(line.removeprefix("  "))
+        elif found["path"]:
+            names = [path, *alike.split(", ")] if alike else [path]
+            yield from (File(path=_unquoted(name), lines=tuple(lines)) for name in names if name)
+            path, lines, alike = found["path"], [], ""
         else:
-            yield from (_unquoted(name) for name in found["alike"].split(", "))
+            alike = found["alike"]
 
 
 def _unquoted(path: str) -> str:
