@@ -1,32 +1,21 @@
-"""The analyst: a question becomes two or three cells, which look, and then answer.
+"""The analyst: a question becomes two cells, one that looks and one that answers.
 
-:func:`work` is the whole story. It is a generator that yields cells and is sent observations. As a
-model is asked anew at every turn with the messages so far, :class:`OfflineAnalyst` keeps no state:
-it tells the story again from its beginning, answering each cell with the observation that is already
-there, until it comes to the one that is not.
+As a model is asked anew at every turn with the messages so far, :class:`OfflineAnalyst` keeps no
+state: what to do next follows from the observations that are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Sequence
 
 from kernel_agent.errors import ModelError
 from kernel_agent.formats import Format
-from kernel_agent.offline.cells import Cell, answer
-from kernel_agent.offline.conversation import Conversation, File, failure, read_conversation
-from kernel_agent.offline.grammar import Reading, Refused, read
-from kernel_agent.offline.offers import offers
-from kernel_agent.offline.table import (
-    Table,
-    dates_code,
-    is_table,
-    look_code,
-    read_code,
-    read_look,
-    variable_for,
-    with_dates,
-)
+from kernel_agent.offline.cells import answer_code
+from kernel_agent.offline.conversation import Conversation, read_conversation
+from kernel_agent.offline.grammar import Refused, read
+from kernel_agent.offline.offers import offers, say
+from kernel_agent.offline.table import Table, look_code, read_look, reader_of
 from kernel_agent.records import (
     Event,
     Message,
@@ -42,7 +31,10 @@ INTRODUCTION = (
     " about a table, and refuse the others."
 )
 _CONFIGURE = "--model NAME --base-url URL, with the key in OPENAI_API_KEY"
-_MOST_FILES = 6
+_FAILURE = re.compile(
+    r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Invalid))\b(?:: ?(.*))?$",
+    re.MULTILINE,
+)
 
 
 class OfflineAnalyst:
@@ -90,119 +82,84 @@ class OfflineAnalyst:
             The question is refused or the file cannot be read; the message says why, what is
             answered, and how to configure a model.
         """
-        cell = next_cell(read_conversation(messages))
-        for line in cell.thought.splitlines(keepends=True):
+        thought, code = next_cell(read_conversation(messages))
+        for line in thought.splitlines(keepends=True):
             on_event(ReplyText(text=line))
-        content = self._format.compose(thought=cell.thought, code=cell.code)
-        on_event(ReplyText(text=f"\n\n{cell.code}\n"))
+        on_event(ReplyText(text=f"\n\n{code}\n"))
+        content = self._format.compose(thought=thought, code=code)
         return Reply(content=content, finish_reason="stop", usage=Usage(calls=1))
 
     async def close(self) -> None:
         """No-op: there is nothing to release."""
 
 
-def next_cell(conversation: Conversation) -> Cell:
-    """Return the cell that comes after the observations so far.
+def next_cell(conversation: Conversation) -> tuple[str, str]:
+    """Return the thought and the code that come after the observations so far.
 
     Raises
     ------
     ModelError
-        The story ends here without an answer; the message says why.
+        There is no answer; the message says why.
     """
-    story = work(conversation)
+    path, question, others = _choose(conversation)
+    if not conversation.observations:
+        code = look_code(path, conversation.files[path])
+        return f"{INTRODUCTION}\n\nFirst I load {path} and look at its columns.", code
+    look, *later = conversation.observations
+    table = read_look(look)
+    failed = [match for text in (look, *later) for match in _FAILURE.finditer(text)]
+    if table is None or failed or later:
+        said = f"{failed[-1][1]}: {failed[-1][2] or ''}" if failed else "no answer was given"
+        raise ModelError(_failed(path, said.strip(": "), answering=bool(later)))
+    if not table.rows or not table.width:
+        raise ModelError(f"{path} has no rows: give a table with a header line and rows.")
     try:
-        cell = next(story)
-        for observation in conversation.observations:
-            cell = story.send(observation)
-    except StopIteration:
-        failed = failure(conversation.observations[-1])
-        why = f" ({failed[0]}: {failed[1]})" if failed else ""
-        raise ModelError(
-            f"The offline analyst has nothing more to do, but no answer was given{why};"
-            " ask in another way."
-        ) from None
-    return cell
+        if others:
+            raise Refused(f"it does not name one of the files, {path}{''.join(others)}")
+        reading = read(question, table)
+    except Refused as refused:
+        raise ModelError(_refusal(refused, table, f" in {path}" if others else "")) from None
+    return f"I read the question as: {say(reading, table)}", answer_code(reading, table)
 
 
-def work(conversation: Conversation) -> Generator[Cell, str, None]:
-    """Yield the run's cells: read the tables and look, find the dates, answer."""
-    files = [file for file in conversation.files if is_table(file)]
-    named = [file for file in files if file.path.rpartition("/")[2] in conversation.question]
-    files = (named or files)[:_MOST_FILES]
-    if not files:
+def _choose(conversation: Conversation) -> tuple[str, str, list[str]]:
+    """Return the file that is asked about, the question without its name, and the other files."""
+    paths = [path for path in conversation.files if reader_of(path)]
+    if not paths:
         raise ModelError(
             "The offline analyst answers questions about tables (CSV, TSV, JSON, Parquet, Excel) and"
             f" was given none: add one with --data FILE, or configure a model: {_CONFIGURE}."
         )
-    code = "\n\n".join(f"{read_code(f)}\n{look_code(variable_for(f.path))}" for f in files)
-    paths = " and ".join(file.path for file in files)
-    seen = yield Cell(
-        thought=f"{INTRODUCTION}\n\nFirst I load {paths} and look at the columns.",
-        code=f"import pandas as pd\n\n{code}",
+    for path in paths:
+        name = path.rpartition("/")[2]
+        stem = rf"(?:(?:in|of|from|for) )?(?:{re.escape(path)}|{re.escape(name)})(?!\w)"
+        short = rf"(?:in|of|from|for) {re.escape(name.partition('.')[0])}(?!\w)"
+        for named in (stem, short):
+            if re.search(named, conversation.question):
+                return path, re.sub(named, " ", conversation.question), []
+    return paths[0], conversation.question, [f" and {path}" for path in paths[1:6]]
+
+
+def _refusal(refused: Refused, table: Table, where: str) -> str:
+    asked = (
+        re.sub(r"\??$", rf"{where}\g<0>", text, count=1) for text in offers(table, refused.readings)
     )
-    tables = [_table(file, seen) for file in files]
-    for at, table in enumerate(tables):
-        if code := dates_code(table):
-            seen = yield Cell(thought=f"I look which columns of {table.path} hold dates.", code=code)
-            tables[at] = with_dates(table, seen)
-    question = conversation.question
-    for file in named:
-        question = question.replace(file.path, " ").replace(file.path.rpartition("/")[2], " ")
-    table, reading = _choose(question, tables)
-    cell = answer(reading, table)
-    chosen = f"I use {table.path}. " if len(tables) > 1 else ""
-    yield replace(cell, thought=f"{chosen}{cell.thought}")
-
-
-def _table(file: File, observation: str) -> Table:
-    table, failed = read_look(observation, file), failure(observation)
-    if table is None or failed:
-        raise ModelError(_unreadable(file, failed or ("no table", "nothing was printed")))
-    if not table.rows or not table.width:
-        raise ModelError(f"{file.path} has no rows; give a table with a header line and rows.")
-    return table
-
-
-def _choose(question: str, tables: Sequence[Table]) -> tuple[Table, Reading]:
-    """Return the one table about which the question can be read, and its reading."""
-    found: list[tuple[Table, Reading]] = []
-    refused: list[tuple[Table, Refused]] = []
-    for table in tables:
-        try:
-            found.append((table, read(question, table)))
-        except Refused as reason:
-            refused.append((table, reason))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        paths = " and ".join(table.path for table, _ in found)
-        raise ModelError(_refusal(f"{paths} both fit, and it names neither file", found[0][0]))
-    table, reason = max(refused, key=lambda one: len(one[1].readings))
-    raise ModelError(_refusal(str(reason), table, reason.readings)) from None
-
-
-def _refusal(reason: str, table: Table, readings: tuple[Reading, ...] = ()) -> str:
-    asked = " ".join(f"“{question}”" for question in offers(table, readings))
     return (
-        f"The offline analyst does not answer this question: {reason}. It does answer, of"
-        f" {table.path}: {asked} For free questions configure a model: {_CONFIGURE}."
+        f"The offline analyst does not answer this question: {refused}. It does answer: "
+        f"{' '.join(f'“{text}”' for text in asked)} For free questions configure a model: {_CONFIGURE}."
     )
 
 
-def _unreadable(file: File, failed: tuple[str, str]) -> str:
-    kind, message = failed[0], " ".join(failed[1].split())[:200]
-    if kind == "GuardError":
-        return f"The guard stopped a cell of the offline analyst, which needs pandas: {message}"
-    if kind in ("ImportError", "ModuleNotFoundError") and "pandas" in message:
+def _failed(path: str, said: str, *, answering: bool) -> str:
+    said = " ".join(said.split())[:200]
+    if said.startswith("GuardError"):
+        return f"The guard stopped a cell of the offline analyst, which needs pandas: {said}"
+    if "pandas" in said and "NotFound" in said:
         return (
-            f"The offline analyst needs pandas and cannot work in this kernel ({message}): take"
+            f"The offline analyst needs pandas, which this kernel does not have ({said}): take"
             " another sandbox level than interpreter, or configure a model (--model NAME)."
         )
-    if kind in ("ImportError", "ModuleNotFoundError"):
-        return (
-            f"Reading {file.path} needs a package that is not installed where the kernel runs"
-            f" ({message})."
-        )
-    if kind == "KeyboardInterrupt":
-        return f"Reading {file.path} was interrupted; allow a cell more time (--cell-seconds)."
-    return f"{file.path} cannot be read as a table ({kind}: {message}); check or convert the file."
+    what = (
+        "The offline analyst could not answer" if answering else f"{path} cannot be read as a table"
+    )
+    return f"{what} ({said}); check the file, or configure a model: {_CONFIGURE}."

@@ -12,7 +12,7 @@ VOCABULARY = {
     " its this that these please show give list tell can could would like to know see look find get"
     " how s compare draw plot chart graph calculate compute come value values figure figures"
     " numbers group groups category categories available contained contain as-a-table"
-    " as-a-chart hello hi thanks",
+    " as-a-chart as-a-figure as-a-line-chart as-a-bar-chart their they belong belongs",
     "W": "which what",
     "S": "average mean avg median total sum maximum max minimum min",  # a statistic
     "E": "on-average in-total",  # one that stands behind
@@ -35,39 +35,49 @@ VOCABULARY = {
     "B": "per each every across for-each for-every in-each in-every of-each of-every over over-the"
     " grouped-by split-by broken-down-by across-the each-of-the",
     "b": "by",
-    "O": "of in for on",
+    "O": "of in for on to into",
     "A": "and , &",
-    "U": "year years quarter quarters month months week weeks day days calendar-month month-of-the-year"
-    " calendar-quarter weekday weekdays day-of-the-week",
+    "U": "year years quarter quarters month months week weeks day days calendar-month"
+    " month-of-the-year calendar-quarter weekday weekdays day-of-the-week",
     "u": "yearly annual annually quarterly monthly weekly daily",
     "N": "two three four five six seven eight nine ten twenty",
     "Z": "sold sales sell sells selling",
     "HZ": "best-selling bestselling",
     "ZH": "sells-best sold-best",
+    "KR": "most-common most-frequent least-common least-frequent",
 }  # fmt: skip
 """Letter -> words; a hyphen joins the words of a phrase."""
 
 PHRASES = {
-    tuple(phrase.split("-")): letter for letter, text in VOCABULARY.items() for phrase in text.split()
+    words.replace("-", " "): letter for letter, text in VOCABULARY.items() for words in text.split()
 }
-LONGEST = max(map(len, PHRASES))
 
 STATS = {
     "average": "mean", "mean": "mean", "avg": "mean", "on average": "mean", "median": "median",
     "total": "sum", "sum": "sum", "in total": "sum", "maximum": "max", "max": "max",
     "minimum": "min", "min": "min",
 }  # fmt: skip
-LOWEST = {"lowest", "smallest", "shortest", "lightest", "least", "fewest", "bottom"}
+LOWEST = {"lowest", "smallest", "shortest", "lightest", "least", "fewest", "bottom", "least common",
+          "least frequent"}  # fmt: skip
 UNITS = {
     "yearly": "year", "annual": "year", "annually": "year", "quarterly": "quarter",
     "monthly": "month", "weekly": "week", "daily": "day", "month of the year": "calendar month",
     "day of the week": "weekday", "weekdays": "weekday",
 }  # fmt: skip
-NUMBERS = {word: n for n, word in enumerate(
-    ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], start=2
-)} | {"twenty": 20}  # fmt: skip
+_TO_TEN = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+NUMBERS = {word: n for n, word in enumerate(_TO_TEN, start=2)} | {"twenty": 20}
 SALES = {"sale", "sold", "revenue", "turnover", "unit", "quantity", "qty"}
-"""Words of columns that say how much was sold."""
+"""Words of columns that say how much was sold, alone or with the ones below."""
+
+MONEY = {"amount", "total", "usd", "eur", "gbp", "euro", "dollar"}
+COUNTED = SALES | {"pop", "population", "area"}
+"""Words of columns of quantities: “per unit” may be a ratio."""
+
+DERIVED = {
+    "per", "percap", "capita", "rate", "ratio", "share", "pct", "percent", "percentage", "index",
+    "change", "diff", "difference", "growth", "id", "code", "num", "number", "rank", "std", "error",
+}  # fmt: skip
+"""Words that make a name mean something else: “gdp” is not ``gdp_per_capita``."""
 
 SHORT = {
     "average": "avg", "expectancy": "exp", "population": "pop", "temperature": "temp",
