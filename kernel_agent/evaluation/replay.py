@@ -264,6 +264,7 @@ async def _run_episode(
 
     Returns for each "" or how its observation differs; None when there is nothing to compare.
     """
+    from kernel_agent.models import ScriptedModel
     from kernel_agent.session import Session
 
     compared: list[str | None] = []
@@ -272,8 +273,7 @@ async def _run_episode(
         return compared
     with temporary_folder("replay-") as folder:
         async with Session(
-            model="offline",
-            format="fenced",
+            model=ScriptedModel([]),
             config=config,
             sandbox=sandbox,
             out=folder / "session",

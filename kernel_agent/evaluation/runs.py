@@ -21,6 +21,7 @@ from kernel_agent.evaluation.adapters import Bench, Cells, cells_of, open_bench
 from kernel_agent.evaluation.checks import Verdict, form_of, judge, not_judged, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.formats import ParallelCalls
+from kernel_agent.models import ScriptedModel
 from kernel_agent.records import (
     FINAL_ANSWER,
     Calls,
@@ -138,9 +139,7 @@ async def _by_reference(
     cells: Cells, run: Run, config: Config, data: Sequence[str], folder: Path
 ) -> Verdict:
     """Compare the answer with the one that reference code gives in a kernel of its own."""
-    async with Session(
-        model="offline", format="fenced", config=config, data=data, out=folder
-    ) as session:
+    async with Session(model=ScriptedModel([]), config=config, data=data, out=folder) as session:
         results = [await session.execute(code) for code in (cells.setup, cells.reference)]
     failed = next((result for result in results if not result.ok), None)
     if failed is not None:

@@ -113,12 +113,13 @@ def next_cell(conversation: Conversation) -> tuple[str, str]:
         raise ModelError(_failed(path, said.strip(": "), answering=bool(later)))
     if not table.rows or not table.width:
         raise ModelError(f"{path} has no rows: give a table with a header line and rows.")
+    if others:
+        refused = Refused(f"it does not name one of the files, {path}{''.join(others)}")
+        raise ModelError(_refusal(refused, table, f" in {path}"))
     try:
-        if others:
-            raise Refused(f"it does not name one of the files, {path}{''.join(others)}")
         reading = read(question, table)
     except Refused as refused:
-        raise ModelError(_refusal(refused, table, f" in {path}" if others else "")) from None
+        raise ModelError(_refusal(refused, table)) from None
     return f"I read the question as: {say(reading, table)}", answer_code(reading, table)
 
 
@@ -127,8 +128,8 @@ def _choose(conversation: Conversation) -> tuple[str, str, list[str]]:
     paths = [path for path in conversation.files if reader_of(path)]
     if not paths:
         raise ModelError(
-            "The offline analyst answers questions about tables (CSV, TSV, JSON, Parquet, Excel) and"
-            f" was given none: add one with --data FILE, or configure a model: {_CONFIGURE}."
+            "The offline analyst answers questions about tables (CSV, TSV, JSON, Parquet, Excel)"
+            f" and was given none: add one with --data FILE, or configure a model: {_CONFIGURE}."
         )
     for path in paths:
         name = path.rpartition("/")[2]
@@ -140,13 +141,13 @@ def _choose(conversation: Conversation) -> tuple[str, str, list[str]]:
     return paths[0], conversation.question, [f" and {path}" for path in paths[1:6]]
 
 
-def _refusal(refused: Refused, table: Table, where: str) -> str:
-    asked = (
-        re.sub(r"\??$", rf"{where}\g<0>", text, count=1) for text in offers(table, refused.readings)
-    )
+def _refusal(refused: Refused, table: Table, where: str = "") -> str:
+    offered = (re.sub(r"\??$", rf"{where}\g<0>", text, count=1)
+               for text in offers(table, refused.readings))  # fmt: skip
     return (
         f"The offline analyst does not answer this question: {refused}. It does answer: "
-        f"{' '.join(f'“{text}”' for text in asked)} For free questions configure a model: {_CONFIGURE}."
+        + " ".join(f"“{text}”" for text in offered)
+        + f" For free questions configure a model: {_CONFIGURE}."
     )
 
 

@@ -1,7 +1,7 @@
 """The cell that answers a reading: it computes, draws, and gives the value.
 
-Time stands in its order, also in the figure; other groups stand from the highest to the lowest. What
-is left out, because a value is missing, is said beside the answer.
+Time stands in its order, also in the figure; other groups stand from the highest to the lowest.
+What is left out, because a value is missing, is said beside the answer.
 """
 
 from __future__ import annotations

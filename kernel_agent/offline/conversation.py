@@ -19,7 +19,7 @@ _OBSERVATION = re.compile(r"\AObservation \(step \d+\):\s*")
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """The current run: what is asked, the files by path with their first lines, what was printed."""
+    """The current run: the question, the files with their first lines, what its cells printed."""
 
     question: str
     files: dict[str, str]

@@ -81,8 +81,8 @@ class Group:
 class Reading:
     """What is asked, in full.
 
-    ``kind`` is ``look``, ``rows``, ``columns``, ``head``, ``tail``, ``top`` (rows) or ``number``: of
-    ``measures``, or of rows where the only statistic is ``count``. ``n`` is how many of the
+    ``kind`` is ``look``, ``rows``, ``columns``, ``head``, ``tail``, ``top`` (rows) or ``number``:
+    of ``measures``, or of rows where the only statistic is ``count``. ``n`` is how many of the
     ``highest`` or ``lowest``, or of ``both``; 0 for all.
     """
 

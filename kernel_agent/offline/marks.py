@@ -17,7 +17,7 @@ from kernel_agent.offline.words import DERIVED, MONEY, PHRASES, SALES, SHORT
 
 MOST_WAYS = 500
 _LONGEST_NAME = 12  # words
-_TOKEN = re.compile(r'"[^"]+"|“[^”]+”|\w+|[^\s\w.?!:;()\'’"-]|-(?=\d)')
+_TOKEN = re.compile(r'"[^"]+"|“[^”]+”|\w+|[^\s\w.?!:;()\'\u2019"-]|-(?=\d)')
 
 
 @dataclass(frozen=True, kw_only=True)

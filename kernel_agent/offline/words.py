@@ -8,9 +8,9 @@ where, only, first half): a question with one is refused.
 from __future__ import annotations
 
 VOCABULARY = {
-    "": "a an the is are was were be been do does did has have had we i you me my our us there here it"
-    " its this that these please show give list tell can could would like to know see look find get"
-    " how s compare draw plot chart graph calculate compute come value values figure figures"
+    "": "a an the is are was were be been do does did has have had we i you me my our us there here"
+    " it its this that these please show give list tell can could would like to know see look find"
+    " get how s compare draw plot chart graph calculate compute come value values figure figures"
     " numbers group groups category categories available contained contain as-a-table"
     " as-a-chart as-a-figure as-a-line-chart as-a-bar-chart their they belong belongs",
     "W": "which what",
