@@ -63,7 +63,8 @@ def _call(stat: str) -> str:
 def _names(reading: Reading) -> list[str]:
     """Return the names of the columns that are computed."""
     named = [f"{WORDS[stat]} {m.name}" for m in reading.measures for stat in reading.stats]
-    return named or ["rows"]
+    taken = {group.name for group in reading.groups}
+    return [f"{name} (computed)" if name in taken else name for name in named or ["rows"]]
 
 
 def _overview(table: Table) -> Iterator[str]:
@@ -93,16 +94,16 @@ def _grouped(reading: Reading, table: Table) -> Iterator[str]:
     yield "})"
     yield from _sorted(reading, names[0])
     yield from _drawn(reading, say(reading, table), names)
-    same = "allow_duplicates=True" if {group.name for group in groups} & set(names) else ""
     told = ""
     if reading.order and not reading.n and len(groups) == 1:
         end = "min" if reading.order == "lowest" else "max"
         yield (
-            'leading = {name: ", ".join(map(str, column.index[column == column.'
+            'best = {name: ", ".join(map(str, column.index[column == column.'
             f"{end}()]))\n           for name, column in result.items()}}"
         )
-        told = f'"; ".join(f"{reading.order} {{name}}: {{who}}" for name, who in leading.items())'
-    yield _give(f"result.reset_index({same})", reading, table, told)
+        yield f'told = "; ".join(f"{reading.order} {{name}}: {{who}}" for name, who in best.items())'
+        told = "told"
+    yield _give("result.reset_index()", reading, table, told)
 
 
 def _key(group: Group) -> str:
@@ -160,7 +161,7 @@ def _drawn(reading: Reading, title: str, names: Sequence[str]) -> Iterator[str]:
     else:
         options += ", legend=False"
     some = "" if line else f".head({_MOST_BARS})[::-1]"
-    yield f"{shown}{some}.rename(str).plot{'' if line else '.barh'}({options})\nplt.show()"
+    yield f"{shown}{some}.rename(str).plot{'' if line else '.barh'}(\n    {options}\n)\nplt.show()"
 
 
 def _rows(reading: Reading, table: Table) -> Iterator[str]:
@@ -174,6 +175,6 @@ def _rows(reading: Reading, table: Table) -> Iterator[str]:
         times = [c for c in table.columns if c.kind == "date" or c.is_year]
         labels = ' + ", " + '.join(f"{_of('result', c)}.astype(str)" for c in (texts + times)[:2])
         bars = f"result.set_axis({labels})" if labels else "result"
-        yield f"{bars}[{by}][::-1].plot.barh(title={quote(say(reading, table))}, figsize=(7, 4))"
-        yield "plt.show()"
+        options = f"title={quote(say(reading, table))}, figsize=(7, 4)"
+        yield f"{bars}[{by}][::-1].plot.barh(\n    {options}\n)\nplt.show()"
     yield _give("result.reset_index(drop=True)", reading, table)

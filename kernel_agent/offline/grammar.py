@@ -25,7 +25,7 @@ _R = r"(?:kO*)?R"
 _N = r"(?P<n>N[Ht]|[Ht](?:A[Ht])?N?)"
 _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("look", r"W?O*P | Y(?:O*P)? | W?C"),
-    ("look", r"W?C?I(?:O*[CR])* (?:[Bb]C)? (?:A+[kw])* | kIR?[Bb]C"),
+    ("look", r"W?C?I(?:O*[CRP])* (?:[Bb]C)? (?:A+[kw])* | kIR?[Bb]C"),
     ("rows", r"W?kR"),
     ("columns", r"W?kC"),
     ("head", r"(?P<n>fN|Nf)R"),

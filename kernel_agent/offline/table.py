@@ -22,7 +22,8 @@ _KINDS = {
     "whole": r"U?Int\d+|uint\d+", "number": r"[Ff]loat\d+", "bool": r"bool(ean)?",
     "date": r"datetime64\[.*\]", "text": r"string|str|category",
 }  # fmt: skip
-_LOOK = """\
+_DATED = re.compile(r"\d\d?([-/.])\d\d?\1\d|\d{4}[-/]\d")
+_DATES = """\
 STYLES = ["%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m", "%Y/%m/%d",
           "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%m.%d.%Y", "%d-%m-%Y", "%m-%d-%Y"]
 for name in data.select_dtypes(["object", "string"]):
@@ -33,6 +34,8 @@ for name in data.select_dtypes(["object", "string"]):
     fits = [dates for dates in fits if dates.count() == len(known) > 0]
     if len(fits) == 1:  # one style of dates, and no other, fits every value
         data[name] = fits[0]
+"""
+_LOOK = """\
 print("%d rows, %d columns" % data.shape)
 for name, column in data.iloc[:, :60].convert_dtypes().items():
     known = column.dropna()
@@ -161,10 +164,11 @@ def look_code(path: str, lines: str) -> str:
         found = [s for s in ";\t|" if shown and all(s in row for row in shown)]
         tabs = re.search(r"\.(tsv|tab)\b", path.lower())
         options += [f"sep={quote(sep)}" for sep in (["\t"] if tabs else found[:1])]
-        options += ['decimal=","'] if ";" in found and re.search(r";-?\d+,\d", lines) else []
+        options += ['decimal=","'] if ";" in found and re.search(r"[ ;]-?\d+,\d+(;|$)", lines, re.M) else []
         options += re.findall(r"skiprows=\d+|encoding=[\"'][\w-]+[\"']", lines.partition("\n")[0])
     names = "" if reader == "read_csv" else ".rename(columns=str)"
-    return f"import pandas as pd\n\ndata = pd.{reader}({', '.join(options)}){names}\n{_LOOK}"
+    dates = _DATES if _DATED.search(lines) or not lines else ""
+    return f"import pandas as pd\n\ndata = pd.{reader}({', '.join(options)}){names}\n{dates}{_LOOK}"
 
 
 def read_look(observation: str) -> Table | None:
