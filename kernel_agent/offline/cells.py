@@ -101,7 +101,7 @@ def _grouped(reading: Reading, table: Table) -> Iterator[str]:
             'best = {name: ", ".join(map(str, column.index[column == column.'
             f"{end}()]))\n           for name, column in result.items()}}"
         )
-        yield f'told = "; ".join(f"{reading.order} {{name}}: {{who}}" for name, who in best.items())'
+        yield f'told = "; ".join(f"{reading.order} {{name}}: {{best[name]}}" for name in best)'
         told = "told"
     yield _give("result.reset_index()", reading, table, told)
 

@@ -15,14 +15,14 @@ from itertools import product
 
 from kernel_agent.offline.marks import MOST_WAYS, Mark, left_over, tokens_of, ways
 from kernel_agent.offline.table import Column, Table, stem
-from kernel_agent.offline.words import COUNTED, LOWEST, NUMBERS, STATS, UNITS
+from kernel_agent.offline.words import COUNTED, LENGTHS, LOWEST, NUMBERS, SIZES, STATS, UNITS
 
 _X = r"(?:UO+c|U|c)"
 _BY = rf"O*(?P<by>[Bb][BbO]*)(?P<x>{_X}(?:(?:A+[BbO]*|O*[Bb][BbO]*){_X})*)"
 _M = r"(?P<m>[cZ](?:A+[cZ])*)"
 _S = r"(?:(?P<s>[SH](?:A+[SH])*)O*)?"
 _R = r"(?:kO*)?R"
-_N = r"(?P<n>N[Ht]|[Ht](?:A[Ht])?N?)"
+_N = r"(?P<n>N[Ht]|[Ht](?:A[Ht])?N)"
 _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("look", r"W?O*P | Y(?:O*P)? | W?C"),
     ("look", r"W?C?I(?:O*[CRP])* (?:[Bb]C)? (?:A+[kw])* | kIR?[Bb]C"),
@@ -30,7 +30,7 @@ _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("columns", r"W?kC"),
     ("head", r"(?P<n>fN|Nf)R"),
     ("list", r"W(?P<x>c)"),
-    ("count", r"W?vO*(?P<x>c)"),
+    ("count", r"W?vg?O*(?P<x>c)"),
     ("count", rf"W? {_R} (?:{_BY}|(?P<t>T))"),
     ("count", rf"W?k {_BY} R?"),
     ("count", rf"{_BY} A*W? {_R}"),
@@ -39,10 +39,10 @@ _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("count", rf"W?(?P<which>N?) (?P<h>K) R (?P<x>{_X})"),
     ("count", rf"{_N} (?P<x>{_X}) b {_R}"),
     ("number", rf"W? {_S} {_M} E?"),
-    ("number", rf"W?D?O* {_S} {_M} E?D? (?:{_BY}|(?P<t>T)) E?"),
-    ("number", rf"W?D?O* {_S} {_M} E?D? (?P<t>T) {_BY}"),
+    ("number", rf"W? {_S} {_M} E?(?P<d>D?) (?:{_BY}|(?P<t>T)) E?"),
+    ("number", rf"W? {_S} {_M} E?D? (?P<t>T) {_BY}"),
     ("number", rf"{_BY} A*W? {_S} {_M} E?"),
-    ("number", rf"W?(?P<t>D)O* {_S} {_M} E?"),
+    ("number", rf"W?(?P<t>e)O* {_S} {_M} E?T?"),
     ("number", rf"W? {_S} {_M} E? (?P<t>D)"),
     ("number", rf"(?P<u>u) {_S} {_M} E? (?:{_BY})?"),
     ("number", rf"(?P<which>W?N?) (?P<x>{_X}) i?(?P<h>[HK]) {_S} {_M} E?"),
@@ -51,7 +51,7 @@ _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("number", rf"(?P<which>W?) (?P<h>H) (?P<sold>Z) (?P<x>{_X})"),
     ("number", rf"{_N} (?P<x>{_X}) b (?P<s>[SH])O* (?P<m>c)"),
     ("names", rf"{_N} (?P<x>{_X}) b (?P<m>c)"),
-    ("top", rf"W? {_N} R? b (?P<m>c)"),
+    ("top", r"W? (?P<n>N[Ht]|[Ht](?:A[Ht])?N?) R? b (?P<m>c)"),
     ("top", r"(?P<n>W?N?Ri?[HK]) (?P<m>c)"),
     ("top", r"W?(?P<n>N[Ht]|[Ht]N) (?P<m>c) (?:(?:A+W?|i)c)*"),
 )]  # fmt: skip
@@ -130,7 +130,10 @@ def read(question: str, table: Table) -> Reading:
 
 def _readings(way: Sequence[Mark], table: Table, reasons: list[str]) -> Iterator[Reading]:
     """Yield the readings of one way to take the words; why there are none goes to ``reasons``."""
-    marks = [mark for mark in way if mark.letter]
+    marks: list[Mark] = []
+    for mark in way:
+        if mark.letter and not (mark.letter == "g" and marks and marks[-1].columns):
+            marks.append(mark)
     while marks and marks[0].letter in "AO":
         del marks[0]
     whole = "".join(mark.letter for mark in marks)
@@ -147,42 +150,62 @@ def _readings(way: Sequence[Mark], table: Table, reasons: list[str]) -> Iterator
 
 def _meant(kind: str, parts: Mapping[str, Sequence[Mark]], table: Table) -> Iterator[Reading]:
     """Yield what a pattern of that kind asks for, by what its parts stand for."""
-    measures, (n, order) = _measures(parts), _order(parts)
+    measures, (n, order) = _measures(parts, table), _order(parts)
     if kind in ("look", "rows", "columns"):
         yield Reading(kind=kind)
     elif kind == "head":
         last = any(mark.text == "last" for mark in parts["n"])
         yield Reading(kind="tail" if last else "head", n=n)
     elif kind == "top" or (kind == "names" and parts["x"][0].letter == "c"):
+        if any(column.is_measure for mark in parts.get("x", ()) for column in mark.columns):
+            raise Refused("it names two numbers to sort by")
         yield Reading(kind="top", measures=measures, n=n, order=order)
-    for groups in (
-        product(*_group_options(parts, table))
-        if kind in ("list", "count", "number", "names")
-        else ()
-    ):
-        names = [group.name for group in groups]
-        if len(set(names)) < len(names):
-            raise Refused("it groups twice by the same")
-        if same := {group.column.name for group in groups} & {m.name for m in measures}:
-            raise Refused(f"{same.pop()} cannot be both the number and the group")
-        if kind == "list" and groups[0].column.kind not in ("text", "bool"):
-            raise Refused(f"it does not say what of {names[0]}")
-        if n and measures and len(groups) == 1 and _is_row(groups[0], table):
-            yield Reading(kind="top", measures=measures, n=n, order=order)
-            continue
-        stats = _stats(parts, order, grouped=bool(groups)) if measures else ("count",)
-        for some in [(stat,) for stat in stats] if n else [stats]:
-            yield Reading(kind="number", measures=measures, stats=some, groups=groups, n=n,
-                          order=order)  # fmt: skip
+    if kind in ("list", "count", "number", "names"):
+        for groups in product(*_group_options(parts, table)):
+            _check(kind, parts, measures, groups)
+            if n and measures and len(groups) == 1 and _is_row(groups[0], table):
+                yield Reading(kind="top", measures=measures, n=n, order=order)
+                continue
+            stats = _stats(parts, order, grouped=bool(groups)) if measures else ("count",)
+            for some in [(stat,) for stat in stats] if n else [stats]:
+                yield Reading(kind="number", measures=measures, stats=some, groups=groups, n=n,
+                              order=order)  # fmt: skip
 
 
-def _measures(parts: Mapping[str, Sequence[Mark]]) -> tuple[Column, ...]:
+def _check(
+    kind: str,
+    parts: Mapping[str, Sequence[Mark]],
+    measures: Sequence[Column],
+    groups: Sequence[Group],
+) -> None:
+    names = [group.name for group in groups]
+    if len(set(names)) < len(names):
+        raise Refused("it groups twice by the same")
+    if same := {group.column.name for group in groups} & {m.name for m in measures}:
+        raise Refused(f"{same.pop()} cannot be both the number and the group")
+    if kind == "list" and groups[0].column.kind not in ("text", "bool"):
+        raise Refused(f"it does not say what of {names[0]}")
+    if parts.get("d") and not any(g.is_time or g.column.is_measure for g in groups):
+        raise Refused("it asks for a change, and by no time")
+
+
+def _measures(parts: Mapping[str, Sequence[Mark]], table: Table) -> tuple[Column, ...]:
     marks = [*parts.get("m", ()), *parts.get("sold", ())]
-    columns = tuple(dict.fromkeys(column for mark in marks for column in mark.columns))
-    for column in columns:
+    columns = {column: mark for mark in marks for column in mark.columns}
+    ends = {mark.text for name in ("s", "n", "h") for mark in parts.get(name, ())}
+    for column, mark in columns.items():
         if not column.is_measure:
             raise Refused(f"{column.name} holds no numbers to calculate with")
-    return columns
+        codes = column.kind == "whole" and len(column.words) == 1
+        codes = codes and 2 * column.distinct < table.rows
+        plural = mark.text.endswith("s") and not column.name.lower().endswith("s")
+        if codes and (plural or ends & SIZES):
+            raise Refused(f"{column.name} may only say which, and not how many or how large")
+        if ends & {"longest", "shortest"} and not LENGTHS & set(column.words):
+            raise Refused(f"it is not clear what is long in {column.name}")
+        if column.is_year and not ends:
+            raise Refused(f"{column.name} holds years")
+    return tuple(columns)
 
 
 def _order(parts: Mapping[str, Sequence[Mark]]) -> tuple[int, str]:
@@ -216,7 +239,7 @@ def _group_options(parts: Mapping[str, Sequence[Mark]], table: Table) -> Iterato
     for part in re.finditer(r"UO+c|U|c", "".join(mark.letter for mark in marks)):
         mark, of = marks[part.start()], marks[part.end() - 1]
         if mark.letter == "c":
-            yield [_column_group(mark.columns[0], per=per)]
+            yield [_column_group(mark.columns[0], table, per=per)]
         elif of.letter == "c":
             yield _units(mark.text, of.columns)
         else:
@@ -224,15 +247,16 @@ def _group_options(parts: Mapping[str, Sequence[Mark]], table: Table) -> Iterato
     if parts.get("u"):
         yield _units(parts["u"][0].text, table.dates)
     if parts.get("t"):
-        years = [_column_group(column) for column in table.columns if column.is_year]
+        years = [_column_group(column, table) for column in table.columns if column.is_year]
         times = [Group(column=date, unit=readable_unit(date)) for date in table.dates] or years
         if not times:
             raise Refused("it asks about time, and no column holds dates or years")
         yield times
 
 
-def _column_group(column: Column, *, per: bool = False) -> Group:
-    if not column.is_group:
+def _column_group(column: Column, table: Table, *, per: bool = False) -> Group:
+    numbers = column.is_measure and column.distinct > max(30, table.rows // 2)
+    if not column.is_group or (numbers and not column.is_year):
         raise Refused(f"{column.name} makes no groups: it holds {column.distinct:,} numbers")
     plural = column.name.lower().endswith("s") and column.name.lower() not in column.words
     if per and column.is_measure and (plural or COUNTED & set(column.words)):

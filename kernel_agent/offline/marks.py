@@ -99,6 +99,8 @@ def _named(words: Sequence[str], table: Table) -> list[Column]:
     if words[0][0] in '"“':
         return [column for column in table.columns if column.name == words[0][1:-1]]
     text = " ".join(words)
+    if PHRASES.get(text.lower()) in ("", "A", "B", "O", "W", "b"):
+        return []  # “in” is a column in quotation marks only
     said = split_words(text)
     same = [column for column in table.columns if column.name == text]
     same = same or [column for column in table.columns if column.words == said and said]

@@ -164,7 +164,8 @@ def look_code(path: str, lines: str) -> str:
         found = [s for s in ";\t|" if shown and all(s in row for row in shown)]
         tabs = re.search(r"\.(tsv|tab)\b", path.lower())
         options += [f"sep={quote(sep)}" for sep in (["\t"] if tabs else found[:1])]
-        options += ['decimal=","'] if ";" in found and re.search(r"[ ;]-?\d+,\d+(;|$)", lines, re.M) else []
+        comma = ";" in found and re.search(r"[ ;]-?\d+,\d+(;|$)", lines, re.MULTILINE)
+        options += ['decimal=","'] if comma else []
         options += re.findall(r"skiprows=\d+|encoding=[\"'][\w-]+[\"']", lines.partition("\n")[0])
     names = "" if reader == "read_csv" else ".rename(columns=str)"
     dates = _DATES if _DATED.search(lines) or not lines else ""

@@ -10,14 +10,15 @@ from __future__ import annotations
 VOCABULARY = {
     "": "a an the is are was were be been do does did has have had we i you me my our us there here"
     " it its this that these please show give list tell can could would like to know see look find"
-    " get how s compare draw plot chart graph calculate compute come value values figure figures"
-    " numbers group groups category categories available contained contain as-a-table"
+    " get how s compare draw plot chart graph calculate compute come all"
+    " available contained contain as-a-table"
     " as-a-chart as-a-figure as-a-line-chart as-a-bar-chart their they belong belongs",
     "W": "which what",
+    "g": "value values figure figures group groups category categories",  # after a name
     "S": "average mean avg median total sum maximum max minimum min",  # a statistic
     "E": "on-average in-total",  # one that stands behind
-    "H": "highest largest biggest greatest longest heaviest lowest smallest shortest lightest",
-    "K": "most least fewest",
+    "H": "highest largest biggest greatest lowest smallest",
+    "K": "most least fewest longest shortest",
     "t": "top bottom",
     "f": "first last",
     "k": "how-many number-of count counts how-often",
@@ -30,7 +31,8 @@ VOCABULARY = {
     "I": "missing gap gaps empty incomplete blank blanks",
     "w": "where",
     "i": "with",
-    "D": "change changed changes develop developed develops trend evolve evolved",
+    "e": "trend",
+    "D": "change changed changes develop developed develops evolve evolved",  # verbs
     "T": "over-time",
     "B": "per each every across for-each for-every in-each in-every of-each of-every over over-the"
     " grouped-by split-by broken-down-by across-the each-of-the",
@@ -52,12 +54,16 @@ PHRASES = {
     words.replace("-", " "): letter for letter, text in VOCABULARY.items() for words in text.split()
 }
 
+SIZES = {"largest", "biggest", "greatest", "smallest"}
+LENGTHS = {"length", "duration", "time", "distance", "height"}
+"""Words of columns that can be longest."""
+
 STATS = {
     "average": "mean", "mean": "mean", "avg": "mean", "on average": "mean", "median": "median",
     "total": "sum", "sum": "sum", "in total": "sum", "maximum": "max", "max": "max",
     "minimum": "min", "min": "min",
 }  # fmt: skip
-LOWEST = {"lowest", "smallest", "shortest", "lightest", "least", "fewest", "bottom", "least common",
+LOWEST = {"lowest", "smallest", "shortest", "least", "fewest", "bottom", "least common",
           "least frequent"}  # fmt: skip
 UNITS = {
     "yearly": "year", "annual": "year", "annually": "year", "quarterly": "quarter",
