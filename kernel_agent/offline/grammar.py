@@ -18,7 +18,7 @@ from kernel_agent.offline.table import Column, Table, stem
 from kernel_agent.offline.words import COUNTED, LENGTHS, LOWEST, NUMBERS, SIZES, STATS, UNITS
 
 _X = r"(?:UO+c|U|c)"
-_BY = rf"O*(?P<by>[Bb][BbO]*)(?P<x>{_X}(?:(?:A+[BbO]*|O*[Bb][BbO]*){_X})*)"
+_BY = rf"A*O*(?P<by>[Bb][BbO]*)(?P<x>{_X}(?:(?:A+[BbO]*|O*[Bb][BbO]*){_X})*)"
 _M = r"(?P<m>[cZ](?:A+[cZ])*)"
 _S = r"(?:(?P<s>[SH](?:A+[SH])*)O*)?"
 _R = r"(?:kO*)?R"
@@ -26,7 +26,7 @@ _N = r"(?P<n>N[Ht]|[Ht](?:A[Ht])?N)"
 _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("look", r"W?O*P | Y(?:O*P)? | W?C"),
     ("look", r"W?C?I(?:O*[CRP])* (?:[Bb]C)? (?:A+[kw])* | kIR?[Bb]C"),
-    ("rows", r"W?kR"),
+    ("rows", r"W?kRE?"),
     ("columns", r"W?kC"),
     ("head", r"(?P<n>fN|Nf)R"),
     ("list", r"W(?P<x>c)"),
@@ -132,7 +132,8 @@ def _readings(way: Sequence[Mark], table: Table, reasons: list[str]) -> Iterator
     """Yield the readings of one way to take the words; why there are none goes to ``reasons``."""
     marks: list[Mark] = []
     for mark in way:
-        if mark.letter and not (mark.letter == "g" and marks and marks[-1].columns):
+        named = marks and (marks[-1].columns or marks[-1].letter == "I")
+        if mark.letter and not (named and mark.letter == "g"):
             marks.append(mark)
     while marks and marks[0].letter in "AO":
         del marks[0]
