@@ -48,7 +48,7 @@ def _give(value: str, reading: Reading, table: Table, told: str = "") -> str:
     out = [
         f"{n:,} of {table.rows:,} rows have no {c} and are left out." for c, n in counted.items()
     ]
-    note = ' + " " + '.join([told] * bool(told) + [quote(" ".join(out))] * bool(out))
+    note = ' + ". " + '.join([told] * bool(told) + [quote(" ".join(out))] * bool(out))
     return f"final_answer({value}, note={note})" if note else f"final_answer({value})"
 
 
@@ -97,10 +97,9 @@ def _grouped(reading: Reading, table: Table) -> Iterator[str]:
     told = ""
     if reading.order and not reading.n and len(groups) == 1:
         end = "min" if reading.order == "lowest" else "max"
-        yield (
-            'best = {name: ", ".join(map(str, column.index[column == column.'
-            f"{end}()]))\n           for name, column in result.items()}}"
-        )
+        yield "best = {"
+        yield f'    name: ", ".join(map(str, column.index[column == column.{end}()]))'
+        yield "    for name, column in result.items()\n}"
         yield f'told = "; ".join(f"{reading.order} {{name}}: {{best[name]}}" for name in best)'
         told = "told"
     yield _give("result.reset_index()", reading, table, told)

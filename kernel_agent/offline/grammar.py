@@ -200,6 +200,7 @@ def _measures(parts: Mapping[str, Sequence[Mark]], table: Table) -> tuple[Column
         codes = column.kind == "whole" and len(column.words) == 1
         codes = codes and 2 * column.distinct < table.rows
         plural = mark.text.endswith("s") and not column.name.lower().endswith("s")
+        plural = plural and ends <= {"total", "sum"}
         if codes and (plural or ends & SIZES):
             raise Refused(f"{column.name} may only say which, and not how many or how large")
         if ends & {"longest", "shortest"} and not LENGTHS & set(column.words):

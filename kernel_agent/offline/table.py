@@ -27,7 +27,7 @@ _DATES = """\
 STYLES = ["%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m", "%Y/%m/%d",
           "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%m.%d.%Y", "%d-%m-%Y", "%m-%d-%Y"]
 for name in data.select_dtypes(["object", "string"]):
-    known = data[name].dropna()
+    known = data.loc[data[name].notna(), name]
     fits = [pd.to_datetime(known.head(99), format=style, errors="coerce") for style in STYLES]
     fits = [style for style, dates in zip(STYLES, fits) if dates.notna().all()]
     fits = [pd.to_datetime(data[name], format=style, errors="coerce") for style in fits]
@@ -38,7 +38,7 @@ for name in data.select_dtypes(["object", "string"]):
 _LOOK = """\
 print("%d rows, %d columns" % data.shape)
 for name, column in data.iloc[:, :60].convert_dtypes().items():
-    known = column.dropna()
+    known = column[column.notna()]
     known = known if known.dtype.kind in "iufM" else known.astype(str)
     ends = [str(known.min())[:24], str(known.max())[:24]] if len(known) else ["", ""]
     print([name, str(column.dtype), int(column.isna().sum()), known.nunique(), *ends])"""

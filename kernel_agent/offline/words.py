@@ -12,7 +12,7 @@ VOCABULARY = {
     " it its this that these please show give list tell can could would like to know see look find"
     " get how s compare draw plot chart graph calculate compute come all"
     " available contained contain as-a-table"
-    " as-a-chart as-a-figure as-a-line-chart as-a-bar-chart their they belong belongs",
+    " as-a-chart as-a-figure as-a-line-chart as-a-bar-chart their they belong belongs fall",
     "W": "which what",
     "g": "value values figure figures group groups category categories",  # after a name
     "S": "average mean avg median total sum maximum max minimum min",  # a statistic
