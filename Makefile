@@ -46,7 +46,7 @@ $(ENGINES): $(READY)
 
 run: $(USABLE)
 	@.venv/bin/kernel-agent run --model offline --data example_notebooks/data/penguins.csv \
-	  "Compare the body mass of the species"
+	  "Compare the average body mass by species"
 	@echo
 	@echo "To ask about your own file with a real model, put your key in and run:"
 	@echo

@@ -38,6 +38,7 @@ from kernel_agent.config import Config, load_config
 from kernel_agent.errors import FormatError, InputError, KernelAgentError
 from kernel_agent.evaluation.tasks import draw
 from kernel_agent.formats import find_blocks, parse, readable
+from kernel_agent.models import ScriptedModel
 from kernel_agent.notebook import normal
 from kernel_agent.records import CellResult, Code
 from kernel_agent.safe import one_line, plain, temporary_folder
@@ -284,8 +285,7 @@ async def _run_episode(
         return compared
     with temporary_folder("replay-") as folder:
         async with Session(
-            model="offline",
-            format="fenced",
+            model=ScriptedModel([]),
             config=config,
             sandbox=sandbox,
             out=folder / "session",

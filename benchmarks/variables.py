@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pandas as pd
 
-from kernel_agent import Session
+from kernel_agent import ScriptedModel, Session
 
 ROWS, COLUMNS, TIMES = 1_000_000, 5, 5
 
@@ -21,7 +21,7 @@ async def main(level: str) -> None:
     table = pd.DataFrame(rng.random((ROWS, COLUMNS)), columns=list("abcde"))
     into, out = [], []
     with tempfile.TemporaryDirectory() as folder:
-        async with Session(model="offline", sandbox=level, out=f"{folder}/out") as session:
+        async with Session(model=ScriptedModel([]), sandbox=level, out=f"{folder}/out") as session:
             for _ in range(TIMES):
                 began = time.perf_counter()
                 await session.put({"table": table})

@@ -8,7 +8,6 @@
     │   │   └── UntrustedTasks     a file of tasks reaches beyond its folder, or brings code
     │   └── ConfigError       the caller: a configuration file or variable
     ├── ModelError            the endpoint: it did not give a usable reply (exit code 4)
-    │   ├── NotUnderstoodError    the offline analyst: it refuses the question
     │   └── ContextLengthError    the conversation is longer than the model accepts
     ├── FormatError           the model: its reply cannot be read as an action
     ├── BudgetExceeded        nobody: a cap was reached (exit code 3)
@@ -94,10 +93,6 @@ class ModelError(KernelAgentError):
     def __init__(self, message: str, *, status_code: int | None = None) -> None:
         super().__init__(message)
         self.status_code = status_code
-
-
-class NotUnderstoodError(ModelError):
-    """The question was refused by rules, which do not understand it: nothing failed."""
 
 
 class ContextLengthError(ModelError):

@@ -14,6 +14,7 @@ from kernel_agent.evaluation.checks import Verdict, not_judged, wrong
 from kernel_agent.evaluation.runs import ask_and_judge, config_of, questions
 from kernel_agent.evaluation.specs import Arm, RunSpec
 from kernel_agent.formats import ParallelCalls
+from kernel_agent.models import ScriptedModel
 from kernel_agent.records import CellResult, ExitStatus
 from kernel_agent.session import Run, Session
 from kernel_agent.tools import Tool
@@ -65,9 +66,7 @@ async def _by_reference(
     cells: Cells, run: Run, config: Config, data: Sequence[str], folder: Path
 ) -> Verdict:
     """Compare the answer with the one that reference code gives in a kernel of its own."""
-    async with Session(
-        model="offline", format="fenced", config=config, data=data, out=folder
-    ) as session:
+    async with Session(model=ScriptedModel([]), config=config, data=data, out=folder) as session:
         results = [await session.execute(code) for code in (cells.setup, cells.reference)]
     failed = next((result for result in results if not result.ok), None)
     if failed is not None:

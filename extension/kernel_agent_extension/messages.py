@@ -288,7 +288,7 @@ class Scene:
         yield {
             "op": "end",
             "status": str(stop.status),
-            "words": stop.ending.label,
+            "words": stop.status.label,
             "ok": stop.status is ExitStatus.ANSWERED,
             "answer": harmless_text(stop.answer.text, MAX_TEXT) if stop.answer else None,
             "note": "\n".join(block.text for block in blocks if block.kind == "note"),

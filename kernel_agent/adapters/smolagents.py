@@ -40,6 +40,7 @@ from smolagents.utils import truncate_content
 from kernel_agent import Session
 from kernel_agent.errors import UsageError
 from kernel_agent.inkernel import smolagents, values
+from kernel_agent.models import ScriptedModel
 from kernel_agent.notebook import cut_traceback
 from kernel_agent.records import CellResult, OutputDict
 from kernel_agent.safe import clear, plain
@@ -88,7 +89,7 @@ class KernelExecutor(PythonExecutor):  # type: ignore[misc]  # the base is unann
             out = Path(tempfile.mkdtemp(prefix="kernel-agent-smolagents-"))
             self._remove = weakref.finalize(self, clear, out)
         self._session = Session(
-            model="offline",
+            model=ScriptedModel([]),
             sandbox=sandbox,
             data=data,
             out=out,

@@ -28,7 +28,7 @@ from kernel_agent.agent.decider import Decider
 from kernel_agent.agent.observation import name_left_out, observe_action
 from kernel_agent.agent.outcome import Stopped, cause, describe_progress, ending
 from kernel_agent.agent.turn import Ledger, Turn
-from kernel_agent.errors import NotUnderstoodError, TraceError
+from kernel_agent.errors import TraceError
 from kernel_agent.records import (
     Acting,
     Action,
@@ -120,7 +120,7 @@ class Agent:
             The trace cannot be written: there is nowhere to put an ending.
         """
         self._record(start)
-        ledger, answer, understood = self._ledger(start.run_id), None, True
+        ledger, answer = self._ledger(start.run_id), None
         try:
             if opening is not None:
                 await self._open(Turn(ledger=ledger, number=first_step), opening)
@@ -134,12 +134,11 @@ class Agent:
         except (Exception, asyncio.CancelledError) as error:
             known = ending(error)
             status, message = known or (ExitStatus.INTERRUPTED, cause(error))
-            understood = not isinstance(error, NotUnderstoodError)
             self._keep_unfinished(message)
             if known is None:  # also of a model or a listener of somebody's own: the rest stays
                 self._end(start.run_id, status, None, message)
                 raise
-        return self._end(start.run_id, status, answer, message, understood=understood)
+        return self._end(start.run_id, status, answer, message)
 
     def hear(self, event: Event) -> None:
         """Hear what the model writes, piece by piece; called from the run's own event loop."""
@@ -248,15 +247,7 @@ class Agent:
             self.steps.append(step)
             self._record(step)
 
-    def _end(
-        self,
-        run_id: str,
-        status: ExitStatus,
-        answer: Answer | None,
-        message: str,
-        *,
-        understood: bool = True,
-    ) -> RunStop:
+    def _end(self, run_id: str, status: ExitStatus, answer: Answer | None, message: str) -> RunStop:
         own = self.steps[self._given :]
         completed = own[: len(own) - self._unfinished]
         stop = RunStop(
@@ -271,7 +262,6 @@ class Agent:
             time=now(),
             network=self._checks.visits(),
             obeyed=self._checks.obeyed(),
-            understood=understood,
         )
         self._record(stop)
         return stop

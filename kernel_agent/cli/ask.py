@@ -24,6 +24,7 @@ from kernel_agent.cli.outlet import Outlet, write_line
 from kernel_agent.cli.view import View, show_places, waiting, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
+from kernel_agent.models import Model
 from kernel_agent.records import (
     HOW_TO_ALLOW,
     IN_WORDS,
@@ -55,13 +56,17 @@ Cells = Sequence[FixedCell]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The user's choices; ``settings`` are those of :class:`~kernel_agent.config.Config`."""
+    """The user's choices; ``settings`` are those of :class:`~kernel_agent.config.Config`.
+
+    ``model`` is one that is given, in the place of the one that they name.
+    """
 
     data: tuple[str | Beside, ...] = ()
     tools: tuple[str, ...] = ()
     mcp: tuple[str, ...] = ()
     out: Path | None = None
     verbose: bool = False
+    model: Model | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -169,6 +174,7 @@ def _make_session(
     settings = dict(options.settings)
     for_tools = settings.pop("approve_tools", None)  # what the file says of other tools still holds
     return Session(
+        model=options.model,
         config=load_config(tell=lambda line: view(Notice(text=line))).merged(**settings),
         approve_tools=for_tools,
         data=options.data,

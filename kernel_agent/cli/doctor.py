@@ -20,6 +20,7 @@ from typing import Any
 
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError
+from kernel_agent.models import ScriptedModel
 from kernel_agent.safe import one_line, temporary_folder
 from kernel_agent.sandbox import MODULES, level_of, probe_with
 from kernel_agent.session import Session, allowance_line
@@ -203,7 +204,7 @@ def _kernel() -> Iterator[Finding]:
     with temporary_folder("kernel-agent-") as folder:
         began = time.monotonic()
         try:
-            with Session(model="offline", format="fenced", out=folder) as session:
+            with Session(model=ScriptedModel([]), out=folder) as session:
                 result = session.execute_sync("1 + 1")
                 seconds = time.monotonic() - began
                 yield Finding(name="sandbox", text=session.sandbox_line.removeprefix("Sandbox: "))

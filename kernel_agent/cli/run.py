@@ -118,6 +118,7 @@ def pipeline(options: Cells) -> int:
     cells name are copied into the run's folder.
     """
     from kernel_agent.cli import ask
+    from kernel_agent.models import ScriptedModel
     from kernel_agent.session import files_beside, read_cells
 
     cells = read_cells(options.notebook)
@@ -125,7 +126,8 @@ def pipeline(options: Cells) -> int:
         data=(*options.data, *files_beside(options.notebook, cells)),
         out=options.out,
         verbose=options.verbose,
-        settings={**options.settings, "model": "offline"},
+        model=ScriptedModel([]),
+        settings=options.settings,
     )
     work = ask.ask_for_json if options.as_json else ask.ask
     return work(options.notebook.stem, chosen, quiet=options.quiet, cells=cells)

@@ -115,7 +115,7 @@ def status_text(run: RunRecords) -> str:
     """Return how a run ended."""
     if run.stop is None:
         return f"{UNFINISHED.lower()}: the trace ends in mid-run"
-    ended = run.stop.ending.words
+    ended = run.stop.status.words
     return f"{ended}, then undone" if run.withdrawn else ended
 
 

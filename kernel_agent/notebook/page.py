@@ -206,11 +206,11 @@ def _ending(run: RunRecords) -> tuple[str, str]:
     """Return a run's ending in words, and its colour."""
     if run.stop is None:
         return UNFINISHED, "orange"
-    status, ending = run.stop.status, run.stop.ending
+    status = run.stop.status
     if run.withdrawn is not None:
-        return f"{ending.sentence}, then undone", "orange"
+        return f"{status.sentence}, then undone", "orange"
     answered = status is ExitStatus.ANSWERED
-    return ending.sentence, "green" if answered else "red" if status.is_fault else "orange"
+    return status.sentence, "green" if answered else "red" if status.is_fault else "orange"
 
 
 def _head(run: RunRecords, ending: str, colour: str, *, level: int, place: str) -> Markup:

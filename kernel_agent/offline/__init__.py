@@ -1,33 +1,21 @@
-"""The offline analyst: rules instead of a language model, for use without a network or a key.
+"""The offline analyst: a first look at a table by fixed rules, for use without a key or a network.
 
-It takes the same seat as a model (:class:`kernel_agent.models.base.Model`) and the same road:
-it looks at the data, reads what the kernel printed, and only then writes pandas code. A question
-is either understood to its last word or refused; nothing is guessed. The modules, in the order
-in which a run passes through them::
+It is no language model and does not try to be one. It takes a model's seat
+(:class:`kernel_agent.models.base.Model`) and answers five kinds of question, always with a value:
+what is in the table; a number by a group or several; a number over time; counts by a group; the
+first and last few rows by a number. Every word of a question must be accounted for: by the name of
+a column, or by the vocabulary. What is left over, or can be read in two ways that give different
+figures, is refused with five questions about the user's own columns that it does answer. Nothing is
+guessed, no value is looked for, nothing is tried out::
 
-    analyst         the story of a run, and the Model that tells it
     conversation    messages -> the question, the files, what was observed so far
-    loading         a file -> the cell that reads it, and what to do when that fails
-    looking         the cells that look at a table: a first, short one, and closer ones
-    printed         what those print -> Table and Column
-    schema          ... which know their labels, units and kinds
-    tidying         numbers and dates that are written as text
-
-    words           the vocabulary: which English words mean what
-    matching        words -> the columns and values that they can name
-    mentions        a question -> a list of understood words
-    reader          the words, used up one by one
-    filters         ... as conditions on rows
-    grouping        ... as groups and measures
-    superlatives    ... as the highest, the most, the top n
-    portions        ... as shares
-    understanding   ... as the kind of question; what is left over refuses it
-    question        the result: what is asked, in full
-
-    recipes         a question -> cells: select, compute and draw, answer
-    counting, sharing, measuring, relating    one recipe for each kind of question
-    jobs, writing, charts                     the code and phrases that recipes share
-    cells                                     a cell, its code wrapped to fit the page
+    table           a file -> the cells that read it, and the columns that these print
+    words           the vocabulary
+    marks           the words of a question -> what each can be, by the columns of a table
+    grammar         what they can be -> the readings: what is asked, in full
+    offers          a reading -> the question that has this reading alone; five of them
+    cells           a reading -> the cell that computes, draws and answers
+    analyst         the story of a run, and the Model that tells it
 """
 
 from kernel_agent import face

@@ -1,29 +1,21 @@
-"""The analyst: turn a task into a sequence of cells.
+"""The analyst: a question becomes two cells, one that looks and one that answers.
 
-:func:`work` is the whole story: load, look, understand, solve. It is a generator that yields
-cells and is sent observations. As a model is asked anew at every turn with the messages so far,
-:class:`OfflineAnalyst` keeps no state: it tells the story again from its beginning, answering
-each cell with the observation that is already there, until it comes to the one that is not.
+As a model is asked anew at every turn with the messages so far, :class:`OfflineAnalyst` keeps no
+state: what to do next follows from the observations that are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Sequence
 
-from kernel_agent.errors import ModelError, NotUnderstoodError
+from kernel_agent.errors import ModelError
 from kernel_agent.formats import Format
-from kernel_agent.offline.cells import Cell, fit_lines
-from kernel_agent.offline.conversation import Conversation, failure, read_conversation
-from kernel_agent.offline.loading import load, variable_for
-from kernel_agent.offline.looking import closer_look, values_look
-from kernel_agent.offline.printed import look_again, read_named, read_tables
-from kernel_agent.offline.question import Question
-from kernel_agent.offline.reader import NotUnderstood
-from kernel_agent.offline.recipes import solve
-from kernel_agent.offline.schema import Table, split_name
-from kernel_agent.offline.suggestions import suggest
-from kernel_agent.offline.understanding import understand
+from kernel_agent.offline.cells import answer_code
+from kernel_agent.offline.conversation import Conversation, read_conversation
+from kernel_agent.offline.grammar import Refused, read
+from kernel_agent.offline.offers import offers, say
+from kernel_agent.offline.table import Table, look_code, read_look, reader_of
 from kernel_agent.records import (
     Event,
     Message,
@@ -35,15 +27,18 @@ from kernel_agent.records import (
 )
 
 INTRODUCTION = (
-    "I am the offline analyst: rules, not a language model. I answer plain questions about a table"
-    " and say so when I do not understand one."
+    "I am the offline analyst: rules, not a language model. I answer five kinds of plain question"
+    " about a table, and refuse the others."
 )
 _CONFIGURE = "--model NAME --base-url URL, with the key in OPENAI_API_KEY"
-_MOST_FILES = 6
+_FAILURE = re.compile(
+    r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Invalid))\b(?:: ?(.*))?$",
+    re.MULTILINE,
+)
 
 
 class OfflineAnalyst:
-    """A deterministic, rule-based stand-in for a model: no network, no key, nothing guessed.
+    """A first look at a table by fixed rules, in a model's place: no network, no key, no guess.
 
     Parameters
     ----------
@@ -84,127 +79,88 @@ class OfflineAnalyst:
         Raises
         ------
         ModelError
-            The question is not understood or the file cannot be read; the message says what is
-            understood and how to configure a model.
+            The question is refused or the file cannot be read; the message says why, what is
+            answered, and how to configure a model.
         """
-        cell = next_cell(read_conversation(messages))
-        for line in cell.thought.splitlines(keepends=True):
+        thought, code = next_cell(read_conversation(messages))
+        for line in thought.splitlines(keepends=True):
             on_event(ReplyText(text=line))
-        content = self._format.compose(thought=cell.thought, code=cell.code)
-        on_event(ReplyText(text=f"\n\n{cell.code}\n"))
+        on_event(ReplyText(text=f"\n\n{code}\n"))
+        content = self._format.compose(thought=thought, code=code)
         return Reply(content=content, finish_reason="stop", usage=Usage(calls=1))
 
     async def close(self) -> None:
         """No-op: there is nothing to release."""
 
 
-def next_cell(conversation: Conversation) -> Cell:
-    """Return the cell that comes after the observations so far.
+def next_cell(conversation: Conversation) -> tuple[str, str]:
+    """Return the thought and the code that come after the observations so far.
 
     Raises
     ------
     ModelError
-        The story ends here without an answer; the message says why.
+        There is no answer; the message says why.
     """
-    story = work(conversation)
+    path, question, others = _choose(conversation)
+    if not conversation.observations:
+        code = look_code(path, conversation.files[path])
+        return f"{INTRODUCTION}\n\nFirst I load {path} and look at its columns.", code
+    look, *later = conversation.observations
+    table = read_look(look)
+    failed = [match for text in (look, *later) for match in _FAILURE.finditer(text)]
+    if table is None or failed or later:
+        said = f"{failed[-1][1]}: {failed[-1][2] or ''}" if failed else "no answer was given"
+        raise ModelError(_failed(path, said.strip(": "), answering=bool(later)))
+    if not table.rows or not table.width:
+        raise ModelError(f"{path} has no rows: give a table with a header line and rows.")
+    if others:
+        refused = Refused(f"it does not name one of the files, {path}{''.join(others)}")
+        raise ModelError(_refusal(refused, table, f" in {path}"))
     try:
-        cell = next(story)
-        for observation in conversation.observations:
-            cell = story.send(observation)
-    except StopIteration:
-        failed = failure(conversation.observations[-1])
-        why = f" ({failed[0]}: {failed[1]})" if failed else ""
-        raise ModelError(
-            f"The offline analyst has nothing more to do, but no answer was given{why};"
-            " ask in another way."
-        ) from None
-    return replace(cell, code=fit_lines(cell.code))
+        reading = read(question, table)
+    except Refused as refused:
+        raise ModelError(_refusal(refused, table)) from None
+    return f"I read the question as: {say(reading, table)}", answer_code(reading, table)
 
 
-def work(conversation: Conversation) -> Generator[Cell, str, None]:
-    """Yield the run's cells: load what is not loaded yet, look, understand, solve."""
-    if not conversation.files:
+def _choose(conversation: Conversation) -> tuple[str, str, list[str]]:
+    """Return the file that is asked about, the question without its name, and the other files."""
+    paths = [path for path in conversation.files if reader_of(path)]
+    if not paths:
         raise ModelError(
-            "The offline analyst answers questions about tables and was given none: add one with"
-            f" --data FILE, or configure a model: {_CONFIGURE}."
+            "The offline analyst answers questions about tables (CSV, TSV, JSON, Parquet, Excel)"
+            f" and was given none: add one with --data FILE, or configure a model: {_CONFIGURE}."
         )
-    yield from _greet(_story(conversation), f"{INTRODUCTION}\n\n")
+    for path in paths:
+        name = path.rpartition("/")[2]
+        stem = rf"(?:(?:in|of|from|for) )?(?:{re.escape(path)}|{re.escape(name)})(?!\w)"
+        short = rf"(?:in|of|from|for) {re.escape(name.partition('.')[0])}(?!\w)"
+        for named in (stem, short):
+            if re.search(named, conversation.question):
+                return path, re.sub(named, " ", conversation.question), []
+    return paths[0], conversation.question, [f" and {path}" for path in paths[1:6]]
 
 
-def _story(conversation: Conversation) -> Generator[Cell, str, None]:
-    known = read_tables(conversation.earlier)
-    tables: list[Table] = []
-    for path in _named_first(conversation):
-        table = known.get(variable_for(path))
-        if table is None:
-            first = not known and not tables
-            table = yield from load(path, conversation.question, first=first)
-        elif not table.complete:
-            table = look_again(table, (yield closer_look(table, conversation.question)))
-        tables.append(replace(table, path=path))
-    question, table, failed = _choose(conversation.question, tables)
-    for at, candidate in enumerate(tables):
-        cell = values_look(candidate, conversation.question)
-        if cell and (question is None or candidate is table):
-            tables[at] = candidate.naming(read_named((yield cell)))
-    question, table, failed = _choose(conversation.question, tables)
-    if question is None:
-        raise NotUnderstoodError(_refusal(failed, table))
-    chosen = f"The question fits {table.path}, so I use that table. " if len(tables) > 1 else ""
-    yield from _greet(solve_or_refuse(question, table), chosen)
-
-
-def _named_first(conversation: Conversation) -> tuple[str, ...]:
-    """Return the files to look at: those that the question names, else all of them."""
-    words = set(split_name(conversation.question))
-    named = [
-        path
-        for path in conversation.files
-        if path.lower() in conversation.question.lower()
-        or path.rpartition("/")[2].lower() in conversation.question.lower()
-        or set(split_name(path.rpartition("/")[2].split(".")[0])) <= words
-    ]
-    return tuple(named or conversation.files)[:_MOST_FILES]
-
-
-def _choose(text: str, tables: list[Table]) -> tuple[Question | None, Table, str]:
-    """Return the first table that the question is understood against, or why the first is not."""
-    reasons: list[str] = []
-    for table in tables:
-        try:
-            return understand(text, table), table, ""
-        except NotUnderstood as reason:
-            reasons.append(str(reason))
-    return None, tables[0], reasons[0]
-
-
-def _greet(cells: Generator[Cell, str, None], greeting: str) -> Generator[Cell, str, None]:
-    """Put the greeting before the first thought."""
-    cell = next(cells)
-    observation = yield replace(cell, thought=greeting + cell.thought)
-    while True:
-        try:
-            cell = cells.send(observation)
-        except StopIteration:
-            return
-        observation = yield cell
-
-
-def solve_or_refuse(question: Question, table: Table) -> Generator[Cell, str, None]:
-    """Solve the question; what only shows in the data to be unclear is refused like any other."""
-    try:
-        yield from solve(question, table)
-    except NotUnderstood as reason:
-        raise NotUnderstoodError(_refusal(str(reason), table)) from None
-
-
-def _refusal(part: str, table: Table) -> str:
-    names = [c.name for c in table.columns] + list(table.others)
-    listed = ", ".join(names[:40]) + (f", … ({table.width:,} in all)" if table.width > 40 else "")
-    sheet = f" {table.other_sheets}" if table.other_sheets else ""
-    examples = " ".join(f"“{question}”" for question in suggest(table))
+def _refusal(refused: Refused, table: Table, where: str = "") -> str:
+    offered = (re.sub(r"\??$", rf"{where}\g<0>", text, count=1)
+               for text in offers(table, refused.readings))  # fmt: skip
     return (
-        f"The offline analyst did not understand this question: {part}. It would understand, for"
-        f" example: {examples} Columns of {table.path}: {listed}.{sheet} For free questions"
-        f" configure a model: {_CONFIGURE}."
+        f"The offline analyst does not answer this question: {refused}. It does answer: "
+        + " ".join(f"“{text}”" for text in offered)
+        + f" For free questions configure a model: {_CONFIGURE}."
     )
+
+
+def _failed(path: str, said: str, *, answering: bool) -> str:
+    said = " ".join(said.split())[:200]
+    if said.startswith("GuardError"):
+        return f"The guard stopped a cell of the offline analyst, which needs pandas: {said}"
+    if "pandas" in said and "NotFound" in said:
+        return (
+            f"The offline analyst needs pandas, which this kernel does not have ({said}): take"
+            " another sandbox level than interpreter, or configure a model (--model NAME)."
+        )
+    what = (
+        "The offline analyst could not answer" if answering else f"{path} cannot be read as a table"
+    )
+    return f"{what} ({said}); check the file, or configure a model: {_CONFIGURE}."

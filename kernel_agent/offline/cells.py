@@ -1,169 +1,179 @@
-"""A cell as the analyst writes it: what is said, and code that fits the page.
+"""The cell that answers a reading: it computes, draws, and gives the value.
 
-:func:`fitted` wraps statements that are too long, and nothing else: at the commas of the last
-bracket, before the dots of a chain, and between the words of a text. What it returns has the same
-syntax tree.
+Time stands in its order, also in the figure; other groups stand from the highest to the lowest.
+What is left out, because a value is missing, is said beside the answer.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+import calendar
+from collections.abc import Iterator, Sequence
 
-WIDTH = 99
-_STRING = re.compile(r"""[rf]{0,2}(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
-_OPENING, _CLOSING = "([{", ")]}"
-_CHAIN = re.compile(r"\.[A-Za-z_]\w*(?=[(\[.])")
+from kernel_agent.offline.grammar import Group, Reading
+from kernel_agent.offline.offers import WORDS, say
+from kernel_agent.offline.table import Column, Table, quote
 
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """An action: the analyst's thought and the code it runs."""
-
-    thought: str
-    code: str
+_MOST_BARS = 20
+_KEYS = {
+    "year": ".dt.year", "quarter": '.dt.to_period("Q").astype(str)',
+    "month": '.dt.to_period("M").astype(str)', "week": '.dt.to_period("W").astype(str)',
+    "day": '.dt.to_period("D").astype(str)', "calendar month": '.dt.strftime("%m %B")',
+    "calendar quarter": ".dt.quarter", "weekday": '.dt.strftime("%u %A")',
+}  # fmt: skip
+_CALENDAR = [[n.lower() for n in names] for names in (calendar.month_name[1:], calendar.day_name)]
 
 
-def quote(text: str) -> str:
-    """Return text as a double-quoted Python string literal."""
-    return json.dumps(text, ensure_ascii=False)
+def answer_code(reading: Reading, table: Table) -> str:
+    """Return the code that answers a reading about a table."""
+    if reading.kind == "look":
+        return "\n".join(_overview(table))
+    if reading.kind == "top" or reading.groups:
+        lines = _rows(reading, table) if reading.kind == "top" else _grouped(reading, table)
+        return "\n".join(("import matplotlib.pyplot as plt\n", *lines))
+    value = {"rows": "len(data)", "columns": "data.shape[1]"}.get(reading.kind, "")
+    if reading.kind in ("head", "tail"):
+        value = f"data.{reading.kind}({reading.n})"
+    elif reading.kind == "number":
+        numbers = [f"{_of('data', m)}.{_call(s)}" for m in reading.measures for s in reading.stats]
+        named = zip(_names(reading), numbers, strict=True)
+        listed = ", ".join(f"{quote(name)}: {number}" for name, number in named)
+        value = numbers[0] if len(numbers) == 1 else f"pd.Series({{{listed}}})"
+    return _give(value, reading, table)
 
 
-def fit_lines(code: str, width: int = WIDTH) -> str:
-    """Return code with its long lines wrapped.
-
-    Examples
-    --------
-    >>> print(fit_lines('mean = table.groupby("kind")["size"].mean().dropna()', width=40))
-    mean = (
-        table.groupby("kind")["size"]
-        .mean()
-        .dropna()
-    )
-    """
-    lines: list[str] = []
-    depth = 0
-    for line in code.split("\n"):
-        lines += _wrap(line, width, inside=depth > 0)
-        depth += _balance(_veil(line))
-    return "\n".join(lines)
-
-
-def _wrap(line: str, width: int, *, inside: bool) -> list[str]:
-    """Return one line as several that fit; ``inside`` brackets a line may end anywhere."""
-    if len(line) <= width:
-        return [line]
-    margin = line[: len(line) - len(line.lstrip())]
-    text = line.strip()
-    target = re.match(r"[^\s=]+(?:, \w+)* = ", _veil(text))
-    start = 0 if inside or not target else target.end()
-    parts = _parts(text[start:])
-    statement = bool(target) or " " not in _outer(text)
-    if len(parts) > 1 and (inside or statement):
-        if inside:
-            body = [margin + part for part in parts]
-        else:
-            opened, closed = [f"{margin}{text[:start]}("], [f"{margin})"]
-            body = [*opened, *(f"{margin}    {part}" for part in parts), *closed]
-    else:
-        body = _texts(margin, text, width) if inside else []
-        body = body or _open_bracket(margin, text, width)
-    if body in ([], [line]):
-        return [line]
-    return [piece for part in body for piece in _wrap(part, width, inside=True)]
-
-
-def _parts(text: str) -> list[str]:
-    """Cut an expression before its operators and clauses, or else before the dots of a chain."""
-    outer = _outer(text)
-    clauses = r"(?<= )(?:for|if|else|and|or|&|\||%|\+)(?= )"
-    cuts = [m.start() for m in re.finditer(clauses, outer)]
-    if not cuts and " " not in outer.rstrip(","):
-        cuts = [m.start() for m in _CHAIN.finditer(outer)][1:]
-    return [text[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-
-
-def _open_bracket(margin: str, text: str, width: int) -> list[str]:
-    """Put the contents of the longest bracket on separate lines."""
-    spans = list(_brackets(_veil(text)))
-    if not spans:
-        return []
-    start, end = max(spans, key=lambda span: span[1] - span[0])
-    content = text[start:end]
-    if not content:
-        return []
-    commas = [at for at, sign in enumerate(_outer(content)) if sign == ","]
-    one = len(margin) + 4 + len(content) <= width or " for " in _outer(content)
-    if one or not commas:
-        items = [content]
-    else:
-        cuts = [0, *(at + 1 for at in commas), len(content)]
-        pieces = [content[a:b].strip().rstrip(",") for a, b in pairwise(cuts)]
-        items = [f"{piece}," for piece in pieces if piece]
-    return [
-        margin + text[:start],
-        *(f"{margin}    {item}" for item in items),
-        margin + text[end:],
+def _give(value: str, reading: Reading, table: Table, told: str = "") -> str:
+    """Return the call that answers; ``told`` is the expression of what only the values can tell."""
+    dates = [group.column for group in reading.groups if group.unit]
+    counted = {c.name: c.missing for c in (*reading.measures, *dates) if c.missing}
+    out = [
+        f"{n:,} of {table.rows:,} rows have no {c} and are left out." for c, n in counted.items()
     ]
+    note = ' + ". " + '.join([told] * bool(told) + [quote(" ".join(out))] * bool(out))
+    return f"final_answer({value}, note={note})" if note else f"final_answer({value})"
 
 
-def _texts(margin: str, text: str, width: int) -> list[str]:
-    """Cut a text literal between its words; empty when the line is something else."""
-    literal, comma = text.removesuffix(","), "," if text.endswith(",") else ""
-    key = "".join(re.findall(r"^\w+=", literal))
-    literal = literal[len(key) :]
-    if not _STRING.fullmatch(literal):
-        return []
-    prefix = literal[: min(literal.index(q) for q in "\"'" if q in literal)]
-    quote = literal[-1]
-    room = width - len(margin) - len(key) - len(prefix) - 3
-    pieces: list[str] = []
-    for word in _words(literal[len(prefix) + 1 : -1], braces="f" in prefix):
-        if pieces and len(pieces[-1]) + len(word) <= room:
-            pieces[-1] += word
-        else:
-            pieces.append(word)
-    marks = [prefix if "{" in piece or "}" in piece else "" for piece in pieces]
-    if "r" in prefix:
-        marks = [prefix] * len(pieces)
-    lines = [f"{margin}{m}{quote}{p}{quote}" for m, p in zip(marks, pieces, strict=True)]
-    lines[0] = margin + key + lines[0][len(margin) :]
-    return [*lines[:-1], lines[-1] + comma]
+def _of(name: str, column: Column) -> str:
+    return f"{name}[{quote(column.name)}]"
 
 
-def _words(text: str, *, braces: bool) -> Iterator[str]:
-    """Yield the words of a text literal with the blanks that follow them; a field is one word."""
-    field = r"\{\{|\}\}|\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|" if braces else ""
-    yield from re.findall(rf"(?:{field}\\.|[^ ])+ *| +", text)
+def _call(stat: str) -> str:
+    return "sum(min_count=1)" if stat == "sum" else f"{stat}()"
 
 
-def _veil(text: str) -> str:
-    """Return code with its text literals made unreadable, each sign at its place."""
-    return _STRING.sub(lambda literal: "s" * len(literal[0]), text)
+def _names(reading: Reading) -> list[str]:
+    """Return the names of the columns that are computed."""
+    named = [f"{WORDS[stat]} {m.name}" for m in reading.measures for stat in reading.stats]
+    taken = {group.name for group in reading.groups}
+    return [f"{name} (computed)" if name in taken else name for name in named or ["rows"]]
 
 
-def _outer(text: str) -> str:
-    """Return code of which only what stands outside brackets is readable."""
-    veiled = list(_veil(text))
-    for start, end in _brackets("".join(veiled)):
-        veiled[start:end] = "s" * (end - start)
-    return "".join(veiled)
+def _overview(table: Table) -> Iterator[str]:
+    yield 'result = pd.DataFrame({\n    "type": data.dtypes.astype(str),'
+    yield '    "missing": data.isna().sum(),'
+    if table.is_whole and all(column.kind != "other" for column in table.columns):
+        yield '    "different": data.nunique(),'
+    yield '    "first": data.head(1).astype(str).iloc[0],'
+    yield '    "last": data.tail(1).astype(str).iloc[0],'
+    yield '}).rename_axis("column").reset_index()'
+    yield f'final_answer(result, note="{table.rows:,} rows, {table.width:,} columns")'
 
 
-def _brackets(veiled: str) -> Iterator[tuple[int, int]]:
-    """Yield where the contents of the outermost brackets begin and end."""
-    depth, start = 0, 0
-    for at, sign in enumerate(veiled):
-        if sign in _OPENING:
-            depth, start = depth + 1, start if depth else at + 1
-        elif sign in _CLOSING:
-            depth -= 1
-            if depth == 0:
-                yield start, at
+def _grouped(reading: Reading, table: Table) -> Iterator[str]:
+    """Yield the lines that compute by groups, sort, draw and answer."""
+    groups, names = reading.groups, _names(reading)
+    if dates := list(dict.fromkeys(g.column.name for g in groups if g.unit and g.column.missing)):
+        yield f"data = data.dropna(subset={dates})"
+    keys = ", ".join(map(_key, groups))
+    lost = any(group.column.missing and not group.unit for group in groups)
+    by = keys if len(groups) == 1 else f"[{keys}]"
+    yield f"grouped = data.groupby({by}{', dropna=False' if lost else ''})"
+    numbers = [f"{_of('grouped', m)}.{_call(s)}" for m in reading.measures for s in reading.stats]
+    yield "result = pd.DataFrame({"
+    for name, number in zip(names, numbers or ["grouped.size()"], strict=True):
+        yield f"    {quote(name)}: {number},"
+    yield "})"
+    yield from _sorted(reading, names[0])
+    yield from _drawn(reading, say(reading, table), names)
+    told = ""
+    if reading.order and not reading.n and len(groups) == 1:
+        end = "min" if reading.order == "lowest" else "max"
+        yield "best = {"
+        yield f'    name: ", ".join(map(str, column.index[column == column.{end}()]))'
+        yield "    for name, column in result.items()\n}"
+        yield f'told = "; ".join(f"{reading.order} {{name}}: {{best[name]}}" for name in best)'
+        told = "told"
+    yield _give("result.reset_index()", reading, table, told)
 
 
-def _balance(veiled: str) -> int:
-    return sum(veiled.count(s) for s in _OPENING) - sum(veiled.count(s) for s in _CLOSING)
+def _key(group: Group) -> str:
+    if not group.unit:
+        return quote(group.column.name)
+    return f"{_of('data', group.column)}{_KEYS[group.unit]}.rename({quote(group.name)})"
+
+
+def _sorted(reading: Reading, name: str) -> Iterator[str]:
+    """Yield the lines that put groups in order, and take the few that are asked for."""
+    (group, *more) = reading.groups
+    by = f"{quote(name)}, ascending={reading.order == 'lowest'}"
+    if reading.n:
+        yield f"ordered = result.dropna().sort_values({by})\nresult = {_few(reading)}"
+    elif not more and (order := _calendar(group.column)):
+        yield f"order = {order}"
+        yield "result = result.sort_index(key=lambda names: names.str.lower().str[:3].map(order))"
+    elif (
+        not more and not group.is_time and (group.column.kind in ("text", "bool") or reading.order)
+    ):
+        yield f"result = result.sort_values({by})"
+
+
+def _calendar(column: Column) -> dict[str, int]:
+    """Return the order of the months or days that a text names, by its ends; empty for others."""
+    for names in _CALENDAR:
+        known = {*names, *(name[:3] for name in names)}
+        if column.kind == "text" and {column.low.lower(), column.high.lower()} <= known:
+            return {name[:3]: at for at, name in enumerate(names)}
+    return {}
+
+
+def _few(reading: Reading) -> str:
+    if reading.order == "both":
+        return (
+            f"ordered.iloc[sorted({{*range(len(ordered))[:{reading.n}], "
+            f"*range(len(ordered))[-{reading.n}:]}})]"
+        )
+    return f"ordered.head({reading.n})"
+
+
+def _drawn(reading: Reading, title: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield the lines that draw: time as a line in its order, other groups as sorted bars."""
+    groups, several = reading.groups, len(names) > 1
+    if len(groups) > 2 or (len(groups) == 2 and several):
+        return
+    line = not reading.n and any(group.is_time for group in groups)
+    shown, options = "result", f"title={quote(title)}, figsize=(7, 4)"
+    if len(groups) == 2:
+        level = int(groups[0].is_time or not groups[1].is_time)
+        shown = f"result[{quote(names[0])}].unstack({level}).iloc[:, :10]"
+    elif several:
+        options = f"subplots=True, layout=(1, {len(names)}), sharex={line}, legend=False, "
+        options += f"figsize=({5 * len(names)}, 4)"
+    else:
+        options += ", legend=False"
+    some = "" if line else f".head({_MOST_BARS})[::-1]"
+    yield f"{shown}{some}.rename(str).plot{'' if line else '.barh'}(\n    {options}\n)\nplt.show()"
+
+
+def _rows(reading: Reading, table: Table) -> Iterator[str]:
+    """Yield the lines that sort the rows by a number, take a few, draw and answer."""
+    by, rising = quote(reading.measures[0].name), reading.order == "lowest"
+    known = f"data.dropna(subset=[{by}])" if reading.measures[0].missing else "data"
+    yield f'ordered = {known}.sort_values({by}, ascending={rising}, kind="stable")'
+    yield f"result = {_few(reading)}"
+    if reading.n <= _MOST_BARS:
+        texts = [c for c in table.columns if c.kind == "text"][:1]
+        times = [c for c in table.columns if c.kind == "date" or c.is_year]
+        labels = ' + ", " + '.join(f"{_of('result', c)}.astype(str)" for c in (texts + times)[:2])
+        bars = f"result.set_axis({labels})" if labels else "result"
+        options = f"title={quote(say(reading, table))}, figsize=(7, 4)"
+        yield f"{bars}[{by}][::-1].plot.barh(\n    {options}\n)\nplt.show()"
+    yield _give("result.reset_index(drop=True)", reading, table)

@@ -1,4 +1,4 @@
-"""Read a run's messages back into question, files and results."""
+"""Messages read back: the question, the files with their first lines, the observations."""
 
 from __future__ import annotations
 
@@ -13,83 +13,44 @@ from kernel_agent.records import Message
 
 _TASK = re.compile(r"\A\s*<task>\n?(.*)\n?</task>(.*)\Z", re.DOTALL)
 _FILES = "Data files, relative to the working directory:\n"
-_FILE = re.compile(
-    r"^- (?P<path>.+) \([^()]*\)$|^  and \d+ more with these columns: (?P<alike>.+)$",
-    re.MULTILINE,
-)
+_ALIKE = re.compile(r"^  and \d+ more with these columns: (.+)$", re.MULTILINE)
 _OBSERVATION = re.compile(r"\AObservation \(step \d+\):\s*")
-_FAILURE = re.compile(
-    r"^(?P<type>(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Invalid))\b"
-    r"(?:: ?(?P<text>.*))?$",
-    re.MULTILINE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """The current run as the analyst needs it.
-
-    ``earlier`` holds the observations of the session's earlier runs, ``observations`` those of
-    this one; both in order.
-    """
+    """The current run: the question, the files with their first lines, what its cells printed."""
 
     question: str
-    files: tuple[str, ...]
-    earlier: tuple[str, ...]
+    files: dict[str, str]
     observations: tuple[str, ...]
 
 
 def read_conversation(messages: Sequence[Message]) -> Conversation:
-    """Find the current run in the messages; the runs before it are what the kernel remembers.
+    """Find the current run in the messages.
 
     Raises
     ------
     ModelError
         When no message holds a task (the caller's fault).
     """
-    question, files = "", ()  # type: str, tuple[str, ...]
-    earlier: list[str] = []
-    observations: list[str] = []
+    question, files, observations = "", {}, []  # type: str, dict[str, str], list[str]
     for message in messages:
-        if message.role not in ("user", "tool"):
-            continue
-        task = _TASK.match(message.content)
-        if task:
-            question = task[1].strip()
+        if message.role in ("user", "tool") and (task := _TASK.match(message.content)):
             listed = task[2].partition(_FILES)[2].partition("\n\n")[0]
-            files = tuple(_files(listed)) or files
-            earlier += observations
-            observations = []
-        elif _OBSERVATION.match(message.content):
+            question, files, observations = task[1].strip(), dict(_files(listed)) or files, []
+        elif message.role in ("user", "tool") and _OBSERVATION.match(message.content):
             observations.append(_OBSERVATION.sub("", message.content, count=1))
     if not question:
         raise ModelError("The offline analyst was given no question; ask one about a table.")
-    return Conversation(
-        question=question,
-        files=files,
-        earlier=tuple(earlier),
-        observations=tuple(observations),
-    )
+    return Conversation(question=question, files=files, observations=tuple(observations))
 
 
-def _files(listed: str) -> Iterator[str]:
-    """Yield the paths in a list of files, those that are only named as like another one, too."""
-    for found in _FILE.finditer(listed):
-        if found["path"]:
-            yield _unquoted(found["path"])
-        else:
-            yield from (_unquoted(name) for name in found["alike"].split(", "))
-
-
-def _unquoted(path: str) -> str:
-    with suppress(ValueError, SyntaxError):
-        return str(ast.literal_eval(path)) if path[:1] in "\"'" else path
-    return path
-
-
-def failure(observation: str) -> tuple[str, str] | None:
-    """Return the error type and message that a cell ended with, or None without one."""
-    found = list(_FAILURE.finditer(observation))
-    if not found:
-        return None
-    return found[-1]["type"].rpartition(".")[2], (found[-1]["text"] or "").strip()
+def _files(listed: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of a list; those that are only named as like another one have its lines."""
+    for entry in re.split(r"^- ", listed, flags=re.MULTILINE)[1:]:
+        head, _, lines = entry.partition("\n")
+        alike = _ALIKE.search(lines)
+        for path in (head.rpartition(" (")[0], *(alike[1].split(", ") if alike else ())):
+            with suppress(ValueError, SyntaxError):
+                yield str(ast.literal_eval(path)) if path[:1] in "\"'" else path, lines

@@ -6,26 +6,8 @@ Terminal, page, notebook and panel read the words here, so a new ending is a row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ending:
-    """The words for an ending: in a list, where there is little room, as a sentence."""
-
-    words: str
-    label: str
-    sentence: str
-
-
-NOT_UNDERSTOOD = Ending(
-    words="not understood",
-    label="Not understood",
-    sentence="Not answered: the question was not understood",
-)
-"""The words where a ``model_error`` is a refusal, by rules, of a question; nothing failed."""
 
 
 class ExitStatus(StrEnum):
@@ -66,18 +48,6 @@ class ExitStatus(StrEnum):
     def words(self) -> str:
         """The name as words: ``step limit``."""
         return self.value.replace("_", " ")
-
-    def worded(self, *, understood: bool = True) -> Ending:
-        """Return the words for this ending of a run.
-
-        Parameters
-        ----------
-        understood
-            Whether the question was.
-        """
-        if not understood and self is ExitStatus.MODEL_ERROR:
-            return NOT_UNDERSTOOD
-        return Ending(words=self.words, label=self.label, sentence=self.sentence)
 
     @property
     def is_fault(self) -> bool:

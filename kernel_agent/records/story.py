@@ -272,8 +272,7 @@ def _stop_blocks(stop: RunStop, achieved: tuple[Block, ...]) -> tuple[Block, ...
     answered = stop.status is ExitStatus.ANSWERED
     answer = _some("answer", stop.answer.text, of=stop) if stop.answer else ()
     note = _some("note", answer_note(stop.answer)) if stop.answer else ()
-    why = "" if answered else f"{stop.ending.sentence}. {stop.message}"
-    ended = str(stop.status) if stop.understood else stop.ending.words
+    why = "" if answered else f"{stop.status.sentence}. {stop.message}"
     spent = spent_texts(steps=stop.steps, seconds=stop.seconds, usage=stop.usage)
     return (
         *answer,
@@ -282,7 +281,7 @@ def _stop_blocks(stop: RunStop, achieved: tuple[Block, ...]) -> tuple[Block, ...
         *(() if answered else achieved),
         *_network(stop.network),
         *_some("warning", obeyed_line(stop.obeyed)),
-        *_some("end", " · ".join([ended, *spent])),
+        *_some("end", " · ".join([str(stop.status), *spent])),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 from kernel_agent.records.action import Action, Calls, Code
 from kernel_agent.records.cell import Answer, CellResult, Changes, Decision, Observation
 from kernel_agent.records.conversation import Json, ModelWindow, Usage
-from kernel_agent.records.endings import Ending, ExitStatus
+from kernel_agent.records.endings import ExitStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,8 +186,7 @@ class RunStop:
     """The last record of a run. ``partial`` says what was achieved when there is no answer.
 
     ``obeyed`` are files that its cells made and that programs obey
-    (:mod:`kernel_agent.safe.obeyed`). ``understood`` is false when the question was refused by
-    rules, as the offline analyst does.
+    (:mod:`kernel_agent.safe.obeyed`).
     """
 
     run_id: str
@@ -201,12 +200,6 @@ class RunStop:
     time: str = ""
     network: tuple[Visit, ...] = ()
     obeyed: tuple[str, ...] = ()
-    understood: bool = True
-
-    @property
-    def ending(self) -> Ending:
-        """The words for how it ended."""
-        return self.status.worded(understood=self.understood)
 
 
 @dataclass(frozen=True, kw_only=True)

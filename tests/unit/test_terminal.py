@@ -240,16 +240,6 @@ def test_how_a_cell_ended_is_said_with_its_option(status: str, limit: str, said:
     assert said in person_text(step(result=CellResult(status=status, seconds=120.2, limit=limit)))
 
 
-def test_a_question_that_is_refused_by_rules_is_no_failure_of_a_model(width: int) -> None:
-    """The words say so; the status of the trace and the exit code are as they were."""
-    refused = stop(status=ExitStatus.MODEL_ERROR, message="Try this.", understood=False)
-    shown = " ".join(screen(refused).split())
-    assert "Not answered: the question was not understood. Try this." in shown
-    assert "the model failed" not in shown
-    assert "not understood · 1 step" in shown
-    assert refused.status.exit_code == 4
-
-
 # --- lines and tables ----------------------------------------------------------------------------
 
 written = st.text(st.sampled_from("ab 1,.\n") | st.characters(categories=["L", "N"]), max_size=300)
