@@ -43,6 +43,7 @@ _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("number", rf"W? {_S} {_M} E?D? (?P<t>T) {_BY}"),
     ("number", rf"{_BY} A*W? {_S} {_M} E?"),
     ("number", rf"W?(?P<t>e)O* {_S} {_M} E?T?"),
+    ("number", rf"W?(?P<d>e)O* {_S} {_M} E? {_BY}"),
     ("number", rf"W? {_S} {_M} E? (?P<t>D)"),
     ("number", rf"(?P<u>u) {_S} {_M} E? (?:{_BY})?"),
     ("number", rf"(?P<which>W?N?) (?P<x>{_X}) i?(?P<h>[HK]) {_S} {_M} E?"),
@@ -53,7 +54,7 @@ _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("names", rf"{_N} (?P<x>{_X}) b (?P<m>c)"),
     ("top", r"W? (?P<n>N[Ht]|[Ht](?:A[Ht])?N?) R? b (?P<m>c)"),
     ("top", r"(?P<n>W?N?Ri?[HK]) (?P<m>c)"),
-    ("top", r"W?(?P<n>N[Ht]|[Ht]N) (?P<m>c) (?:(?:A+W?|i)c)*"),
+    ("top", r"W?(?P<n>N[Ht]|[Ht]N) (?P<m>c) (?:(?:A+W?|A*i)c)*"),
 )]  # fmt: skip
 _SIZE = {"year": 0, "quarter": 1, "calendar quarter": 1, "month": 2, "calendar month": 2}
 FEW = 5  # rows, where it is not said how many
