@@ -180,6 +180,7 @@ def _check(
     measures: Sequence[Column],
     groups: Sequence[Group],
 ) -> None:
+    """Refuse groups that make no sense of what is asked."""
     names = [group.name for group in groups]
     if len(set(names)) < len(names):
         raise Refused("it groups twice by the same")
@@ -192,6 +193,7 @@ def _check(
 
 
 def _measures(parts: Mapping[str, Sequence[Mark]], table: Table) -> tuple[Column, ...]:
+    """Return the columns to calculate with; codes are not added up, and not the largest."""
     marks = [*parts.get("m", ()), *parts.get("sold", ())]
     columns = {column: mark for mark in marks for column in mark.columns}
     ends = {mark.text for name in ("s", "n", "h") for mark in parts.get(name, ())}
@@ -290,5 +292,7 @@ def readable_unit(date: Column) -> str:
 
 def _is_row(group: Group, table: Table) -> bool:
     """Whether each row is a group by itself."""
-    alone = group.unit in ("", "day", group.column.finest)
-    return alone and group.column.distinct == table.rows
+    column = group.column
+    timed = column.kind == "date" and not (column.low[10:] == column.high[10:] == " 00:00:00")
+    alone = group.unit in ("", "day", column.finest) and not timed
+    return alone and column.distinct == table.rows
