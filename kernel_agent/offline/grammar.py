@@ -43,6 +43,7 @@ _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("number", rf"W? {_S} {_M} E?D? (?P<t>T) {_BY}"),
     ("number", rf"{_BY} A*W? {_S} {_M} E?"),
     ("number", rf"W?(?P<t>e)O* {_S} {_M} E?T?"),
+    ("number", rf"W?(?P<d>e)O* {_S} {_M} E? {_BY}"),
     ("number", rf"W? {_S} {_M} E? (?P<t>D)"),
     ("number", rf"(?P<u>u) {_S} {_M} E? (?:{_BY})?"),
     ("number", rf"(?P<which>W?N?) (?P<x>{_X}) i?(?P<h>[HK]) {_S} {_M} E?"),
@@ -53,7 +54,7 @@ _PATTERNS = [(kind, re.compile(pattern.replace(" ", ""))) for kind, pattern in (
     ("names", rf"{_N} (?P<x>{_X}) b (?P<m>c)"),
     ("top", r"W? (?P<n>N[Ht]|[Ht](?:A[Ht])?N?) R? b (?P<m>c)"),
     ("top", r"(?P<n>W?N?Ri?[HK]) (?P<m>c)"),
-    ("top", r"W?(?P<n>N[Ht]|[Ht]N) (?P<m>c) (?:(?:A+W?|i)c)*"),
+    ("top", r"W?(?P<n>N[Ht]|[Ht]N) (?P<m>c) (?:(?:A+W?|A*i)c)*"),
 )]  # fmt: skip
 _SIZE = {"year": 0, "quarter": 1, "calendar quarter": 1, "month": 2, "calendar month": 2}
 FEW = 5  # rows, where it is not said how many
@@ -179,6 +180,7 @@ def _check(
     measures: Sequence[Column],
     groups: Sequence[Group],
 ) -> None:
+    """Refuse groups that make no sense of what is asked."""
     names = [group.name for group in groups]
     if len(set(names)) < len(names):
         raise Refused("it groups twice by the same")
@@ -191,6 +193,7 @@ def _check(
 
 
 def _measures(parts: Mapping[str, Sequence[Mark]], table: Table) -> tuple[Column, ...]:
+    """Return the columns to calculate with; codes are not added up, and not the largest."""
     marks = [*parts.get("m", ()), *parts.get("sold", ())]
     columns = {column: mark for mark in marks for column in mark.columns}
     ends = {mark.text for name in ("s", "n", "h") for mark in parts.get(name, ())}
@@ -289,5 +292,7 @@ def readable_unit(date: Column) -> str:
 
 def _is_row(group: Group, table: Table) -> bool:
     """Whether each row is a group by itself."""
-    alone = group.unit in ("", "day", group.column.finest)
-    return alone and group.column.distinct == table.rows
+    column = group.column
+    timed = column.kind == "date" and not (column.low[10:] == column.high[10:] == " 00:00:00")
+    alone = group.unit in ("", "day", column.finest) and not timed
+    return alone and column.distinct == table.rows

@@ -12,7 +12,8 @@ VOCABULARY = {
     " it its this that these please show give list tell can could would like to know see look find"
     " get how s compare draw plot chart graph calculate compute come all"
     " available contained contain as-a-table"
-    " as-a-chart as-a-figure as-a-line-chart as-a-bar-chart their they belong belongs fall",
+    " as-a-chart as-a-figure as-a-line-chart as-a-bar-chart their they belong belongs fall about"
+    " seen recorded listed",
     "W": "which what",
     "g": "value values figure figures group groups category categories",  # after a name
     "S": "average mean avg median total sum maximum max minimum min",  # a statistic
@@ -26,16 +27,16 @@ VOCABULARY = {
     "R": "row rows record records entry entries observation observations line lines measurement"
     " measurements occur occurs appear appears",
     "C": "column columns column-names",
-    "P": "table data dataset file",
+    "P": "table data dataset data-set file",
     "Y": "describe overview summary summarise summarize",
     "I": "missing gap gaps empty incomplete blank blanks",
     "w": "where",
     "i": "with",
-    "e": "trend",
+    "e": "trend development",
     "D": "change changed changes develop developed develops evolve evolved",  # verbs
     "T": "over-time",
-    "B": "per each every across for-each for-every in-each in-every of-each of-every over over-the"
-    " grouped-by split-by broken-down-by across-the each-of-the",
+    "B": "per each every across for-each for-every in-each in-every within-each of-each"
+    " of-every over over-the grouped-by split-by broken-down-by across-the each-of-the",
     "b": "by",
     "O": "of in for on to into",
     "A": "and , &",

@@ -42,7 +42,7 @@ TABLE: tuple[tuple[str, Change], ...] = (
     (r"· \d+\.\d of (\d+ s)\b", r"· <s> of \1"),
     (r"(\d+ steps?,? ?· |\d+ (?:step|request)s?, |took |after |, in |\(|· )\d+\.\d+ s\b",
      r"\1<s> s"),
-    (r"(\(\d+% to \d+%\) (?:\| [\d,-]+ ){3,8}\| )\d+\.\d+ ", r"\1<s> "),
+    (r"(\(\d+% to \d+%\) (?:\| [\d.,-]+ ){3,8}\| )\d+\.\d+ ", r"\1<s> "),
     (r"(?m)^(\s+\d+\s+\w+\s+\w+\s+)\d+\.\d\d$", r"\1<s>"),
     # Tokens of prompts.
     (r'(\\?"(?:prompt_|total_)?tokens(?:_before|_after)?\\?": )\d{3,}', r"\1<n>"),

@@ -51,7 +51,7 @@ PEOPLE = pd.DataFrame(
         "gdpPercap": [1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5],
     }
 )
-LONG = pd.DataFrame({"seen": pd.date_range("2020-01-01", "2022-12-31"), "rain": range(1096)})
+LONG = pd.DataFrame({"noted": pd.date_range("2020-01-01", "2022-12-31"), "rain": range(1096)})
 
 
 class Plain:
@@ -311,6 +311,13 @@ def test_the_first_and_last_few_by_a_number(question: str, rows: int, rising: bo
     assert list(value.columns) == list(SALES.columns), "whole rows"
 
 
+def test_days_of_several_rows_are_groups_and_not_rows() -> None:
+    """Whether their times differ or not."""
+    hourly = pd.DataFrame({"at": pd.date_range("2025-01-01", periods=48, freq="h"), "w": range(48)})
+    top = ask("top 1 days by total w", hourly.assign(w=hourly["w"] + 0.5))[0]
+    assert list(top["at"]) == ["2025-01-02"]
+
+
 def test_both_ends_and_the_first_few_groups() -> None:
     both = ask("top and bottom 2 rows by shops", SALES)[0]["shops"]
     ordered = SALES["shops"].sort_values(ascending=False)
@@ -372,9 +379,9 @@ def test_of_two_readings_both_are_named_in_the_columns_names(
 
 
 def test_two_columns_of_dates_are_two_readings() -> None:
-    table = LONG.assign(sent=LONG["seen"] + pd.Timedelta(days=9))
+    table = LONG.assign(sent=LONG["noted"] + pd.Timedelta(days=9))
     message = refusal("total rain per year", table)
-    assert {"Total rain per year of seen", "Total rain per year of sent"} <= set(offered(message))
+    assert {"Total rain per year of noted", "Total rain per year of sent"} <= set(offered(message))
 
 
 @pytest.mark.parametrize(
