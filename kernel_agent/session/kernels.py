@@ -23,6 +23,7 @@ from kernel_agent.records import (
     Step,
     Undone,
     Visit,
+    added_up,
     count_text,
     merge,
     now,
@@ -73,6 +74,7 @@ class Kernels:
         self.left: asyncio.Future[CellResult] | None = None
         """A cell that outlived its run."""
         self._changes: Changes | None = None  # of variables, since the last run
+        self._beneath: tuple[Visit, ...] = ()  # of agents, since the last run
         self._playing: asyncio.Task[Replay] | None = None  # an undo's
 
     # --- life ------------------------------------------------------------------------------
@@ -206,9 +208,14 @@ class Kernels:
         changes, self._changes = self._changes, None
         return changes
 
+    def note_visits(self, visits: tuple[Visit, ...]) -> None:
+        """Note what an agent's cells asked of the network: who gave it the work answers for it."""
+        self._beneath += visits
+
     def take_visits(self) -> tuple[Visit, ...]:
-        """Return the network requests since the last time."""
-        return self._proxy.take_visits() if self._proxy else ()
+        """Return the network requests since the last time, those of agents among them."""
+        beneath, self._beneath = self._beneath, ()
+        return added_up((*(self._proxy.take_visits() if self._proxy else ()), *beneath))
 
     def note(self, steps: Sequence[Step]) -> None:
         """Count the steps of a run that has ended, and note their changes to given variables."""

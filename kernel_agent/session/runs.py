@@ -369,6 +369,7 @@ class Runner:
             tell=tell,
             model=self.parts.model,
             telemetry=self.parts.telemetry,
+            visited=self._kernels.note_visits,
             folder=self.parts.folder,
             agents=self._kernels.agents,
             writes_code=self.format.writes_code,

@@ -177,12 +177,13 @@ final_answer(seen)
         run = await session.run("What is there?")
     assert run.answer == ["a,b\n1,2\n", "refused", "refused"]
     [trace] = (tmp_path / "run").glob("agents/*/trace.jsonl")
-    [inside] = [record for record in read_trace(trace) if isinstance(record, RunStop)]
-    assert [(v.host, v.port, v.allowed) for v in inside.network] == [
-        ("localhost", port, True),
-        ("localhost", closed, False),
-        ("evil.example", 80, False),
-    ]
+    for path in (trace, run.trace):  # who gave the work answers for it
+        [stop] = [record for record in read_trace(path) if isinstance(record, RunStop)]
+        assert [(v.host, v.port, v.allowed) for v in stop.network] == [
+            ("localhost", port, True),
+            ("localhost", closed, False),
+            ("evil.example", 80, False),
+        ]
     [step] = run.steps
     assert step.result is not None
     assert [call.untrusted for call in step.result.calls] == [True]

@@ -194,6 +194,7 @@ class Hearing:
         self._name, self._task = name, task
         self._folder = os.path.relpath(folder, above.folder)
         self._tell = above.tell
+        self._visited = above.visited
         self._agents: tuple[Delegated, ...] = ()
         self.run_id = ""
         self.untrusted = False
@@ -228,6 +229,7 @@ class Hearing:
 
     def _end(self, stop: RunStop) -> None:
         assert self.delegated is not None
+        self._visited(stop.network)
         self.delegated = dataclasses.replace(
             self.delegated,
             status=stop.status,

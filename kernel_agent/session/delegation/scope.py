@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from kernel_agent.errors import ToolError
-from kernel_agent.records import Event, Meter
+from kernel_agent.records import Event, Meter, Visit
 from kernel_agent.safe import Made
 from kernel_agent.session.telemetry.base import Telemetry
 
@@ -35,6 +35,8 @@ class CurrentRun:
         Told what happens in it.
     model, telemetry
         What its prompts go to, and what watches the calls.
+    visited
+        Told what an agent's cells asked of the network.
     folder, agents
         The session's folder, and where the folders of its agents go, if there may be any.
     writes_code
@@ -46,6 +48,7 @@ class CurrentRun:
     tell: Callable[[Event], None]
     model: Model
     telemetry: Telemetry
+    visited: Callable[[tuple[Visit, ...]], None]
     folder: Path
     agents: Made | None
     writes_code: bool = True
