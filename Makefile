@@ -2,7 +2,7 @@
 # system's package python3-venv where it is missing.
 # `make` without a goal lists the goals.
 
-PYTHON = .venv/bin/python
+PY = .venv/bin/python
 USABLE = .venv/.usable# what a user needs
 READY = .venv/.ready#  and what tests and checks need
 ENGINES = .venv/.engines#  and what carries out evaluations elsewhere
@@ -60,7 +60,7 @@ ALONE = tests/sandbox tests/browser tests/attacks
 PARALLEL = -q -n logical --dist
 QUICK = --hypothesis-profile quick
 # What fails is tried once more, alone.
-TIER = $(PYTHON) scripts/tier.py
+TIER = $(PY) scripts/tier.py
 
 unit: $(READY)
 	$(TIER) $(PARALLEL) loadfile $(QUICK) $(UNIT)
@@ -82,25 +82,25 @@ test-engines: $(ENGINES)
 
 # Break 300 places of the code, one at a time: which do the unit tests notice?
 mutants: $(READY)
-	nice -n 19 $(PYTHON) scripts/mutate.py
+	nice -n 19 $(PY) scripts/mutate.py
 
 # Has its own packages beside those of the wheel: the dependency groups.
 NOT_SHIPPED = tests benchmarks scripts example_notebooks example_scripts
 
 check: $(READY)
-	$(PYTHON) -m ruff check .
-	$(PYTHON) -m ruff format --check .
-	$(PYTHON) -m deptry .
-	$(PYTHON) -m deptry $(NOT_SHIPPED) --exclude '\.venv' --ignore DEP002,DEP004
-	$(PYTHON) -m mypy
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m deptry .
+	$(PY) -m deptry $(NOT_SHIPPED) --exclude '\.venv' --ignore DEP002,DEP004
+	$(PY) -m mypy
 
 bench: $(READY)
-	$(PYTHON) benchmarks/run.py
-	$(PYTHON) benchmarks/formats.py
+	$(PY) benchmarks/run.py
+	$(PY) benchmarks/formats.py
 
 # As root, name an interpreter for the ordinary user with KERNEL_AGENT_USER_PYTHON.
 attacks: $(READY)
-	PYTHONPATH=.:tests $(PYTHON) -m attacks.collect
+	PYTHONPATH=.:tests $(PY) -m attacks.collect
 
 # The suites' packages ask for versions that the project does not want: they have their own
 # environment. bfcl-eval comes without its dependencies, of which this needs mpmath only.
@@ -123,7 +123,7 @@ OPTIONS = data otel mcp sql remote interpreter smolagents eval dask
 PINS =
 
 pins: $(READY)
-	$(PYTHON) -m uv pip compile --quiet --universal --python-version 3.11 \
+	$(PY) -m uv pip compile --quiet --universal --python-version 3.11 \
 	  $(OPTIONS:%=--extra %) --group dev --group engines --no-annotate --no-header --no-emit-index-url $(PINS) \
 	  pyproject.toml --output-file constraints.txt
 
@@ -136,7 +136,7 @@ newest:
 	-.venv-newest/bin/python scripts/tier.py $(PARALLEL) worksteal $(QUICK) -m "not long" $(TEST)
 
 eval-campaign: $(ENGINES)
-	$(PYTHON) benchmarks/eval_campaign.py
+	$(PY) benchmarks/eval_campaign.py
 
 clean:
 	rm -rf .venv .venv-newest .venv-suites .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Build .venv with the package (editable): what a user needs. `setup.sh dev` adds to the same .venv
 # what tests and checks need (a dependency group of pyproject.toml).
-# Called by make; PYTHON=/path/to/python chooses the interpreter, VENV another folder, and
-# CONSTRAINTS another file of exact versions, or none if it is empty.
+# Called by make; PYTHON=/path/to/python chooses the interpreter, VENV another folder,
+# CONSTRAINTS another file of exact versions, or none if it is empty, and INSTALLER=uv a quicker
+# one than pip, which does not read pip's settings; where it fails, pip is asked.
 set -eu
 cd "$(dirname "$0")/.."
 venv=${VENV:-.venv}
@@ -39,6 +40,18 @@ install_ensurepip() {
   fi
 }
 
+# What follows is told to either installer.
+install() {
+  if [ "${INSTALLER:-pip}" = uv ]; then
+    $venv/bin/python -m pip install --quiet uv \
+      && $venv/bin/uv pip install --quiet --python $venv/bin/python --compile-bytecode \
+        ${constraints:+--constraints "$constraints" --build-constraints "$constraints"} "$@" \
+      && return
+    say "uv could not install them; pip is asked ..."
+  fi
+  $venv/bin/python -m pip install --quiet "$@"
+}
+
 python=$(find_python) || fail "Python 3.11 or newer is needed. Run: sudo apt-get install python3"
 
 # pip would warn about a cache that it cannot write.
@@ -62,6 +75,5 @@ if [ -n "${1:-}" ]; then
 else
   set -- --editable .
 fi
-$venv/bin/python -m pip install --quiet "$@" \
-  || fail "the packages could not be installed (see above); is the network reachable?"
+install "$@" || fail "the packages could not be installed (see above); is the network reachable?"
 say "Ready: $venv/bin/kernel-agent --help"

@@ -148,7 +148,9 @@ class Campaign:
             self._tell(f"{len(self._done)} of {len(self._specs)} runs are there already")
         arms = {s.arm for s in self._specs if s.run_id not in self._done}
         places = asyncio.Semaphore(at_once)
-        await asyncio.gather(*(self._smoke(arm, places) for arm in self._plan.arms if arm in arms))
+        # All of them before the first is asked: the table of one is the table of all.
+        asked = [(arm, self._smoke_spec(arm)) for arm in self._plan.arms if arm in arms]
+        await asyncio.gather(*(self._smoke(arm, spec, places) for arm, spec in asked))
         waiting = iter([s for s in self._specs if s.run_id not in self._done])
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
@@ -164,12 +166,14 @@ class Campaign:
 
     # --- smoke test ------------------------------------------------------------------------
 
-    async def _smoke(self, arm: Arm, places: asyncio.Semaphore) -> None:
-        """Ask an arm a small question; exclude it if it cannot even begin."""
-        spec = RunSpec.of(
+    def _smoke_spec(self, arm: Arm) -> RunSpec:
+        return RunSpec.of(
             task=smoke_task(arm.format, self._store.folder),
             arm=arm, trial=1, folder=str(self._store.folder), settings=self._plan.settings,
         )  # fmt: skip
+
+    async def _smoke(self, arm: Arm, spec: RunSpec, places: asyncio.Semaphore) -> None:
+        """Ask an arm a small question; exclude it if it cannot even begin."""
         forget(self._store.folder, spec.run_id)  # what was up yesterday may be down today
         try:
             async with places:

@@ -247,9 +247,10 @@ async def tunnel_without_a_word(folder: Path) -> str:
     from kernel_agent.sandbox.allowlist import parse_hosts
     from kernel_agent.sandbox.proxy import Proxy
 
-    for place in ("exchange", "proxy"):
-        with contextlib.suppress(ImportError):
-            import_module(f"kernel_agent.sandbox.{place}").IDLE_S = 0.5  # type: ignore[attr-defined]
+    for place in ("connection", "proxy"):  # who says nothing is waited for
+        module = import_module(f"kernel_agent.sandbox.{place}")
+        assert hasattr(module, "IDLE_S")
+        module.IDLE_S = 0.5  # type: ignore[attr-defined]
     reached = asyncio.Event()
 
     async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
