@@ -11,13 +11,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Hundreds of processes start in a run of the tests; none of them should compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run unit test test-all test-parallel test-alone test-engines mutants check bench attacks eval-oracle eval-campaign pins newest clean
+.PHONY: help setup run unit test test-levels test-all test-parallel test-alone test-engines mutants check bench attacks eval-oracle eval-campaign pins newest clean
 
 help:
 	@echo "make setup   build .venv with all that tests and checks need (other goals do it when needed)"
 	@echo "make run     build .venv with what a user needs, and see the agent answer a question about a real table; needs no key, no network"
 	@echo "make unit    run the tests that start nothing"
 	@echo "make test    run these and the tests with real kernels, servers and notebooks"
+	@echo "make test-levels  run what must hold of sandbox levels, attacks and browsers on every landing"
 	@echo "make test-all  run all tests: every sandbox level, browsers, attacks, goldens, too"
 	@echo "make mutants break 300 places of the code, one at a time: which do the unit tests notice?"
 	@echo "make check   lint, format and type checks"
@@ -55,8 +56,8 @@ run: $(USABLE)
 # The folders of a tier; CONTRIBUTING.md says what is where. The first two try fewer generated examples.
 UNIT = tests/unit
 TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus
-# Levels, browsers and attacks: one test after another, since nothing may disturb what is measured.
-ALONE = tests/sandbox tests/browser tests/attacks
+# Levels, browsers and attacks: need system packages.
+LEVELS = tests/sandbox tests/browser tests/attacks
 PARALLEL = -q -n logical --dist
 QUICK = --hypothesis-profile quick
 # What fails is tried once more, alone.
@@ -73,8 +74,13 @@ test-all: test-parallel test-alone test-engines
 test-parallel: $(READY)
 	$(TIER) $(PARALLEL) worksteal $(TEST) tests/goldens tests/suites
 
+# What must hold of them on every landing.
+test-levels: $(READY)
+	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(LEVELS)
+
+# All of them, one test after another: nothing disturbs what is measured.
 test-alone: $(READY)
-	$(TIER) -q $(ALONE)
+	$(TIER) -q $(LEVELS)
 
 # Dask needs seconds to start, and on a busy machine more than it waits for itself.
 test-engines: $(ENGINES)

@@ -17,7 +17,9 @@ from browser.jupyter import Server, Tab, open_notebook, wait_for_kernel
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStop
 
-BOTH = pytest.mark.parametrize("front", ["lab", "notebook"])
+EACH = pytest.mark.parametrize("front", ["lab", "notebook"])
+# What one front end shows the other does, too: the gate looks at one.
+BOTH = pytest.mark.parametrize("front", ["lab", pytest.param("notebook", marks=pytest.mark.long)])
 LOAD = "%load_ext kernel_agent"
 SLEEP = "import time\nprint('sleeping')\ntime.sleep(60)"
 NAMES = "[...new Set([...document.querySelectorAll({0!r})].map((e) => e.tagName))]"
@@ -142,6 +144,7 @@ def test_a_person_decides_on_each_cell_before_it_runs(opened: Opened, tmp_path: 
     assert "Not two." in page
 
 
+@pytest.mark.long
 def test_an_answer_may_hold_for_the_rest_of_the_run(opened: Opened, tmp_path: Path) -> None:
     """Ticked once, no further cell of the run is asked about."""
     model = script(tmp_path, "a = 1", "a += 1", "final_answer(a)")
@@ -173,6 +176,7 @@ def test_stop_is_the_answer_no_to_an_open_question(opened: Opened, tmp_path: Pat
     tab.page.get_by_text("'interrupted'").wait_for()
 
 
+@pytest.mark.long
 def test_undo_takes_back_the_step_that_was_seen_to_end(opened: Opened, tmp_path: Path) -> None:
     """And what runs; the variables that were passed in are as they were; questions go on."""
     model = script(tmp_path, "rows.append(2)", "rows.clear()", SLEEP, "final_answer(repr(rows))")
@@ -195,6 +199,7 @@ def test_undo_takes_back_the_step_that_was_seen_to_end(opened: Opened, tmp_path:
     tab.page.get_by_text("Step 4 was undone: once more.").wait_for()
 
 
+@pytest.mark.long
 def test_a_closed_tab_stops_nothing(
     opened: Opened, browser: Any, server: Server, tmp_path: Path
 ) -> None:
@@ -220,6 +225,7 @@ def test_a_closed_tab_stops_nothing(
     again.page.context.close()
 
 
+@pytest.mark.long
 def test_an_edited_cell_shows_what_runs_and_beneath_it_what_was_written(
     opened: Opened, tmp_path: Path
 ) -> None:
@@ -250,6 +256,7 @@ def picture(tab: Tab, name: str) -> None:
         tab.page.screenshot(path=f"{folder}/{name}.png")
 
 
+@pytest.mark.long
 def test_starting_ticks_at_once_and_the_level_is_no_promise_yet(
     opened: Opened, tmp_path: Path
 ) -> None:
@@ -274,6 +281,7 @@ def test_starting_ticks_at_once_and_the_level_is_no_promise_yet(
     tab.panel.wait_for(state="detached")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("saved", [True, False])
 def test_a_page_that_is_loaded_again_in_mid_run_has_the_run_again(
     opened: Opened, tmp_path: Path, saved: bool
@@ -326,6 +334,7 @@ def test_a_notebook_that_is_saved_in_mid_run_holds_more_than_a_widget(
     assert sorted(output["data"]) == ["text/html", "text/plain"]
 
 
+@pytest.mark.long
 def test_show_brings_the_live_panel_of_a_run_in_the_background(
     opened: Opened, tmp_path: Path
 ) -> None:
@@ -342,6 +351,7 @@ def test_show_brings_the_live_panel_of_a_run_in_the_background(
     assert tab.panel.count() == 0
 
 
+@pytest.mark.long
 def test_a_function_of_the_notebook_is_called_when_a_person_allows_it(
     opened: Opened, tmp_path: Path
 ) -> None:
@@ -395,7 +405,7 @@ def payloads(folder: Path) -> str:
     return f"--data {folder}/payloads.json"
 
 
-@BOTH
+@EACH
 def test_nothing_of_a_run_acts_in_the_panel_in_its_page_or_in_the_saved_notebook(
     opened: Opened, front: str, tmp_path: Path
 ) -> None:

@@ -12,7 +12,8 @@ from support.hostile import HOST, TEXTS
 from browser.conftest import Opened
 from browser.jupyter import Server, Tab
 
-BOTH = pytest.mark.parametrize("front", ["lab", "notebook"])
+# What one front end shows the other does, too: the gate looks at one.
+BOTH = pytest.mark.parametrize("front", ["lab", pytest.param("notebook", marks=pytest.mark.long)])
 STAGE = "from browser import stage\n"
 
 
@@ -52,6 +53,7 @@ def test_a_run_is_seen_as_it_happens_and_leaves_a_static_summary(
     assert "model not found" not in tab.output()
 
 
+@pytest.mark.long
 def test_what_is_not_asked_or_held_back_stands_in_the_head(opened: Opened) -> None:
     """Beside the level, and whole also where the panel is narrow."""
     tab = opened(f"{STAGE}panel = stage.eased()")
@@ -68,6 +70,7 @@ def test_what_is_not_asked_or_held_back_stands_in_the_head(opened: Opened) -> No
 CODE = 'a = "é\\n"\nb = 2'
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "call"),
     [
@@ -107,6 +110,7 @@ def test_stop_ends_a_running_cell_whether_the_notebooks_cell_awaits_or_blocks(
         assert "interrupted: stopped on request" in tab.output(cell)
 
 
+@pytest.mark.long
 def test_escape_does_not_stop_a_run_and_the_keyboard_does(opened: Opened) -> None:
     """Shift+S where the panel has the focus; nothing of it reaches Jupyter's own keys."""
     tab = opened(STAGE + "await stage.ask(stage.WORKING)")
@@ -122,6 +126,7 @@ def test_escape_does_not_stop_a_run_and_the_keyboard_does(opened: Opened) -> Non
     wait_for_text(tab, "interrupted, 2 steps")
 
 
+@pytest.mark.long
 def test_a_person_approves_denies_or_edits_what_is_to_run(opened: Opened) -> None:
     """The decision reaches the run that waits for it; keys work where a person is."""
     tab = opened(STAGE, *["print(await stage.approval())"] * 3)
@@ -157,6 +162,7 @@ def test_a_person_approves_denies_or_edits_what_is_to_run(opened: Opened) -> Non
     assert said(3) == {"allowed": True, "reason": "", "edited": "print('mine')", **person}
 
 
+@pytest.mark.long
 @BOTH
 def test_a_page_that_is_loaded_again_shows_the_whole_run(opened: Opened, front: str) -> None:
     """The kernel keeps what was said; the notebook only knows which widget it was."""
@@ -174,6 +180,7 @@ def test_a_page_that_is_loaded_again_shows_the_whole_run(opened: Opened, front: 
     wait_for_text(tab, "still here")
 
 
+@pytest.mark.long
 def test_two_views_of_one_run_show_the_same(opened: Opened) -> None:
     """A panel that is shown once more, as in a window of its own, is told the whole."""
     again = "from IPython.display import display\ndisplay(panel._front._widget)"
@@ -233,6 +240,7 @@ def test_nothing_that_a_model_or_a_kernel_wrote_comes_to_life(opened: Opened) ->
     assert [url for url in tab.requests if "canary" in url]
 
 
+@pytest.mark.long
 def test_two_hundred_steps_stay_smooth_and_light(opened: Opened) -> None:
     """Old steps are folded, and a folded step has no elements."""
     tab = opened(STAGE + "panel = stage.many(200)\nprint('all told')")
@@ -252,6 +260,7 @@ def test_two_hundred_steps_stay_smooth_and_light(opened: Opened) -> None:
              " return s.scrollHeight - s.scrollTop - s.clientHeight < 5; }")  # fmt: skip
 
 
+@pytest.mark.long
 def test_nothing_sticks_out_at_any_width(opened: Opened) -> None:
     """Long words, wide code and wide tables scroll in their own places."""
     tab = opened(STAGE + "h = stage.approval()\nprint(await h)", front="notebook")
@@ -271,6 +280,7 @@ def test_nothing_sticks_out_at_any_width(opened: Opened) -> None:
     pressed(tab, "Deny")
 
 
+@pytest.mark.long
 def test_the_panel_can_be_read_and_used_without_eyes_or_mouse(
     opened: Opened, server: Server
 ) -> None:
@@ -305,6 +315,7 @@ def test_the_panel_can_be_read_and_used_without_eyes_or_mouse(
     pressed(tab, "Deny")
 
 
+@pytest.mark.long
 def test_the_notebook_is_offered_where_it_is(opened: Opened) -> None:
     """As an address of the server that the page came from."""
     cell = (

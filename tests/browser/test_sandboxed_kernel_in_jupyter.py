@@ -13,7 +13,9 @@ from browser.jupyter import Server, Tab, open_notebook
 from kernel_agent.cli.kernelspec import specification
 from kernel_agent.sandbox.chooser import choose
 
-BOTH = pytest.mark.parametrize("front", ["lab", "notebook"])
+EACH = pytest.mark.parametrize("front", ["lab", "notebook"])
+# What one front end shows the other does, too: the gate looks at one.
+BOTH = pytest.mark.parametrize("front", ["lab", pytest.param("notebook", marks=pytest.mark.long)])
 SCRIPT = """
 (() => {
   const told = JSON.parse(document.getElementById('jupyter-config-data').textContent);
@@ -100,7 +102,7 @@ def test_live_displays_are_what_the_installation_says_of_them(
     assert plain_kernels(server, 20) == 1
 
 
-@BOTH
+@EACH
 def test_no_display_of_a_cell_starts_a_kernel_outside(
     sandboxed: OpenCells, server: Server, front: str
 ) -> None:
@@ -129,6 +131,7 @@ for n in range(3):
 """
 
 
+@pytest.mark.long
 @BOTH
 def test_tables_figures_progress_and_input_are_as_in_a_plain_kernel(
     sandboxed: OpenCells, front: str

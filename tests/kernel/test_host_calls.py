@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import pytest_asyncio
+from support.examples import examples
 
 from kernel_agent.kernel.process import KernelSession
 from kernel_agent.notebook.tracebacks import cut_traceback
@@ -92,19 +93,19 @@ def text(result: CellResult) -> str:
     ).strip()
 
 
-@pytest.mark.long
-async def test_eight_threads_make_ten_thousand_calls_and_nothing_is_lost_or_reordered(
+async def test_eight_threads_make_thousands_of_calls_and_nothing_is_lost_or_reordered(
     kernel: KernelSession,
 ) -> None:
-    broker = Broker(TOOLS)
+    broker, each = Broker(TOOLS), examples(1250)
     code = (
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "def many(t): return [echo([t, n]) for n in range(1250)] == [[t, n] for n in range(1250)]\n"
+        f"numbers = range({each})\n"
+        "def many(t): return [echo([t, n]) for n in numbers] == [[t, n] for n in numbers]\n"
         "with ThreadPoolExecutor(8) as pool: print(list(pool.map(many, range(8))))"
     )
     assert text(await run(kernel, code, broker=broker, timeout_s=300)) == str([True] * 8)
     calls = broker.take_calls()
-    assert [c.number for c in calls] == list(range(1, 10_001))
+    assert [c.number for c in calls] == list(range(1, 8 * each + 1))
     for thread in range(8):  # each thread's calls are in its own order
         mine = [c for c in calls if isinstance(c.result, list) and c.result[:1] == [thread]]
         assert [c.result[1] for c in mine if isinstance(c.result, list)] == list(range(len(mine)))
@@ -292,14 +293,15 @@ def fuzz() -> Any:
     return module
 
 
-@pytest.mark.long
 async def test_hostile_requests_leave_no_memory_taken_on_the_host(kernel: KernelSession) -> None:
     """Of what was allocated since, nothing is left: the allocators' own heaps come and go."""
     code, left = fuzz().FUZZ, [0.0]
     tracemalloc.start()
     try:
         for seed in range(4):
-            assert (await run(kernel, code.format(seed=seed, count=100), timeout_s=300)).ok
+            assert (
+                await run(kernel, code.format(seed=seed, count=examples(100)), timeout_s=300)
+            ).ok
             told = []
             while len(told) < 12 and not (told and told[-1] < left[-1] + 0.5):
                 gc.collect()  # what was still on its way when the cell ended is answered at once
@@ -313,13 +315,12 @@ async def test_hostile_requests_leave_no_memory_taken_on_the_host(kernel: Kernel
     assert more[1] < 0.5, left
 
 
-@pytest.mark.long
-async def test_a_thousand_hostile_requests_cost_the_host_nothing(kernel: KernelSession) -> None:
+async def test_hundreds_of_hostile_requests_cost_the_host_nothing(kernel: KernelSession) -> None:
     """Counted by kind, no task left, and the next cell works as ever."""
     module = fuzz()
     for seed in range(3):
         broker = Broker(TOOLS)
-        code = module.FUZZ.format(seed=seed, count=500)
+        code = module.FUZZ.format(seed=seed, count=examples(500))
         assert (await run(kernel, code, broker=broker, timeout_s=300)).ok
         counted = broker.take_counted()
         assert {"input", "malformed", "replayed", "too large"} <= set(counted)

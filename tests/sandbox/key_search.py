@@ -305,7 +305,7 @@ def files():
 
 def packages():
     """The system's and the interpreter's files, which are many and come last."""
-    walk(sorted(PACKAGES), time.monotonic() + FILE_SECONDS / 2)
+    walk(sorted(PACKAGES), time.monotonic() + TOLD["package_seconds"])
 
 
 visited = set()

@@ -35,6 +35,7 @@ from typing import Any
 import pytest
 from servers.collector import Collector
 from servers.openai_server import Behaviour, OpenAIServer, error, text
+from support.examples import examples
 
 from kernel_agent.sandbox import chooser
 
@@ -283,6 +284,7 @@ def a_host_full_of_keys(
                 "variables": list(ENVIRONMENT),
                 "planted_at": time.time(),
                 "manners": level == "none",
+                "package_seconds": examples(30, least=5),
             }
             host = Host(keys, root, told)
             refusal = error(429, f"slow down, {keys['env-openai']}", headers={"Retry-After": "0"})
@@ -435,6 +437,7 @@ PLACES = {
 """Where the control must find which keys; each part of the search shows that it finds."""
 
 
+@pytest.mark.long
 def test_the_same_search_without_a_sandbox_finds_the_keys() -> None:
     """The control: a search that finds nothing here would be no search."""
     with a_host_full_of_keys("none", SEARCH) as host:
