@@ -117,7 +117,6 @@ from .trace import RunStop as RunStop
 from .trace import Step as Step
 from .trace import Undone as Undone
 from .trace import Visit as Visit
-from .trace import added_up as added_up
 from .trace import now as now
 from .trace import to_json as to_json
 from .undo import UNDO as UNDO

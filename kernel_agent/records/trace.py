@@ -8,7 +8,7 @@ view, the exporter and the tests all speak of the same thing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
@@ -179,21 +179,6 @@ class Visit:
     sent: int = 0
     received: int = 0
     reason: str = ""
-
-
-def added_up(visits: Iterable[Visit]) -> tuple[Visit, ...]:
-    """Return visits with those of one destination as one, most requests first."""
-    found: dict[tuple[str, int, bool], Visit] = {}
-    for visit in visits:
-        key = (visit.host, visit.port, visit.allowed)
-        known = found.get(key) or dataclasses.replace(visit, requests=0, sent=0, received=0)
-        found[key] = dataclasses.replace(
-            known,
-            requests=known.requests + visit.requests,
-            sent=known.sent + visit.sent,
-            received=known.received + visit.received,
-        )
-    return tuple(sorted(found.values(), key=lambda visit: -visit.requests))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,8 @@ here; so is one that an undo goes back from.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from kernel_agent.records import (
     Step,
     Undone,
     Visit,
-    added_up,
     count_text,
     merge,
     now,
@@ -327,3 +327,18 @@ class Kernels:
             timeout_s=self._parts.config.cell_seconds,
             folder=str(self._parts.folder.resolve()),
         )
+
+
+def added_up(visits: Iterable[Visit]) -> tuple[Visit, ...]:
+    """Return visits with those of one destination as one, most requests first."""
+    found: dict[tuple[str, int, bool], Visit] = {}
+    for visit in visits:
+        key = (visit.host, visit.port, visit.allowed)
+        known = found.get(key) or dataclasses.replace(visit, requests=0, sent=0, received=0)
+        found[key] = dataclasses.replace(
+            known,
+            requests=known.requests + visit.requests,
+            sent=known.sent + visit.sent,
+            received=known.received + visit.received,
+        )
+    return tuple(sorted(found.values(), key=lambda visit: -visit.requests))

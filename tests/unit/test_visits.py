@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernel_agent.records import Visit, added_up
+from kernel_agent.records import Visit
+from kernel_agent.session.kernels import added_up
 
 
 def test_visits_of_one_destination_are_one_and_refused_ones_stay_apart():
