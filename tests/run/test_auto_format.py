@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from servers.openai_server import OpenAIServer, Writer
+from support.command import run_command
 
 ROOT = Path(__file__).parents[2]
 CELLS = ["x = 6", "final_answer(x * 7)"]
@@ -20,16 +18,10 @@ def test_the_command_chooses_and_remembers_without_any_secret(tmp_path):
     writer = Writer(cells=[*CELLS], tools="refused")
     with OpenAIServer(writer) as server:
         url = server.url.replace("http://", "http://user:pass-word@")
-        dropped = ("OPENAI_", "KERNEL_AGENT_")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
-        environment |= {
-            "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "secret-value",
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        }  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-m", "kernel_agent", "run", "x", "--base-url", url, "--model",
-             LARGE, "--out", "out", "--json", "--format", "auto"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        done = run_command(
+            tmp_path, "run", "x", "--base-url", url, "--model", LARGE, "--out", "out", "--json",
+            "--format", "auto",
+            OPENAI_API_KEY="secret-value", XDG_CACHE_HOME=str(tmp_path / "cache"),
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["answer"] == 42

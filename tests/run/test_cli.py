@@ -17,6 +17,7 @@ from typing import Self
 import nbformat
 import pytest
 from support.command import environment
+from support.command import run_command as run
 
 from kernel_agent.sandbox.chooser import MODULES
 
@@ -29,24 +30,6 @@ PLOT = "```python\nimport matplotlib.pyplot as plt\ndf.plot.bar()\nplt.savefig('
 ANSWER = "```python\nfinal_answer({'best': 'June', 'share': float('nan')})\n```"
 # What it prints stands nowhere in its source, which is shown before it runs.
 WAIT = "```python\nkept = 1\nimport time\nprint('wait' + 'ing', flush=True)\ntime.sleep(60)\n```"
-
-
-def run(
-    folder: Path, *arguments: str, stdin: str | None = None, **changes: str
-) -> subprocess.CompletedProcess[str]:
-    """Run the command in a folder and check that no traceback is ever shown."""
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        env=environment(**changes),
-        input=stdin or "",
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def start(folder: Path, *arguments: str, **streams) -> subprocess.Popen[str]:
@@ -613,7 +596,10 @@ def test_the_help_names_every_level_and_format(folder):
 def test_ctrl_c_while_the_command_is_still_imported_is_one_line(folder):
     """Here it comes when the first library is asked for."""
     (folder / "typer.py").write_text("raise KeyboardInterrupt\n")
-    done = run(folder, "run", "x", PYTHONPATH=str(folder))
+    done = subprocess.run(
+        [*COMMAND, "run", "x"], env=environment(PYTHONPATH=str(folder)), cwd=folder,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (130, "kernel-agent: stopped\n")
 
 

@@ -1,9 +1,7 @@
 """The command against an endpoint that works, and against every way in which one can break."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from servers.openai_server import (
     refused_url,
     text,
 )
+from support.command import run_command
 
 ROOT = Path(__file__).parents[2]
 FIRST = text("Look first.\n```python\nkept = 6\nprint('kept', kept)\n```")
@@ -27,20 +26,15 @@ def ask(
     folder: Path, url: str, *arguments: str, **changes: str
 ) -> subprocess.CompletedProcess[str]:
     """Ask something of an endpoint, and check that no traceback and no key is ever shown."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("OPENAI_", "KERNEL_AGENT_"))}
-    changes = {
-        "KERNEL_AGENT_FORMAT": "fenced",
-        "OPENAI_API_KEY": "secret-value",
-        "KERNEL_AGENT_MAX_RETRIES": "1",
-        **changes,
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "kernel_agent", "run", "x", "--base-url", url,
-         "--model", "some-model", "--out", "out", *arguments],
-        cwd=folder, env={**kept, "PYTHONPATH": str(ROOT), **changes}, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=60, check=False,
+    done = run_command(
+        folder, "run", "x", "--base-url", url, "--model", "some-model", "--out", "out", *arguments,
+        **{
+            "KERNEL_AGENT_FORMAT": "fenced",
+            "OPENAI_API_KEY": "secret-value",
+            "KERNEL_AGENT_MAX_RETRIES": "1",
+            **changes,
+        },
     )  # fmt: skip
-    assert "Traceback" not in done.stderr
     assert "secret-value" not in done.stdout + done.stderr
     return done
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from servers.openai_server import OpenAIServer, refused_url, text
-from support.command import environment
+from support.command import environment, run_command
 
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import Step
@@ -21,12 +21,8 @@ ANSWER = "```python\nfinal_answer({})\n```"
 
 def evaluate(folder, *arguments, code=0, **variables):
     """Run the command; return what it printed. Never a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kernel_agent", "eval", *map(str, arguments)],
-        cwd=folder, env=environment(OPENAI_API_KEY="none", **variables), capture_output=True,
-        text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert "Traceback" not in done.stderr
+    words = map(str, arguments)
+    done = run_command(folder, "eval", *words, OPENAI_API_KEY="none", **variables)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code in (0, 3, 4) and not done.stderr else done.stderr
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from servers.postgres import BOSS, cluster, programs
+from support.command import run_command
 from support.replies import cell
 
 from kernel_agent import ScriptedModel, Session
@@ -132,10 +131,7 @@ async def test_a_foreign_tool_is_offered_by_its_bounded_schema(tmp_path):
 
 
 def command(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "kernel_agent", "run", "How much?", *arguments],
-        capture_output=True, check=False, text=True, timeout=120, env={**os.environ, **environment},
-    )  # fmt: skip
+    return run_command(Path.cwd(), "run", "How much?", *arguments, **environment)
 
 
 @pytest.mark.long

@@ -1,13 +1,11 @@
 """Fixed cells of a notebook as a run: a real kernel, the command line, trace and notebook."""
 
 import json
-import os
-import subprocess
-import sys
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from support.command import run_command
 
 from kernel_agent import Budget, Session
 from kernel_agent.errors import NotebookError
@@ -38,10 +36,7 @@ def notebook(tmp_path):
 
 
 def command(*words, cwd):
-    return subprocess.run(
-        [sys.executable, "-m", "kernel_agent", "pipeline", *map(str, words)],
-        check=False, cwd=cwd, capture_output=True, text=True, env=dict(os.environ),
-    )  # fmt: skip
+    return run_command(cwd, "pipeline", *map(str, words))
 
 
 @pytest.mark.long
@@ -61,12 +56,7 @@ def test_the_cells_run_in_order_and_leave_a_notebook_with_their_text(tmp_path, n
     assert "written before the run" in text
     steps = [r for r in read_trace(tmp_path / "june") if isinstance(r, Step)]
     assert steps[1].code.startswith("%%capture")
-    verified = subprocess.run(
-        [sys.executable, "-m", "kernel_agent", "verify", "june"],
-        check=False,
-        cwd=tmp_path,
-        capture_output=True,
-    )
+    verified = run_command(tmp_path, "verify", "june")
     assert verified.returncode == 0, verified.stdout
 
 
