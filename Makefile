@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Hundreds of processes start in a run of the tests; none of them should compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run unit test test-all test-parallel test-alone test-engines mutants check bench attacks eval-oracle eval-campaign pins newest clean
+.PHONY: help setup run unit test test-all test-parallel test-alone test-engines goldens mutants check bench attacks eval-oracle eval-campaign pins newest clean
 
 help:
 	@echo "make setup   build .venv with all that tests and checks need (other goals do it when needed)"
@@ -19,6 +19,7 @@ help:
 	@echo "make unit    run the tests that start nothing"
 	@echo "make test    run these and the tests with real kernels, servers and notebooks"
 	@echo "make test-all  run all tests: every sandbox level, browsers, attacks, goldens, too"
+	@echo "make goldens record anew all that is seen from outside: look at its difference before you commit it"
 	@echo "make mutants break 300 places of the code, one at a time: which do the unit tests notice?"
 	@echo "make check   lint, format and type checks"
 	@echo "make bench   measure speed and memory"
@@ -79,6 +80,9 @@ test-alone: $(READY)
 # Dask needs seconds to start, and on a busy machine more than it waits for itself.
 test-engines: $(ENGINES)
 	$(TIER) -q tests/engines
+
+goldens: $(READY)
+	$(PYTHON) tests/goldens/record.py
 
 # Break 300 places of the code, one at a time: which do the unit tests notice?
 mutants: $(READY)
