@@ -37,6 +37,8 @@ TABLE: tuple[tuple[str, Change], ...] = (
     (r'(\\?["\'](?:model_|cell_|waited_)?seconds\\?["\']: )\d[\d.e-]*(?=[,}\s])', r"\1<s>"),
     (r"(at most \d+ steps, )\d+ s", r"\1<s> s"),
     (r'(max_seconds(?:": |=))\d+\.\d{2,}', r"\1<s>"),
+    # On a busy machine an interrupt needs longer, and its traceback may come before it is told.
+    (r"(?:KeyboardInterrupt\n\s+)?([Ii]nterrupted after )\d+ s", r"\1<s> s"),
     (r"(trying again in )[\d.]+ s", r"\1<s> s"),
     (r"\b((?:model_|cell_)?seconds=)\d[\d.e-]*", r"\1<s>"),
     (r"· \d+\.\d of (\d+ s)\b", r"· <s> of \1"),
