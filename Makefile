@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Hundreds of processes start in a run of the tests; none of them should compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run unit test test-levels test-all test-parallel test-alone test-engines mutants check bench attacks eval-oracle eval-campaign pins newest clean
+.PHONY: help setup run unit test test-levels test-all test-parallel test-alone test-engines goldens mutants check bench attacks eval-oracle eval-campaign pins newest clean
 
 help:
 	@echo "make setup   build .venv with all that tests and checks need (other goals do it when needed)"
@@ -20,6 +20,7 @@ help:
 	@echo "make test    run these and the tests with real kernels, servers and notebooks"
 	@echo "make test-levels  run what must hold of sandbox levels, attacks and browsers on every landing"
 	@echo "make test-all  run all tests: every sandbox level, browsers, attacks, goldens, too"
+	@echo "make goldens record anew all that is seen from outside: look at its difference before you commit it"
 	@echo "make mutants break 300 places of the code, one at a time: which do the unit tests notice?"
 	@echo "make check   lint, format and type checks"
 	@echo "make bench   measure speed and memory"
@@ -55,7 +56,7 @@ run: $(USABLE)
 
 # The folders of a tier; CONTRIBUTING.md says what is where. The first two try fewer generated examples.
 UNIT = tests/unit
-TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus
+TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus tests/goldens
 # Levels, browsers and attacks: need system packages.
 LEVELS = tests/sandbox tests/browser tests/attacks
 PARALLEL = -q -n logical --dist
@@ -72,19 +73,21 @@ test: $(READY)
 test-all: test-parallel test-alone test-engines
 
 test-parallel: $(READY)
-	$(TIER) $(PARALLEL) worksteal $(TEST) tests/goldens tests/suites
+	$(TIER) $(PARALLEL) worksteal $(TEST) tests/suites
 
-# What must hold of them on every landing.
+# One test after another: nothing disturbs what is measured. First what must hold on every landing.
 test-levels: $(READY)
-	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(LEVELS)
+	$(TIER) -q $(QUICK) -m "not long" $(LEVELS)
 
-# All of them, one test after another: nothing disturbs what is measured.
 test-alone: $(READY)
 	$(TIER) -q $(LEVELS)
 
 # Dask needs seconds to start, and on a busy machine more than it waits for itself.
 test-engines: $(ENGINES)
 	$(TIER) -q tests/engines
+
+goldens: $(READY)
+	$(PY) tests/goldens/record.py
 
 # Break 300 places of the code, one at a time: which do the unit tests notice?
 mutants: $(READY)

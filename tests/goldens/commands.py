@@ -1,4 +1,7 @@
-"""The command as a shell starts it: the help of each command, output, errors, exit codes."""
+"""The command: the help of each, output, errors, exit codes.
+
+It runs in this process, which saves its start, and three times as a shell would start it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ import re
 import shlex
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from goldens.normal import normal
 from goldens.play import command
+from goldens.telling import Item, flat, item, plain, shown
 
-AT_ONCE = 3
 TABLE = "month,sold\nMay,3\nJune,5\n"
 LOAD = "Read it.\n```python\nimport pandas as pd\ndf = pd.read_csv('data/sales.csv')\ndf\n```"
 PLOT = "```python\nimport matplotlib.pyplot as plt\ndf.plot.bar()\nplt.savefig('sold.png')\n```"
@@ -67,47 +70,47 @@ FAILING = ["x = 1", "x / 0", "print('never')"]
 BARE = "run x --sandbox none"
 RUN = "run x --sandbox none --data sales.csv"
 
-# What each needs is left by those of the groups before it.
-GROUPS: tuple[tuple[str, ...], ...] = (
-    (
-        f"{RUN} --model scripted:good.jsonl --out good",
-        f"{RUN} --model scripted:good.jsonl --out json --json",
-        f"{RUN} --model scripted:good.jsonl --out quiet --quiet",
-        f"{RUN} --model scripted:short.jsonl --out short_json --json",
-        f"{RUN} --model scripted:short.jsonl --out short_quiet --quiet",
-        f"{RUN} --model scripted:limits.jsonl --max-steps 1 --out steps --json",
-        f"{BARE} --model scripted:slow.jsonl --max-seconds 4 --out seconds --json",
-        f"{RUN} --model scripted:limits.jsonl --max-tokens 100 --out tokens --json",
-        f"{RUN} --model scripted:limits.jsonl --max-cost 1 --out no_prices",
-        f"{RUN} --model scripted:costly.jsonl --max-cost 1 --out cost --json",
-        f"{BARE} --model scripted:loop.jsonl --out loop --json",
-        f"{BARE} --model scripted:talk.jsonl --out talk",
-        f"{BARE} --model scripted:dies.jsonl --out lost --json",
-        f"{BARE} --model scripted:pay.jsonl --tools mine.py --out denied --json",
-        f"{BARE} --model scripted:pay.jsonl --tools mine.py --approve-tool pay=deny --out policy",
-        "run x --model scripted:tool.jsonl --sandbox none --tools mine --out tool --quiet",
-        "run x --model scripted:monty.jsonl --sandbox interpreter --out monty",
-        "run x --model scripted:monty.jsonl --sandbox interpreter --out monty_json --json",
-        "run 'How many rows?' --data sales.csv --sandbox none --model offline --out offline",
-        "run x --max-steps many", "nothing",
-        "run x --model m --base-url http://127.0.0.1:9/v1 --sandbox none --out refused",
-        "doctor --verbose",
-    ),
-    (
-        f"{RUN} --model scripted:good.jsonl --out good",
-        "show good", "show good/trace.jsonl --steps 1", "show good --steps 0", "show good --html",
-        "show short_json", "show lost", "export good", "export good -o again.ipynb",
-        "export good -o missing/again.ipynb",
-        "pipeline monthly.ipynb --data sales.csv --sandbox none --out june",
-        "pipeline monthly.ipynb --data sales.csv --sandbox none --out june_json --json",
-        "pipeline failing.ipynb --sandbox none --out failing_json --json",
-        "eval tasks.jsonl --model offline --sandbox none --out evaluated --at-once 1",
-    ),
-    ("verify good --json", "verify lost", "verify changed.ipynb --json", "eval evaluated --report",
-     "show evaluated"),
+# In a process of their own: what a shell sees of an answer, of a slip, and of no answer.
+PROCESSES = (
+    f"{RUN} --model scripted:good.jsonl --out whole --json", "nothing",
+    f"{RUN} --model scripted:limits.jsonl --max-steps 1 --out cut",
 )  # fmt: skip
 
-# Uses that fail before anything is started: in this process, which is faster.
+# What each needs is left by those before it.
+STARTED = (
+    f"{RUN} --model scripted:good.jsonl --out good",
+    f"{RUN} --model scripted:good.jsonl --out quiet --quiet",
+    f"{RUN} --model scripted:short.jsonl --out short_json --json",
+    f"{RUN} --model scripted:short.jsonl --out short_quiet --quiet",
+    f"{RUN} --model scripted:limits.jsonl --max-steps 1 --out steps --json",
+    f"{BARE} --model scripted:slow.jsonl --max-seconds 4 --out seconds --json",
+    f"{RUN} --model scripted:limits.jsonl --max-tokens 100 --out tokens --json",
+    f"{RUN} --model scripted:limits.jsonl --max-cost 1 --out no_prices",
+    f"{RUN} --model scripted:costly.jsonl --max-cost 1 --out cost --json",
+    f"{BARE} --model scripted:loop.jsonl --out loop --json",
+    f"{BARE} --model scripted:talk.jsonl --out talk",
+    f"{BARE} --model scripted:dies.jsonl --out lost --json",
+    f"{BARE} --model scripted:pay.jsonl --tools mine.py --out denied --json",
+    f"{BARE} --model scripted:pay.jsonl --tools mine.py --approve-tool pay=deny --out policy",
+    "run x --model scripted:tool.jsonl --sandbox none --tools mine --out tool --quiet",
+    "run x --model scripted:monty.jsonl --sandbox interpreter --out monty",
+    "run x --model scripted:monty.jsonl --sandbox interpreter --out monty_json --json",
+    "run 'How many rows?' --data sales.csv --sandbox none --model offline --out offline",
+    "run x --model m --base-url http://127.0.0.1:9/v1 --sandbox none --out refused",
+    f"{RUN} --model scripted:good.jsonl --out good",
+    "doctor --verbose",
+    "show good", "show good/trace.jsonl --steps 1", "show good --steps 0", "show good --html",
+    "show short_json", "show lost", "export good", "export good -o again.ipynb",
+    "export good -o missing/again.ipynb",
+    "pipeline monthly.ipynb --data sales.csv --sandbox none --out june",
+    "pipeline monthly.ipynb --data sales.csv --sandbox none --out june_json --json",
+    "pipeline failing.ipynb --sandbox none --out failing_json --json",
+    "eval tasks.jsonl --model offline --sandbox none --out evaluated --at-once 1",
+    "verify good --json", "verify lost", "verify changed.ipynb --json", "eval evaluated --report",
+    "show evaluated",
+)  # fmt: skip
+
+# Uses that fail before anything is started.
 QUICK = (
     "nothing", "--nothing", "run --nothing", "run", "run ''", "run x --data missing.csv",
     "run x --data .", "run x --data empty.csv", "run x --model scripted:missing.jsonl",
@@ -130,62 +133,59 @@ QUICK = (
 def commands(folder: Path) -> dict[str, str]:
     """Run everything in a folder, which is the working directory; return the recordings."""
     _prepare(folder)
-    texts = dict(_helps(""))
-    blocks: list[str] = []
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for group in GROUPS:
-            blocks.extend(pool.map(_told, group))
-    blocks.extend(command(*shlex.split(line)) for line in QUICK)
-    for block in blocks:
-        name = _file(block.split("\n", 1)[0])
-        texts[name] = texts.get(name, "") + block + "\n"
-    return {f"commands/{name}": normal(text, folder) for name, text in texts.items()}
+    told: list[tuple[str, Iterable[Item]]] = [*_helps("")]
+    for line in PROCESSES:
+        told.append((f"$ kernel-agent {line} # a process", _told(line, *_process(line))))
+    for line in (*STARTED, *QUICK):
+        told.append((f"$ kernel-agent {line}", _told(line, *command(*shlex.split(line)))))
+    files: dict[str, dict[str, list[Item]]] = {}
+    for line, items in told:
+        views = files.setdefault(_file(line), {})
+        views[line if line not in views else f"{line} # again"] = list(items)
+    return {f"commands/{name}": normal(shown(views, {}), folder) for name, views in files.items()}
 
 
 def _file(line: str) -> str:
-    words = shlex.split(line)[2:]
-    first = words[0] if words and not words[0].startswith("-") else "others"
-    return f"{first}.txt"
+    words = shlex.split(line, comments=True)[2:]
+    if "--help" in words:
+        return "help.txt"
+    return f"{words[0]}.txt" if words and not words[0].startswith("-") else "others.txt"
 
 
-def _helps(path: str) -> list[tuple[str, str]]:
-    """Return the help of a command and of all below it, as the help itself names them."""
-    done = _run(f"{path} --help")
-    texts = [(f"help/{'_'.join(['kernel-agent', *path.split()])}.txt", done.stdout + done.stderr)]
-    below = re.search(r"^Commands:\n((?:  .*\n)+)", done.stdout, re.MULTILINE)
+def _helps(path: str) -> Iterator[tuple[str, list[Item]]]:
+    """Yield the help of a command and of all below it, as the help itself names them."""
+    _, out, err = command(*path.split(), "--help")
+    yield f"$ kernel-agent {path} --help", [*plain(out + err)]
+    below = re.search(r"^Commands:\n((?:  .*\n)+)", out, re.MULTILINE)
     for name in re.findall(r"^  (\S+) ", below.group(1), re.MULTILINE) if below else ():
-        texts.extend(_helps(f"{path} {name}".strip()))
-    return texts
+        yield from _helps(f"{path} {name}".strip())
 
 
-def _run(line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+def _process(line: str) -> tuple[object, str, str]:
+    done = subprocess.run(
         [sys.executable, "-m", "kernel_agent", *shlex.split(line)],
         capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
         env=os.environ,
     )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
 
 
-def _told(line: str) -> str:
-    done = _run(line)
-    out = done.stdout
-    if "--json" in line and out.strip():
-        out = _shape(out)
+def _told(line: str, code: object, out: str, err: str) -> Iterator[Item]:
+    yield f"exit code {code}", ""
+    if err:
+        yield "stderr", ""
+        yield from plain(err)
     if line == "doctor --verbose":
         out = _constant(out)
-    said = f"--- stderr\n{done.stderr}--- stdout\n{out}"
-    return f"$ kernel-agent {line}\nexit code {done.returncode}\n{said}"
-
-
-def _shape(out: str) -> str:
-    """Return JSON with its keys in order; what a machine or a library says becomes its type."""
-    lines = out.splitlines()
-    value = json.loads(lines[0])
-    if value.get("sources_sha256"):
-        value["sources_sha256"] = "<sha256>"
-    if "python" in value:
-        value["python"] = value["version"] = "<version>"
-    return "\n".join([json.dumps(value, indent=1, ensure_ascii=False), *lines[1:], ""])
+    if "--json" in line and out.strip():
+        first, _, out = out.partition("\n")
+        value = json.loads(first)
+        if "python" in value:
+            value["python"] = value["version"] = "<version>"
+        yield from item("JSON", flat(value))
+    if out:
+        yield "stdout", ""
+        yield from plain(out)
 
 
 def _constant(out: str) -> str:

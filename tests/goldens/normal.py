@@ -36,7 +36,9 @@ TABLE: tuple[tuple[str, Change], ...] = (
     (r"\b20\d{6}-\d{6}(?=-)", "<time>"),
     (r'(\\?["\'](?:model_|cell_|waited_)?seconds\\?["\']: )\d[\d.e-]*(?=[,}\s])', r"\1<s>"),
     (r"(at most \d+ steps, )\d+ s", r"\1<s> s"),
-    (r'("max_seconds": )\d+\.\d{2,}', r"\1<s>"),
+    (r'(max_seconds(?:": |=))\d+\.\d{2,}', r"\1<s>"),
+    # On a busy machine an interrupt needs longer, and its traceback may come before it is told.
+    (r"(?:KeyboardInterrupt\n\s+)?([Ii]nterrupted after )\d+ s", r"\1<s> s"),
     (r"(trying again in )[\d.]+ s", r"\1<s> s"),
     (r"\b((?:model_|cell_)?seconds=)\d[\d.e-]*", r"\1<s>"),
     (r"· \d+\.\d of (\d+ s)\b", r"· <s> of \1"),
@@ -46,11 +48,12 @@ TABLE: tuple[tuple[str, Change], ...] = (
     (r"(?m)^(\s+\d+\s+\w+\s+\w+\s+)\d+\.\d\d$", r"\1<s>"),
     # Tokens of prompts.
     (r'(\\?"(?:prompt_|total_)?tokens(?:_before|_after)?\\?": )\d{3,}', r"\1<n>"),
-    (r"(\bprompt_tokens=)\d{3,}", r"\1<n>"),
+    (r"(\b(?:prompt_|total_)?tokens(?:_before|_after)?=)\d{3,}", r"\1<n>"),
     (r"(about )[\d,]{3,}( to )[\d,]{3,}( tokens)", r"\1<n>\2<n>\3"),
     (r"(?<!limit of )\b\d[\d,]{2,}((?: of [\d,]+)? tokens)", r"<n>\1"),
     # Names that are drawn by lot.
     (r'("(?:run_id|parent_id|session_id|standing_id)": ")[0-9a-f]{12}"', r'\1<id>"'),
+    (r"\b((?:run|session)_id=)[0-9a-f]{12}\b", r"\1<id>"),
     (r"(?<![0-9a-zA-Z])[0-9a-f]{64}(?![0-9a-zA-Z])", "<sha256>"),
     (r"\buntrusted [0-9a-f]{8}\b", "untrusted <word>"),
     (r"0x[0-9a-f]{6,16}", "<address>"),

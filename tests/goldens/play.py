@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import io
-import json
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +16,24 @@ from kernel_agent_extension.messages import Scene
 from kernel_agent_extension.panel import Panel
 from servers.openai_server import FAULTS, Behaviour, OpenAIServer, Writer, error
 from servers.openai_server import text as said_in_text
+from support.replies import cell
 
+from goldens import telling
 from goldens.normal import normal
-from goldens.sessions import CASES, Case, calls, cell, envelope, prepare
+from goldens.sessions import CASES, Case, calls, envelope, prepare
+from goldens.shared import Shared
+from goldens.telling import Item
 from kernel_agent import ScriptedModel, Session
 from kernel_agent.__main__ import main
 from kernel_agent.errors import KernelAgentError
-from kernel_agent.records import Event, Message, Question, Reply, RequestOptions, to_json
+from kernel_agent.records import Event, Message, Notice, Question, Reply, RequestOptions
 
 AT_ONCE = 3
+RESULT = (
+    "task", "status", "answer", "text", "partial", "message", "trace", "notebook",
+    "sandbox", "files", "obeyed", "agents",
+)  # fmt: skip
+"""Of a run, what is told of each."""
 
 
 class Recording(ScriptedModel):
@@ -49,44 +55,79 @@ class Recording(ScriptedModel):
 
 def sessions(folder: Path) -> dict[str, str]:
     """Play every case in a folder, which is the working directory; return the recordings."""
-    return chosen(CASES)(folder) | {"sessions/wire.txt": normal(asyncio.run(wire()), folder)}
+    shared = Shared()
+    texts = _chosen(folder, CASES, shared)
+    wired = telling.shown({"wire": asyncio.run(_wire())}, {})
+    return texts | {
+        "sessions/wire.txt": normal(wired, folder),
+        "sessions/shared.txt": shared.text(),
+    }
 
 
 def chosen(names: Iterable[str]) -> Callable[[Path], dict[str, str]]:
-    """Return what plays some of the cases."""
-    return lambda folder: _chosen(folder, {name: CASES[name] for name in names})
+    """Return what plays some of the cases, of which the first is ``fenced``."""
+    return lambda folder: _chosen(folder, {name: CASES[name] for name in names}, Shared())
 
 
-def _chosen(folder: Path, cases: dict[str, Case]) -> dict[str, str]:
+def _chosen(folder: Path, cases: dict[str, Case], shared: Shared) -> dict[str, str]:
     prepare(folder)
-    told = asyncio.run(_all(cases))
+    standing: dict[str, set[str]] = {}
     texts = {}
-    for name, (log, events, asked) in told.items():
-        out = folder / name
-        kept = {
-            "session.txt": log,
-            "messages.txt": requests(asked),
-            "panel.txt": panel(events, out),
+    for name, (log, events, requests) in asyncio.run(_all(cases)).items():
+        views = {
+            view: [(_named(head, folder, name), _named(body, folder, name)) for head, body in items]
+            for view, items in _views(name, log, events, requests, shared).items()
         }
-        if (out / "trace.jsonl").exists():
-            kept |= left(out, name)
-        runs = _runs(out)
-        for file, shown in kept.items():
-            texts[f"sessions/{name}/{file}"] = normal(_numbered(shown, runs), folder)
+        told = telling.shown(views, standing)
+        standing = standing or {view: telling.lines_of(items) for view, items in views.items()}
+        texts[f"sessions/{name}.txt"] = f"{name}: {cases[name].why}\n\n{told}"
     return texts
 
 
-def _numbered(text: str, runs: Sequence[str]) -> str:
-    for number, run_id in enumerate(runs, 1):
+def _named(text: str, folder: Path, name: str) -> str:
+    """Return a text with the same name for each run, and for its folder."""
+    for number, run_id in enumerate(_runs(folder / name), 1):
         text = text.replace(run_id, f"<run {number}>")
-    return text
+    text = text.replace(str(folder / name), "<out>").replace(str(folder), "<folder>")
+    return re.sub(rf"\b{name}(?=/|\.html)", "<out>", text)
 
 
-def _runs(out: Path) -> list[str]:
+def _views(
+    name: str, log: str, events: list[Event], requests: Any, shared: Shared
+) -> dict[str, list[Item]]:
+    """Return each view of a session once."""
+    out = Path(name)
+    views: dict[str, Iterable[Item]] = {
+        "session": telling.plain(log),
+        "asked of the model": telling.asked(requests),
+    }
+    for path in sorted(out.rglob("trace.jsonl"), key=lambda path: len(path.parts)):
+        at = "trace" if path.parent == out else f"trace {path.parent.relative_to(out)}"
+        views[at] = telling.trace(path.read_text(encoding="utf-8"))
+        shared.trace(path.read_text(encoding="utf-8"))
+    if (out / "run.ipynb").exists():
+        book = (out / "run.ipynb").read_text(encoding="utf-8")
+        views["notebook"] = telling.notebook(book)
+        shared.notebook(book)
+    told = notes(events)
+    shared.notes(told)
+    views["panel"] = telling.notes(told)
+    views["panel, opened"] = telling.notes(opened(events, out))
+    if (out / "trace.jsonl").exists():
+        views["terminal"] = telling.plain("".join(command("show", name)[1:]))
+        command("show", name, "--html", "-o", f"{name}.html")
+        page = telling.Outline(out.with_suffix(".html").read_text(encoding="utf-8"))
+        shared.add("style", page.styles)
+        views["page"] = [(f"    {head}", body) for head, body in page.items]
+    return {view: list(items) for view, items in views.items()}
+
+
+@cache
+def _runs(out: Path) -> tuple[str, ...]:
     """Return the identifiers of a session's runs and of those beneath them, as they appear."""
     traces = [out / "trace.jsonl", *sorted(out.rglob("*/trace.jsonl"))]
     text = "".join(path.read_text() for path in traces if path.exists())
-    return list(dict.fromkeys(re.findall(r'"run_id": "([0-9a-f]{12})"', text)))
+    return tuple(dict.fromkeys(re.findall(r'"run_id": "([0-9a-f]{12})"', text)))
 
 
 async def _all(cases: dict[str, Case]) -> dict[str, tuple[str, list[Event], list[Any]]]:
@@ -114,119 +155,44 @@ async def _play(name: str, case: Case) -> tuple[str, list[Event], list[Any]]:
                 await case.script(session, lambda said: lines.append(str(said)))
             else:
                 for task in case.tasks:
-                    lines.extend(_result(await session.run(task)))
+                    lines.extend(_result(await session.run(task, budget=case.budgets.get(task))))
     except KernelAgentError as error:
         lines.append(f"{type(error).__name__}: {error}")
-    lines.append("--- events")
+    lines.append("--- events and files")
     lines.extend(_happened(events))
     if Path(name).exists():
-        lines.append("--- files")
-        lines.extend(sorted(str(path.relative_to(name)) for path in Path(name).rglob("*")))
+        left = sorted(str(path.relative_to(name)) for path in Path(name).rglob("*"))
+        lines.append(" ".join(left))
     return "\n".join(lines) + "\n", events, model.asked
 
 
 def _result(run: Any) -> list[str]:
-    fields = {
-        name: getattr(run, name)
-        for name in ("task", "status", "answer", "text", "partial", "message", "usage", "trace",
-                     "notebook", "sandbox", "files", "obeyed")
-    }  # fmt: skip
-    return ["--- run", *(f"{name}: {value}" for name, value in fields.items()),
-            f"exit code: {run.status.exit_code}", f"steps: {[s.number for s in run.steps]}",
-            f"agents: {run.agents}"]  # fmt: skip
+    """Return what a run comes to, without what is empty."""
+    fields = {name: getattr(run, name) for name in RESULT}
+    told = [f"{name}: {value}" for name, value in fields.items() if value not in (None, "", ())]
+    used = " · ".join(f"{name}={value}" for name, value in telling.flat(run.usage))
+    ended = f"exit code {run.status.exit_code}, {len(run.steps)} steps"
+    return ["--- run", *told, f"usage: {used}", ended]
 
 
 def _happened(events: Sequence[Event]) -> list[str]:
     """Name what was told, in order; the pieces of a stream come as they come."""
-    said: list[str] = []
+    lines = [""]
     for event in events:
         kind = type(event).__name__
-        if kind in ("Notice", "Question"):
-            said.append(f"{kind}: {to_json(event)}")
-        elif not (said and said[-1] == kind and kind in ("Output", "ReplyText")):
-            said.append(kind)
-    return said
+        if isinstance(event, (Notice, Question)):
+            told = (f"{name}={value}" for name, value in telling.flat(event))
+            lines += [f"{kind} {' · '.join(told)}", ""]
+        elif not (lines[-1].endswith(f" {kind}") and kind in ("Output", "ReplyText")):
+            lines[-1] += f" {kind}"
+    return [line for line in lines if line]
 
 
-# --- what was sent to the model ------------------------------------------------------------------
+# --- what is shown --------------------------------------------------------------------------------
 
 
-def requests(asked: Sequence[tuple[tuple[Message, ...], RequestOptions]]) -> str:
-    """Return each request: the messages that are as in the one before it only by their number."""
-    lines: list[str] = []
-    before: tuple[Message, ...] = ()
-    options = ""
-    for number, (messages, given) in enumerate(asked, 1):
-        same = next((n for n, (a, b) in enumerate(zip(before, messages, strict=False)) if a != b),
-                    min(len(before), len(messages)))  # fmt: skip
-        lines.append(f"=== request {number}: {len(messages)} messages, the first {same} as before")
-        if (told := json.dumps(_plain(given), ensure_ascii=False, indent=1)) != options:
-            lines.append(f"options: {told}")
-        before, options = messages, told
-        for message in messages[same:]:
-            rest = {k: v for k, v in _plain(message).items() if v and k not in ("role", "content")}
-            lines.append(
-                f"--- {message.role} {json.dumps(rest, ensure_ascii=False) if rest else ''}"
-            )
-            lines.append(message.content)
-    return "\n".join(lines) + "\n"
-
-
-def _plain(value: Any) -> dict[str, Any]:
-    return json.loads(json.dumps(asdict(value), default=str, ensure_ascii=False))
-
-
-# --- what is left and shown ----------------------------------------------------------------------
-
-
-def left(out: Path, name: str) -> dict[str, str]:
-    """Return the trace, the notebook, and the run as it is shown afterwards."""
-    kept = {"trace.txt": trace_text((out / "trace.jsonl").read_text(encoding="utf-8"))}
-    for path in sorted(out.rglob("*/trace.jsonl")):
-        if path.parent != out:  # of the runs beneath
-            kept["trace.txt"] += f"##### {path}\n" + trace_text(path.read_text(encoding="utf-8"))
-    if (out / "run.ipynb").exists():
-        kept["run.ipynb.txt"] = (out / "run.ipynb").read_text(encoding="utf-8")
-    kept["show.txt"] = command("show", name)
-    kept["page.txt"] = command("show", name, "--html", "-o", f"{name}.html")
-    page = out.with_suffix(".html")
-    if page.exists():
-        kept["page.txt"] += page_text(page.read_text(encoding="utf-8"))
-    return kept
-
-
-def page_text(page: str) -> str:
-    """Return a page with an element a line, and its style sheet by its digest."""
-    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
-    assert style
-    digest = hashlib.sha256(style.group(1).encode()).hexdigest()[:16]
-    return page.replace(style.group(1), f"sha256 {digest}…").replace("><", ">\n<")
-
-
-def trace_text(lines: str) -> str:
-    """Return a trace with its records spread over lines, and whether it was written as always."""
-    shown = []
-    before: dict[str, str] = {}
-    for line in lines.splitlines():
-        record = json.loads(line)
-        if line != json.dumps(record, ensure_ascii=False):
-            shown.append(f"--- not written as json.dumps writes it: {line[:200]}")
-        if isinstance(record.get("versions"), dict):
-            record["versions"] = sorted(
-                set(record["versions"]) & {"python", "kernel-agent", "ipykernel"}
-            )
-        for name in ("system_prompt", "config"):
-            told = json.dumps(record.get(name))
-            if name in record and told == before.get(name):
-                record[name] = "as in the run before"
-            elif name in record:
-                before[name] = told
-        shown.append(json.dumps(record, ensure_ascii=False, indent=1))
-    return "\n".join(shown) + "\n"
-
-
-def command(*arguments: str) -> str:
-    """Run the command in this process, and return what it printed and its exit code."""
+def command(*arguments: str) -> tuple[object, str, str]:
+    """Run the command in this process; return its exit code and what it printed."""
     out, err = io.StringIO(), io.StringIO()
     before, sys.argv = sys.argv, ["kernel-agent", *arguments]
     code: object = 0
@@ -237,8 +203,7 @@ def command(*arguments: str) -> str:
         code = ended.code
     finally:
         sys.argv = before
-    said = f"--- stderr\n{err.getvalue()}--- stdout\n{out.getvalue()}"
-    return f"$ kernel-agent {shlex.join(arguments)}\nexit code {code}\n{said}"
+    return code, out.getvalue(), err.getvalue()
 
 
 # --- the panel -----------------------------------------------------------------------------------
@@ -265,25 +230,30 @@ class Page:
         pass
 
 
-def panel(events: Sequence[Event], out: Path) -> str:
-    """Return the notes of each event, and what a page that is opened at the end is told."""
+def notes(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return what the panel is told of each event."""
     scene = Scene(task="asked", level="auto", clock=lambda: 100.0)
-    notes: list[dict[str, Any]] = []
+    told: list[dict[str, Any]] = []
     for number, event in enumerate(events):
         if isinstance(event, Question):
             said = [*scene.ask(number, event), *scene.close_question(number, None)]
         else:
             said = scene.tell(event)
         for note in said:
-            if notes and (merged := _one(notes[-1], note)):
-                notes[-1] = merged
+            if told and (merged := _one(told[-1], note)):
+                told[-1] = merged
             else:
-                notes.append(note)
-    shown: list[dict[str, Any]] = []
+                told.append(note)
+    return told
+
+
+def opened(events: Sequence[Event], out: Path) -> list[dict[str, Any]]:
+    """Return what a page is told that is opened at the end, and what the notebook keeps of it."""
+    kept: list[dict[str, Any]] = []
     front = Page()
     whole = Panel(
         task="asked", sandbox="auto", notebook=out / "run.ipynb",
-        publish=lambda bundle, _id, **more: shown.append({**bundle, **more}),
+        publish=lambda bundle, _id, **more: kept.append({"op": "published", **bundle, **more}),
     )  # fmt: skip
     whole.open(front)
     for event in events:
@@ -293,10 +263,8 @@ def panel(events: Sequence[Event], out: Path) -> str:
     while not any("for" in message for message in list(front.messages)):
         pass
     whole.finish("<b>over</b>", "over")
-    (opened,) = [m for m in front.messages if "for" in m]
-    opened = {k: v for k, v in opened.items() if k != "n"}
-    blocks = [*notes, {"opened": opened}, {"published": shown}]
-    return "\n".join(json.dumps(b, ensure_ascii=False, indent=1) for b in blocks) + "\n"
+    (answer,) = [message for message in front.messages if "for" in message]
+    return [*answer["notes"], {"op": "opened", "undo": answer["undo"]}, *kept]
 
 
 def _one(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any] | None:
@@ -328,21 +296,22 @@ WIRED: dict[str, tuple[str, list[Any]]] = {
 }  # fmt: skip
 
 
-async def wire() -> str:
+async def _wire() -> list[Item]:
     """Return the requests of sessions whose model is an endpoint, as they arrive there."""
-    blocks = []
-    for name, (fmt, behaviours) in WIRED.items():
-        blocks.append(f"##### {name}\n" + await _wired(name, fmt, OpenAIServer(behaviours)))
-    for name, way in {
-        "auto": {},
-        "auto_ignored": {"tools": "ignored", "schema": "refused"},
-    }.items():
-        writer = Writer(cells=["x = 6", "final_answer(x * 7)"], **way)
-        blocks.append(f"##### {name}\n" + await _wired(name, "auto", OpenAIServer(writer)))
-    return "\n".join(blocks)
+    ignored = {"tools": "ignored", "schema": "refused"}
+    endpoints = {
+        **{name: (fmt, OpenAIServer(said)) for name, (fmt, said) in WIRED.items()},
+        **{name: ("auto", OpenAIServer(Writer(cells=["x = 6", "final_answer(x * 7)"], **way)))
+           for name, way in {"auto": {}, "auto_ignored": ignored}.items()},
+    }  # fmt: skip
+    items: list[Item] = []
+    for name, (fmt, endpoint) in endpoints.items():
+        items.append((f"##### {name}", ""))
+        items.extend(await _wired(name, fmt, endpoint))
+    return items
 
 
-async def _wired(name: str, fmt: str, endpoint: OpenAIServer) -> str:
+async def _wired(name: str, fmt: str, endpoint: OpenAIServer) -> list[Item]:
     told: list[Event] = []
     with endpoint as server:
         async with Session(
@@ -350,8 +319,10 @@ async def _wired(name: str, fmt: str, endpoint: OpenAIServer) -> str:
             on_event=told.append,
         ) as session:  # fmt: skip
             run = await session.run("What is it?")
-    said = [
-        json.dumps({"path": r.path, **r.body}, indent=1, ensure_ascii=False)
-        for r in server.requests
-    ]
-    return "\n".join([*said, *_result(run), *_happened(told)]) + "\n"
+    items: list[Item] = []
+    before: list[tuple[str, Any]] = []
+    for request in server.requests:
+        sent = list(telling.flat({"path": request.path, **request.body}))
+        items.extend(telling.item("request", (pair for pair in sent if pair not in before)))
+        before = sent
+    return [*items, *telling.plain("\n".join([*_result(run), *_happened(told)]))]

@@ -1,6 +1,7 @@
 """Write the recordings anew, or into another folder: ``record.py [--to FOLDER] [PART …]``.
 
-``sessions:fenced,tables`` records these sessions alone, and changes nothing else in the folder.
+``sessions:fenced,tables`` records these sessions alone (``fenced`` is told in whole, and stands
+first), and changes nothing else in the folder.
 
 A recording is made in a process with an environment and a working directory of its own, so that it
 does not depend on who makes it.
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -26,8 +28,11 @@ completion = 2.0
 KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "USER", "PYTHONDONTWRITEBYTECODE")
 
 
-def record(part: str, to: Path, first: Path | None = None) -> None:
-    """Write the recordings of a part below a folder; modules are looked for in ``first`` first."""
+def record(part: str, to: Path, first: Path | None = None, left: Path | None = None) -> None:
+    """Write the recordings of a part below a folder.
+
+    Modules are looked for in ``first`` first; what the sessions leave is moved to ``left``.
+    """
     folder = Path(tempfile.mkdtemp(prefix="goldens-", dir="/tmp"))
     (folder / "config.toml").write_text(SETTINGS)
     work = folder / "work"
@@ -44,6 +49,8 @@ def record(part: str, to: Path, first: Path | None = None) -> None:
         command = [sys.executable, str(HERE / "record.py"), "--here", part, "--to", str(to)]
         subprocess.run(command, cwd=work, env=environment, check=True, timeout=600,
                        stdin=subprocess.DEVNULL)  # fmt: skip
+        if left:
+            shutil.move(work, left)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -74,12 +81,13 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=RECORDED)
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.here:
+        record_here(*asked.parts, asked.to)
+        return
     for part in asked.parts:
-        if asked.here:
-            record_here(part, asked.to)
-        else:
-            shutil.rmtree(asked.to / part, ignore_errors=True)
-            record(part, asked.to.absolute())
+        shutil.rmtree(asked.to / part, ignore_errors=True)
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda part: record(part, asked.to.absolute()), asked.parts))
 
 
 if __name__ == "__main__":

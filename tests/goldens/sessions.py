@@ -26,8 +26,10 @@ TINY_PNG = "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lEQVR4nGP4z8DAwPAf
 class Case:
     """One session: either its tasks are run, one after the other, or a script says what is done."""
 
+    why: str
     replies: Sequence[Any]
     tasks: Sequence[str] = ("What is it?",)
+    budgets: dict[str, Budget] = field(default_factory=dict)
     script: Script | None = None
     options: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
@@ -46,10 +48,10 @@ def calls(*made: tuple[str, dict[str, Any]], content: str | None = "Next.") -> d
     return {"content": content, "tool_calls": named}
 
 
-def case(*replies: Any, **more: Any) -> Case:
+def case(why: str, *replies: Any, **more: Any) -> Case:
     """Return a case; what is no field of it is an option of its session."""
-    own = {name: more.pop(name) for name in ("tasks", "script", "model") if name in more}
-    return Case(replies=replies, options=more, **own)
+    own = {name: more.pop(name) for name in ("tasks", "budgets", "script", "model") if name in more}
+    return Case(why=why, replies=replies, options=more, **own)
 
 
 # --- tools and people ----------------------------------------------------------------------------
@@ -150,6 +152,13 @@ async def own_cells(session: Session, log: Callable[[object], None]) -> None:
     log((await session.execute("1/0")).status)
     await attempt(session.run("  "), log)
     await session.run("What is y?")
+    log((session.model_name, session.sandbox, session.alive, session.busy, session.tainted))
+    log(session.sandbox_line)
+    await attempt(session.hibernate("asleep"), log)
+    await session.close()
+    await attempt(session.run("After?"), log)
+    await attempt(session.execute("1"), log)
+    log((session.closed, session.alive))
 
 
 async def fixed(session: Session, log: Callable[[object], None]) -> None:
@@ -160,16 +169,6 @@ async def fixed(session: Session, log: Callable[[object], None]) -> None:
     ]
     await session.play(cells, "Monthly")
     await session.play([FixedCell(code=Code(source="x.nothing")), cells[0]], "Failing")
-
-
-async def closed(session: Session, log: Callable[[object], None]) -> None:
-    log((session.model_name, session.sandbox, session.alive, session.busy, session.tainted))
-    log(session.sandbox_line)
-    await attempt(session.hibernate("asleep"), log)
-    await session.close()
-    await attempt(session.run("After?"), log)
-    await attempt(session.execute("1"), log)
-    log((session.closed, session.alive))
 
 
 LONG = Config(context_tokens=4_000)
@@ -205,31 +204,38 @@ SIDE_BY_SIDE = (
     {"for": "Say a word", "content": "Word."},
 )
 
+USED = {"usage": {"prompt_tokens": 900, "completion_tokens": 9}}
 CASES: dict[str, Case] = {
-    # The formats of actions.
     "fenced": case(
+        "a plain session, told in whole; the others leave out what they share with it",
         cell("x = 6\nx", "I look at **it** first: costs $0, `x`."),
         cell("final_answer(f'It is {x * 7}.')", ""),
     ),
+    # The formats of actions, and replies that are none.
     "envelope": case(
-        envelope("x = 6\nprint(x)", "I look."), envelope("final_answer(x * 7)"), format="envelope"
+        "JSON that holds a thought and a cell, and replies that are none",
+        envelope("x = 6\nprint(x)", "I look."),
+        '{"thought": "x", "code": 5}', "no json", '{"thought": "x", "code": "1 +"}',
+        envelope("final_answer(x * 7)"), format="envelope",
     ),
     "tool": case(
+        "a cell as the argument of a call, and calls that are none",
         calls(("python", {"code": "x = 6\nprint(x)"})),
         calls(("python", {"code": "1/0"}), content=None),
+        calls(("other", {"code": "1"})), "no call", calls(("python", {"source": "1"})),
         calls(("python", {"code": "final_answer(x * 7)"})),
         format="tool",
     ),
     "json": case(
+        "calls of tools without cells",
         calls(("rate", {"currency": "USD"})),  # one at a time: side by side they are numbered as they come
         calls(("rate", {"currency": "XXX"})), calls(("broken", {"n": 3})), calls(("unknown", {})),
         calls(("rate", {"money": "USD"})),
         calls(("final_answer", {"answer": {"sum": 1.95}})),
         format="json", tools=[rate, broken],
     ),
-    "auto": case(cell("x = 1"), cell("final_answer(x)"), format="auto"),
-    # Replies that are not actions.
     "refused_replies": case(
+        "replies that hold no cell, a broken one, two, or are cut off; reasoning",
         "I would rather talk.",
         cell("x = (", "Broken."),
         cell("x = 1\nprint('once')"),
@@ -237,39 +243,31 @@ CASES: dict[str, Case] = {
         "```python\na = 1\n```\nand\n```python\nb = 2\n```",
         {"content": cell("final_answer(x)"), "reasoning": "I have thought about it."},
     ),
-    "refused_envelopes": case(
-        '{"thought": "x", "code": 5}', "no json", '{"thought": "x", "code": "1 +"}',
-        envelope("final_answer(1)"), format="envelope",
-    ),
-    "refused_calls": case(
-        calls(("other", {"code": "1"})), "no call",
-        calls(("python", {"source": "1"})), calls(("python", {"code": "final_answer(1)"})),
-        format="tool",
-    ),
-    "never_an_action": case(*["I will look."] * 12),
     # What cells do.
     "errors": case(
+        "cells that fail, exit, ask, wait too long or fail after the answer; magics",
         cell("1/0"),
         cell("def f(n):\n    return g(n)\ndef g(n):\n    raise KeyError(n)\nf('key')"),
         cell("import nothing_of_this_name"),
         cell("print('before')\nraise SystemExit(3)"),
         cell("try:\n    1/0\nexcept ZeroDivisionError as error:\n    raise ValueError('ünï') from error"),
         cell("import sys\nprint('to stderr', file=sys.stderr)\ninput('Name?')"),
-        cell("final_answer(1)\nraise RuntimeError('after the answer')"),
-        cell("final_answer(2)"),
-    ),
-    "timeout": case(
         cell("kept = 5\nprint('waiting', flush=True)\nimport time\ntime.sleep(60)"),
-        cell("final_answer(kept)"),
+        cell("%who"), cell("x = 2;\nx;"), cell("%%bash\necho a cell"),
+        cell("final_answer(1)\nraise RuntimeError('after the answer')"),
+        cell("a = 1\nb = a + 1\nb\nfinal_answer(kept)"),
         config=Config(cell_seconds=2.0),
     ),
     "long_output": case(
-        cell("print('\\n'.join(f'row {n} ' + 'x' * (n % 90) for n in range(300)))"),
-        cell("print('a' * 12_000)"),
-        cell("list(range(3000))"),
+        "outputs that are shortened for the model",
+        cell("print('\\n'.join(f'row {n} ' + 'x' * (n % 90) for n in range(40)))"),
+        cell("print('a' * 25_000)"),
+        cell("list(range(300))"),
         cell("print(len(outputs[1]), outputs[1][-20:])\nfinal_answer('done')"),
+        config=Config(observation_chars=600),
     ),
     "tables": case(
+        "tables: read, wide and long, grouped, with markup in their cells, as the answer",
         cell("import pandas as pd\nsales = pd.read_csv('data/sales.csv')\nsales"),
         cell("pd.DataFrame({f'c{n}': range(200) for n in range(40)})"),
         cell("sales.set_index('region').amount"),
@@ -279,6 +277,7 @@ CASES: dict[str, Case] = {
         data=["sales.csv"],
     ),
     "pictures": case(
+        "pictures drawn, shown, saved and as the answer; HTML and Markdown that a cell shows",
         cell("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.title('A')\nplt.show()"),
         cell(f"import base64\nfrom IPython.display import Image\nImage(base64.b64decode('{TINY_PNG}'))"),
         cell("figure, axes = plt.subplots(figsize=(2, 2))\naxes.bar([1], [2])\nfigure.savefig('b.png')"),
@@ -287,111 +286,105 @@ CASES: dict[str, Case] = {
         cell("final_answer(figure)"),
         model={"accepts_images": True},
     ),
-    "unicode_and_escapes": case(
+    "escapes": case(
+        "escapes, markup and signs of all kinds in a task, an output and an answer",
         cell("print('\\x1b[31mred\\x1b[0m \\x07 größe 🐧 \\u202e')\nprint('a\\rb')"),
         cell("final_answer('\\x1b[1m# not a heading\\n<img src=x>')"),
         tasks=("Which *species*?\nIn <b>grams</b> \x1b[31m🐧",),
     ),
-    "values": case(*map(cell, VALUES), tasks=[f"Value {n}?" for n in range(len(VALUES))]),
-    "several_runs": case(
-        cell("x = 5\nfinal_answer(x)"), cell("x += 1"), cell("final_answer(x)"), cell("final_answer(x)"),
-        tasks=("First?", "And then?", "And now?"),
+    "values": case(
+        "an answer of each kind, in a session of many runs",
+        *map(cell, VALUES), tasks=[f"Value {n}?" for n in range(len(VALUES))],
     ),
-    "kernel_lost": case(
-        cell("a = 1"), cell("import os; os._exit(9)"), cell("final_answer('alive')"),
-        tasks=("Die", "Live"),
+    "endings": case(
+        "all endings but an answer: talk, a loop, limits, a lost kernel, no reply",
+        *["I will look."] * 9,
+        *[cell("1/0")] * 3,
+        *[cell("print('same')")] * 4,
+        cell("print('found 42')"), cell("import time; time.sleep(60)"),
+        {"content": cell("print('found 43')"), **USED}, {"content": cell("2"), **USED},
+        cell("a = 1"), cell("import os; os._exit(9)"),
+        cell("final_answer('alive')"),
+        tasks=("Talk.", "Fail.", "Four steps.", "Five seconds.", "Few tokens.", "Die.", "Live.", "Nobody replies."),
+        budgets={
+            "Four steps.": Budget(max_steps=4), "Five seconds.": Budget(max_seconds=5),
+            "Few tokens.": Budget(max_tokens=1500),
+        },
     ),
-    "magics": case(
-        cell("%who"), cell("x = 2;\nx;"), cell("%%bash\necho a cell"),
-        cell("a = 1\nb = a + 1\nb\nfinal_answer(b)"),
-    ),
-    # Endings.
-    "loop": case(*[cell("print('same')")] * 10),
-    "loop_of_errors": case(*[cell("1/0")] * 10),
-    "step_limit": case(
-        cell("print('found 42')"), cell("y = 2"), cell("1"), budget=Budget(max_steps=2)
-    ),
-    "time_limit": case(
-        cell("print('found 42')"), cell("import time; time.sleep(60)"), cell("1"),
-        budget=Budget(max_seconds=5),
-    ),
-    "token_limit": case(
-        {"content": cell("print('found 42')"), "usage": {"prompt_tokens": 900, "completion_tokens": 9}},
-        {"content": cell("2"), "usage": {"prompt_tokens": 900, "completion_tokens": 9}},
-        cell("3"), budget=Budget(max_tokens=1500),
-    ),
-    "model_error": case(cell("print('one')")),
     # Questions and denials.
-    "nobody_to_ask": case(
+    "denied": case(
+        "calls that nobody is there to allow, and calls that are never allowed",
         cell("try:\n    pay('a@b.example', 5)\nexcept Exception as error:\n    print(type(error).__name__, error)"),
-        cell("pay('a@b.example', 6)"), cell("final_answer('denied')"), tools=[pay],
+        cell("pay('a@b.example', 6)"), *[cell("fetch('x')")] * 3, cell("final_answer('denied')"),
+        tools=[fetch, pay], approve_tools={"fetch": "deny"},
     ),
     "asked_about_cells": case(
+        "a person who allows, denies and edits cells, and then denies all",
         cell("x = 1"), cell("x = 2"), cell("x = 3"), cell("final_answer(x)"),
-        approve="always",
+        *[cell(f"x = {n}") for n in range(8)],
+        approve="always", tasks=("Ask me.", "Ask me again."),
         approver=lambda: person(
-            YES, NO, Decision(allowed=True, by="person", edited="x = 33"), YES, YES
+            YES, NO, Decision(allowed=True, by="person", edited="x = 33"), YES, *[NO] * 9
         ),
     ),
-    "denied": case(*[cell("pay('x', 1)")] * 8, tools=[pay], approve_tools={"pay": "deny"}),
-    "denied_cells": case(
-        *[cell(f"x = {n}") for n in range(8)], approve="always", approver=lambda: person(*[NO] * 9)
-    ),
     "asked_about_calls": case(
+        "a person who is asked about calls after something untrusted was read",
         cell("page = fetch('http://weather.example')\nprint(page)"),
         cell("print(pay('mallory@attacker.example', 500))"),
         cell("final_answer(pay('rent@home.example', 1))"), cell("final_answer('no')"),
         tools=[fetch, pay], approver=lambda: person(NO, YES, YES),
     ),
     "untrusted_data": case(
+        "data whose text is not to be obeyed",
         cell("print(open('data/sales.csv').read())"), cell("final_answer(1)"),
         data=["sales.csv"], untrusted_data=True,
     ),
-    # Guards.
     "guard": case(
+        "imports, operations and attributes that the guard refuses",
         cell("import os"), cell("import math\nprint(math.pi)"), cell("for n in range(10_000):\n    pass"),
         cell("final_answer(getattr(math, '__loader__'))"), cell("final_answer(math.floor(2.5))"),
         guard_imports=["math"], max_operations=1000,
     ),
     # Tools and agents.
     "tools": case(
+        "tools called from cells, and their errors",
         cell("print(rate('USD'), rate(currency='CHF', day='now'))\nhelp(rate)"),
         cell("rate('XXX')"), cell("broken(3)"), cell("rate()"),
         cell("try:\n    broken(4)\nexcept ValueError as error:\n    print('caught', error)"),
         cell("final_answer(rate('USD') * 10)"), tools=[rate, broken],
     ),
-    "delegation": case(*SIDE_BY_SIDE, tools=["delegate", "llm"]),
+    "delegation": case(
+        "agents beneath, one after the other and side by side, and a model's word",
+        *SIDE_BY_SIDE, tools=["delegate", "llm"],
+    ),
     # What is done beside runs.
     "put_and_take": case(
+        "values given to the kernel and taken from it",
         cell("def f():\n    pass\nm = n + 1"), cell("final_answer(m)"), cell("final_answer(n)"),
         script=put_and_take,
     ),
     "undo": case(
+        "steps that are undone, and runs that go on",
         cell("a = 1"), cell("b = 2"), cell("a = 3"), cell("final_answer(a)"), cell("final_answer(a)"),
         script=undo,
     ),
-    "own_cells": case(cell("final_answer(y)"), script=own_cells),
-    "fixed_cells": case(script=fixed),
-    "closed": case(script=closed),
-    # Long conversations.
+    "own_cells": case(
+        "cells of the caller's own, and a session that is closed",
+        cell("final_answer(y)"), script=own_cells,
+    ),
+    "fixed_cells": case("cells that are played without a model", script=fixed),
     "condensed": case(
+        "a conversation that outgrows the model's window",
         *[cell(f"frame_{n} = [{n}]\n{COMMENTS}print('row {n} ' * 120)") for n in range(14)],
         cell("final_answer('done')"), cell("final_answer('more')"),
         config=LONG, budget=FREE, tasks=("Go on.", "And more."),
     ),
-    # The interpreter of pure Python.
     "interpreter": case(
+        "the interpreter of pure Python: values, errors, tools, data, an endless loop",
         cell("x = 41\nprint('a')\nx + 1"), cell("1/0"), cell("import pandas"),
-        cell("print(rate('USD'))"), cell("final_answer({'x': x})"),
-        sandbox="interpreter", tools=[rate],
-    ),
-    "interpreter_data": case(
-        cell("print(open('data/sales.csv').read())"), cell("final_answer('read')"),
-        sandbox="interpreter", data=["sales.csv"],
-    ),
-    "interpreter_timeout": case(
-        cell("while True:\n    pass"), cell("final_answer(1)"),
-        sandbox="interpreter", config=Config(cell_seconds=1.0),
+        cell("print(rate('USD'))"), cell("print(open('data/sales.csv').read())"),
+        cell("while True:\n    pass"), cell("final_answer({'x': x})"),
+        sandbox="interpreter", tools=[rate], data=["sales.csv"], config=Config(cell_seconds=1.0),
     ),
 }  # fmt: skip
 
