@@ -57,8 +57,9 @@ run: $(USABLE)
 # The folders of a tier; CONTRIBUTING.md says what is where. The first two try fewer generated examples.
 UNIT = tests/unit
 TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus tests/goldens
-# Levels, browsers and attacks: need system packages.
-LEVELS = tests/sandbox tests/browser tests/attacks
+# Levels, attacks and browsers: need system packages.
+LEVELS = tests/sandbox tests/attacks
+BROWSER = tests/browser
 PARALLEL = -q -n logical --dist
 QUICK = --hypothesis-profile quick
 # What fails is tried once more, alone.
@@ -75,12 +76,14 @@ test-all: test-parallel test-alone test-engines
 test-parallel: $(READY)
 	$(TIER) $(PARALLEL) worksteal $(TEST) tests/suites
 
-# One test after another: nothing disturbs what is measured. First what must hold on every landing.
+# What must hold of them on every landing. Browsers one after another: two starve each other.
 test-levels: $(READY)
-	$(TIER) -q $(QUICK) -m "not long" $(LEVELS)
+	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(LEVELS)
+	$(TIER) -q $(QUICK) -m "not long" $(BROWSER)
 
+# All of them, one test after another: nothing disturbs what is measured.
 test-alone: $(READY)
-	$(TIER) -q $(LEVELS)
+	$(TIER) -q $(LEVELS) $(BROWSER)
 
 # Dask needs seconds to start, and on a busy machine more than it waits for itself.
 test-engines: $(ENGINES)
