@@ -360,7 +360,7 @@ def _add_step(cells: _Cells, run: RunRecords, step: Step, *, deep: bool) -> None
 
 
 def _step_heading(step: Step, undone: Undone | None, *, deep: bool) -> str:
-    said = step_sentence(step)
+    said = step_sentence(step) or f"Step {step.number}"
     return heading(3, verbatim(f"Undone: {said}" if undone else said), deep=deep)
 
 

@@ -1,8 +1,8 @@
-"""A sentence for each step: what it does, for the notebook and the page. Pure.
+"""A heading for each step, for the notebook and the page. Pure.
 
-A heading "Step 3" tells a reader nothing. What the model said first does, where it is a sentence;
-else the code is read for what it plainly does: loads a file, groups, draws, writes. A step that
-failed says why instead. Nothing is guessed: code without such a sign is named by what it sets.
+What the model said first is what a step does; the code is not read for what it might mean. A step
+that failed says why instead. Without a word of the model's, as where models call natively, the
+first comment of the cell stands for it, or the file that it loads; else it is "Step 3".
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
-from kernel_agent.records import Calls, CellResult, Code, Final, Step
-from kernel_agent.safe import FORMATS, one_line, plain, title_line
+from kernel_agent.records import Calls, CellResult, Final, Step
+from kernel_agent.safe import one_line, plain, title_line
 
 MAX_SENTENCE = 100  # characters
 MAX_CODE = 50_000  # characters that are read
@@ -30,14 +30,15 @@ _LISTED = re.compile(r"\d+[.)]\s|[*_-]\s|```|~~~")
 _MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
 _SPAN = re.compile(r"(`[^`]+`)")
 _OF_ITSELF = re.compile(r"I(?: am|'m) (?!\w+ing\b)")  # says who speaks, not what the step does
-_WRITES = frozenset(
-    ("to_csv", "to_excel", "to_feather", "to_html", "to_json", "to_parquet", "savefig")
-)
+_PAUSE = re.compile(r"`[^`]*`|[,:](?=\s)")  # a comma or colon, or code, in which none is one
+_COMMENT = re.compile(r"^#+[ \t]*(\w.*)$", re.MULTILINE)
+_LOADS = re.compile(r"\.read_\w+\(\s*['\"]([^'\"\n]+)['\"]")
+_ENDED = {"timeout": "Took too long", "interrupted": "Stopped", "dead": "The kernel ended"}
 _MISSING = re.compile(r"^['\"]?(.{1,60}?)['\"]?$")
 
 
 def step_sentence(step: Step) -> str:
-    """Return what a step does or why it failed, in one line of plain text.
+    """Return what a step does or why it failed, in one line of plain text; empty if nobody says.
 
     Examples
     --------
@@ -49,16 +50,14 @@ def step_sentence(step: Step) -> str:
     if step.action is None:
         return "Nothing was run: no readable action"
     decision, result = step.decision, step.result
+    does = _said(step.thought)[0] or _acts(step)
     if decision is not None and not decision.allowed:
-        return f"Denied: {_does(step)}"
+        return _and("Denied", does)
     if result is not None and result.status == "error":
         return f"Failed: {_why(result)}"
-    ended = {
-        "timeout": "Took too long",
-        "interrupted": "Stopped",
-        "dead": "The kernel ended",
-    }.get(result.status if result else "", "")
-    return f"{ended}: {_does(step)}" if ended else _does(step)
+    if result is not None and result.status in _ENDED:
+        return _and(_ENDED[result.status], does)
+    return does
 
 
 def rest_of_thought(step: Step) -> str:
@@ -68,8 +67,8 @@ def rest_of_thought(step: Step) -> str:
     return rest if whole and step_sentence(step) == said else step.thought
 
 
-def _does(step: Step) -> str:
-    return _said(step.thought)[0] or _read_action(step)
+def _and(ended: str, does: str) -> str:
+    return f"{ended}: {does}" if does else ended
 
 
 def _said(thought: str) -> tuple[str, str]:
@@ -83,7 +82,18 @@ def _said(thought: str) -> tuple[str, str]:
     found = _SENTENCE.match(paragraph)
     end = found.end() if found else len(paragraph)
     sentence = found[1] if found else paragraph
-    return _fit(sentence), text[end:].lstrip()
+    part = _at_a_pause(sentence)
+    return _fit(part), text if part != sentence else text[end:].lstrip()
+
+
+def _at_a_pause(sentence: str) -> str:
+    """Return a sentence as far as its last comma or colon that fits, if it is long."""
+    pauses = [
+        found.start()
+        for found in _PAUSE.finditer(sentence)
+        if found[0] in ",:" and found.start() <= MAX_SENTENCE
+    ]
+    return sentence[: pauses[-1]] if pauses and len(sentence) > MAX_SENTENCE else sentence
 
 
 def _fit(sentence: str, *, words: int = 2) -> str:
@@ -112,67 +122,19 @@ def _why(result: CellResult) -> str:
     return said or one_line(error.ename, MAX_SENTENCE)
 
 
-def _read_action(step: Step) -> str:
-    if isinstance(step.action, Calls):
-        return f"Calls {_list(list(dict.fromkeys(call.name for call in step.action.calls)))}"
+def _acts(step: Step) -> str:
+    """Return what an action says of itself, or what is known of it."""
     if isinstance(step.action, Final):
         return "Gives the answer"
-    if not isinstance(step.action, Code):
-        return "Does nothing"
-    found = list(dict.fromkeys(_phrases(step.action.source, step.result)))
-    if found:
-        telling = [phrase for phrase in found if not phrase.startswith(("shows ", "computes "))]
-        whole = " and ".join((telling or found)[:2])
-        return title_line(whole[0].upper() + whole[1:], MAX_SENTENCE)
-    lines = [line for line in step.action.source.splitlines() if line.strip()]
-    return f"Runs {one_line(lines[0], 70)}" if lines else "Runs an empty cell"
-
-
-def _phrases(source: str, result: CellResult | None) -> Iterator[str]:
-    """Yield what code does, the most telling first."""
-    tree = _parse(source)
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = [(_name(call), call) for call in calls]
-    yield from (f"loads {name}" for n, c in named if n.startswith("read_") and (name := _file(c)))
-    made = result.calls if result else ()
-    if asked := list(dict.fromkeys(call.name for call in made)):
-        yield "asks agents" if asked == ["delegate"] else f"calls {_list(asked)}"
-    yield from (f"leaves out rows by {n}" for n, _ in named if n in ("dropna", "drop_duplicates"))
-    yield from (f"groups by {by}" for n, c in named if n == "groupby" and (by := _texts(c)))
-    yield from ("joins tables" for n, _ in named if n == "merge")
-    if result is not None and any(_is_picture(output) for output in result.outputs):
-        yield "draws a figure"
-    yield from (f"writes {name}" for n, c in named if n in _WRITES and (name := _file(c)))
-    if any(n == "final_answer" for n, _ in named):
-        yield "gives the answer"
-    yield from _bindings(tree)
-
-
-def _bindings(tree: ast.Module) -> Iterator[str]:
-    """Yield what the code defines, sets or shows at its top."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    if defined := [node.name for node in tree.body if isinstance(node, kinds)]:
-        yield f"defines {_list(defined)}"
-    names = [
-        target.id
-        for node in tree.body
-        for target in (node.targets if isinstance(node, ast.Assign) else ())
-        if isinstance(target, ast.Name) and not target.id.startswith("_")
-    ]
-    if names:
-        yield f"computes {_list(list(dict.fromkeys(names)))}"
-    last = tree.body[-1] if tree.body else None
-    if isinstance(last, ast.Expr) and (shown := _shown(last.value)):
-        yield f"shows {shown}"
-
-
-def _shown(value: ast.expr) -> str:
-    """Return the variable that an expression is about, such as ``df`` in ``df.head()``."""
-    while isinstance(value, ast.Attribute | ast.Call | ast.Subscript):
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
-            return ""  # a function, which may do anything
-        value = value.func if isinstance(value, ast.Call) else value.value
-    return value.id if isinstance(value, ast.Name) else ""
+    if comment := _COMMENT.search(step.code):
+        return title_line(comment[1], MAX_SENTENCE)
+    if loaded := _LOADS.search(step.code):
+        return f"Loads {one_line(PurePosixPath(loaded[1]).name, 50)}"
+    if step.result is not None and step.result.answer is not None:
+        return "Gives the answer"
+    names = [call.name for call in step.action.calls] if isinstance(step.action, Calls) else []
+    names += [call.name for call in step.result.calls] if step.result else []
+    return f"Calls {_list(list(dict.fromkeys(names)))}" if names else ""
 
 
 def _parse(source: str) -> ast.Module:
@@ -202,24 +164,11 @@ def _file(call: ast.Call) -> str:
     return one_line(PurePosixPath(first.value).name, 50)
 
 
-def _texts(call: ast.Call) -> str:
-    """Return the texts that stand first in a call: one, or a list of them."""
-    first = call.args[0] if call.args else None
-    items = first.elts if isinstance(first, ast.List | ast.Tuple) else [first]
-    found = [i.value for i in items if isinstance(i, ast.Constant) and isinstance(i.value, str)]
-    return _list(found) if found and len(found) == len(items) else ""
-
-
 def _list(names: Sequence[str]) -> str:
     shown = [one_line(name, 30) for name in names[:3]]
     if len(names) > 3:
         return f"{', '.join(shown)} and {len(names) - 3} more"
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def _is_picture(output: object) -> bool:
-    data = output.get("data") if isinstance(output, dict) else None
-    return isinstance(data, dict) and any(mime in data for mime in FORMATS)
 
 
 def is_told(source: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a step does, as one sentence: from its thought, else from its code; nothing is guessed."""
+"""What a step does, as one sentence: from its thought; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def step(source: str = "", thought: str = "", status: str = "ok", **fields: Any)
     ("source", "sentence"),
     [
         ("df = pd.read_csv('data/penguins.csv')", "Loads penguins.csv"),
-        ("df.groupby('species').mass.mean()", "Groups by species"),
-        ("df.groupby(['a', 'b']).sum()", "Groups by a and b"),
-        ("df = df.dropna()", "Leaves out rows by dropna"),
-        ("df.to_csv('out/x.csv')", "Writes x.csv"),
-        ("df.head()", "Shows df"),
-        ("final_answer(1)", "Gives the answer"),
-        ("def f():\n    pass", "Defines f"),
-        ("a, b = 1, 2\nc = 3; d = 4; e = 5; f = 6", "Computes c, d, e and 1 more"),
-        ("%time\nx = 1", "Computes x"),
-        ("print(1)", "Runs print(1)"),
-        ("for", "Runs for"),
-        ("", "Runs an empty cell"),
+        ("import re\n# How heavy is each species?\n# Then\nx", "How heavy is each species?"),
+        ("#!/bin/sh\ndf = pd.read_csv(url)", ""),
+        ("df.groupby('species').mass.mean()", ""),
+        ("", ""),
     ],
 )  # fmt: skip
-def test_code_is_read_for_what_it_plainly_does(source: str, sentence: str) -> None:
+def test_without_a_thought_its_first_comment_or_the_file_that_it_loads_is_the_heading(
+    source: str, sentence: str
+) -> None:
     assert step_sentence(step(source)) == sentence
+
+
+LONG = (
+    "I drop those that are old and those of the islands: `a, b` of 1990, since nobody weighed them "
+    "as they should have been weighed, and they are few."
+)
 
 
 @pytest.mark.parametrize(
@@ -62,18 +62,20 @@ def test_code_is_read_for_what_it_plainly_does(source: str, sentence: str) -> No
         ("Use `df.mean()` of **mass**, e.g. 3.5 kg", "Use df.mean() of mass, e.g. 3.5 kg", ""),
         ("## Count\nthem", "Count", "them"),
         ("Load the\ndata first:\n- a\n- b", "Load the data first", "- a\n- b"),
-        ("Next.", "Computes x", "Next."),
-        ("I am an analyst. I count.", "Computes x", "I am an analyst. I count."),
+        ("Next.", "", "Next."),
+        ("I am an analyst. I count.", "", "I am an analyst. I count."),
         ("I am counting rows.", "I am counting rows", ""),
-        ("- a list\n- of plans", "Computes x", "- a list\n- of plans"),
-        ("```\ncode\n```", "Computes x", "```\ncode\n```"),
+        ("- a list\n- of plans", "", "- a list\n- of plans"),
+        ("```\ncode\n```", "", "```\ncode\n```"),
         ("x " * 90, f"{'x ' * 49}…", "x " * 90),
         ("I drop all " + "very " * 30 + "old rows.", f"I drop all {'very ' * 17}…",
          "I drop all " + "very " * 30 + "old rows."),
+        (LONG, "I drop those that are old and those of the islands: a, b of 1990",
+         LONG),
         ("The U.S. figures of Dr. No come first. Then", "The U.S. figures of Dr. No come first",
          "Then"),
         ("Call `obj.__init__` and *then* `a_b*c`. Go", "Call obj.__init__ and then a_b*c", "Go"),
-        ("", "Computes x", ""),
+        ("", "", ""),
     ],
 )  # fmt: skip
 def test_the_first_sentence_of_a_thought_is_the_heading_and_not_said_again(
@@ -115,14 +117,13 @@ def test_calls_and_denials_are_said() -> None:
     denied = Step(run_id="r", number=1, action=Code(source="x = 1"),
                   observation=Observation(text=""),
                   decision=Decision(allowed=False, by="person"))  # fmt: skip
-    assert step_sentence(denied) == "Denied: Computes x"
+    assert step_sentence(denied) == "Denied"
 
 
 @given(st.text(max_size=200), st.text(max_size=80))
-def test_any_step_has_one_line(thought: str, source: str) -> None:
+def test_any_step_has_one_line_at_most(thought: str, source: str) -> None:
     said = step_sentence(step(source, thought))
-    assert said.strip()
-    assert len(said.splitlines()) == 1
+    assert len(said.splitlines()) <= 1
     assert len(said) <= MAX_SENTENCE + 60
 
 
