@@ -134,7 +134,7 @@ def answer(run: RunRecords, *, deep: bool) -> str:
         return "\n\n".join(said)
     lines = [heading(2, f"No answer: {status_text(run)}", deep=deep)]
     if stop is not None and stop.message:
-        lines.append(verbatim(plain(stop.message)))
+        lines.append("\\\n".join(map(verbatim, plain(stop.message).splitlines())))
     if stop is not None and run.undone:
         lines.append("Of its steps some were undone by the user: they are marked below.")
     elif stop is not None and stop.partial.strip():

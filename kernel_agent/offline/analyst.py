@@ -115,11 +115,11 @@ def next_cell(conversation: Conversation) -> tuple[str, str]:
         raise ModelError(f"{path} has no rows: give a table with a header line and rows.")
     if others:
         refused = Refused(f"it does not name one of the files, {path}{''.join(others)}")
-        raise ModelError(_refusal(refused, table, f" in {path}"))
+        raise ModelError(_refusal(refused, question, table, f" in {path}"))
     try:
         reading = read(question, table)
     except Refused as refused:
-        raise ModelError(_refusal(refused, table)) from None
+        raise ModelError(_refusal(refused, question, table)) from None
     return f"I read the question as: {say(reading, table)}", answer_code(reading, table)
 
 
@@ -141,14 +141,14 @@ def _choose(conversation: Conversation) -> tuple[str, str, list[str]]:
     return paths[0], conversation.question, [f" and {path}" for path in paths[1:6]]
 
 
-def _refusal(refused: Refused, table: Table, where: str = "") -> str:
+def _refusal(refused: Refused, question: str, table: Table, where: str = "") -> str:
     offered = (re.sub(r"\??$", rf"{where}\g<0>", text, count=1)
-               for text in offers(table, refused.readings))  # fmt: skip
-    return (
-        f"The offline analyst does not answer this question: {refused}. It does answer: "
-        + " ".join(f"“{text}”" for text in offered)
-        + f" For free questions configure a model: {_CONFIGURE}."
-    )
+               for text in offers(table, question, refused.readings))  # fmt: skip
+    return "\n".join([
+        f"The offline analyst does not answer this question: {refused}. It does answer:",
+        *(f"  “{text}”" for text in offered),
+        f"For free questions configure a model: {_CONFIGURE}.",
+    ])  # fmt: skip
 
 
 def _failed(path: str, said: str, *, answering: bool) -> str:

@@ -6,6 +6,7 @@ no other column shares. So what is offered is answered, without being tried.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -41,14 +42,19 @@ def say(reading: Reading, table: Table) -> str:
     return f"{said[0].upper()}{said[1:]}"
 
 
-def offers(table: Table, readings: Sequence[Reading] = ()) -> list[str]:
-    """Return five questions that are answered: these readings, then one of each kind."""
-    asked = [*filter(_can_be_said, readings), *_kinds(table)]
+def offers(table: Table, question: str, readings: Sequence[Reading] = ()) -> list[str]:
+    """Return five questions that are answered: these readings, then one of each kind.
+
+    Columns that the refused question names come first.
+    """
+    asked = [*filter(_can_be_said, readings), *_kinds(table, question)]
     return list(islice(dict.fromkeys(say(reading, table) for reading in asked), _MOST))
 
 
-def _kinds(table: Table) -> Iterator[Reading]:
+def _kinds(table: Table, question: str) -> Iterator[Reading]:
+    words = {stem(word) for word in re.findall(r"\w+", question.lower())}
     sayable = [column for column in table.columns if _is_sayable(column)] if table.is_whole else []
+    sayable.sort(key=lambda c: not words & {stem(word) for word in c.words})
     numbers = [c for c in sayable if c.is_measure and not c.is_year]
     numbers.sort(key=lambda c: (c.kind == "whole" and c.distinct <= 12, "id" in c.words))
     groups = [c for c in sayable if c.is_group and c.kind != "date" and 1 < c.distinct <= 30]

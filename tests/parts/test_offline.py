@@ -357,7 +357,7 @@ def test_every_other_question_is_refused_with_five_that_are_answered(question: s
             ask(question, SALES)
         return
     message = refusal(question, SALES)
-    assert "\n" not in message
+    assert message.split("\n")[1:-1] == [f"  “{text}”" for text in offered(message)]
     assert "--model NAME" in message
     assert len(offered(message)) == 5
 
