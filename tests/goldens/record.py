@@ -25,7 +25,7 @@ SETTINGS = """[prices."scripted:costly.jsonl"]
 prompt = 1.0
 completion = 2.0
 """
-KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "HOME", "USER", "PYTHONDONTWRITEBYTECODE")
+KEPT = ("PATH", "LD_LIBRARY_PATH", "LANG", "USER", "PYTHONDONTWRITEBYTECODE")
 
 
 def record(part: str, to: Path, first: Path | None = None, left: Path | None = None) -> None:
@@ -35,15 +35,16 @@ def record(part: str, to: Path, first: Path | None = None, left: Path | None = N
     """
     folder = Path(tempfile.mkdtemp(prefix="goldens-", dir="/tmp"))
     (folder / "config.toml").write_text(SETTINGS)
-    work = folder / "work"
+    work, home = folder / "work", folder / "home"  # beneath a home, paths would begin with ~
     work.mkdir()
+    home.mkdir()
     modules = os.pathsep.join(str(path) for path in (first, HERE.parent) if path)
     environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {
         "COLUMNS": "100", "LINES": "40", "TERM": "dumb", "NO_COLOR": "1", "TZ": "UTC",
         "LC_ALL": "C.UTF-8", "PYTHONPATH": modules, "PYTHONHASHSEED": "0",
         "PYTHONWARNINGS": "default", "XDG_CACHE_HOME": str(folder / "cache"),
         "XDG_STATE_HOME": str(folder / "state"), "KERNEL_AGENT_CONFIG": str(folder / "config.toml"),
-        "JUPYTER_PLATFORM_DIRS": "1", "OTEL_SDK_DISABLED": "true",
+        "HOME": str(home), "JUPYTER_PLATFORM_DIRS": "1", "OTEL_SDK_DISABLED": "true",
     }  # fmt: skip
     try:
         command = [sys.executable, str(HERE / "record.py"), "--here", part, "--to", str(to)]

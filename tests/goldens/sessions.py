@@ -348,7 +348,7 @@ CASES: dict[str, Case] = {
     # Tools and agents.
     "tools": case(
         "tools called from cells, and their errors",
-        cell("print(rate('USD'), rate(currency='CHF', day='now'))\nhelp(rate)"),
+        cell("print(rate('USD'), rate(currency='CHF', day='now'))\nprint(rate.__doc__)"),
         cell("rate('XXX')"), cell("broken(3)"), cell("rate()"),
         cell("try:\n    broken(4)\nexcept ValueError as error:\n    print('caught', error)"),
         cell("final_answer(rate('USD') * 10)"), tools=[rate, broken],

@@ -10,6 +10,7 @@ from contextlib import closing, redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -141,7 +142,7 @@ def test_of_a_list_that_is_not_read_whole_the_number_of_objects_is_about_right(t
     "content",
     [
         "[" + ",\n".join(["{}"] * 3 + ["1"] * 900) + "]",
-        '[{"a": ' + "[" * 60_000,
+        '[{"a": ' + "[" * 300_000 + "]" * 300_000 + "}]",
         '{"rows": [\n' + ",\n".join(['{"a": 1}'] * 900) + "]}",
     ],
     ids=["not only objects", "deep", "an object with a list"],
@@ -255,8 +256,10 @@ def test_a_database_is_told_by_the_call_that_opens_it(tmp_path, monkeypatch) -> 
     assert looks[0].lines == (f"(read-only: {call})",)
     (plain,) = look(tmp_path / "run", source.rename(tmp_path / "shop.db"))
     monkeypatch.chdir(tmp_path / "run")
+    names: dict[str, Any] = {}
     with redirect_stdout(StringIO()) as shown:
-        exec(example_of([plain]), {})
+        exec(example_of([plain]), names)
+    names["db"].close()
     assert shown.getvalue() == "CREATE TABLE sales(region TEXT, amount REAL)\n"
     assert "sqlite3" not in example_of([plain], may_import=lambda name: name != "sqlite3")
 
