@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from kernel_agent.records import Action, CellResult, Decision, Observation, Visit
+from kernel_agent.records import Action, CellResult, DataFile, Decision, Observation, Visit
 
 
 async def _admit_all(_action: Action, _number: int) -> Decision | None:
@@ -27,6 +27,8 @@ class Checks:
         What was asked of the network since the last time.
     obeyed
         What cells made since the last time that programs obey.
+    read
+        The files of folders of data that cells opened since the last time.
     """
 
     admit: Callable[[Action, int], Awaitable[Decision | None]] = _admit_all
@@ -35,3 +37,4 @@ class Checks:
     )
     visits: Callable[[], tuple[Visit, ...]] = tuple
     obeyed: Callable[[], tuple[str, ...]] = tuple
+    read: Callable[[], tuple[DataFile, ...]] = tuple

@@ -262,6 +262,7 @@ class Agent:
             time=now(),
             network=self._checks.visits(),
             obeyed=self._checks.obeyed(),
+            read=self._checks.read(),
         )
         self._record(stop)
         return stop

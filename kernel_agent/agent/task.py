@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Sequence
 
 from kernel_agent.records import Changes, DataFile, Given, RunStart, changes_line
-from kernel_agent.safe import size_text
 
 COMPUTE = "Do not spend a cell on seeing these lines again: begin with what computes."
 
@@ -15,7 +14,7 @@ def task_text(task: str, data: Sequence[DataFile], listing: str = "") -> str:
     """Return a task and its files. The offline analyst reads this form, too."""
     text = f"<task>\n{task}\n</task>"
     if data:
-        files = listing or "\n".join(f"- {f.path} ({f.kind}, {size_text(f.bytes)})" for f in data)
+        files = listing or "\n".join(f"- {f.path} ({f.about})" for f in data)
         text += f"\n\nData files, relative to the working directory:\n{files}"
     if any(line.startswith("  ") for line in listing.split("\n")):  # lines of a file
         text += f"\n\n{COMPUTE}"

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from kernel_agent.cli import evaluate, machine, past, run
+from kernel_agent.cli import data, evaluate, machine, past, run
 from kernel_agent.cli.options import command
 from kernel_agent.cli.outlet import Outlet, write_line
 from kernel_agent.cli.slips import Asking
@@ -63,6 +63,7 @@ app.command(
 app.command(
     "pipeline", epilog="Example:  kernel-agent pipeline monthly.ipynb --data sales.csv --out june"
 )(command("pipeline", run.Cells, run.pipeline))
+app.command(epilog='Example:  kernel-agent data lake "rain in Boston"')(data.data)
 app.command(epilog="Example:  kernel-agent show runs/20250131-120000-which-month-sold-most")(
     past.show
 )

@@ -80,13 +80,24 @@ def export(
             help="The notebook (default: run.ipynb beside the trace).",
         ),
     ] = None,
+    *,
+    with_data: Annotated[
+        bool, typer.Option("--with-data", help="Put the files that it read beside it, into data/.")
+    ] = False,
 ) -> None:
     """Write the notebook of a past run."""
+    from kernel_agent.notebook import copy_read
     from kernel_agent.notebook import export as write
-    from kernel_agent.records import FILE_NAME, locate
+    from kernel_agent.records import FILE_NAME, locate, read_trace
 
     source = locate(_in(trace, FILE_NAME))
-    write_line(str(write(source, output or source.with_name("run.ipynb"))))
+    target = output or source.with_name("run.ipynb")
+    beside, folder = source.parent.resolve(), target.parent.resolve()
+    if with_data and beside == folder:
+        raise UsageError("--with-data copies into another folder: name the notebook there with -o")
+    write_line(str(write(source, target)))
+    for told in copy_read(read_trace(source), beside, folder) if with_data else ():
+        write_line(f"not copied: {told}")
 
 
 def verify(

@@ -426,7 +426,7 @@ def _with_paths(task: Task, entry: _Entry, base: Path, name: str) -> Task:
 
     def absolute(given: str, field: str, at: int) -> str:
         path = (base / given).resolve()
-        if not path.is_file():
+        if not (path.is_file() or (field == "data" and path.is_dir())):
             raise InputError(f"{entry.at((field, at))}: {name}: there is no file {given}")
         return str(path)
 

@@ -29,6 +29,7 @@ from kernel_agent.kernel.transfer import (
     GETTING_ANSWER,
     TAKING_ANSWER,
     getting,
+    indexing,
     read_answer,
     read_value,
     read_values,
@@ -93,6 +94,7 @@ class KernelProcess(Kernel):
             "protected": [str(path) for path in access.protected],
             "hidden": [str(path) for path in access.hidden],
             "readable": [str(path) for path in access.readable],
+            "listed": [str(path) for path in access.listed],
             "limits": dict(access.limits),
             "own": True,
         }
@@ -403,22 +405,32 @@ class KernelSession(KernelProcess):
         """Return the latest answer itself; see :meth:`Kernel.take_answer`."""
         return await read_value(await self._evaluate(TAKING_ANSWER))
 
-    async def _evaluate(self, expression: str) -> Any:
+    async def index(
+        self, folders: Sequence[Mapping[str, Json]], *, sample: int, seconds: float
+    ) -> Any:
+        """Look through folders of data; see :meth:`Kernel.index`."""
+        return await self._evaluate(indexing(folders, sample, seconds), VALUES_TIMEOUT_S + seconds)
+
+    async def _evaluate(self, expression: str, timeout_s: float = VALUES_TIMEOUT_S) -> Any:
         """Return the display data of an expression: anything, or None."""
-        reply = await self._run_ours("", expressions={"taken": expression})
+        reply = await self._run_ours("", timeout_s, expressions={"taken": expression})
         expressions = reply.get("user_expressions")
         found = expressions.get("taken") if isinstance(expressions, dict) else None
         return found.get("data") if isinstance(found, dict) else None
 
     async def _run_ours(
-        self, source: str, *, expressions: Mapping[str, str] | None = None
+        self,
+        source: str,
+        timeout_s: float = VALUES_TIMEOUT_S,
+        *,
+        expressions: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
         """Run a cell that nobody sees, and return its reply."""
         if self._client is None or self._died is None or self._died.done():
             raise KernelDied(f"the kernel is gone: {self.epitaph}")
         cell = self._client.execute(source, step=0, silent=True, expressions=expressions)
         self._running = cell
-        until = time.monotonic() + VALUES_TIMEOUT_S
+        until = time.monotonic() + timeout_s
         try:
             end = await over(cell, died=self._died, seconds_left=lambda: until - time.monotonic())
             if end == "timeout":

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from kernel_agent.errors import SandboxError
+from kernel_agent.errors import KernelError, SandboxError
 from kernel_agent.records import CellResult, Json, OutputDict
 
 OnOutput = Callable[[OutputDict], None]
@@ -128,6 +128,28 @@ class Kernel(Protocol):
             The kernel did not answer as it should; KernelDied when it is gone.
         """
 
+    async def index(
+        self, folders: Sequence[Mapping[str, Json]], *, sample: int, seconds: float
+    ) -> Any:
+        """Look through folders of data; return what the kernel says of them: anything.
+
+        Parameters
+        ----------
+        folders
+            Each with its ``path`` for cells, and the paths in it that are ``left_out``.
+        sample
+            Characters of the beginning of each file to search in.
+        seconds
+            What it may take; the rest is not looked at.
+
+        Raises
+        ------
+        KernelError
+            It did not answer as it should, or is a kernel that has no folders.
+        """
+        del folders, sample, seconds
+        raise KernelError("kernels of this kind have no folders of data")
+
     @abstractmethod
     async def interrupt(self) -> None:
         """End the running cell; it ends as ``interrupted``."""
@@ -180,9 +202,10 @@ class Access:
     Parameters
     ----------
     protected, hidden
-        Paths in the working directory that cells may only read, and that they do not see at all.
-    readable
-        Further files that cells may read.
+        Paths in the working directory that cells may only read, and paths there and in what is
+        readable that they do not see at all.
+    readable, listed
+        Further files that cells may read, and folders of which they may read the names.
     limits
         What the kernel may use, by the names of :class:`kernel_agent.sandbox.levels.Limits`.
     proxy
@@ -192,6 +215,7 @@ class Access:
     protected: Sequence[Path] = ()
     hidden: Sequence[Path] = ()
     readable: Sequence[Path] = ()
+    listed: Sequence[Path] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     proxy: Proxy | None = None
 

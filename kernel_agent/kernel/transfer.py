@@ -77,6 +77,13 @@ async def read_value(bundle: Any) -> Any:
     return (await read_values([ANSWER], bundle))[ANSWER]
 
 
+def indexing(folders: Sequence[Mapping[str, Json]], sample: int, seconds: float) -> str:
+    """Return the expression whose display data has the index of folders of data."""
+    asked = [dict(folder) for folder in folders]
+    folders_of = "__import__('importlib').import_module('_kernel_agent_inside.folders')"
+    return f"{folders_of}.indexed({asked!r}, {sample!r}, {seconds!r})"
+
+
 GETTING_ANSWER = f"{_TAKING}.answered()"
 """The expression whose display data has the latest answer."""
 

@@ -276,6 +276,7 @@ def _setup(
         tools=_find_tools(runs, sources),
         docs={name: doc for run in runs for name, doc in run.start.tool_docs.items()},
         strict=any(step.result is not None and _is_strict(step.result) for step in again),
+        read=tuple(dict.fromkeys(file.path for run in runs for file in run.read)),
     )
     return make_setup(needs, module=module)
 
@@ -466,7 +467,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 def _inputs(runs: Sequence[RunRecords]) -> Iterator[dict[str, Any]]:
     """Yield each input once; where it came from on the author's machine is left out."""
-    files = {file.path: file for run in runs for file in _files(run.start)}
+    files = {file.path: file for run in runs for file in (*_files(run.start), *run.read)}
     for path, file in files.items():
         yield {"path": path, "bytes": file.bytes, "sha256": file.sha256, "kind": file.kind}
 

@@ -28,6 +28,7 @@ from kernel_agent.notebook.markdown import code_block, markdown, quote_text, ver
 from kernel_agent.notebook.outputs import VALUE_MIME, displayable
 from kernel_agent.notebook.tables import read_table, table_markdown
 from kernel_agent.records import (
+    FOLDER,
     UNFINISHED,
     Answer,
     DataFile,
@@ -241,7 +242,7 @@ def appendix(runs: Sequence[RunRecords], replays: str) -> str:
     """
     first = runs[0].start
     facts = [line for run in runs for line in _facts(run, several=len(runs) > 1)]
-    files = {file.path: file for run in runs for file in run.start.data}
+    files = {file.path: file for run in runs for file in (*run.start.data, *run.read)}
     listed = [_data(file) for file in files.values()]
     facts += [f"- **Data:** {line}" for line in listed] if len(listed) <= MAX_LISTED else []
     facts += [f"- **Sandbox:** {text}" for text in _sandbox(first.sandbox)]
@@ -282,7 +283,10 @@ def _sandbox(sandbox: Mapping[str, Any]) -> Iterator[str]:
 
 def _data(file: DataFile) -> str:
     path = verbatim(one_line(file.path))
-    return f"{path} ({file.bytes:,} bytes, SHA-256 {verbatim(file.sha256[:12])}…)"
+    if file.kind == FOLDER:
+        return f"{path} ({file.about}; those that were read follow)"
+    digest = f", SHA-256 {verbatim(file.sha256[:12])}…" if file.sha256 else ""
+    return f"{path} ({file.bytes:,} bytes{digest})"
 
 
 def _caution(models: Iterable[str]) -> str:

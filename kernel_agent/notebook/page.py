@@ -49,6 +49,7 @@ from kernel_agent.records import (
     Calls,
     CellResult,
     Code,
+    DataFile,
     Decided,
     ExitStatus,
     Final,
@@ -273,8 +274,9 @@ def _facts(run: RunRecords) -> Iterator[tuple[str, str]]:
         ("Model", f"{one_line(start.model)}{window}"),
         ("Format", one_line(f"{start.format}{why}")),
         ("Started", minute_text(start.time)),
-        *(("Data", one_line(f"{f.path} ({f.kind}, {size_text(f.bytes)}, SHA-256 {f.sha256[:12]}…)"))
-          for f in start.data[:50]),
+        *(("Data", one_line(f"{f.path} ({f.about}{_digest(f)})")) for f in start.data[:50]),
+        *(("Read", one_line(f"{f.path} ({f.about}{_digest(f)})"))
+          for f in (stop.read if stop else ())[:50]),
         ("Sandbox", one_line(sandbox.removeprefix("Sandbox: "), 400)),
         ("Tools", one_line(", ".join(start.tools), 400)),
         ("Versions", one_line(", ".join(f"{n} {v}" for n, v in start.versions.items()), 600)),
@@ -283,6 +285,10 @@ def _facts(run: RunRecords) -> Iterator[tuple[str, str]]:
         ("Run", one_line(start.run_id)),
     ]  # fmt: skip
     return ((name, text) for name, text in lines if text)
+
+
+def _digest(file: DataFile) -> str:
+    return f", SHA-256 {file.sha256[:12]}…" if file.sha256 else ""
 
 
 def _visit(visit: Visit) -> str:

@@ -26,6 +26,7 @@ from typing import Any
 from kernel_agent.inkernel import no_answer
 from kernel_agent.notebook import preamble
 from kernel_agent.records import HostCall, Json, error_output
+from kernel_agent.safe import one_line
 
 MAX_OUTPUT_TEXT = 200_000  # characters of one recorded text that the notebook carries
 MAX_LINES = 10  # of the cell
@@ -95,6 +96,8 @@ class Needs:
         What ``help`` said of them, by name.
     strict
         Whether ``final_answer`` refused or ignored what a cell that will run gave it.
+    read
+        The files of folders of data that they opened, by their paths beside the notebook.
     """
 
     sources: Sequence[str]
@@ -105,6 +108,7 @@ class Needs:
     tools: Sequence[str] = ()
     docs: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
+    read: Sequence[str] = ()
 
 
 def make_setup(needs: Needs, *, module: str = REPLAY) -> Setup:
@@ -124,7 +128,8 @@ def make_setup(needs: Needs, *, module: str = REPLAY) -> Setup:
     docs = {name: needs.docs[name] for name in _read_docs(needs) if name in recorded}
     literals = list(_literals(outputs, recorded, needs.sources))
     strict = answers and needs.strict
-    room = MAX_LINES - 4 - short.count("\n") - bool(short)
+    needed = _needed_files(needs.read)
+    room = MAX_LINES - 4 - short.count("\n") - bool(short) - bool(needed)
     if not (strict or docs) and len(literals) <= room and all(literals):
         replay, lines = "", literals
     else:
@@ -133,7 +138,16 @@ def make_setup(needs: Needs, *, module: str = REPLAY) -> Setup:
         lines = _import_lines(module, names)
     more = ["import pyarrow"] if "'arrow': " in replay else []  # to rebuild tables
     block = _script_block([*needs.sources, *more], needs.versions)
-    return Setup(cell="\n".join([block, *filter(None, [short]), *lines]), replay=replay)
+    return Setup(cell="\n".join([block, *filter(None, [needed, short]), *lines]), replay=replay)
+
+
+def _needed_files(paths: Sequence[str]) -> str:
+    """Return a comment that names the files of folders of data; empty without any."""
+    if not paths:
+        return ""
+    more = f" and {len(paths) - 3:,} more" if len(paths) > 3 else ""
+    told = one_line(f"{', '.join(paths[:3])}{more}", 300)
+    return f"# Reads {told} beside this notebook: `kernel-agent export --with-data` copies them"
 
 
 def _import_lines(module: str, names: Sequence[str]) -> list[str]:

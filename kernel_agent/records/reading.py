@@ -18,6 +18,7 @@ from kernel_agent.records.conversation import Usage
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.trace import (
     Condensation,
+    DataFile,
     FormatChange,
     Given,
     Record,
@@ -63,6 +64,11 @@ class RunRecords:
     def steps(self) -> list[Step]:
         """The steps, undone ones included."""
         return [record for record in self.parts if isinstance(record, Step)]
+
+    @property
+    def read(self) -> tuple[DataFile, ...]:
+        """The files of folders of data that its cells opened."""
+        return tuple(file for stop in self.stops for file in stop.read)
 
     @property
     def withdrawn(self) -> Undone | None:

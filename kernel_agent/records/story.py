@@ -35,6 +35,7 @@ from kernel_agent.records.reading import (
 )
 from kernel_agent.records.trace import (
     Condensation,
+    DataFile,
     FormatChange,
     RunStart,
     RunStop,
@@ -162,7 +163,7 @@ def _some(kind: Kind, text: str, of: Step | RunStop | None = None) -> tuple[Bloc
 
 
 def _start_blocks(start: RunStart) -> tuple[Block, ...]:
-    data = ", ".join(f"{f.path} ({f.kind}, {size_text(f.bytes)})" for f in start.data)
+    data = ", ".join(f"{file.path} ({file.about})" for file in start.data)
     known = f" ({text})" if (text := window_text(start)) else ""
     return (
         *_some("task", start.task),
@@ -279,10 +280,19 @@ def _stop_blocks(stop: RunStop, achieved: tuple[Block, ...]) -> tuple[Block, ...
         *note,
         *_some("warning", why),
         *(() if answered else achieved),
+        *_read(stop.read),
         *_network(stop.network),
         *_some("warning", obeyed_line(stop.obeyed)),
         *_some("end", " · ".join([str(stop.status), *spent])),
     )
+
+
+def _read(files: Sequence[DataFile]) -> Iterator[Block]:
+    """List the files of folders of data that were read."""
+    shown = [file.path for file in files[:5]]
+    more = [f"{len(files) - 5:,} more"] if len(files) > 5 else []
+    if shown:
+        yield from _some("end", one_line(f"Read: {', '.join(shown + more)}", 1000))
 
 
 def _network(visits: Iterable[Visit]) -> Iterator[Block]:

@@ -17,6 +17,7 @@ from kernel_agent.records.action import Action, Calls, Code
 from kernel_agent.records.cell import Answer, CellResult, Changes, Decision, Observation
 from kernel_agent.records.conversation import Json, ModelWindow, Usage
 from kernel_agent.records.endings import ExitStatus
+from kernel_agent.safe import size_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +32,16 @@ class Retry:
     cut_off: bool = False
 
 
+FOLDER = "folder"
+"""The kind of a :class:`DataFile` that stands for a whole folder."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """An input of the run: its source, its place for the kernel, and its kind."""
+    """An input of the run: its source, its place for the kernel, and its kind.
+
+    One of the kind ``folder`` stands for the ``files`` in it, and has no fingerprint.
+    """
 
     path: str
     source: str
@@ -41,6 +49,13 @@ class DataFile:
     sha256: str
     kind: str
     linked: bool = False
+    files: int = 0
+
+    @property
+    def about(self) -> str:
+        """Its kind, or how many files it holds, and its size."""
+        kind = f"folder, {self.files:,} files" if self.kind == FOLDER else self.kind
+        return f"{kind}, {size_text(self.bytes)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +201,8 @@ class RunStop:
     """The last record of a run. ``partial`` says what was achieved when there is no answer.
 
     ``network`` is what its cells asked of the network, and those of its agents; ``obeyed``
-    are files that its cells made and that programs obey (:mod:`kernel_agent.safe.obeyed`).
+    are files that its cells made and that programs obey (:mod:`kernel_agent.safe.obeyed`);
+    ``read`` are the files of folders of data that its cells opened.
     """
 
     run_id: str
@@ -200,6 +216,7 @@ class RunStop:
     time: str = ""
     network: tuple[Visit, ...] = ()
     obeyed: tuple[str, ...] = ()
+    read: tuple[DataFile, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

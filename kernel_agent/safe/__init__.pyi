@@ -1,3 +1,4 @@
+from .copies import copy_known as copy_known
 from .formatted import MAX_FORMATTED as MAX_FORMATTED
 from .formatted import format_markdown as format_markdown
 from .gate import HELD as HELD
@@ -32,6 +33,8 @@ from .notebooks import notebooks_line as notebooks_line
 from .obeyed import Watch as Watch
 from .obeyed import obeyed_in as obeyed_in
 from .obeyed import obeyed_line as obeyed_line
+from .obeyed import who_obeys as who_obeys
+from .opened import Opened as Opened
 from .removal import remove as remove
 from .root import MAX_DEPTH as MAX_DEPTH
 from .root import Entry as Entry

@@ -10,6 +10,7 @@ from .chooser import probe_with as probe_with
 from .chooser import resuming as resuming
 from .environment import HASH_SEED as HASH_SEED
 from .environment import host_python as host_python
+from .grants import readable_folder as readable_folder
 from .grants import writable_folder as writable_folder
 from .levels import Level as Level
 from .memory import memory_mb as memory_mb

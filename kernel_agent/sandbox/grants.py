@@ -26,6 +26,8 @@ _NEVER = (
 
 _NEVER_BELOW = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 
+_UNREADABLE_BELOW = ("/boot", "/dev", "/etc", "/proc", "/run", "/sys")
+
 
 def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: Path) -> Grant:
     """Return the grant of a session.
@@ -33,8 +35,8 @@ def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: P
     Parameters
     ----------
     settings
-        JSON values: ``workspace``, ``protected``, ``hidden``, ``readable``, ``limits``, ``own``,
-        ``proxy``.
+        JSON values: ``workspace``, ``protected``, ``hidden``, ``readable``, ``listed``, ``limits``,
+        ``own``, ``proxy``.
     command
         The kernel's command line; it begins with the interpreter.
     directory
@@ -55,6 +57,7 @@ def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: P
         protected=paths("protected"),
         hidden=paths("hidden"),
         readable=tuple(Path(os.path.realpath(path)) for path in paths("readable")),
+        listed=paths("listed"),
         limits=limits(settings.get("limits", {})),
         own=bool(settings.get("own", False)),
         proxy=Path(proxy) if proxy else None,
@@ -128,6 +131,28 @@ def writable_folder(folder: Path) -> Path:
             f"a sandboxed kernel may write in the folder that it is started in, and {real} is not "
             "one for that (it is or holds a home or a directory of the system): start it in a "
             "folder of its own"
+        )
+    return real
+
+
+def readable_folder(folder: Path) -> Path:
+    """Return a folder of data that a kernel may read, resolved.
+
+    Raises
+    ------
+    SandboxError
+        The caller's: it is, or holds, a home or a directory of the system.
+    OSError
+        There is no such folder.
+    """
+    real = folder.resolve(strict=True)
+    home = Path(os.path.realpath(Path("~").expanduser()))
+    kept = [*map(Path, _NEVER), home, *_settings(home)]
+    below = [*map(Path, _UNREADABLE_BELOW), *_settings(home)]
+    if any(own.is_relative_to(real) for own in kept) or any(map(real.is_relative_to, below)):
+        raise SandboxError(
+            f"{folder} is or holds a home or a directory of the system: name a folder of data "
+            "beneath it"
         )
     return real
 

@@ -65,9 +65,12 @@ class Grant:
     protected
         Paths inside the workspace that are only readable (inputs) .
     hidden
-        Paths inside the workspace that do not exist for the kernel (the trace, the notebook).
+        Paths inside the workspace, and in what is readable, that do not exist for the kernel (the
+        trace, the notebook, keys in a folder of data).
     readable
         Further files and directories, outside the workspace, that are readable (linked inputs).
+    listed
+        Further directories of which the names may be read, at a level that hides no paths.
     sockets
         The directory in which the kernel makes its sockets: writable, short, its own.
     scratch
@@ -93,6 +96,7 @@ class Grant:
     protected: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
+    listed: tuple[Path, ...] = ()
     limits: Limits = field(default_factory=Limits)
     own: bool = True
     proxy: Path | None = None
@@ -124,9 +128,12 @@ class Level:
     confines
         Whether it protects anything at all.
     shares_folder
-        Whether kernels see what the host writes into the folder after their start.
+        Whether kernels see what the host writes into the folder after their start, and folders of
+        data in place.
     hides_paths
         Whether paths in the folder can be hidden from a kernel that is confined.
+    shows_opened
+        Whether the host sees which of its files a kernel opens.
     has_packages
         Whether cells can import the packages of the environment.
     hibernates
@@ -150,6 +157,7 @@ class Level:
     confines: bool = True
     shares_folder: bool = True
     hides_paths: bool = True
+    shows_opened: bool = True
     has_packages: bool = True
     hibernates: bool = False
     prompt: str = ""

@@ -205,6 +205,7 @@ def shared_tree(grant: Grant, *, processes: bool) -> list[str]:
     writes = [str(p) for p in (grant.workspace, grant.sockets, grant.scratch)]
     return [
         *(word for path in reads for word in ("read", path)),
+        *(word for path in grant.listed for word in ("list", str(path))),
         *(word for path in writes for word in ("write", path)),
         *(word for path in DEVICES for word in ("device", path)),
         "landlock",

@@ -61,6 +61,7 @@ class Executor:
         )
         self.kernels = Kernels(parts, self._broker)
         """The kernel in which cells run, and those before it."""
+        self._library = parts.library
         self.busy = False
         """Whether a run or an undo is under way."""
         self._run: CurrentRun | None = None
@@ -202,6 +203,8 @@ class Executor:
             origin = Origin(known=self._approval.known, cell=scope)
             return await self._broker.answer(prompt, origin)
 
+        library = self._library
+        library.begin_cell()
         try:
             async with scope:
                 result = await kernel.execute(
@@ -213,6 +216,7 @@ class Executor:
                     on_request=recording.listening(scope.answering(answer)),
                 )
         finally:
+            library.end_cell()
             await self._approval.leave()
             await self._broker.end_cell()
             calls, counted = self._broker.take_calls(), self._broker.take_counted()

@@ -8,8 +8,6 @@ and what to do.
 
 from __future__ import annotations
 
-import codecs
-import csv
 import json
 import os
 import re
@@ -22,27 +20,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kernel_agent.errors import InputError
+from kernel_agent.inkernel import KINDS, Row, decode_text, delimiter_of, rows_of
 
 SAMPLE_BYTES = 1 << 20
 """Bytes of a file that are read: thousands of rows, parsed in some ten milliseconds."""
 
 _NUL_BYTES = 1 << 16
-
-KINDS = {
-    ".csv": "CSV",
-    ".tsv": "TSV",
-    ".tab": "TSV",
-    ".jsonl": "JSON lines",
-    ".ndjson": "JSON lines",
-    ".json": "JSON",
-    ".parquet": "Parquet",
-    ".pq": "Parquet",
-    ".xlsx": "Excel",
-    ".xlsm": "Excel",
-    ".xls": "Excel",
-    ".txt": "text",
-}
-"""The kinds that are known by a file's ending; everything else is ``SQLite`` or ``other``."""
 
 _OLE = b"\xd0\xcf\x11\xe0"
 _SQLITE = b"SQLite format 3\x00"
@@ -75,13 +58,6 @@ _DOCUMENTS = {
     ".ppt": "a PowerPoint presentation",
     ".pptx": "a PowerPoint presentation",
 }
-_BOMS = (
-    (b"\xef\xbb\xbf", "utf-8-sig"),
-    (b"\xff\xfe\x00\x00", "utf-32"),
-    (b"\x00\x00\xfe\xff", "utf-32"),
-    (b"\xff\xfe", "utf-16"),
-    (b"\xfe\xff", "utf-16"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,22 +144,6 @@ def _check_other(sample: _Sample, suffix: str) -> None:
 # --- text ------------------------------------------------------------------------------------
 
 
-def decode(head: bytes) -> tuple[str, str]:
-    r"""Return the beginning of a text file, and its encoding as Python names it; UTF-8 is "".
-
-    >>> decode("Zürich".encode("cp1252"))
-    ('Zürich', 'cp1252')
-    """
-    bom = next((name for mark, name in _BOMS if head.startswith(mark)), "")
-    for encoding in (bom or "utf-8", "cp1252"):
-        try:
-            text = codecs.getincrementaldecoder(encoding)().decode(head)
-        except UnicodeDecodeError:
-            continue
-        return text, "" if encoding.startswith("utf-8") else encoding
-    return head.decode("latin-1"), "latin-1"
-
-
 def _text(sample: _Sample, kind: str) -> str:
     """Decode the beginning of a file that should be text."""
     head = sample.head
@@ -191,7 +151,7 @@ def _text(sample: _Sample, kind: str) -> str:
         if head.startswith(signature):
             advice = "Give it its proper ending, or export it as text"
             raise sample.make_error(f"is not {kind}: it is {what}", advice)
-    text, encoding = decode(head)
+    text, encoding = decode_text(head)
     wide = encoding in {"utf-16", "utf-32"}
     if (not wide and b"\0" in head[:_NUL_BYTES]) or _controls(text[:_NUL_BYTES]) > 0.02:
         raise sample.make_error(f"is not {kind}: it holds binary data", "Export it as text (UTF-8)")
@@ -294,29 +254,9 @@ def _lines(sample: _Sample, text: str) -> list[str]:
 # --- tables written as text ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    """A row that is not blank: its first line and its record, counted from 1, and its cells.
-
-    A record takes several lines where a cell holds line breaks; blank lines are records, too.
-    """
-
-    line: int
-    record: int
-    cells: tuple[str, ...]
-
-    @property
-    def width(self) -> int:
-        return len(self.cells)
-
-    @property
-    def filled(self) -> int:
-        return sum(1 for cell in self.cells if cell.strip())
-
-
 def _check_table(sample: _Sample, text: str, kind: str) -> None:
     lines = _lines(sample, text)
-    rows, open_quote = _rows(lines, "\t" if kind == "TSV" else _delimiter(lines[:200]))
+    rows, open_quote = rows_of(lines, "\t" if kind == "TSV" else delimiter_of(lines[:200]))
     if open_quote and sample.whole:
         fault = f'is not valid {kind}: a quote (") that opens in line {open_quote} never closes'
         raise sample.make_error(fault, f"Close it, {_AS_IS}")
@@ -329,88 +269,7 @@ def _check_table(sample: _Sample, text: str, kind: str) -> None:
         raise sample.make_error(fault, f"Mend it, {_AS_IS}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
-    """How a table written as text is laid out: its separator, and the line of its header.
-
-    ``skipped`` are the records above it, as pandas counts them; ``regular`` says that no row below
-    the header is wider than it: a plain reader gives up there.
-    """
-
-    delimiter: str
-    header: int
-    skipped: int
-    columns: tuple[str, ...]
-    regular: bool
-
-
-def layout_of(text: str, delimiter: str = "") -> Layout | None:
-    r"""Return the layout of a table from the beginning of its text; None without two columns.
-
-    The header is the first row that is about as filled as the rows below it: a title has one
-    filled cell, however many commas follow it.
-
-    >>> layout_of("a;b\n1;2\n").delimiter, layout_of("Sales 2024,,\n\na,b,c\n1,2,3\n4,5,6\n").header
-    (';', 3)
-    """
-    lines = re.split(r"\r\n|\n|\r", text)
-    lines = lines[:-1] if len(lines) > 1 else lines  # the last one may be cut
-    delimiter = delimiter or _delimiter(lines[:200])
-    rows, _ = _rows(lines, delimiter)
-    head = header_of([row.filled for row in rows])
-    if head is None:
-        return None
-    return Layout(
-        delimiter=delimiter,
-        header=rows[head].line,
-        skipped=rows[head].record - 1,
-        columns=tuple(cell.strip() for cell in rows[head].cells),
-        regular=all(row.width <= rows[head].width for row in rows[head:]),
-    )
-
-
-def header_of(filled: Sequence[int]) -> int | None:
-    """Return which row is the header, from how many cells of each are filled; None without one.
-
-    >>> header_of([1, 1, 4, 4, 3]), header_of([3, 4, 4]), header_of([1, 1])
-    (2, 0, None)
-    """
-    if not filled:
-        return None
-    usual = Counter(filled[1:] or filled).most_common(1)[0][0]
-    enough = max(2, (usual + 1) // 2)
-    return next((n for n, count in enumerate(filled) if count >= enough), None)
-
-
-def _delimiter(lines: Sequence[str]) -> str:
-    """Return the separator under which most lines have the same number of columns."""
-
-    def agreement(delimiter: str) -> int:
-        widths = Counter(line.count(delimiter) for line in lines if delimiter in line)
-        return max(widths.values(), default=0)
-
-    return max(",;\t|", key=agreement)
-
-
-def _rows(lines: Sequence[str], delimiter: str) -> tuple[list[_Row], int]:
-    """Return the rows that are not blank, and the line of a quote that never closes (or 0)."""
-    end = "end of the sample"
-    reader = csv.reader((line + "\n" for line in (*lines, end)), delimiter=delimiter)
-    rows: list[_Row] = []
-    row: list[str] = []
-    line = start = 1
-    try:
-        for record, row in enumerate(reader, 1):
-            line, start = start, reader.line_num + 1
-            if any(row):
-                rows.append(_Row(line=line, record=record, cells=tuple(row)))
-    except csv.Error:
-        return [], 0  # a cell beyond the limit of the csv module: long, but not wrong
-    # The last line was added here: where it is not a row of its own, a quote has swallowed it.
-    return rows[:-1], 0 if row == [end] else line
-
-
-def _first_odd(rows: Sequence[_Row]) -> _Row | None:
+def _first_odd(rows: Sequence[Row]) -> Row | None:
     """Return the first row that differs from the first one when widths follow no pattern at all.
 
     A table is believed when most rows agree, when a block of rows agrees (the rest may be a

@@ -24,9 +24,9 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from kernel_agent.formats import LOOK
+from kernel_agent.inkernel import Layout, decode_text, header_of, layout_of
 from kernel_agent.records import DataFile
 from kernel_agent.safe import open_file, plain, size_text, write_unseen
-from kernel_agent.session.filetypes import Layout, decode, header_of, layout_of
 
 SAMPLE_BYTES = 1 << 16
 WHOLE = 2_500
@@ -195,7 +195,7 @@ def _look(path: Path, file: DataFile) -> Look:
 def _look_at_text(path: Path, file: DataFile) -> Look:
     with open_file(path) as opened:
         head = opened.read(SAMPLE_BYTES)
-    text, encoding = decode(head)
+    text, encoding = decode_text(head)
     if "\0" in text or not text.strip():
         return Look(file=file)
     notes: tuple[str, ...] = ()

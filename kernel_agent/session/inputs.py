@@ -21,17 +21,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader, BufferedWriter
+from itertools import islice
 from pathlib import Path
 
 from kernel_agent.errors import InputError
-from kernel_agent.records import DataFile, Notice
+from kernel_agent.inkernel import KINDS
+from kernel_agent.records import FOLDER, DataFile, Notice
 from kernel_agent.safe import Folder, make_private, write_unseen
-from kernel_agent.session.filetypes import KINDS, recognise
+from kernel_agent.session.filetypes import recognise
+from kernel_agent.session.folders.scan import Scan, scan
 
 LINK_ABOVE_BYTES = 1 << 30
 """Above this a copy would cost more disk and time than it protects."""
 
 MAX_NAME = 80  # characters of a placed file's name
+MAX_MATCHING = 200  # files that a pattern may name
+MAX_LOOKED_AT = 200_000  # that it may fit before they are counted
 
 _CHUNK_BYTES = 1 << 20
 
@@ -55,7 +60,7 @@ class Beside:
 
 
 def place(
-    paths: Sequence[str | Path | Beside],
+    paths: Sequence[str | Path | Beside | Scan],
     folder: Path,
     *,
     notice: Callable[[Notice], None],
@@ -71,6 +76,7 @@ def place(
     paths
         Files as the user named them; the same file named twice is taken once. Those that keep
         their place are copied there, and left out, with a notice, where that cannot be done.
+        Folders, as they were found, are linked.
     folder
         The session's output folder, which is the kernel's working directory.
     notice
@@ -90,9 +96,10 @@ def place(
         of this call is left behind.
     """
     beside = [path for path in paths if isinstance(path, Beside)]
-    named = [path for path in paths if not isinstance(path, Beside)]
+    scans = list({path.real: path for path in paths if isinstance(path, Scan)}.values())
+    named = [path for path in paths if not isinstance(path, Beside | Scan)]
     sources = list({source.real: source for source in map(check, named)}.values())
-    if not (sources or beside):
+    if not (sources or beside or scans):
         return ()
     try:
         make_private(folder, exist_ok=True)
@@ -100,6 +107,7 @@ def place(
             placing = _Placing(data, notice=notice, link_above=link_above)
             try:
                 placed = [placing.put(source) for source in sources]
+                placed += [placing.link_folder(scan) for scan in scans]
                 kept = [_keep_place(file, opened, notice) for file in beside]
                 return (*placed, *filter(None, kept))
             except BaseException:
@@ -110,6 +118,48 @@ def place(
                 raise
     except OSError as error:
         raise _cannot_place(folder, error) from error
+
+
+def look_up(path: str | Path) -> tuple[Source | Scan, ...]:
+    """Look at what a user names as data: a file, a folder, or a pattern of files.
+
+    Raises
+    ------
+    InputError
+        The caller's: as :func:`check` and :func:`~.folders.scan.scan`; a pattern that fits nothing
+        or too much.
+    """
+    named = Path(path).expanduser()
+    if str(path).strip() and _is_folder(named):
+        return (scan(Path(path)),)
+    if any(mark in str(path) for mark in "*?[") and not os.path.lexists(named):
+        return tuple(check(found) for found in _matching(Path(path)))
+    return (check(path),)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def _matching(pattern: Path) -> list[Path]:
+    """Return the files that a pattern names; hidden ones only where it names them so."""
+    import glob
+
+    found = glob.iglob(str(pattern.expanduser()), recursive=True)  # noqa: PTH207 - takes any path
+    files = sorted(Path(path) for path in islice(found, MAX_LOOKED_AT) if Path(path).is_file())
+    if not files:
+        told = f"{pattern} fits no file. {_tables_in(pattern.expanduser().parent)}"
+        raise InputError(told.rstrip())
+    if len(files) > MAX_MATCHING:
+        folder = str(pattern).partition("*")[0].rpartition("/")[0] or "."
+        raise InputError(
+            f"{pattern} fits {len(files):,} files, and files that are named one by one are copied: "
+            f"at most {MAX_MATCHING}. Name the folder, which is not: --data {folder}"
+        )
+    return files
 
 
 def check(path: str | Path) -> Source:
@@ -141,7 +191,7 @@ def check(path: str | Path) -> Source:
 def _open(path: Path) -> BufferedReader:
     mode = path.stat().st_mode
     if stat.S_ISDIR(mode):
-        raise InputError(f"{path} is a directory. Name a file in it. {_tables_in(path)}".rstrip())
+        raise InputError(f"{path} is a folder: as data of a session it is named by itself.")
     # A pipe blocks until somebody writes to it, and a device has no end: neither is opened.
     if not stat.S_ISREG(mode):
         raise InputError(
@@ -167,8 +217,6 @@ def _like(path: Path) -> str:
     import difflib
 
     folder = path.expanduser().parent
-    if any(mark in path.name for mark in "*?["):
-        return _named_by_glob(path)
     several = [part for part in str(path).split(",") if Path(part).is_file()]
     if len(several) > 1:
         return f"Name each file by itself: {_options(several)}."
@@ -179,16 +227,6 @@ def _like(path: Path) -> str:
     if close:
         return f"Did you mean {' or '.join(str(folder / names[name]) for name in close)}?"
     return _tables_in(folder)
-
-
-def _named_by_glob(path: Path) -> str:
-    """Say how the files are named that a pattern would mean."""
-    try:
-        found = sorted(str(file) for file in path.expanduser().parent.glob(path.name))
-    except (OSError, ValueError):
-        found = []
-    told = "Patterns are not expanded; name the files"
-    return f"{told}: {_options(found)}." if found else f"{told}. {_tables_in(path.parent)}"
 
 
 def _options(files: Sequence[str]) -> str:
@@ -250,6 +288,23 @@ class _Placing:
             sha256=digest,
             kind=source.kind,
             linked=linked,
+        )
+
+    def link_folder(self, scan: Scan) -> DataFile:
+        """Link a folder of data."""
+        placed = self._free(scan.real.name, "", scan.real)
+        if not self._there(placed):
+            self._folder.link(placed, scan.real)
+            self._made.append(placed)
+        self._taken.add(placed)
+        return DataFile(
+            path=f"data/{placed}",
+            source=str(scan.real),
+            bytes=scan.bytes,
+            sha256="",
+            kind=FOLDER,
+            linked=True,
+            files=scan.files,
         )
 
     def undo(self) -> None:

@@ -110,6 +110,7 @@ class Kernels:
             level=self._parts.level,
             folder=self._parts.folder.resolve(),
             files=self._parts.files,
+            library=self._parts.library,
             tools=self._parts.tools,
             proxy=proxy,
             resume=resume,

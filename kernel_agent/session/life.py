@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.errors import UsageError
 from kernel_agent.models import as_model
 from kernel_agent.records import FILE_NAME, DataFile, Event, Given, StopSignal
+from kernel_agent.sandbox import level_of
 from kernel_agent.session.cells import Executor
 from kernel_agent.session.closing import Closing
 from kernel_agent.session.delegation.child import Spawn
@@ -125,6 +126,26 @@ class Life(Synchronous):
         """The inputs, as they were placed when the session started."""
         return self._parts.files if self._parts else ()
 
+    def list_data(self, words: str = "", *, most: int = 10) -> list[str]:
+        """Return what is in the folders of data, a line each.
+
+        Parameters
+        ----------
+        words
+            What the files are to have in their names, columns or first rows; they come first that
+            fit best. Without any: the layouts, with a file of each.
+        most
+            How many files at most.
+
+        Raises
+        ------
+        UsageError
+            The session is not started.
+        """
+        if self._parts is None or self._closed:
+            raise UsageError(CLOSED if self._closed else NOT_STARTED)
+        return self._parts.library.lines(words, most)
+
     @property
     def given(self) -> Mapping[str, Given]:
         """The user's variables that the kernel has, by name."""
@@ -169,6 +190,15 @@ class Life(Synchronous):
         preparing = asyncio.ensure_future(prepare(parts, self.budget))
         try:
             await executor.kernels.start()
+            assert executor.kernels.now is not None
+            folder = parts.folder.resolve()
+            await parts.library.open(
+                executor.kernels.now,
+                parts.files,
+                workspace=folder,
+                shows_opened=level_of(parts.level).shows_opened,
+                tell=self._tell,
+            )
             choice = await preparing
         finally:
             preparing.cancel()  # when the kernel did not start, nothing is asked any more

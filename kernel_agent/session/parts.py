@@ -20,6 +20,7 @@ from kernel_agent.errors import UsageError
 from kernel_agent.kernel import Access, KernelOptions
 from kernel_agent.kernel import make_kernel as make
 from kernel_agent.records import (
+    FOLDER,
     Budget,
     DataFile,
     Event,
@@ -32,6 +33,7 @@ from kernel_agent.records import (
 from kernel_agent.sandbox import HASH_SEED, UNCONFINED, choose, level_of, resuming
 from kernel_agent.session.delegation.child import Lineage
 from kernel_agent.session.folder import DATA_NAME
+from kernel_agent.session.folders.library import Library
 from kernel_agent.session.telemetry.base import Telemetry
 from kernel_agent.tools import Approval, Tool, approval_prompt, stubs, untrusted_prompt
 
@@ -70,6 +72,8 @@ class Parts:
         The settings, and the level that was chosen, never ``auto``.
     folder, files
         The session's folder, and the inputs that lie in it.
+    library
+        Folders of data among the inputs.
     tools, servers
         What cells may call, and the servers that some of it comes from, as a trace may hold them.
     proxy
@@ -98,6 +102,7 @@ class Parts:
     level: str
     folder: Path
     files: tuple[DataFile, ...]
+    library: Library
     tools: tuple[Tool, ...]
     servers: Sequence[Json]
     proxy: Proxy | None
@@ -228,6 +233,7 @@ def make_kernel(
     level: str,
     folder: Path,
     files: Sequence[DataFile],
+    library: Library,
     tools: Sequence[Tool],
     proxy: Proxy | None,
     resume: Path | None,
@@ -247,6 +253,8 @@ def make_kernel(
         The session's folder, resolved: the kernel's working directory.
     files
         The inputs; those that are linked are opened to the kernel for reading.
+    library
+        The folders among them: some of what is in them is not to be seen.
     tools
         What the kernel is given functions for.
     proxy
@@ -263,14 +271,17 @@ def make_kernel(
     SandboxError
         The level cannot do what is asked.
     """
+    linked = [Path(file.source) for file in files if file.linked and file.kind != FOLDER]
+    hides_paths = level_of(level).hides_paths
     options = KernelOptions(
         cwd=folder,
         tools=[tool.spec for tool in tools],
         max_operations=config.max_operations,
         access=Access(
             protected=[folder / DATA_NAME, *protected],
-            hidden=hidden,
-            readable=[Path(file.source) for file in files if file.linked],
+            hidden=[*hidden, *library.hidden],
+            readable=[*linked, *library.readable(hides_paths=hides_paths)],
+            listed=library.listed(hides_paths=hides_paths),
             limits=_limits_of(config),
             proxy=proxy,
         ),

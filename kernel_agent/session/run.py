@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kernel_agent.records import (
+    DataFile,
     Delegated,
     ExitStatus,
     Json,
@@ -55,6 +56,8 @@ class Run:
     files: tuple[str, ...]
     obeyed: tuple[str, ...] = ()
     """Files that its cells made and that programs obey in the folder in which they are started."""
+    read: tuple[DataFile, ...] = ()
+    """Files of folders of data that its cells opened."""
     value: Any = field(default=None, compare=False)
     instead: str = ""
     note: str = ""
@@ -99,6 +102,7 @@ class Run:
             sandbox_report=start.sandbox,
             files=tuple(files),
             obeyed=tuple(stop.obeyed),
+            read=stop.read,
             value=taken.value,
             instead=taken.instead,
             note=answer.note if answer else "",

@@ -10,6 +10,7 @@ The session makes one runner as the last thing when it starts.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import secrets
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from kernel_agent.models import allowance_in, estimate_usage
 from kernel_agent.notebook import prepare_notebooks
 from kernel_agent.records import (
     FILE_NAME,
+    FOLDER,
     Action,
     Budget,
     Code,
@@ -110,9 +112,11 @@ class Runner:
             "not_covered": list(level_of(parts.level).not_covered),
         }
         self._watch = Watch(parts.folder)
-        self._looks = look_at(parts.folder, parts.files)
+        self._looks = look_at(parts.folder, [f for f in parts.files if f.kind != FOLDER])
         trusted = () if parts.config.untrusted_data else self._looks
         self._look = example_of(trusted, may_import=lambda name: _may_import(parts, name))
+        if not trusted and not parts.config.untrusted_data and _may_import(parts, "pandas"):
+            self._look = parts.library.example or self._look
         self._is_listed = False  # whether a model was told of the files
         self.format = get_format(choice.format, look=self._look)
         """The format in which the model writes its actions now."""
@@ -159,7 +163,8 @@ class Runner:
             meter = self._meter(budget, cells)
             start = self._run_start(task, budget, wanted)
             if cells is None:
-                start = dataclasses.replace(start, listing=self._list_files(start.data))
+                listing = await asyncio.to_thread(self._list_files, start.data, task)
+                start = dataclasses.replace(start, listing=listing)
                 agent = self._make_agent(meter, tell)
             else:
                 agent = self._make_pipeline(cells, meter, tell)
@@ -293,6 +298,7 @@ class Runner:
                 show=approval.mark_shown,
                 visits=self._kernels.take_visits,
                 obeyed=self._watch.news,
+                read=self.parts.library.take_read,
             ),
         )
         return agent
@@ -322,7 +328,11 @@ class Runner:
             meter=meter,
             on_event=tell,
             stop=self.parts.stop,
-            checks=Checks(visits=self._kernels.take_visits, obeyed=self._watch.news),
+            checks=Checks(
+                visits=self._kernels.take_visits,
+                obeyed=self._watch.news,
+                read=self.parts.library.take_read,
+            ),
         )
 
     def _run_start(self, task: str, budget: Budget, wanted: Sequence[str]) -> RunStart:
@@ -350,17 +360,20 @@ class Runner:
             allowance=self._allowance,
         )
 
-    def _list_files(self, files: Sequence[DataFile]) -> str:
+    def _list_files(self, files: Sequence[DataFile], question: str) -> str:
         """Return what a model is told of the files when it first meets them.
 
         Of untrusted files the names, too, are never told but as data.
         """
-        if self._is_listed or not self._looks or not self.format.writes_code:
-            untrusted = self.parts.config.untrusted_data
-            return self.parts.approval.mark_text(tell_names(files)) if untrusted else ""
+        library, mark = self.parts.library, self.parts.approval.mark_text
+        has_files = bool(self._looks or library.scans)
+        if self._is_listed or not has_files or not self.format.writes_code:
+            return mark(tell_names(files)) if self.parts.config.untrusted_data else ""
         self._is_listed = True
-        put = tuple(Look(file=file) for file in files[len(self._looks) :])
-        return self.parts.approval.mark_text(tell_files((*self._looks, *put)))
+        singly = [file for file in files if file.kind != FOLDER]
+        put = tuple(Look(file=file) for file in singly[len(self._looks) :])
+        told = tell_files((*self._looks, *put)), library.tell(question, has_search=True)
+        return mark("\n".join(filter(None, told)))
 
     def _current(self, start: RunStart, meter: Meter, tell: Tell) -> CurrentRun:
         return CurrentRun(

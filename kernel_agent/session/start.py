@@ -17,6 +17,7 @@ from kernel_agent.errors import InputError, UsageError
 from kernel_agent.formats import AUTO, get_format
 from kernel_agent.records import (
     FILE_NAME,
+    FOLDER,
     Approver,
     Budget,
     DataFile,
@@ -39,6 +40,8 @@ from kernel_agent.session.folder import (
     make_folder,
     new_folder,
 )
+from kernel_agent.session.folders.library import Library
+from kernel_agent.session.folders.scan import Scan
 from kernel_agent.session.parts import Parts, budget_of, proxy_of
 from kernel_agent.session.telemetry import telemetry_for
 from kernel_agent.session.telemetry.base import Telemetry
@@ -203,15 +206,18 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
     UsageError
         The caller's: an option, a file, a folder that cannot be written.
     """
-    await asyncio.to_thread(_check_beforehand, plan)
+    data = await asyncio.to_thread(_check_beforehand, plan)
     for line in plan.order.notes:
         plan.tell(Notice(text=line))
     telemetry = plan.order.lineage.telemetry or await _open_telemetry(plan)
     closing.add("telemetry", partial(telemetry.close, plan.tell))
     closing.add("MCP servers", plan.servers.close)
-    tools = await _find_tools(plan)
+    scans = [each for each in data if isinstance(each, Scan)]
+    library = Library(scans, untrusted=bool(plan.config.untrusted_data))
+    closing.add("folders of data", library.close)
+    tools = await _find_tools(plan, library)
     model = await _choose_model(plan, closing)
-    level, folder, files = await _settle(plan, closing)
+    level, folder, files = await _settle(plan, closing, data)
     trace = TraceWriter(folder / FILE_NAME)
     closing.add("trace", trace.close)
     hold_place(folder)
@@ -221,6 +227,7 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
         level=level,
         folder=folder,
         files=files,
+        library=library,
         tools=tools,
         servers=plan.servers.public,
         proxy=plan.proxy,
@@ -236,36 +243,43 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
     )
 
 
-def _check_beforehand(plan: Plan) -> None:
-    """Look at what can be known to fail before anything is started or made.
+Data = Sequence["str | Path | Beside | Scan"]
+"""What the user named as data: files as they were named, folders as they were found."""
+
+
+def _check_beforehand(plan: Plan) -> Data:
+    """Look at what can be known to fail before anything is started or made; return the data.
 
     Raises
     ------
     UsageError
         The caller's: the model's name or key, the format, a file.
     """
-    from kernel_agent.session.inputs import Beside, check
+    from kernel_agent.session.inputs import Beside, look_up
     from kernel_agent.session.model import check_model
 
     get_format(plan.config.format)
     if plan.order.model is None:
         check_model(plan.config)
-    if not plan.order.lineage.files:
-        for path in plan.order.data:
-            if not isinstance(path, Beside):
-                check(path)
+    found: list[str | Path | Beside | Scan] = []
+    for path in plan.order.data if not plan.order.lineage.files else ():
+        if isinstance(path, Beside):
+            found.append(path)
+        else:
+            found += [s if isinstance(s, Scan) else s.path for s in look_up(path)]
+    return found
 
 
 async def _open_telemetry(plan: Plan) -> Telemetry:
     return await asyncio.to_thread(telemetry_for, plan.order.tracer, plan.tell)
 
 
-async def _find_tools(plan: Plan) -> tuple[Tool, ...]:
-    """Load the tools that were named, and connect the servers."""
+async def _find_tools(plan: Plan, library: Library) -> tuple[Tool, ...]:
+    """Load the tools that were named, and connect the servers; with those of the data."""
     around = Surroundings(config=plan.config, tell=plan.tell)
     named = await asyncio.to_thread(ready_tools, plan.named_tools, around)
     check_names(named)
-    tools = as_tools((*plan.tools, *named))
+    tools = as_tools((*plan.tools, *named, *library.tools))
     names = {*NAMES, *(tool.name for tool in tools)}
     return as_tools((*tools, *await plan.servers.open(names)))
 
@@ -318,11 +332,13 @@ async def change_parts(
     return changed, await prepare(changed, budget)
 
 
-async def _settle(plan: Plan, closing: Closing) -> tuple[str, Path, tuple[DataFile, ...]]:
+async def _settle(
+    plan: Plan, closing: Closing, data: Data
+) -> tuple[str, Path, tuple[DataFile, ...]]:
     """Choose the level while the folder is made."""
     level, made = await asyncio.gather(
         asyncio.to_thread(choose, plan.config.sandbox, plan.config.remote_kernelspec or ""),
-        asyncio.to_thread(_make_folder, plan, closing),
+        asyncio.to_thread(_make_folder, plan, closing, data),
         return_exceptions=True,  # both end before the folder may be removed again
     )
     for failed in (made, level):
@@ -331,11 +347,16 @@ async def _settle(plan: Plan, closing: Closing) -> tuple[str, Path, tuple[DataFi
     assert isinstance(level, Level)
     assert isinstance(made, tuple)
     folder, files = made
+    if not level.shares_folder and any(file.kind == FOLDER for file in files):
+        raise InputError(
+            f"the level {level.name} shares no folder with this machine: name the files that are "
+            "needed, or choose another level with --sandbox"
+        )
     level.check_data([file for file in files if file.path.startswith(DATA_NAME)])
     return level.name, folder, files
 
 
-def _make_folder(plan: Plan, closing: Closing) -> tuple[Path, tuple[DataFile, ...]]:
+def _make_folder(plan: Plan, closing: Closing, data: Data) -> tuple[Path, tuple[DataFile, ...]]:
     from kernel_agent.session.inputs import place
 
     folder = plan.out
@@ -352,7 +373,7 @@ def _make_folder(plan: Plan, closing: Closing) -> tuple[Path, tuple[DataFile, ..
         ) from None
     if made is not None:
         closing.add_made("folder", partial(asyncio.to_thread, made.clear))
-    files = plan.order.lineage.files or place(plan.order.data, folder, notice=plan.tell)
+    files = plan.order.lineage.files or place(data, folder, notice=plan.tell)
     # It is protected from now on, for what is put later.
     make_private(folder / DATA_NAME, exist_ok=True)
     return folder, files

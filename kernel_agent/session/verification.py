@@ -42,8 +42,16 @@ from kernel_agent.notebook import (
     write_notebook,
 )
 from kernel_agent.records import CellError, CellResult, Displays, OutputDict, with_error
-from kernel_agent.safe import Entry, Folder, encodable, one_line, temporary_folder
-from kernel_agent.sandbox import writable_folder
+from kernel_agent.safe import (
+    Entry,
+    Folder,
+    copy_known,
+    encodable,
+    one_line,
+    open_file,
+    temporary_folder,
+)
+from kernel_agent.sandbox import readable_folder, writable_folder
 
 if TYPE_CHECKING:
     import nbformat
@@ -451,7 +459,31 @@ def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) ->
                     left_out.append(encodable(entry.path))
     except OSError as error:
         raise NotebookError(f"cannot read the folder {folder}: {error.strerror}") from None
-    return left_out
+    return [*left_out, *_copy_linked(notebook, folder, target)]
+
+
+def _copy_linked(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> Iterator[str]:
+    """Copy the files that a run read in folders of data, and those that were linked for their size.
+
+    They lie behind links, which may lead anywhere: a file is copied only where it has the
+    fingerprint that the notebook names, so that nobody learns what they did not know.
+    """
+    for item in _listed(notebook):
+        path, digest = str(item.get("path")), str(item.get("sha256"))
+        *above, _ = path.split("/")
+        if above[:1] != ["data"] or ".." in above or not digest or (target / path).exists():
+            continue
+        try:
+            source = readable_folder((folder / path).parent) / path.rpartition("/")[2]
+            with open_file(source.resolve(strict=True)) as file:
+                (target / path).parent.mkdir(parents=True, exist_ok=True)
+                with (target / path).open("xb") as copy:
+                    known = copy_known(file, copy, sha256=digest, size=int(item.get("bytes", 0)))
+            if not known:
+                (target / path).unlink()
+                yield f"{encodable(path)} (it has changed since)"
+        except (OSError, SandboxError, TypeError, ValueError):
+            yield encodable(path)
 
 
 def may_be_input(path: str) -> bool:
@@ -485,8 +517,12 @@ def _copy(folder: Folder, entry: Entry, target: Path, max_bytes: int) -> int | N
 def _inputs(notebook: nbformat.NotebookNode) -> set[str] | None:
     """Return the inputs that an exported notebook names, by path in its folder; else None."""
     ours = notebook.metadata.get("kernel_agent", {})
-    listed = ours.get("inputs") if isinstance(ours, dict) else None
-    if not isinstance(listed, list):
+    if not isinstance(ours, dict) or not isinstance(ours.get("inputs"), list):
         return None
-    named = {str(item.get("path")) for item in listed if isinstance(item, dict)}
-    return named | {str(ours.get("replay"))}
+    return {str(item.get("path")) for item in _listed(notebook)} | {str(ours.get("replay"))}
+
+
+def _listed(notebook: nbformat.NotebookNode) -> list[dict[str, Any]]:
+    ours = notebook.metadata.get("kernel_agent", {})
+    listed = ours.get("inputs") if isinstance(ours, dict) else None
+    return [each for each in listed or () if isinstance(each, dict)]

@@ -1,0 +1,198 @@
+"""The folders of data of a session: looked at, indexed, told of, searched, and what was read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernel_agent.errors import KernelError, ToolError
+from kernel_agent.records import FOLDER, DataFile, Event, Notice, count_text
+from kernel_agent.session.folders.index import Index, read_index
+from kernel_agent.session.folders.listing import example_of_folders, list_found, tell_folders
+from kernel_agent.session.folders.reads import Reads
+from kernel_agent.session.folders.scan import MAX_FILES, Scan, cover
+from kernel_agent.session.folders.search import MAX_MOST, MOST, Search
+from kernel_agent.tools import Tool
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from kernel_agent.kernel import Kernel
+
+INDEX_SECONDS = 60.0
+FEW = 20_000  # files, up to which more of each is kept to search in
+SAMPLE_CHARS, SHORT_SAMPLE_CHARS = 240, 80
+
+
+class Library:
+    """The folders of data of a session; empty for most.
+
+    Parameters
+    ----------
+    scans
+        What was found in each folder.
+    untrusted
+        Whether they come from others.
+    """
+
+    def __init__(self, scans: Sequence[Scan] = (), *, untrusted: bool = False) -> None:
+        self.scans = tuple(scans)
+        self._untrusted = untrusted
+        self._placed: tuple[tuple[str, Scan], ...] = ()
+        self._search = Search(Index())
+        self._reads: Reads | None = None
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """``find_data``, where there is a folder."""
+        return (Tool(self._make_tool(), untrusted=self._untrusted),) if self.scans else ()
+
+    def _make_tool(self) -> Callable[..., pd.DataFrame]:
+        def find_data(words: str = "", most: int = MOST) -> pd.DataFrame:
+            """Find files of the data folders by words: path, kind, rows, columns, why; best first.
+
+            ``words`` may be a question, names of columns, or parts of paths; without any, the
+            first files by their names. Read a file by its path.
+            """
+            if not 1 <= most <= MAX_MOST:
+                raise ToolError(f"most is a number from 1 to {MAX_MOST}", kind="ValueError")
+            return self._search.table(words, most)
+
+        find_data.__annotations__.pop("return")  # nobody need import pandas to read it
+        return find_data
+
+    @property
+    def hidden(self) -> list[Path]:
+        """What of them is not granted."""
+        return [scan.real / each.path for scan in self.scans for each in scan.left_out]
+
+    def readable(self, *, hides_paths: bool) -> list[Path]:
+        """Return the paths that a kernel may read, at a level that can hide some in them or not.
+
+        Raises
+        ------
+        InputError
+            What is to be left out lies among too many others for a level that cannot hide it.
+        """
+        if hides_paths:
+            return [scan.real for scan in self.scans]
+        return [path for scan in self.scans for path in cover(scan)]
+
+    def listed(self, *, hides_paths: bool) -> list[Path]:
+        """Return the folders of which it may read the names, where it may not read all of them."""
+        return [] if hides_paths else [scan.real for scan in self.scans if scan.left_out]
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether there is an index."""
+        return bool(self._search.index.entries)
+
+    async def open(
+        self,
+        kernel: Kernel,
+        files: Sequence[DataFile],
+        *,
+        workspace: Path,
+        shows_opened: bool,
+        tell: Callable[[Event], None],
+    ) -> None:
+        """Make the index in a kernel that has just been started, and watch what is read.
+
+        Parameters
+        ----------
+        kernel
+            The kernel.
+        files
+            The session's inputs: the folders among them are those that were looked at.
+        workspace
+            The session's folder, resolved: where it lies in a folder of data it is none of it.
+        shows_opened
+            Whether this machine can tell which files the kernel opens.
+        tell
+            Told what there is, and what is not complete.
+        """
+        if not self.scans or self._placed:
+            return
+        by_source = {str(scan.real): scan for scan in self.scans}
+        self._placed = tuple((f.path, by_source[f.source]) for f in files if f.kind == FOLDER)
+        for _, scan in self._placed:
+            tell(Notice(text=scan.line))
+        count = sum(scan.files for scan in self.scans)
+        asked = [
+            {"path": path, "left_out": [*_left_out(scan, workspace)]} for path, scan in self._placed
+        ]
+        sample = SAMPLE_CHARS if count <= FEW else SHORT_SAMPLE_CHARS
+        try:
+            bundle = await kernel.index(asked, sample=sample, seconds=INDEX_SECONDS)
+            roots = [path for path, _ in self._placed]
+            index = await asyncio.to_thread(read_index, bundle, roots, max_files=2 * MAX_FILES)
+        except KernelError as error:
+            tell(Notice(text=f"The data was not looked through: {error}"))
+            index = Index(is_whole=False)
+        for line in _doubts(index):
+            tell(Notice(text=line))
+        self._search = Search(index)
+        if shows_opened:
+            self._reads = await asyncio.to_thread(Reads, self._placed)
+        if self._reads is None or not self._reads.is_whole:
+            tell(Notice(text="Data: which files are read cannot be seen here, or not of all."))
+
+    def tell(self, question: str, *, has_search: bool) -> str:
+        """Return the list of the folders for a model; empty without any."""
+        if not self._placed:
+            return ""
+        return tell_folders(self._search, self._placed, question, has_search=has_search)
+
+    def lines(self, words: str, most: int) -> list[str]:
+        """Return the files that fit some words, or all layouts, a line each, for a person."""
+        if words.strip():
+            return list_found(self._search, words, most)
+        return self.tell("", has_search=False).splitlines()
+
+    @property
+    def example(self) -> str:
+        """Source of a first cell that reads a typical table; empty without one."""
+        return example_of_folders(self._search.index)
+
+    # --- what is read ------------------------------------------------------------------------
+
+    def begin_cell(self) -> None:
+        """Forget what others opened."""
+        if self._reads is not None:
+            self._reads.begin()
+
+    def end_cell(self) -> None:
+        """Keep what was opened while the cell ran."""
+        if self._reads is not None:
+            self._reads.end()
+
+    def take_read(self) -> tuple[DataFile, ...]:
+        """Return the files that cells opened since the last time."""
+        return self._reads.take() if self._reads is not None else ()
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._reads is not None:
+            self._reads.close()
+
+
+def _left_out(scan: Scan, workspace: Path) -> Sequence[str]:
+    own = [str(workspace.relative_to(scan.real))] if workspace.is_relative_to(scan.real) else []
+    return [*(each.path for each in scan.left_out), *own]
+
+
+def _doubts(index: Index) -> Sequence[str]:
+    lines = []
+    if not index.is_whole:
+        told = f"{len(index.entries):,} files were looked at, not all"
+        lines.append(f"Data: {told}: the others are there, and find_data does not know them.")
+    if index.failed:
+        told = count_text(index.failed, "file")
+        lines.append(f"Data: {told} could not be looked at: reading broke off.")
+    tables = any(layout.columns for layout in index.layouts)
+    if index.entries and not tables:
+        kinds = sorted({layout.kind for layout in index.layouts})
+        lines.append(f"Data: no table was found; there are files of the kinds {', '.join(kinds)}.")
+    return lines

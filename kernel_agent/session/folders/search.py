@@ -1,0 +1,169 @@
+"""Search an index by words: BM25 over names, columns and first rows (``bm25s``).
+
+A word of a path counts three times, one of a column twice: who names a file says what is in it.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from kernel_agent.safe import encodable, one_line, plain
+from kernel_agent.session.folders.index import Entry, Index
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST = 10
+MAX_MOST = 200
+MAX_WORDS = 60  # of a question
+SAME_LAYOUT = 3  # files of one layout that come first; the others are worth half
+MAX_COLUMNS_TOLD = 200  # characters
+
+_WORD = re.compile(r"[^\W_]+")
+_PART = re.compile(r"\d+|\D+")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_PATH_WEIGHT, _COLUMN_WEIGHT = 3, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A file that fits, its score, and the words that it has, by where they stand."""
+
+    entry: Entry
+    score: float
+    why: str
+
+
+def words_of(text: str) -> Iterator[str]:
+    """Yield the words of a text or a name as they are compared: lower case, singular, no accents.
+
+    >>> list(words_of("StateTables/Zürich_2024-rains.csv"))
+    ['state', 'table', 'zurich', '2024', 'rain', 'csv']
+    """
+    if not text.isascii():
+        bare = unicodedata.normalize("NFKD", text)
+        text = "".join(c for c in bare if not unicodedata.combining(c))
+    for word in _WORD.findall(_CAMEL.sub(" ", text).lower()):
+        yield _singular(word)
+        if not word.isalpha() and not word.isdigit():
+            yield from (part for part in _PART.findall(word) if len(part) > 1)
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return f"{word[:-3]}y"
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+class Search:
+    """Search in one index; made once, when it is first asked."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+
+    def best(self, question: str, most: int = MOST) -> list[Found]:
+        """Return the files that fit best, the best first; none where no word is in any.
+
+        Parameters
+        ----------
+        question
+            Words, or a whole question.
+        most
+            How many at most.
+        """
+        import numpy as np
+
+        if not self.index.entries:
+            return []
+        words, ranking = self._ranked
+        asked = [word for word in words_of(question[:4_000]) if word in words]
+        asked = [word for word in dict.fromkeys(asked) if word not in self._stopwords][:MAX_WORDS]
+        if not asked:
+            return []
+        scores = ranking.get_scores([words[word] for word in asked])
+        ordered = np.argsort(-scores, kind="stable")[: MAX_MOST * 5]
+        found: list[tuple[float, int]] = []
+        seen = Counter[int]()
+        for number in ordered.tolist():
+            score = float(scores[number])
+            if score <= 0:
+                break
+            layout = self.index.entries[number].layout
+            seen[layout] += 1
+            found.append((score if seen[layout] <= SAME_LAYOUT else score / 2, number))
+        found.sort(key=lambda each: (-each[0], each[1]))
+        return [self._found(number, score, asked) for score, number in found[:most]]
+
+    def table(self, question: str, most: int) -> pd.DataFrame:
+        """Return the files that fit best as a table; without words, the first by their names."""
+        import pandas as pd
+
+        if question.strip():
+            found = self.best(question, most)
+        else:
+            found = [Found(entry=e, score=0.0, why="") for e in self.index.entries[:most]]
+        rows = [self._row(each) for each in found if encodable(each.entry.path) == each.entry.path]
+        return pd.DataFrame(rows, columns=["path", "kind", "rows", "columns", "why"])
+
+    def _row(self, found: Found) -> dict[str, Any]:
+        layout = self.index.layout_of(found.entry)
+        columns = plain(", ".join(layout.columns))
+        return {
+            "path": found.entry.path,
+            "kind": layout.kind,
+            "rows": found.entry.rows if found.entry.rows >= 0 else None,
+            "columns": encodable(columns[:MAX_COLUMNS_TOLD]),
+            "why": found.why,
+        }
+
+    def _found(self, number: int, score: float, asked: list[str]) -> Found:
+        entry = self.index.entries[number]
+        columns = " ".join(self.index.layout_of(entry).columns)
+        told = []
+        for where, text in (("name", entry.path), ("columns", columns), ("rows", entry.words)):
+            here = set(words_of(text))
+            words = [word for word in asked if word in here]
+            asked = [word for word in asked if word not in here]
+            told += [f"{where}: {', '.join(words)}"] if words else []
+        return Found(entry=entry, score=score, why=one_line("; ".join(told), 200))
+
+    @cached_property
+    def _stopwords(self) -> frozenset[str]:
+        from bm25s.stopwords import STOPWORDS_EN
+
+        return frozenset(STOPWORDS_EN)
+
+    @cached_property
+    def _ranked(self) -> tuple[dict[str, int], Any]:
+        """The number of each word, and the ranking of all files."""
+        from bm25s import BM25
+
+        words: dict[str, int] = {}
+        ranking = BM25()
+        ranking.index((list(self._documents(words)), words), show_progress=False)
+        return words, ranking
+
+    def _documents(self, words: dict[str, int]) -> Iterator[list[int]]:
+        """Yield the words of each file by their numbers, as often as they count."""
+
+        def numbers(text: str) -> list[int]:
+            return [words.setdefault(word, len(words)) for word in words_of(text)]
+
+        of_layouts = [
+            numbers(" ".join(each.columns)) * _COLUMN_WEIGHT for each in self.index.layouts
+        ]
+        of_folders: dict[str, list[int]] = {}
+        for entry in self.index.entries:
+            folder, _, name = entry.path.rpartition("/")
+            if folder not in of_folders:
+                of_folders[folder] = numbers(folder)
+            path = [*of_folders[folder], *numbers(name)]
+            yield [*path * _PATH_WEIGHT, *of_layouts[entry.layout], *numbers(entry.words)]
