@@ -56,7 +56,7 @@ OPTIONS = (
     Option(name="get", short="o", value="NAMES", example="-i df -o result Sales by month?",
            about="variables to take back when the question is answered"),
     Option(name="tools", value="NAMES", example="--tools rate What is 5 $ in euros?",
-           about="functions of yours, marked @tool, that the code may call; sql, files=DIR, …"),
+           about="functions of yours, marked @tool, that the code may call; sql, …"),
     Option(name="mcp", value="SERVER", example="--mcp time What time is it in Tokyo?",
            about="an MCP server: a name, a command or an address; again for more"),
     *_settings(),
@@ -295,7 +295,7 @@ def _names(found: dict[str, list[str]], option: str) -> tuple[str, ...]:
 
 
 def _tools(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return the tools that are named; what one is about (``files=A,B``) is left whole."""
+    """Return the tools that are named; what one is about (``sql=A,B``) is left whole."""
     names = (name for text in texts for name in ([text] if "=" in text else text.split(",")))
     return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))
 

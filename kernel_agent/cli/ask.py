@@ -21,6 +21,7 @@ from typing import Any
 from kernel_agent.cli.approve import Prompt
 from kernel_agent.cli.live import open_view
 from kernel_agent.cli.outlet import Outlet, write_line
+from kernel_agent.cli.slips import check_files
 from kernel_agent.cli.view import View, show_places, waiting, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
@@ -41,7 +42,7 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import obeyed_line, one_line, plain
 from kernel_agent.sandbox import level_of
-from kernel_agent.session import Beside, FixedCell, Run, Session
+from kernel_agent.session import Beside, FixedCell, Run, Session, is_offline
 
 WELCOME = (
     "Ask about your data, one question after another.\n"
@@ -173,9 +174,12 @@ def _make_session(
 ) -> Session:
     settings = dict(options.settings)
     for_tools = settings.pop("approve_tools", None)  # what the file says of other tools still holds
+    config = load_config(tell=lambda line: view(Notice(text=line))).merged(**settings)
+    if options.model is None and is_offline(config):
+        check_files(options.data)
     return Session(
         model=options.model,
-        config=load_config(tell=lambda line: view(Notice(text=line))).merged(**settings),
+        config=config,
         approve_tools=for_tools,
         data=options.data,
         tools=options.tools,

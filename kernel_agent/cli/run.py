@@ -41,7 +41,7 @@ class Question:
         typer.Option(
             metavar="MODULE|NAME",
             help="A module or .py file with @tool functions that the code may call on this "
-            "machine, or a ready-made tool: sql=DATABASE, files=FOLDER; 'delegate' "
+            "machine, or a ready-made tool: sql=DATABASE; 'delegate' "
             "for agents of its own, 'llm' to ask the model. Repeat it.",
         ),
     ] = ()

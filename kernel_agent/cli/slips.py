@@ -58,6 +58,24 @@ def explain_words(words: Sequence[str], named: Sequence[str] = ()) -> str:
     return f'put the question in quotes: kernel-agent run "{shown}"'
 
 
+def check_files(data: Sequence[object]) -> None:
+    """Refuse data that is folders only, where no model could choose a file.
+
+    Raises
+    ------
+    UsageError
+        The caller's.
+    """
+    folders = [str(path) for path in data if str(path) and Path(str(path)).expanduser().is_dir()]
+    if folders and len(folders) == len(data):
+        shown = folders[0].rstrip("/")
+        raise UsageError(
+            f"{shown} is a folder, and without a model one file is asked about: name it, as in "
+            f"--data {shown}/FILE, or configure a model; kernel-agent data {shown} shows what is "
+            "in it"
+        )
+
+
 def check_task(task: str, data: Sequence[str]) -> None:
     """Refuse a question that is a file's name.
 

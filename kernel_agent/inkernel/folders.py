@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 INDEX_MIME = "application/vnd.kernel-agent.index+json"
-FILE_SECONDS = 10.0  # in which something must come
+FILE_SECONDS = 5.0  # in which something must come
 MAX_ENDED = 20  # processes that may end over a file
 FAILED = "could not be looked at"  # the kind of a file over which one ended
 

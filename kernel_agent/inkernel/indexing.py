@@ -5,8 +5,8 @@ ends with this process and not with the kernel. It reads the beginning of each f
 of JSON for each, and before a file that may be costly the path, so that the kernel knows by which
 one it ended. Names decide nothing but the order of the readers: what a file is says its content.
 
-It asks for ``pyarrow`` and ``python_calamine`` where there is a file that needs them; where they
-are missing such a file is listed by its name.
+It asks for ``pyarrow`` and ``openpyxl`` where there is a file that needs them; where they are
+missing such a file is listed by its name.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ MAX_NAME = 80  # characters of a column's name
 MAX_SHEETS = 20  # of a workbook, or tables of a database
 SHOWN_ROWS = 2  # that stand in the list
 MAX_SHOWN = 300  # characters of one
-MAX_WORKBOOK = 50_000_000  # bytes; a larger one is listed by its name
-MAX_UNPACKED = 300_000_000  # bytes of it when it is unpacked, as its archive says
+MAX_WHOLE = 20_000_000  # bytes of a workbook beside its sheets, which its reader takes in whole
 MAX_PARTS = 1_000  # files in it
 MEMORY = 2 << 30  # bytes of address space that this process may take
 
@@ -194,7 +193,6 @@ class _Opener:
             "Parquet": self._of_parquet,
             "SQLite": self._of_database,
             "ZIP": self._of_archive,
-            "Excel": self._of_workbook,
         }
 
     def _of_packed(self) -> Table:
@@ -299,28 +297,29 @@ class _Opener:
             parts = archive.infolist()
         if not any(part.filename.startswith("xl/") for part in parts):
             return Table(kind="ZIP")
-        unpacked = sum(part.file_size for part in parts)
-        if unpacked > MAX_UNPACKED or len(parts) > MAX_PARTS:
+        whole = sum(part.file_size for part in parts if "/worksheets/sheet" not in part.filename)
+        if whole > MAX_WHOLE or len(parts) > MAX_PARTS:
             return Table(kind="Excel", words="too large to look into")
         return self._of_workbook()
 
     def _of_workbook(self) -> Table:
-        if self._size > MAX_WORKBOOK:
-            return Table(kind="Excel", words="too large to look into")
-        if not find_spec("python_calamine"):
+        if not find_spec("openpyxl"):
             return Table(kind="Excel")
-        from python_calamine import CalamineWorkbook
+        from openpyxl import load_workbook
 
-        with CalamineWorkbook.from_path(self._path) as workbook:
-            names = workbook.sheet_names
-            rows = workbook.get_sheet_by_index(0).to_python(nrows=MAX_LINES) if names else []
+        workbook = load_workbook(self._path, read_only=True, data_only=True)
+        names = [str(name)[:MAX_NAME] for name in workbook.sheetnames]
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        found = layout_of(text.getvalue() + "\n", ",")
-        sheets = [str(name)[:MAX_NAME] for name in names[:MAX_SHEETS]]
-        told = f"sheets: {', '.join(sheets)}"[:MAX_SHOWN]
+        for sheet in workbook.worksheets[:1]:
+            writer = csv.writer(text, lineterminator="\n")
+            for row in sheet.iter_rows(max_row=MAX_LINES, max_col=MAX_COLUMNS, values_only=True):
+                filled = [number for number, cell in enumerate(row) if cell is not None]
+                writer.writerow(row[: filled[-1] + 1] if filled else ())
+        workbook.close()
         lines = text.getvalue().split("\n")
+        found = layout_of(text.getvalue() + "\n", ",")
         first = found.header if found else 0
+        told = f"sheets: {', '.join(names[:MAX_SHEETS])}"[:MAX_SHOWN]
         return Table(
             kind="Excel",
             columns=_names(found.columns) if found else (),

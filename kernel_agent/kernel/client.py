@@ -390,6 +390,11 @@ class KernelClient:
         return "".join(pieces)
 
 
+async def first_of(*futures: asyncio.Future[None], seconds: float) -> None:
+    """Wait until one of these is done, for at most so long."""
+    await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
 async def over(
     cell: Cell, *, died: asyncio.Future[None], seconds_left: Callable[[], float | None]
 ) -> str:

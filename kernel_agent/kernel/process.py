@@ -1,10 +1,9 @@
 """One kernel from start to end: the process, its private directory, and cells run in it.
 
 The process is started through jupyter_client's ``AsyncKernelManager`` and the ``kernel-agent``
-provisioner (where the sandbox is), and driven by :mod:`kernel_agent.kernel.client`. State lives
-on between cells. A cell that takes too long is interrupted and the namespace kept; one that does
-not let itself be interrupted costs the kernel. A kernel that ends is noticed within a fraction
-of a second and reported as that.
+provisioner (where the sandbox is), and driven by :mod:`kernel_agent.kernel.client`. A cell that
+takes too long is interrupted and the namespace kept; one that does not let itself be interrupted
+costs the kernel. A kernel that ends is noticed within a fraction of a second.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,9 @@ from typing import Any
 from jupyter_client.manager import AsyncKernelManager
 
 from kernel_agent.errors import KernelDied, KernelError, KernelStartError, SandboxError
-from kernel_agent.kernel.client import Cell, KernelClient, over
+from kernel_agent.kernel.client import Cell, KernelClient, first_of, over
 from kernel_agent.kernel.local_manager import epitaph_of, last_lines, make_manager
-from kernel_agent.kernel.protocol import Access, Kernel, OnOutput, OnRequest
+from kernel_agent.kernel.protocol import Access, Folders, Kernel, OnOutput, OnRequest
 from kernel_agent.kernel.transfer import (
     GETTING_ANSWER,
     TAKING_ANSWER,
@@ -211,12 +210,12 @@ class KernelProcess(Kernel):
         assert self._client is not None
         assert self._died is not None
         deadline = time.monotonic() + timeout_s
-        await _first_of(self._client.welcome, self._died, seconds=min(GREETING_S, timeout_s))
+        await first_of(self._client.welcome, self._died, seconds=min(GREETING_S, timeout_s))
         while not self._client.welcome.done() and time.monotonic() < deadline:
             if self._died.done():
                 break
             self._client.ask_for_a_sign()
-            await _first_of(self._client.welcome, self._died, seconds=GREETING_S)
+            await first_of(self._client.welcome, self._died, seconds=GREETING_S)
         if self._died.done():
             raise KernelDied(self.epitaph)
         if not self._client.welcome.done():
@@ -235,7 +234,7 @@ class KernelProcess(Kernel):
         """End a kernel that lost one of its connections, over which it is not heard any more."""
         assert self._died is not None
         reason = await client.lost
-        await _first_of(self._died, seconds=LOST_GRACE_S + self.poll_s)
+        await first_of(self._died, seconds=LOST_GRACE_S + self.poll_s)
         if not self._died.done():
             self._lost = f"it is not connected to the host any more: {reason}"
             await self.kill()
@@ -313,7 +312,7 @@ class KernelProcess(Kernel):
                 ending.callback(task.cancel)
             if client is not None and self._died is not None and not self._died.done():
                 client.shutdown()
-                await _first_of(self._died, seconds=SHUTDOWN_GRACE_S)
+                await first_of(self._died, seconds=SHUTDOWN_GRACE_S)
 
     async def _end(self, manager: AsyncKernelManager) -> None:
         assert manager.provisioner is not None
@@ -328,14 +327,14 @@ class KernelProcess(Kernel):
         cell, client = self._running, self._client
         if cell is not None and client is not None and self._died is not None:
             client.interrupt()
-            await _first_of(cell.over, self._died, seconds=LIMIT_GRACE_S)
+            await first_of(cell.over, self._died, seconds=LIMIT_GRACE_S)
 
     async def kill(self) -> None:
         """End the kernel's process group at once; the running cell ends as ``dead``."""
         if self._manager is not None and self._manager.provisioner is not None:
             assert self._died is not None
             await self._manager.provisioner.kill()
-            await _first_of(self._died, seconds=SHUTDOWN_GRACE_S)
+            await first_of(self._died, seconds=SHUTDOWN_GRACE_S)
             self._mark_dead()
 
 
@@ -405,30 +404,25 @@ class KernelSession(KernelProcess):
         """Return the latest answer itself; see :meth:`Kernel.take_answer`."""
         return await read_value(await self._evaluate(TAKING_ANSWER))
 
-    async def index(
-        self, folders: Sequence[Mapping[str, Json]], *, sample: int, seconds: float
-    ) -> Any:
+    async def index(self, folders: Folders, *, sample: int, seconds: float) -> Any:
         """Look through folders of data; see :meth:`Kernel.index`."""
         return await self._evaluate(indexing(folders, sample, seconds), VALUES_TIMEOUT_S + seconds)
 
     async def _evaluate(self, expression: str, timeout_s: float = VALUES_TIMEOUT_S) -> Any:
         """Return the display data of an expression: anything, or None."""
-        reply = await self._run_ours("", timeout_s, expressions={"taken": expression})
+        reply = await self._run_ours("", expression=expression, timeout_s=timeout_s)
         expressions = reply.get("user_expressions")
         found = expressions.get("taken") if isinstance(expressions, dict) else None
         return found.get("data") if isinstance(found, dict) else None
 
     async def _run_ours(
-        self,
-        source: str,
-        timeout_s: float = VALUES_TIMEOUT_S,
-        *,
-        expressions: Mapping[str, str] | None = None,
+        self, source: str, *, expression: str = "", timeout_s: float = VALUES_TIMEOUT_S
     ) -> dict[str, Any]:
         """Run a cell that nobody sees, and return its reply."""
         if self._client is None or self._died is None or self._died.done():
             raise KernelDied(f"the kernel is gone: {self.epitaph}")
-        cell = self._client.execute(source, step=0, silent=True, expressions=expressions)
+        asked = {"taken": expression} if expression else None
+        cell = self._client.execute(source, step=0, silent=True, expressions=asked)
         self._running = cell
         until = time.monotonic() + timeout_s
         try:
@@ -460,7 +454,7 @@ class KernelSession(KernelProcess):
                 return
             assert self._died is not None
             self._client.interrupt()
-            await _first_of(cell.over, self._died, seconds=INTERRUPT_GRACE_S / 3)
+            await first_of(cell.over, self._died, seconds=INTERRUPT_GRACE_S / 3)
         if cell.over.done() or not self.alive:
             return
         await self.kill()
@@ -504,8 +498,3 @@ class KernelSession(KernelProcess):
         if self._interrupted:
             return "the cell did not let itself be interrupted and was ended with its kernel"
         return self.epitaph
-
-
-async def _first_of(*futures: asyncio.Future[None], seconds: float) -> None:
-    """Wait until one of these is done, for at most so long."""
-    await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

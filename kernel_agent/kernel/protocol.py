@@ -23,6 +23,9 @@ from kernel_agent.records import CellResult, Json, OutputDict
 OnOutput = Callable[[OutputDict], None]
 """Is given each output as it comes."""
 
+Folders = Sequence[Mapping[str, Json]]
+"""Folders of data: each with its ``path`` for cells, and the paths in it that are ``left_out``."""
+
 OnRequest = Callable[[str], Awaitable[str]]
 """Answers a call of the host: text in, text out (``inkernel/rpc.py`` has the wire)."""
 
@@ -128,15 +131,13 @@ class Kernel(Protocol):
             The kernel did not answer as it should; KernelDied when it is gone.
         """
 
-    async def index(
-        self, folders: Sequence[Mapping[str, Json]], *, sample: int, seconds: float
-    ) -> Any:
+    async def index(self, folders: Folders, *, sample: int, seconds: float) -> Any:
         """Look through folders of data; return what the kernel says of them: anything.
 
         Parameters
         ----------
         folders
-            Each with its ``path`` for cells, and the paths in it that are ``left_out``.
+            Where they are.
         sample
             Characters of the beginning of each file to search in.
         seconds

@@ -129,7 +129,8 @@ def _choose(conversation: Conversation) -> tuple[str, str, list[str]]:
     if not paths:
         raise ModelError(
             "The offline analyst answers questions about tables (CSV, TSV, JSON, Parquet, Excel)"
-            f" and was given none: add one with --data FILE, or configure a model: {_CONFIGURE}."
+            " and was given none: name a single one with --data FILE, or configure a model: "
+            f"{_CONFIGURE}."
         )
     for path in paths:
         name = path.rpartition("/")[2]

@@ -3,6 +3,7 @@ from .given import fingerprint as fingerprint
 from .inputs import Beside as Beside
 from .loop_thread import LoopThread as LoopThread
 from .model import choose_model as choose_model
+from .model import is_offline as is_offline
 from .parts import allowance_line as allowance_line
 from .pipeline import FixedCell as FixedCell
 from .pipeline import files_beside as files_beside

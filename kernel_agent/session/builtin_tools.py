@@ -59,6 +59,8 @@ def _advice(name: str, what: str) -> str:
         hosts = filter(None, map(str.strip, what.split(",")))
         options = " ".join(f"--allow-host {host}" for host in hosts) or "--allow-host HOST"
         return f"cells read pages themselves, of hosts that you open: {options}"
+    if name == "files":
+        return f"cells read a folder themselves, in place: --data {what or 'FOLDER'}"
     return f"neither a module nor a ready-made tool ({', '.join((*READY, *NAMES))})"
 
 
@@ -74,11 +76,5 @@ def _sql(whats: Sequence[str], around: Surroundings) -> Sequence[Tool]:
     return sql_tools(whats, around.config.sql, on_event=around.tell)
 
 
-def _files(whats: Sequence[str], _around: Surroundings) -> Sequence[Tool]:
-    from kernel_agent.tools import file_tools
-
-    return file_tools(whats)
-
-
-READY: Mapping[str, Maker] = {"sql": _sql, "files": _files}
+READY: Mapping[str, Maker] = {"sql": _sql}
 """The ready-made tools, by the names that a user writes."""

@@ -49,6 +49,13 @@ def check_model(config: Config) -> None:
         raise UsageError(NO_KEY.replace("OPENAI_API_KEY", config.api_key_env))
 
 
+def is_offline(config: Config) -> bool:
+    """Whether the settings name no model and no endpoint: the offline analyst answers."""
+    if config.model is not None:
+        return config.model == "offline"
+    return not (config.base_url or os.environ.get(config.api_key_env))
+
+
 async def choose_model(config: Config, format: Format, tell: Callable[[Event], None]) -> Model:  # noqa: A002 - the project's word
     """Return the model that the settings name.
 
@@ -69,7 +76,7 @@ async def choose_model(config: Config, format: Format, tell: Callable[[Event], N
         read, or a cost limit is set without prices.
     """
     name = config.model
-    if name is None and (config.base_url or os.environ.get(config.api_key_env)):
+    if name is None and not is_offline(config):
         name = await _served_model(config, tell)
     if name is None:
         tell(Notice(text=UNCONFIGURED))

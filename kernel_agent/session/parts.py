@@ -272,16 +272,16 @@ def make_kernel(
         The level cannot do what is asked.
     """
     linked = [Path(file.source) for file in files if file.linked and file.kind != FOLDER]
-    hides_paths = level_of(level).hides_paths
+    folders = library.grant(folder, hides_paths=level_of(level).hides_paths)
     options = KernelOptions(
         cwd=folder,
         tools=[tool.spec for tool in tools],
         max_operations=config.max_operations,
         access=Access(
             protected=[folder / DATA_NAME, *protected],
-            hidden=[*hidden, *library.hidden],
-            readable=[*linked, *library.readable(hides_paths=hides_paths)],
-            listed=library.listed(hides_paths=hides_paths),
+            hidden=[*hidden, *folders.hidden],
+            readable=[*linked, *folders.readable],
+            listed=folders.listed,
             limits=_limits_of(config),
             proxy=proxy,
         ),

@@ -73,7 +73,7 @@ def files_beside(path: str | Path, cells: Sequence[FixedCell]) -> list[Beside]:
     NotebookError
         The folder cannot be read, or a file is too large to be copied.
     """
-    from kernel_agent.session.verification import MAX_FILES, may_be_input
+    from kernel_agent.session.verified_copy import MAX_FILES, may_be_input
 
     home = Path(path).resolve().parent
     is_named = _naming("\n".join(cell.code.source for cell in cells))

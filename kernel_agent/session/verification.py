@@ -11,7 +11,6 @@ writes it into the notebook, and only when asked.
 from __future__ import annotations
 
 import asyncio
-import errno
 import hashlib
 import json
 import platform
@@ -26,14 +25,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernel_agent.errors import KernelDied, NotebookError, SandboxError
+from kernel_agent.errors import KernelDied, NotebookError
 from kernel_agent.notebook import (
     Comparison,
     Period,
     Verdict,
     changed_texts,
     compare,
-    files_made,
     is_skipped,
     read_notebook,
     read_runnable,
@@ -43,15 +41,10 @@ from kernel_agent.notebook import (
 )
 from kernel_agent.records import CellError, CellResult, Displays, OutputDict, with_error
 from kernel_agent.safe import (
-    Entry,
-    Folder,
-    copy_known,
-    encodable,
     one_line,
-    open_file,
     temporary_folder,
 )
-from kernel_agent.sandbox import readable_folder, writable_folder
+from kernel_agent.session.verified_copy import copy_folder, own_folder
 
 if TYPE_CHECKING:
     import nbformat
@@ -60,11 +53,6 @@ if TYPE_CHECKING:
 
 CELL_TIMEOUT_S = 600.0
 PANDAS_WIDTH = 80  # characters, by default; our kernels' tables are wider
-MAX_FILE_BYTES = 1_000_000_000  # what a run copies; larger inputs it links
-MAX_COPY_BYTES = 4_000_000_000
-MAX_FILES = 5_000
-# Not inputs: our records, other notebooks and their leftovers, environments.
-_NOT_COPIED = frozenset(("trace.jsonl", "__pycache__", "node_modules", "venv"))
 
 T = TypeVar("T")
 
@@ -204,11 +192,11 @@ async def verify_notebook(
 
     file = Path(path)
     notebook = read_runnable(file)
-    folder = _own_folder(file)
+    folder = own_folder(file)
     began = time.monotonic()
     with temporary_folder("kernel-agent-verify-") as made:
         folders = (str(folder), str(made))
-        left_out = await asyncio.to_thread(_copy_folder, notebook, *map(Path, folders))
+        left_out = await asyncio.to_thread(copy_folder, notebook, *map(Path, folders))
         width = _table_width(notebook)
         make = make or partial(KernelSession, sandbox=sandbox, table_width=width)
         async with make(cwd=made) as kernel:
@@ -409,120 +397,3 @@ def _table_width(notebook: nbformat.NotebookNode) -> int | None:
     Ours print wider tables since exports have fingerprints of their texts.
     """
     return None if _ours(notebook).get("texts") else PANDAS_WIDTH
-
-
-def _own_folder(file: Path) -> Path:
-    """Return the folder that the notebook's cells may read a copy of.
-
-    Raises
-    ------
-    NotebookError
-        It holds more than a notebook's inputs: a home, or a directory of the system.
-    """
-    try:
-        return writable_folder(file.resolve().parent)
-    except SandboxError:
-        raise NotebookError(
-            f"the cells of {one_line(str(file), 300)} would see what is in its folder, which is or "
-            "holds a home or a directory of the system: put the notebook, with the files that it "
-            "needs, into a folder of its own"
-        ) from None
-
-
-def _copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> list[str]:
-    """Copy the files that cells may read; return those left out.
-
-    No link is followed: what it points to may be anywhere. Hidden files, environments, our own
-    records and notebooks are no inputs. Where the notebook names its inputs, only they and the
-    rest of ``data/`` are: what the run made is made again, as is what any other plainly makes.
-    """
-    inputs = _inputs(notebook)
-    made = files_made(c.source for c in notebook.cells if c.cell_type == "code")
-    left_out: list[str] = []
-    room = MAX_COPY_BYTES
-    try:
-        with Folder(folder) as opened:
-            for number, entry in enumerate(opened.files(wanted=may_be_input)):
-                if number == MAX_FILES:
-                    more = f"everything from {encodable(entry.path)} on"
-                    left_out.append(f"{more}: more than {MAX_FILES:,} files")
-                    break
-                if inputs is None:
-                    named = entry.path not in made
-                else:
-                    named = entry.path in inputs or entry.path.startswith("data/")
-                if not named:
-                    continue
-                copied = _copy(opened, entry, target / entry.path, min(MAX_FILE_BYTES, room))
-                room -= copied or 0
-                if copied is None:
-                    left_out.append(encodable(entry.path))
-    except OSError as error:
-        raise NotebookError(f"cannot read the folder {folder}: {error.strerror}") from None
-    return [*left_out, *_copy_linked(notebook, folder, target)]
-
-
-def _copy_linked(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> Iterator[str]:
-    """Copy the files that a run read in folders of data, and those that were linked for their size.
-
-    They lie behind links, which may lead anywhere: a file is copied only where it has the
-    fingerprint that the notebook names, so that nobody learns what they did not know.
-    """
-    for item in _listed(notebook):
-        path, digest = str(item.get("path")), str(item.get("sha256"))
-        *above, _ = path.split("/")
-        if above[:1] != ["data"] or ".." in above or not digest or (target / path).exists():
-            continue
-        try:
-            source = readable_folder((folder / path).parent) / path.rpartition("/")[2]
-            with open_file(source.resolve(strict=True)) as file:
-                (target / path).parent.mkdir(parents=True, exist_ok=True)
-                with (target / path).open("xb") as copy:
-                    known = copy_known(file, copy, sha256=digest, size=int(item.get("bytes", 0)))
-            if not known:
-                (target / path).unlink()
-                yield f"{encodable(path)} (it has changed since)"
-        except (OSError, SandboxError, TypeError, ValueError):
-            yield encodable(path)
-
-
-def may_be_input(path: str) -> bool:
-    """Whether a file of a notebook's folder may be one that its cells read."""
-    name = path.rsplit("/", maxsplit=1)[-1]
-    return not (name.startswith(".") or name in _NOT_COPIED or name.endswith(".ipynb"))
-
-
-def _copy(folder: Folder, entry: Entry, target: Path, max_bytes: int) -> int | None:
-    """Copy one file; return its bytes, or None when it is not copied.
-
-    Raises
-    ------
-    NotebookError
-        The copy cannot be written: the disk is full.
-    """
-    if not entry.is_file or entry.status.st_size > max_bytes:
-        return None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        size = folder.copy(entry.path, target, max_bytes=max_bytes)
-        target.chmod(entry.status.st_mode & 0o777)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            told = f"cannot copy {entry.path} to verify: {error.strerror}"
-            raise NotebookError(one_line(told, 400)) from None
-        return None  # it is not readable, or not the file any more that was listed
-    return size
-
-
-def _inputs(notebook: nbformat.NotebookNode) -> set[str] | None:
-    """Return the inputs that an exported notebook names, by path in its folder; else None."""
-    ours = notebook.metadata.get("kernel_agent", {})
-    if not isinstance(ours, dict) or not isinstance(ours.get("inputs"), list):
-        return None
-    return {str(item.get("path")) for item in _listed(notebook)} | {str(ours.get("replay"))}
-
-
-def _listed(notebook: nbformat.NotebookNode) -> list[dict[str, Any]]:
-    ours = notebook.metadata.get("kernel_agent", {})
-    listed = ours.get("inputs") if isinstance(ours, dict) else None
-    return [each for each in listed or () if isinstance(each, dict)]

@@ -1,5 +1,4 @@
 from .broker import Broker as Broker
-from .builtin.files import file_tools as file_tools
 from .builtin.sql import sql_tools as sql_tools
 from .calls import answer_of as answer_of
 from .calls import carry_out as carry_out

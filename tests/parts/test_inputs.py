@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import socket
 import stat
 import zipfile
@@ -16,7 +17,7 @@ from kernel_agent.errors import InputError
 from kernel_agent.records.event import Notice
 from kernel_agent.records.trace import DataFile
 from kernel_agent.session.filetypes import SAMPLE_BYTES
-from kernel_agent.session.inputs import place
+from kernel_agent.session.inputs import look_up, place
 
 TABLE = b"name,weight\nAda,3\nBo,4\nCy,5\n"
 
@@ -312,15 +313,28 @@ def test_a_missing_folder_is_named(tmp_path):
     assert f"no folder {tmp_path / 'nowhere'}" in line
 
 
-def test_a_directory_lists_its_tables(tmp_path):
-    """So that the next try names one of them."""
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    written(folder, "a.csv", TABLE)
-    written(folder, "readme.md", b"hello")
-    line = refusal(tmp_path, folder)
-    assert "is a directory" in line
-    assert "there are: a.csv." in line
+def test_a_pattern_names_the_files_that_fit_it(tmp_path):
+    """At any depth, sorted; hidden ones only where it names them so."""
+    for name in ("b.csv", "a.csv", "deep/c.csv", ".hidden.csv", "readme.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        written(tmp_path, name, TABLE)
+    found = look_up(f"{tmp_path}/**/*.csv")
+    assert [source.path.name for source in found] == ["a.csv", "b.csv", "c.csv"]
+
+
+def test_a_pattern_that_fits_hundreds_is_told_of_the_folder(tmp_path):
+    """They would be copied; a folder is not."""
+    for number in range(201):
+        written(tmp_path, f"{number}.csv", TABLE)
+    with pytest.raises(InputError, match=re.escape(f"not: --data {tmp_path}")):
+        look_up(tmp_path / "*.csv")
+
+
+def test_a_file_with_the_name_of_a_pattern_is_that_file(tmp_path):
+    """A pattern is what is no name."""
+    written(tmp_path, "[1].csv", TABLE)
+    written(tmp_path, "1.csv", TABLE)
+    assert [source.path.name for source in look_up(tmp_path / "[1].csv")] == ["[1].csv"]
 
 
 def test_a_pipe_is_refused_without_being_opened(tmp_path):

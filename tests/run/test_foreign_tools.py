@@ -44,9 +44,9 @@ async def test_a_run_asks_a_server_and_a_database_from_a_cell(tmp_path, shop, mo
     (tmp_path / "notes" / "rates.csv").write_text("region,rate\nnorth,2\nsouth,3\n")
     monkeypatch.setenv("SALES_URL", shop)
     code = (
-        "import io\nimport pandas as pd\n"
+        "import pandas as pd\n"
         "sold = sql('SELECT region, sum(amount) AS amount FROM sales GROUP BY region')\n"
-        "rates = pd.read_csv(io.StringIO(read_file(search_files('rates*')[0]['path'])))\n"
+        "rates = pd.read_csv(find_data('rates')['path'][0])\n"
         "total = (sold.merge(rates)['amount'] * sold.merge(rates)['rate']).sum()\n"
         "zone = get_current_time('Asia/Tokyo')['timezone']\n"
         "final_answer(f'{type(sold).__name__} {total} {zone} ' + echo(text='x'))"
@@ -59,7 +59,7 @@ async def test_a_run_asks_a_server_and_a_database_from_a_cell(tmp_path, shop, mo
     )
     session = Session(
         model=model, config=config, out=tmp_path / "out", mcp=[TIME, "bad"],
-        tools=["sql=sales", f"files={tmp_path / 'notes'}"],
+        tools=["sql=sales"], data=tmp_path / "notes",
     )  # fmt: skip
     async with session:
         run = await session.run("What was sold?")

@@ -10,7 +10,9 @@ from kernel_agent import FakeKernel, ScriptedModel, Session
 from kernel_agent.errors import UsageError
 from kernel_agent.records.event import Event
 
-PARTS = ("model", "telemetry", "MCP servers", "trace", "notebook's place", "kernel")
+PARTS = (
+    "model", "telemetry", "MCP servers", "folders of data", "trace", "notebook's place", "kernel",
+)  # fmt: skip
 
 
 class Closable(ScriptedModel):

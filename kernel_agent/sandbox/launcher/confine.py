@@ -229,10 +229,9 @@ def hide(target: str) -> None:
     """Cover a file or a directory with an empty one."""
     if stat.S_ISDIR(os.lstat(target).st_mode):
         tmpfs(target, "0", "0555")
-        remount(target, MS_NOSUID | MS_NODEV)
     else:
         mount("/dev/null", target, "", MS_BIND)
-        remount(target, MS_NOSUID | MS_NODEV)
+    remount(target, MS_NOSUID | MS_NODEV)
 
 
 def readonly(target: str) -> None:
@@ -451,10 +450,8 @@ STEPS: dict[str, Callable[..., None]] = {
     "give": give, "changeable": changeable, "still": still, "lend": lend, "keep": keep,
     "cover": cover, "loopback": loopback, "forward": forward, "landlock": landlock,
     "seccomp": seccomp, "folder": folder,
-    # A file or a tree may be read and executed; the names in a tree listed; a tree changed; a
-    # device, or a directory's, used.
-    "read": lambda path: allow(path, READABLE),
-    "list": lambda path: allow(path, READ_DIR),
+    # A file or a tree may be read and executed, its names listed, it changed; a device used.
+    "read": lambda path: allow(path, READABLE), "list": lambda path: allow(path, READ_DIR),
     "write": lambda path: allow(path, ~IOCTL_DEV),
     "device": lambda path: allow(path, DEVICE),
 }  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
 INDEX_SECONDS = 60.0
 FEW = 20_000  # files, up to which more of each is kept to search in
 SAMPLE_CHARS, SHORT_SAMPLE_CHARS = 240, 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class Granted:
+    """Paths that a kernel may read, folders whose names it may, and what it does not see."""
+
+    readable: Sequence[Path]
+    listed: Sequence[Path]
+    hidden: Sequence[Path]
 
 
 class Library:
@@ -63,26 +74,35 @@ class Library:
         find_data.__annotations__.pop("return")  # nobody need import pandas to read it
         return find_data
 
-    @property
-    def hidden(self) -> list[Path]:
-        """What of them is not granted."""
-        return [scan.real / each.path for scan in self.scans for each in scan.left_out]
+    def grant(self, workspace: Path, *, hides_paths: bool) -> Granted:
+        """Return what a kernel may read of them.
 
-    def readable(self, *, hides_paths: bool) -> list[Path]:
-        """Return the paths that a kernel may read, at a level that can hide some in them or not.
+        Parameters
+        ----------
+        workspace
+            The session's folder, resolved.
+        hides_paths
+            Whether its level can hide paths in what may be read.
 
         Raises
         ------
         InputError
-            What is to be left out lies among too many others for a level that cannot hide it.
+            What is to be left out lies among too many other files to grant these one by one.
         """
-        if hides_paths:
-            return [scan.real for scan in self.scans]
-        return [path for scan in self.scans for path in cover(scan)]
-
-    def listed(self, *, hides_paths: bool) -> list[Path]:
-        """Return the folders of which it may read the names, where it may not read all of them."""
-        return [] if hides_paths else [scan.real for scan in self.scans if scan.left_out]
+        readable: list[Path] = []
+        listed: list[Path] = []
+        hidden: list[Path] = []
+        for scan in self.scans:
+            own = _within(scan, workspace)
+            # A kernel that root starts is another user, who may not enter the folders of runs.
+            singly = own if os.geteuid() == 0 else ""
+            if singly or (scan.left_out and not hides_paths):
+                readable += cover(scan, besides=singly)
+                listed.append(scan.real)
+            else:
+                readable.append(scan.real)
+                hidden += [scan.real / each.path for each in scan.left_out]
+        return Granted(readable=readable, listed=listed, hidden=hidden)
 
     @property
     def is_indexed(self) -> bool:
@@ -179,8 +199,14 @@ class Library:
 
 
 def _left_out(scan: Scan, workspace: Path) -> Sequence[str]:
-    own = [str(workspace.relative_to(scan.real))] if workspace.is_relative_to(scan.real) else []
-    return [*(each.path for each in scan.left_out), *own]
+    own = _within(scan, workspace)
+    return [*(each.path for each in scan.left_out), *([own] if own else [])]
+
+
+def _within(scan: Scan, workspace: Path) -> str:
+    """Return the session's folder by its path in a folder of data; empty where it is elsewhere."""
+    inside = workspace.is_relative_to(scan.real)
+    return str(workspace.relative_to(scan.real)) if inside else ""
 
 
 def _doubts(index: Index) -> Sequence[str]:

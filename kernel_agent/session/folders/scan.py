@@ -121,15 +121,22 @@ def scan(path: Path, *, silent_s: float = SILENT_SECONDS) -> Scan:
     return walk.result()
 
 
-def cover(scan: Scan) -> list[Path]:
+def cover(scan: Scan, *, besides: str = "") -> list[Path]:
     """Return the outermost paths of a folder that hold nothing which is left out.
+
+    Parameters
+    ----------
+    scan
+        The folder.
+    besides
+        A path in it that is left out, too.
 
     Raises
     ------
     InputError
         There are too many: some of what is left out lies among many files.
     """
-    left_out = {each.path for each in scan.left_out}
+    left_out = {each.path for each in scan.left_out} | ({besides} if besides else set())
     opened = {path.rpartition("/")[0] for path in left_out}
     opened |= {str(above) for path in opened for above in Path(path).parents if path}
     opened = {"" if path == "." else path for path in opened}
@@ -144,9 +151,9 @@ def cover(scan: Scan) -> list[Path]:
                     found.append(scan.real / path)
     if len(found) > MAX_COVERING:
         raise InputError(
-            f"{scan.path} has files that must be left out, {one_line(scan.left_out[0].path, 60)} "
-            "among them, and this level of isolation cannot hide them among so many others. "
-            "Name a folder beneath it, or choose another level with --sandbox."
+            f"{scan.path} has much that must be left out, {one_line(min(left_out), 60)} among it, "
+            f"and more than {MAX_COVERING} other files and folders beside that. Name a folder "
+            "beneath it, another one for the run with --out, or another level with --sandbox."
         )
     return found
 
