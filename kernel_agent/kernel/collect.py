@@ -13,17 +13,20 @@ from typing import Any
 from kernel_agent.records import (
     ANSWER_MIME,
     CAPTURED,
+    OUTPUTS_BYTES,
     SHOWN,
     UPDATES,
     Answer,
     OutputDict,
     add_sign,
     error_output,
+    size_in_trace,
     with_words,
 )
 from kernel_agent.safe import size_text
 
-MAX_CELL = 96_000_000  # bytes of memory kept of one cell; our kernel's cap is 64 M characters
+MAX_TRACE = OUTPUTS_BYTES  # of one cell in the trace; our kernel's cap is 28 M characters
+MAX_CELL = 80_000_000  # bytes of memory kept of one cell: fewer items than a line may have
 MAX_STREAMS = 16_000_000  # of it text of streams; our kernel sends 1.1 M characters of each
 MAX_OUTPUTS = 20_000  # outputs kept of one cell
 MAX_SAME = 100  # displays of one id that are updated
@@ -60,7 +63,8 @@ class Collector:
         self._displays: dict[str, list[int]] = {}
         self._updates: dict[str, list[int]] = {}  # of displays of earlier cells
         self._clear_next = False
-        self._size = self._streamed = 0
+        self._size = self._streamed = self._in_trace = 0
+        self._shares: dict[int, int] = {}  # of displays that may change, in the trace
         self._left_out = 0
         self._too_large: list[int] = []
         self.answer: Answer | None = None
@@ -110,7 +114,7 @@ class Collector:
         size = _size(output)
         streamed = size if output["output_type"] == "stream" else 0
         too_much = self._size + size > MAX_CELL or self._streamed + streamed > MAX_STREAMS
-        if too_much or len(self._outputs) >= MAX_OUTPUTS:
+        if too_much or len(self._outputs) >= MAX_OUTPUTS or not self._has_room(output):
             self._left_out += 1
             return
         self._size += size
@@ -121,6 +125,16 @@ class Collector:
             self._outputs.append(output)
         if self._on_output:
             self._on_output(output)
+
+    def _has_room(self, output: OutputDict) -> bool:
+        """Take the room that an output needs in the trace, if there is so much."""
+        share = _share(output)
+        if self._in_trace + share > MAX_TRACE:
+            return False
+        self._in_trace += share
+        if output["output_type"] != "stream":
+            self._shares[len(self._outputs)] = share
+        return True
 
     def leave_out(self, size: int) -> None:
         """Add a note that an output of so many bytes came and was not read."""
@@ -163,8 +177,8 @@ class Collector:
         if display_id is not None:
             metadata = add_sign(metadata, SHOWN, display_id)
         output: OutputDict = {"output_type": kind, "data": data, "metadata": metadata}
-        for index in self._displays.get(display_id, ()) if display_id is not None else ():
-            self._replace(index, output)  # Jupyter changes those of the same id, too
+        if display_id is not None:  # Jupyter changes those of the same id, too
+            self._replace(self._displays.get(display_id, ()), output)
         if kind == "execute_result":
             output["execution_count"] = self._step
         self.add(output)
@@ -193,28 +207,32 @@ class Collector:
             "output_type": "display_data", "data": data,
             "metadata": add_sign(metadata, sign, display_id),
         }  # fmt: skip
-        for index in places:
-            self._replace(index, output)
+        self._replace(places, output)
         if not places:
             count = len(self._outputs)
             self.add(output)
             if len(self._outputs) > count:
                 self._note_place(self._updates, display_id)
 
-    def _replace(self, index: int, output: OutputDict) -> None:
-        shown = self._outputs[index]
+    def _replace(self, places: Iterable[int], output: OutputDict) -> None:
         new = {"data": output["data"], "metadata": output["metadata"]}
-        more = _size({**shown, **new}) - _size(shown)
-        if self._size + more > MAX_CELL:
-            self._left_out += 1
-            return
-        self._size += more
-        shown.update(new)
+        share = _share(output) if places else 0
+        for index in places:
+            shown = self._outputs[index]
+            more = _size({**shown, **new}) - _size(shown)
+            in_trace = self._in_trace + share - self._shares[index]
+            if self._size + more > MAX_CELL or in_trace > MAX_TRACE:
+                self._left_out += 1
+                continue
+            self._size += more
+            self._in_trace, self._shares[index] = in_trace, share
+            shown.update(new)
 
     def _clear(self, *, wait: bool) -> None:
         self._clear_next = wait
         if not wait:
             self._outputs, self._texts, self._displays, self._updates = [], {}, {}, {}
+            self._shares = {}
 
 
 def answer_of(data: dict[str, Any]) -> Answer:
@@ -276,6 +294,11 @@ def _error(content: dict[str, Any]) -> OutputDict:
     lines = map(str, traceback) if isinstance(traceback, list) else ()
     ename, evalue = str(content.get("ename", "Error")), str(content.get("evalue", ""))
     return error_output(ename, evalue, lines)
+
+
+def _share(output: OutputDict) -> int:
+    """Return the most bytes that an output takes in the trace, its cell's number among them."""
+    return size_in_trace(output) + 50
 
 
 def _size(output: OutputDict) -> int:
