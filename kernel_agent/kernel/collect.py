@@ -111,10 +111,11 @@ class Collector:
         """Keep one output, unless the cell has put out more than is kept."""
         if self._clear_next:
             self._clear(wait=False)
-        size = _size(output)
+        size, chars = _sizes(output)
         streamed = size if output["output_type"] == "stream" else 0
         too_much = self._size + size > MAX_CELL or self._streamed + streamed > MAX_STREAMS
-        if too_much or len(self._outputs) >= MAX_OUTPUTS or not self._has_room(output):
+        too_much |= len(self._outputs) >= MAX_OUTPUTS or self._in_trace + chars > MAX_TRACE
+        if too_much or not self._has_room(output):
             self._left_out += 1
             return
         self._size += size
@@ -216,16 +217,18 @@ class Collector:
 
     def _replace(self, places: Iterable[int], output: OutputDict) -> None:
         new = {"data": output["data"], "metadata": output["metadata"]}
-        share = _share(output) if places else 0
+        share = 0  # found when it matters: to write takes as long as to read
         for index in places:
             shown = self._outputs[index]
-            more = _size({**shown, **new}) - _size(shown)
-            in_trace = self._in_trace + share - self._shares[index]
-            if self._size + more > MAX_CELL or in_trace > MAX_TRACE:
+            size, chars = _sizes({**shown, **new})
+            more, others = size - _sizes(shown)[0], self._in_trace - self._shares[index]
+            too_much = self._size + more > MAX_CELL or others + chars > MAX_TRACE
+            share = share or (0 if too_much else _share(output))
+            if too_much or others + share > MAX_TRACE:
                 self._left_out += 1
                 continue
             self._size += more
-            self._in_trace, self._shares[index] = in_trace, share
+            self._in_trace, self._shares[index] = others + share, share
             shown.update(new)
 
     def _clear(self, *, wait: bool) -> None:
@@ -269,7 +272,7 @@ def _bundle(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     data, metadata = content["data"], content.get("metadata", {})
     if not isinstance(data, dict) or not isinstance(metadata, dict):
         raise TypeError("display data is not a mapping")
-    return dict(data), dict(metadata) if _size(metadata) <= MAX_METADATA else {}
+    return dict(data), dict(metadata) if _sizes(metadata)[0] <= MAX_METADATA else {}
 
 
 def _bundle_output(kind: str, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -301,15 +304,15 @@ def _share(output: OutputDict) -> int:
     return size_in_trace(output) + 50
 
 
-def _size(output: OutputDict) -> int:
-    """Return how many bytes of memory an output takes.
+def _sizes(output: OutputDict) -> tuple[int, int]:
+    """Return how many bytes of memory an output takes, and how many characters are in it.
 
     Raises
     ------
     ValueError
         It is nested more deeply than later readers can follow.
     """
-    size = sys.getsizeof(output)
+    size, chars = sys.getsizeof(output), 0
     waiting: list[tuple[Any, int]] = [(output, 0)]
     while waiting:
         item, depth = waiting.pop()
@@ -317,5 +320,6 @@ def _size(output: OutputDict) -> int:
             raise ValueError("an output that is nested too deeply")
         for parts in (item,) if isinstance(item, list) else (item.keys(), item.values()):
             size += sum(map(sys.getsizeof, parts))
+            chars += sum(len(part) for part in parts if isinstance(part, str))
             waiting += [(part, depth + 1) for part in parts if isinstance(part, (dict, list))]
-    return size
+    return size, chars
