@@ -74,7 +74,7 @@ class TraceWriter:
         Raises
         ------
         TraceError
-            The disk is full or gone. What was written before is kept.
+            The disk is full or gone, or no cut makes it fit a line. What is written is kept.
         """
         data = _line_of(record)
         try:
