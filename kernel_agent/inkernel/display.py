@@ -45,7 +45,7 @@ MAX_TITLES = 12  # of one figure
 MAX_TEXT = 1_000_000  # characters of one text representation
 MAX_BINARY = 16_000_000  # characters of one base64 picture, or of a page of HTML
 MAX_NOTE = 2_000  # characters beside an answer
-MAX_CELL = 64_000_000  # characters of all displays of one cell
+MAX_CELL = 28_000_000  # characters of all displays of one cell; the host keeps a little more
 
 
 class ValueFormatter(BaseFormatter):

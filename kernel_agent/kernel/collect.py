@@ -13,17 +13,20 @@ from typing import Any
 from kernel_agent.records import (
     ANSWER_MIME,
     CAPTURED,
+    OUTPUTS_BYTES,
     SHOWN,
     UPDATES,
     Answer,
     OutputDict,
     add_sign,
     error_output,
+    size_in_trace,
     with_words,
 )
 from kernel_agent.safe import size_text
 
-MAX_CELL = 96_000_000  # bytes of memory kept of one cell; our kernel's cap is 64 M characters
+MAX_TRACE = OUTPUTS_BYTES  # of one cell in the trace; our kernel's cap is 28 M characters
+MAX_CELL = 80_000_000  # bytes of memory kept of one cell: fewer items than a line may have
 MAX_STREAMS = 16_000_000  # of it text of streams; our kernel sends 1.1 M characters of each
 MAX_OUTPUTS = 20_000  # outputs kept of one cell
 MAX_SAME = 100  # displays of one id that are updated
@@ -60,7 +63,8 @@ class Collector:
         self._displays: dict[str, list[int]] = {}
         self._updates: dict[str, list[int]] = {}  # of displays of earlier cells
         self._clear_next = False
-        self._size = self._streamed = 0
+        self._size = self._streamed = self._in_trace = 0
+        self._shares: dict[int, int] = {}  # of displays that may change, in the trace
         self._left_out = 0
         self._too_large: list[int] = []
         self.answer: Answer | None = None
@@ -107,10 +111,11 @@ class Collector:
         """Keep one output, unless the cell has put out more than is kept."""
         if self._clear_next:
             self._clear(wait=False)
-        size = _size(output)
+        size, chars = _sizes(output)
         streamed = size if output["output_type"] == "stream" else 0
         too_much = self._size + size > MAX_CELL or self._streamed + streamed > MAX_STREAMS
-        if too_much or len(self._outputs) >= MAX_OUTPUTS:
+        too_much |= len(self._outputs) >= MAX_OUTPUTS or self._in_trace + chars > MAX_TRACE
+        if too_much or not self._has_room(output):
             self._left_out += 1
             return
         self._size += size
@@ -121,6 +126,16 @@ class Collector:
             self._outputs.append(output)
         if self._on_output:
             self._on_output(output)
+
+    def _has_room(self, output: OutputDict) -> bool:
+        """Take the room that an output needs in the trace, if there is so much."""
+        share = _share(output)
+        if self._in_trace + share > MAX_TRACE:
+            return False
+        self._in_trace += share
+        if output["output_type"] != "stream":
+            self._shares[len(self._outputs)] = share
+        return True
 
     def leave_out(self, size: int) -> None:
         """Add a note that an output of so many bytes came and was not read."""
@@ -163,8 +178,8 @@ class Collector:
         if display_id is not None:
             metadata = add_sign(metadata, SHOWN, display_id)
         output: OutputDict = {"output_type": kind, "data": data, "metadata": metadata}
-        for index in self._displays.get(display_id, ()) if display_id is not None else ():
-            self._replace(index, output)  # Jupyter changes those of the same id, too
+        if display_id is not None:  # Jupyter changes those of the same id, too
+            self._replace(self._displays.get(display_id, ()), output)
         if kind == "execute_result":
             output["execution_count"] = self._step
         self.add(output)
@@ -193,28 +208,34 @@ class Collector:
             "output_type": "display_data", "data": data,
             "metadata": add_sign(metadata, sign, display_id),
         }  # fmt: skip
-        for index in places:
-            self._replace(index, output)
+        self._replace(places, output)
         if not places:
             count = len(self._outputs)
             self.add(output)
             if len(self._outputs) > count:
                 self._note_place(self._updates, display_id)
 
-    def _replace(self, index: int, output: OutputDict) -> None:
-        shown = self._outputs[index]
+    def _replace(self, places: Iterable[int], output: OutputDict) -> None:
         new = {"data": output["data"], "metadata": output["metadata"]}
-        more = _size({**shown, **new}) - _size(shown)
-        if self._size + more > MAX_CELL:
-            self._left_out += 1
-            return
-        self._size += more
-        shown.update(new)
+        share = 0  # found when it matters: to write takes as long as to read
+        for index in places:
+            shown = self._outputs[index]
+            size, chars = _sizes({**shown, **new})
+            more, others = size - _sizes(shown)[0], self._in_trace - self._shares[index]
+            too_much = self._size + more > MAX_CELL or others + chars > MAX_TRACE
+            share = share or (0 if too_much else _share(output))
+            if too_much or others + share > MAX_TRACE:
+                self._left_out += 1
+                continue
+            self._size += more
+            self._in_trace, self._shares[index] = others + share, share
+            shown.update(new)
 
     def _clear(self, *, wait: bool) -> None:
         self._clear_next = wait
         if not wait:
             self._outputs, self._texts, self._displays, self._updates = [], {}, {}, {}
+            self._shares = {}
 
 
 def answer_of(data: dict[str, Any]) -> Answer:
@@ -251,7 +272,7 @@ def _bundle(content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     data, metadata = content["data"], content.get("metadata", {})
     if not isinstance(data, dict) or not isinstance(metadata, dict):
         raise TypeError("display data is not a mapping")
-    return dict(data), dict(metadata) if _size(metadata) <= MAX_METADATA else {}
+    return dict(data), dict(metadata) if _sizes(metadata)[0] <= MAX_METADATA else {}
 
 
 def _bundle_output(kind: str, content: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -278,15 +299,20 @@ def _error(content: dict[str, Any]) -> OutputDict:
     return error_output(ename, evalue, lines)
 
 
-def _size(output: OutputDict) -> int:
-    """Return how many bytes of memory an output takes.
+def _share(output: OutputDict) -> int:
+    """Return the most bytes that an output takes in the trace, its cell's number among them."""
+    return size_in_trace(output) + 50
+
+
+def _sizes(output: OutputDict) -> tuple[int, int]:
+    """Return how many bytes of memory an output takes, and how many characters are in it.
 
     Raises
     ------
     ValueError
         It is nested more deeply than later readers can follow.
     """
-    size = sys.getsizeof(output)
+    size, chars = sys.getsizeof(output), 0
     waiting: list[tuple[Any, int]] = [(output, 0)]
     while waiting:
         item, depth = waiting.pop()
@@ -294,5 +320,6 @@ def _size(output: OutputDict) -> int:
             raise ValueError("an output that is nested too deeply")
         for parts in (item,) if isinstance(item, list) else (item.keys(), item.values()):
             size += sum(map(sys.getsizeof, parts))
+            chars += sum(len(part) for part in parts if isinstance(part, str))
             waiting += [(part, depth + 1) for part in parts if isinstance(part, (dict, list))]
-    return size
+    return size, chars

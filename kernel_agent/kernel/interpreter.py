@@ -35,7 +35,7 @@ from kernel_agent.errors import (
     UsageError,
 )
 from kernel_agent.inkernel import decode, encode, no_answer
-from kernel_agent.kernel.collect import answer_of
+from kernel_agent.kernel.collect import Collector, answer_of
 from kernel_agent.kernel.interpreted import (
     MAX_CHARS,
     describe,
@@ -77,11 +77,15 @@ class _Cell:
     on_output: OnOutput
     on_request: OnRequest | None
     source: str
-    outputs: list[OutputDict] = field(default_factory=list)
+    collector: Collector = field(init=False)
+    said: list[OutputDict] = field(default_factory=list)
     answer: Answer | None = None
     value: Any = None  # of the answer
     left_out: int = 0
     chars: int = 0
+
+    def __post_init__(self) -> None:
+        self.collector = Collector(self.on_output, step=self.step)
 
     def take_text(self, stream: str, text: str) -> None:
         """Take a piece of printed text; called from the interpreter's own thread."""
@@ -92,13 +96,18 @@ class _Cell:
             self.put({"output_type": "stream", "name": stream, "text": text[:room]})
 
     def put(self, output: OutputDict) -> None:
-        """Take an output; pieces of one stream join."""
-        last = self.outputs[-1] if self.outputs else {}
-        if output["output_type"] == "stream" and last.get("name") == output["name"]:
-            last["text"] += output["text"]
-        else:
-            self.outputs.append(dict(output))
-        self.on_output(dict(output))
+        """Take an output, within the bounds that hold for every cell."""
+        self.collector.add(output)
+
+    def say(self, line: str) -> None:
+        """Add a line of the host's own at the end, however much the cell has put out."""
+        self.said.append({"output_type": "stream", "name": "stderr", "text": line})
+        self.on_output(dict(self.said[-1]))
+
+    @property
+    def outputs(self) -> list[OutputDict]:
+        """What the cell has put out so far."""
+        return [*self.collector.outputs(), *self.said]
 
     def text(self) -> str:
         """Return what ``outputs[step]`` gives."""
@@ -399,7 +408,7 @@ class InterpreterSession(Kernel):
             return "dead", error
         await self._check_out()
         line = "The interpreter went back to the state before this cell: what it had set is gone.\n"
-        cell.put({"output_type": "stream", "name": "stderr", "text": line})
+        cell.say(line)
         return ("timeout" if self._ending == "timeout" else "interrupted"), CellError(
             ename="KeyboardInterrupt", evalue=""
         )

@@ -91,10 +91,12 @@ from .reading import usage_texts as usage_texts
 from .reading import window_text as window_text
 from .stop import StopSignal as StopSignal
 from .store import FILE_NAME as FILE_NAME
+from .store import OUTPUTS_BYTES as OUTPUTS_BYTES
 from .store import TraceWriter as TraceWriter
 from .store import load as load
 from .store import locate as locate
 from .store import read_trace as read_trace
+from .store import size_in_trace as size_in_trace
 from .story import SHOWED_LAST as SHOWED_LAST
 from .story import STORY_LABELS as STORY_LABELS
 from .story import Block as Block

@@ -13,11 +13,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from kernel_agent.errors import TraceError, fault_of
 from kernel_agent.records.codec import from_json
+from kernel_agent.records.conversation import Json
 from kernel_agent.records.trace import Condensation, FormatChange, Record, Undone, to_json
 from kernel_agent.safe import FILE_MODE, Folder, json_items, one_line, open_file
 
@@ -28,8 +30,14 @@ has none of them."""
 
 FILE_NAME = "trace.jsonl"
 MAX_BYTES = 4 << 30  # of a trace that is read; a file may claim any size without taking the space
-MAX_LINE = 512 << 20  # bytes; the outputs of a cell are at most a quarter of it
-PIECE = 16 << 20  # bytes of a line that are read in one step
+MAX_LINE = 64 << 20
+"""Bytes of one line. No longer one is written: see :data:`OUTPUTS_BYTES` and :func:`_line_of`."""
+OUTPUTS_BYTES = MAX_LINE // 2
+"""Of all outputs that are kept of a cell, as :func:`size_in_trace` counts them; the other half is
+for the model's words, calls, pictures and errors."""
+CUT_AT = (1_000_000, 100_000, 10_000, 1_000, 100)
+"""Characters of a text, and items of a list, to which a line is cut that would be too long."""
+PIECE = 1 << 20  # bytes of a line that are looked at in one step
 MAX_REASON = 300
 MAX_ITEMS = 4_000_000
 """Lists, objects and items in one line, counted before it is decoded: one of some bytes takes a
@@ -66,7 +74,7 @@ class TraceWriter:
         Raises
         ------
         TraceError
-            The disk is full or gone. What was written before is kept.
+            The disk is full or gone, or no cut makes it fit a line. What is written is kept.
         """
         data = _line_of(record)
         try:
@@ -161,35 +169,55 @@ def _count_items(line: bytes) -> int:
 
 def _lines(file: Path) -> Iterator[bytes]:
     """Yield the lines of a trace, each with its end."""
-    size = 0
+    read = 0
     try:
         with open_file(file) as opened:
+            size = os.fstat(opened.fileno()).st_size
             while line := _read_line(opened, file):
-                size += len(line)
-                if len(line) > MAX_LINE or size > MAX_BYTES:
-                    most = MAX_LINE if len(line) > MAX_LINE else MAX_BYTES
-                    what = "has a line" if len(line) > MAX_LINE else "is"
-                    raise TraceError(f"{file} {what} larger than {most:,} bytes: it is not read")
+                read += len(line)
+                if max(read, size) > MAX_BYTES:  # it may grow
+                    raise TraceError(f"{file} is larger than {MAX_BYTES:,} bytes: it is not read")
                 yield line
     except OSError as error:
         raise TraceError(f"cannot read the trace {file}: {error.strerror}") from None
 
 
 def _read_line(opened: BinaryIO, file: Path) -> bytes:
-    """Return the next line, or of one that is too long more than :data:`MAX_LINE`.
+    """Return the next line. What a long one holds is only kept once its end was found.
 
-    Of a long line only so much is read as looks like a record: a hole, or anything that is not an
-    object in text, costs a piece and no more.
+    Raises
+    ------
+    TraceError
+        It is longer than :data:`MAX_LINE`, or cannot be a record: a hole, or no object in text.
     """
-    pieces = [opened.readline(PIECE)]
-    length = len(pieces[0])
-    while len(pieces[-1]) == PIECE and not pieces[-1].endswith(b"\n") and length <= MAX_LINE:
-        is_object = pieces[0].lstrip(b"\xef\xbb\xbf \t").startswith(b"{")
-        if not is_object or b"\0" in pieces[-1]:
+    start = opened.tell()
+    piece = opened.readline(PIECE)
+    if len(piece) < PIECE or piece.endswith(b"\n"):
+        length = len(piece)
+    else:
+        length = _length_of_line(opened, piece, file)
+    if length > MAX_LINE:
+        raise TraceError(
+            f"{file} has a line larger than {MAX_LINE:,} bytes: it is not read. No such line is "
+            "written any more: read an older trace with the version that wrote it"
+        )
+    if length == len(piece):
+        return piece
+    opened.seek(start)
+    return opened.read(length)
+
+
+def _length_of_line(opened: BinaryIO, piece: bytes, file: Path) -> int:
+    """Return how long a line is, or a number above :data:`MAX_LINE`, by looking at its pieces."""
+    length = len(piece)
+    is_object = piece.lstrip(b"\xef\xbb\xbf \t").startswith(b"{")
+    while length <= MAX_LINE:
+        if not is_object or b"\0" in piece:
             raise TraceError(f"damaged trace {file}: a long line in it is no record")
-        pieces.append(opened.readline(PIECE))
-        length += len(pieces[-1])
-    return b"".join(pieces) if len(pieces) > 1 else pieces[0]
+        if piece.endswith(b"\n") or not (piece := opened.readline(PIECE)):
+            break
+        length += len(piece)
+    return length
 
 
 def locate(path: str | Path) -> Path:
@@ -202,14 +230,59 @@ def locate(path: str | Path) -> Path:
     return file
 
 
+def size_in_trace(value: Json) -> int:
+    """Return how many bytes of a line a value takes."""
+    return len(_encode(value))
+
+
+def _encode(value: Json) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
 def _line_of(record: Record) -> bytes:
+    """Return a record as a line that can be read again: one that is too long has its texts cut.
+
+    A cell's outputs were bounded before, and stay as they are.
+
+    Raises
+    ------
+    TraceError
+        It is too long even so.
+    """
     version = 1
     if isinstance(record, Condensation | FormatChange):
         version = 2
     elif isinstance(record, Undone):
         version = 3
-    line = json.dumps({"v": version, **to_json(record)}, ensure_ascii=False)
-    return line.encode("utf-8", "backslashreplace") + b"\n"
+    data = {"v": version, **to_json(record)}
+    line = _encode(data) + b"\n"
+    for most in CUT_AT:
+        if _can_be_read(line):
+            return line
+        line = _encode(_cut(data, most)) + b"\n"
+    if not _can_be_read(line):
+        raise TraceError("a record is too large to be written to the trace")
+    return line
+
+
+def _can_be_read(line: bytes) -> bool:
+    if len(line) <= MAX_ITEMS:
+        return True
+    return len(line) <= MAX_LINE and json_items(line, MAX_ITEMS) <= MAX_ITEMS
+
+
+def _cut(value: Json, most: int, path: tuple[str, ...] = ()) -> Json:
+    """Return a value with its long texts and lists cut, but for a cell's outputs."""
+    if path == ("result", "outputs"):
+        return value
+    if isinstance(value, str) and len(value) > most:
+        return f"{value[:most]}… (cut: too long for the trace)"
+    if isinstance(value, dict):
+        items = islice(value.items(), most)
+        return {name[:most]: _cut(item, most, (*path[:2], name)) for name, item in items}
+    if isinstance(value, list):
+        return [_cut(item, most, (*path[:2], "")) for item in value[:most]]
+    return value
 
 
 def _record_of(line: bytes) -> Record:

@@ -20,6 +20,7 @@ from kernel_agent.errors import InputError, KernelDied, UsageError
 from kernel_agent.kernel.interpreter import MAX_CHARS, InterpreterSession
 from kernel_agent.records.cell import CellResult, OutputDict
 from kernel_agent.records.endings import ExitStatus
+from kernel_agent.records.store import OUTPUTS_BYTES, size_in_trace
 from kernel_agent.sandbox.interpreter import LACKS, LEVEL, MODULES, probe
 
 
@@ -44,6 +45,18 @@ def test_it_is_here_and_says_what_it_lacks() -> None:
     assert LEVEL.covered
     assert LEVEL.not_covered
     assert "numpy" in LACKS[0]
+
+
+async def test_what_a_cell_shows_is_bounded_as_everywhere(folder: Path) -> None:
+    """And what the host itself says of it stands there all the same."""
+    async with InterpreterSession(cwd=folder) as kernel:
+        flood = "while True: display('x' * 1_000_000)"
+        result = await kernel.execute(flood, timeout_s=2)
+        assert result.status == "timeout"
+        assert size_in_trace(list(result.outputs)) < OUTPUTS_BYTES + 1_000
+        left_out, went_back = result.outputs[-2:]
+        assert "more outputs were not kept" in left_out["text"]
+        assert "went back to the state before this cell" in went_back["text"]
 
 
 async def test_state_lives_on_and_outputs_come_in_order(folder: Path) -> None:

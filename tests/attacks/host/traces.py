@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kernel_agent.records.trace import Record
 
 COUNT = 400
+STOP = b'{"$": "RunStop", "run_id": "r", "status": "answered", '
 TOOK_ALL = "the host took all the memory that there was"
 
 
@@ -38,18 +39,36 @@ async def forged_traces(folder: Path) -> str:
     return await asyncio.to_thread(_read_all, folder)
 
 
-# Of 75 MB some copies are made while it is counted; decoded it is 1,600 MB and more.
+# Of 45 MB some copies are made while it is counted; decoded it is 1,000 MB and more.
 @host_attack("host-resource", either(grew(600), took_all, never_ended), timeout_s=100)
 async def trace_of_many_items(folder: Path) -> str:
     """A trace of 75 MB that stands for 25 million lists"""
+    with (folder / "trace.jsonl").open("wb") as file:
+        for millions in (15, 10):  # in one line there may be 64 MB
+            file.write(
+                b'{"$": "RunStop", "run_id": "r", "status": "answered", "answer": {"value": ['
+            )
+            for _ in range(millions):
+                file.write(b"[]," * (1 << 20))
+            file.write(b"1]}}\n")
+    return await _read(folder)
+
+
+@host_attack("host-resource", either(grew(64), took_all, never_ended), timeout_s=100)
+async def trace_of_one_long_line(folder: Path) -> str:
+    """A trace of 3 GB in one line: it begins as a record, and after 200 MB of text is a hole"""
+    with (folder / "trace.jsonl").open("wb") as file:
+        file.write(STOP + b'"message": "')
+        for _ in range(200):
+            file.write(b"x" * (1 << 20))
+        file.truncate(3 << 30)
+    return await _read(folder)
+
+
+async def _read(folder: Path) -> str:
     from kernel_agent.errors import KernelAgentError
     from kernel_agent.records.store import read_trace
 
-    with (folder / "trace.jsonl").open("wb") as file:
-        file.write(b'{"$": "RunStop", "run_id": "r", "status": "answered", "answer": {"value": [')
-        for _ in range(25):
-            file.write(b"[]," * (1 << 20))
-        file.write(b"1]}}\n\n")
     try:
         return f"{len(await asyncio.to_thread(read_trace, folder))} records"
     except KernelAgentError as error:
