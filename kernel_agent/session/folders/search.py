@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MOST = 10
 MAX_MOST = 200
 MAX_WORDS = 60  # of a question
+MAX_SHORT = 4  # letters of a word that may be short for another; it counts half
 SAME_LAYOUT = 3  # files of one layout that come first; the others are worth half
 MAX_COLUMNS_TOLD = 200  # characters
 
@@ -55,6 +56,18 @@ def words_of(text: str) -> Iterator[str]:
             yield from (part for part in _PART.findall(word) if len(part) > 1)
 
 
+def _abbreviates(short: str, word: str) -> bool:
+    """Whether a word may be short for another: ``prcp``, ``bos``, ``qty``.
+
+    >>> _abbreviates("prcp", "precipitation"), _abbreviates("port", "precipitation")
+    (True, False)
+    """
+    if len(word) < len(short) + 2 or short[0] != word[0]:
+        return False
+    letters = iter(word)
+    return all(letter in letters for letter in short)
+
+
 def _singular(word: str) -> str:
     if len(word) > 4 and word.endswith("ies"):
         return f"{word[:-3]}y"
@@ -79,28 +92,35 @@ class Search:
         most
             How many at most.
         """
-        import numpy as np
-
-        if not self.index.entries:
-            return []
-        words, ranking = self._ranked
-        asked = [word for word in words_of(question[:4_000]) if word in words]
-        asked = [word for word in dict.fromkeys(asked) if word not in self._stopwords][:MAX_WORDS]
-        if not asked:
-            return []
-        scores = ranking.get_scores([words[word] for word in asked])
-        ordered = np.argsort(-scores, kind="stable")[: MAX_MOST * 5]
+        asked, scores = self._scores(question)
+        ordered = scores.argsort()[::-1][: MAX_MOST * 5]
         found: list[tuple[float, int]] = []
         seen = Counter[int]()
-        for number in ordered.tolist():
-            score = float(scores[number])
-            if score <= 0:
-                break
+        for number in sorted(ordered.tolist(), key=lambda number: (-scores[number], number)):
             layout = self.index.entries[number].layout
             seen[layout] += 1
+            score = float(scores[number])
             found.append((score if seen[layout] <= SAME_LAYOUT else score / 2, number))
         found.sort(key=lambda each: (-each[0], each[1]))
-        return [self._found(number, score, asked) for score, number in found[:most]]
+        return [self._found(number, score, asked) for score, number in found[:most] if score > 0]
+
+    def _scores(self, question: str) -> tuple[list[str], Any]:
+        """Return the words of a question that files have, and the score of each file."""
+        import numpy as np
+
+        scores = np.zeros(len(self.index.entries))
+        if not self.index.entries:
+            return [], scores
+        words, ranking = self._ranked
+        wanted = [w for w in dict.fromkeys(words_of(question[:4_000])) if w not in self._stopwords]
+        wanted = wanted[:MAX_WORDS]
+        short = [each for each in words if 3 <= len(each) <= MAX_SHORT and each not in wanted]
+        asked = [word for word in wanted if word in words]
+        meant = [each for each in short if any(_abbreviates(each, word) for word in wanted)]
+        for found, weight in ((asked, 1.0), (meant, 0.5)):
+            if found:
+                scores += weight * ranking.get_scores([words[word] for word in found])
+        return [*asked, *meant], scores
 
     def table(self, question: str, most: int) -> pd.DataFrame:
         """Return the files that fit best as a table; without words, the first by their names."""
