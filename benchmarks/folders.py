@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import platform
@@ -30,6 +31,7 @@ from kernel_agent import ScriptedModel, Session
 from kernel_agent.records import Message
 
 RESULTS = Path(__file__).with_name("results") / "folders.json"
+COUNT = itertools.count()
 CITIES = ("Boston", "Chicago", "Denver", "Miami", "Phoenix", "Seattle")
 STATES = ("Alabama", "Alaska", "Colorado", "Florida", "Ohio", "Texas")
 YEARS = (2019, 2020, 2021, 2022)
@@ -244,7 +246,7 @@ async def found_first(folder: Path, questions: dict[str, list[str]]) -> list[str
     """Return the questions for which a needed file is not among the first five."""
     missed = []
     async with Session(
-        model=ScriptedModel([]), data=folder, out=folder.with_name("out")
+        model=ScriptedModel([]), data=folder, out=folder.with_name(f"out-{next(COUNT)}")
     ) as session:
         for question, needed in questions.items():
             lines = session.list_data(question, most=5)
@@ -273,7 +275,7 @@ async def first_request(folder: Path, out: Path) -> dict[str, float]:
     async with Session(model=model, data=folder, out=out, format="fenced") as session:
         await session.run("How much rain fell in Boston in 2021?")
     copied = sum(p.lstat().st_size for p in (out / "data").rglob("*") if not p.is_symlink())
-    listing = model.shown[model.shown.index("- data/") :]
+    listing = model.shown[model.shown.index("- data/") :].partition("\n\n")[0]
     return {"seconds": model.at - began, "copied_bytes": copied, "shown_chars": len(listing)}
 
 
@@ -292,12 +294,11 @@ def many(folder: Path, files: int, kilobytes: float) -> None:
 
 def main() -> None:
     """Measure, print, and write the results."""
-    if sys.argv[1:] == ["--hundred-thousand"]:
-        with tempfile.TemporaryDirectory() as made:
-            many(Path(made) / "lake", 100_000, 1)
-            result = asyncio.run(first_request(Path(made) / "lake", Path(made) / "out"))
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        sys.stdout.write(json.dumps({**result, "host_mb": peak}))
+    if sys.argv[1:2] == ["--alone"]:
+        folder = Path(sys.argv[2])
+        result = asyncio.run(first_request(folder, folder.with_name("out")))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        sys.stdout.write(json.dumps({**result, "host_mb": round(peak)}))
         return
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as made:
@@ -313,8 +314,10 @@ def main() -> None:
         firsts = [
             asyncio.run(first_request(large, Path(made) / f"out{number}")) for number in range(5)
         ]
-    command = [sys.executable, __file__, "--hundred-thousand"]
-    alone = subprocess.run(command, check=True, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as made:
+        many(Path(made) / "lake", 100_000, 1)
+        command = [sys.executable, __file__, "--alone", f"{made}/lake"]
+        alone = subprocess.run(command, check=True, capture_output=True, text=True)
     measured = {
         "python": platform.python_version(),
         "cpus": os.cpu_count(),

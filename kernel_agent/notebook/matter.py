@@ -28,7 +28,6 @@ from kernel_agent.notebook.markdown import code_block, markdown, quote_text, ver
 from kernel_agent.notebook.outputs import VALUE_MIME, displayable
 from kernel_agent.notebook.tables import read_table, table_markdown
 from kernel_agent.records import (
-    FOLDER,
     UNFINISHED,
     Answer,
     DataFile,
@@ -283,7 +282,7 @@ def _sandbox(sandbox: Mapping[str, Any]) -> Iterator[str]:
 
 def _data(file: DataFile) -> str:
     path = verbatim(one_line(file.path))
-    if file.kind == FOLDER:
+    if file.is_folder:
         return f"{path} ({file.about}; those that were read follow)"
     digest = f", SHA-256 {verbatim(file.sha256[:12])}…" if file.sha256 else ""
     return f"{path} ({file.bytes:,} bytes{digest})"

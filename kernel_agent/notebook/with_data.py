@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from kernel_agent.errors import NotebookError
-from kernel_agent.records import FOLDER, DataFile, Record, runs_of
+from kernel_agent.records import DataFile, Record, runs_of
 from kernel_agent.safe import Folder, copy_known, one_line, open_file, who_obeys
 
 
@@ -56,7 +56,7 @@ def _files(records: Sequence[Record]) -> Iterator[DataFile]:
         given = (file for each in run.given for file in each.files)
         for file in (*run.start.data, *given, *run.read):
             found.setdefault(file.path, file)
-    yield from (file for file in found.values() if file.kind != FOLDER)
+    yield from (file for file in found.values() if not file.is_folder)
 
 
 def _copy(file: DataFile, beside: Path, folder: Path) -> str:

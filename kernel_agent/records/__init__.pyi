@@ -108,7 +108,6 @@ from .story import notice_text as notice_text
 from .story import place_blocks as place_blocks
 from .story import plain_lines as plain_lines
 from .story import shown_to_model as shown_to_model
-from .trace import FOLDER as FOLDER
 from .trace import Condensation as Condensation
 from .trace import DataFile as DataFile
 from .trace import FormatChange as FormatChange

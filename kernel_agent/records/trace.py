@@ -32,10 +32,6 @@ class Retry:
     cut_off: bool = False
 
 
-FOLDER = "folder"
-"""The kind of a :class:`DataFile` that stands for a whole folder."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class DataFile:
     """An input of the run: its source, its place for the kernel, and its kind.
@@ -52,9 +48,14 @@ class DataFile:
     files: int = 0
 
     @property
+    def is_folder(self) -> bool:
+        """Whether it stands for all files of a folder."""
+        return self.kind == "folder"
+
+    @property
     def about(self) -> str:
         """Its kind, or how many files it holds, and its size."""
-        kind = f"folder, {self.files:,} files" if self.kind == FOLDER else self.kind
+        kind = f"folder, {self.files:,} files" if self.is_folder else self.kind
         return f"{kind}, {size_text(self.bytes)}"
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from kernel_agent.errors import InputError
 from kernel_agent.inkernel import KINDS
-from kernel_agent.records import FOLDER, DataFile, Notice
+from kernel_agent.records import DataFile, Notice
 from kernel_agent.safe import Folder, make_private, write_unseen
 from kernel_agent.session.filetypes import recognise
 from kernel_agent.session.folders.scan import Scan, scan
@@ -302,7 +302,7 @@ class _Placing:
             source=str(scan.real),
             bytes=scan.bytes,
             sha256="",
-            kind=FOLDER,
+            kind="folder",
             linked=True,
             files=scan.files,
         )

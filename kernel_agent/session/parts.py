@@ -20,7 +20,6 @@ from kernel_agent.errors import UsageError
 from kernel_agent.kernel import Access, KernelOptions
 from kernel_agent.kernel import make_kernel as make
 from kernel_agent.records import (
-    FOLDER,
     Budget,
     DataFile,
     Event,
@@ -271,7 +270,7 @@ def make_kernel(
     SandboxError
         The level cannot do what is asked.
     """
-    linked = [Path(file.source) for file in files if file.linked and file.kind != FOLDER]
+    linked = [Path(file.source) for file in files if file.linked and not file.is_folder]
     folders = library.grant(folder, hides_paths=level_of(level).hides_paths)
     options = KernelOptions(
         cwd=folder,

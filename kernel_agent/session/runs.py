@@ -26,7 +26,6 @@ from kernel_agent.models import allowance_in, estimate_usage
 from kernel_agent.notebook import prepare_notebooks
 from kernel_agent.records import (
     FILE_NAME,
-    FOLDER,
     Action,
     Budget,
     Code,
@@ -112,7 +111,7 @@ class Runner:
             "not_covered": list(level_of(parts.level).not_covered),
         }
         self._watch = Watch(parts.folder)
-        self._looks = look_at(parts.folder, [f for f in parts.files if f.kind != FOLDER])
+        self._looks = look_at(parts.folder, [f for f in parts.files if not f.is_folder])
         trusted = () if parts.config.untrusted_data else self._looks
         self._look = example_of(trusted, may_import=lambda name: _may_import(parts, name))
         if not trusted and not parts.config.untrusted_data and _may_import(parts, "pandas"):
@@ -370,7 +369,7 @@ class Runner:
         if self._is_listed or not has_files or not self.format.writes_code:
             return mark(tell_names(files)) if self.parts.config.untrusted_data else ""
         self._is_listed = True
-        singly = [file for file in files if file.kind != FOLDER]
+        singly = [file for file in files if not file.is_folder]
         put = tuple(Look(file=file) for file in singly[len(self._looks) :])
         told = tell_files((*self._looks, *put)), library.tell(question, has_search=True)
         return mark("\n".join(filter(None, told)))

@@ -17,7 +17,6 @@ from kernel_agent.errors import InputError, UsageError
 from kernel_agent.formats import AUTO, get_format
 from kernel_agent.records import (
     FILE_NAME,
-    FOLDER,
     Approver,
     Budget,
     DataFile,
@@ -347,7 +346,7 @@ async def _settle(
     assert isinstance(level, Level)
     assert isinstance(made, tuple)
     folder, files = made
-    if not level.shares_folder and any(file.kind == FOLDER for file in files):
+    if not level.shares_folder and any(file.is_folder for file in files):
         raise InputError(
             f"the level {level.name} shares no folder with this machine: name the files that are "
             "needed, or choose another level with --sandbox"

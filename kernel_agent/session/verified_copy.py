@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kernel_agent.errors import NotebookError, SandboxError
 from kernel_agent.notebook import files_made
-from kernel_agent.records import FOLDER
 from kernel_agent.safe import Entry, Folder, copy_known, encodable, one_line, open_file
 from kernel_agent.sandbox import readable_folder, writable_folder
 
@@ -52,7 +51,7 @@ def copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> 
     rest of ``data/`` are: what the run made is made again, as is what any other plainly makes.
     """
     inputs = _inputs(notebook)
-    linked = {str(i.get("path")) for i in _listed(notebook) if i.get("kind") == FOLDER}
+    linked = {str(i.get("path")) for i in _listed(notebook) if i.get("kind") == "folder"}
     made = files_made(c.source for c in notebook.cells if c.cell_type == "code")
     left_out: list[str] = []
     room = MAX_COPY_BYTES

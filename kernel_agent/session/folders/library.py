@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_agent.errors import KernelError, ToolError
-from kernel_agent.records import FOLDER, DataFile, Event, Notice, count_text
+from kernel_agent.records import DataFile, Event, Notice, count_text
 from kernel_agent.session.folders.index import Index, read_index
 from kernel_agent.session.folders.listing import example_of_folders, list_found, tell_folders
 from kernel_agent.session.folders.reads import Reads
@@ -54,6 +54,8 @@ class Library:
         self._placed: tuple[tuple[str, Scan], ...] = ()
         self._search = Search(Index())
         self._reads: Reads | None = None
+        self._is_seen = True  # as far as is known
+        self._tell: Callable[[Event], None] = lambda _event: None
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -135,8 +137,9 @@ class Library:
         """
         if not self.scans or self._placed:
             return
+        self._tell = tell
         by_source = {str(scan.real): scan for scan in self.scans}
-        self._placed = tuple((f.path, by_source[f.source]) for f in files if f.kind == FOLDER)
+        self._placed = tuple((f.path, by_source[f.source]) for f in files if f.is_folder)
         for _, scan in self._placed:
             tell(Notice(text=scan.line))
         count = sum(scan.files for scan in self.scans)
@@ -156,8 +159,7 @@ class Library:
         self._search = Search(index)
         if shows_opened:
             self._reads = await asyncio.to_thread(Reads, self._placed)
-        if self._reads is None or not self._reads.is_whole:
-            tell(Notice(text="Data: which files are read cannot be seen here, or not of all."))
+        self._check_reads()
 
     def tell(self, question: str, *, has_search: bool) -> str:
         """Return the list of the folders for a model; empty without any."""
@@ -189,8 +191,17 @@ class Library:
             self._reads.end()
 
     def take_read(self) -> tuple[DataFile, ...]:
-        """Return the files that cells opened since the last time."""
+        """Return the files that cells opened since the last time; say so if not all were seen."""
+        self._check_reads()
         return self._reads.take() if self._reads is not None else ()
+
+    def _check_reads(self) -> None:
+        is_whole = self._reads is not None and self._reads.is_whole
+        if self._placed and self._is_seen and not is_whole:
+            self._is_seen = False
+            self._tell(
+                Notice(text="Data: which files are read cannot be seen here, or not of all.")
+            )
 
     def close(self) -> None:
         """Stop watching."""

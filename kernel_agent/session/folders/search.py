@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -186,4 +187,6 @@ class Search:
             if folder not in of_folders:
                 of_folders[folder] = numbers(folder)
             path = [*of_folders[folder], *numbers(name)]
-            yield [*path * _PATH_WEIGHT, *of_layouts[entry.layout], *numbers(entry.words)]
+            yield array(
+                "I", [*path * _PATH_WEIGHT, *of_layouts[entry.layout], *numbers(entry.words)]
+            )
