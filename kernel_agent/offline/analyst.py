@@ -129,8 +129,7 @@ def _choose(conversation: Conversation) -> tuple[str, str, list[str]]:
     if not paths:
         raise ModelError(
             "The offline analyst answers questions about tables (CSV, TSV, JSON, Parquet, Excel)"
-            " and was given none: name a single one with --data FILE, or configure a model: "
-            f"{_CONFIGURE}."
+            f" and was given none: add one with --data FILE, or configure a model: {_CONFIGURE}."
         )
     for path in paths:
         name = path.rpartition("/")[2]

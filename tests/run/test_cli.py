@@ -367,7 +367,7 @@ WRONG = {
     "an empty task": (["run", "  "], "There is no task"),
     "no task and no terminal": (["run"], "There is no task"),
     "a missing file": (["run", "x", "--data", "sale.csv"], "Did you mean sales.csv"),
-    "a directory": (["run", "x", "--data", "."], "is a directory"),
+    "a folder without a model": (["run", "x", "--data", "."], "kernel-agent data . shows"),
     "an address": (["run", "x", "--data", "https://example.org/a.csv"], "Download it first"),
     "a device": (["run", "x", "--data", "/dev/null"], "not a regular file"),
     "a missing script": (["run", "x", "--model", "scripted:none.jsonl"], "none.jsonl"),

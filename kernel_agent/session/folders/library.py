@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 INDEX_SECONDS = 60.0
 FEW = 20_000  # files, up to which more of each is kept to search in
-SAMPLE_CHARS, SHORT_SAMPLE_CHARS = 240, 80
+SAMPLE_CHARS, SHORT_SAMPLE_CHARS = 240, 60
 
 
 @dataclass(frozen=True, kw_only=True)

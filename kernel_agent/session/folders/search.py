@@ -1,6 +1,6 @@
 """Search an index by words: BM25 over names, columns and first rows (``bm25s``).
 
-A word of a path counts three times, one of a column twice: who names a file says what is in it.
+A word of a path or a column counts twice: who names a file says what is in it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MAX_COLUMNS_TOLD = 200  # characters
 _WORD = re.compile(r"[^\W_]+")
 _PART = re.compile(r"\d+|\D+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
-_PATH_WEIGHT, _COLUMN_WEIGHT = 3, 2
+_PATH_WEIGHT, _COLUMN_WEIGHT = 2, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,11 @@ def words_of(text: str) -> Iterator[str]:
         bare = unicodedata.normalize("NFKD", text)
         text = "".join(c for c in bare if not unicodedata.combining(c))
     for word in _WORD.findall(_CAMEL.sub(" ", text).lower()):
-        yield _singular(word)
-        if not word.isalpha() and not word.isdigit():
-            yield from (part for part in _PART.findall(word) if len(part) > 1)
+        parts = _PART.findall(word)
+        if len(parts) == 1 or any(len(part) == 1 for part in parts):
+            yield _singular(word)
+        if len(parts) > 1:
+            yield from (part for part in parts if len(part) > 1)
 
 
 def _abbreviates(short: str, word: str) -> bool:
@@ -172,7 +174,7 @@ class Search:
         ranking.index((list(self._documents(words)), words), show_progress=False)
         return words, ranking
 
-    def _documents(self, words: dict[str, int]) -> Iterator[list[int]]:
+    def _documents(self, words: dict[str, int]) -> Iterator[array[int]]:
         """Yield the words of each file by their numbers, as often as they count."""
 
         def numbers(text: str) -> list[int]:
@@ -183,10 +185,9 @@ class Search:
         ]
         of_folders: dict[str, list[int]] = {}
         for entry in self.index.entries:
-            folder, _, name = entry.path.rpartition("/")
+            path = entry.path.partition("/")[2]  # all lie in data/
+            folder, _, name = path.rpartition("/")
             if folder not in of_folders:
                 of_folders[folder] = numbers(folder)
-            path = [*of_folders[folder], *numbers(name)]
-            yield array(
-                "I", [*path * _PATH_WEIGHT, *of_layouts[entry.layout], *numbers(entry.words)]
-            )
+            named = [*of_folders[folder], *numbers(name)] * _PATH_WEIGHT
+            yield array("I", [*named, *of_layouts[entry.layout], *numbers(entry.words)])
