@@ -5,6 +5,7 @@
 - from the command to the first request, for 1,754 files, with bytes that were copied and the length
   of the list that the model is shown;
 - the time and the host's memory for 100,000 files;
+- of 30 notebooks, exported with what they read, how many run again where the folder is not;
 - of 40 questions about 300 files of 25 layouts, for how many the needed files are among the first
   five that ``find_data`` gives. Half of the questions were written and never tried while the
   search was made.
@@ -28,7 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent import ScriptedModel, Session
-from kernel_agent.records import Message
+from kernel_agent.notebook import copy_read, export
+from kernel_agent.records import Message, read_trace
+from kernel_agent.session.verification import verify_notebook
 
 RESULTS = Path(__file__).with_name("results") / "folders.json"
 COUNT = itertools.count()
@@ -279,6 +282,39 @@ async def first_request(folder: Path, out: Path) -> dict[str, float]:
     return {"seconds": model.at - began, "copied_bytes": copied, "shown_chars": len(listing)}
 
 
+READ = """import pandas as pd
+
+path = find_data({question!r})["path"][0]
+table = pd.read_csv(path, sep=None, engine="python", skiprows={skipped})
+print(table.describe(include="all").to_string())
+final_answer(table.iloc[:, -1].value_counts().head())"""
+
+
+async def travels(folder: Path, away: Path) -> list[str]:
+    """Return the questions whose notebooks do not run again in another place, without the folder.
+
+    Each cell finds a file, reads it and shows it; the notebook is exported with what it read.
+    """
+    questions = list({**TRIED, **UNSEEN}.items())[:30]
+    for number, (question, (needed, *_)) in enumerate(questions):
+        title = "fraud" in question or "identity" in question or "sensors" in needed
+        code = READ.format(question=question, skipped=2 if title else 0)
+        model = ScriptedModel([f"I read it.\n\n```python\n{code}\n```"])
+        out = away / f"run-{number}"
+        async with Session(model=model, data=folder, out=out, format="fenced") as session:
+            run = await session.run(question)
+        there = away / f"there-{number}"
+        there.mkdir()
+        export(run.trace, there / "run.ipynb")
+        copy_read(read_trace(run.trace), out, there)
+    folder.rename(folder.with_name("gone"))
+    again = [
+        await verify_notebook(away / f"there-{number}" / "run.ipynb")
+        for number in range(len(questions))
+    ]
+    return [q for (q, _), report in zip(questions, again, strict=True) if not report.reproduces]
+
+
 def many(folder: Path, files: int, kilobytes: float) -> None:
     """Write many tables of some layouts."""
     rows = int(kilobytes * 1000 / 26)
@@ -309,6 +345,7 @@ def main() -> None:
             "tried": asyncio.run(found_first(folder, TRIED)),
             "unseen": asyncio.run(found_first(folder, UNSEEN)),
         }
+        broken = asyncio.run(travels(folder, Path(made)))
         large = Path(made) / "large"
         many(large, 1_754, 232)
         firsts = [
@@ -332,6 +369,7 @@ def main() -> None:
             for half, asked in (("tried", TRIED), ("unseen", UNSEEN))
         },
     }
+    measured["notebooks"] = {"exported_with_data": 30, "not_the_same_elsewhere": broken}
     RESULTS.write_text(json.dumps(measured, indent=1) + "\n")
     sys.stdout.write(f"{RESULTS.read_text()}")
 

@@ -32,6 +32,7 @@ from kernel_agent.records import (
 )
 from kernel_agent.session.delegation.child import Lineage, whole_answer
 from kernel_agent.session.delegation.tool import NAMES
+from kernel_agent.session.folders.library import FIND_DATA
 from kernel_agent.session.life import Life
 from kernel_agent.session.parts import settings_of
 from kernel_agent.session.pipeline import FixedCell
@@ -362,13 +363,13 @@ class Session(Life):
             tools=[
                 tool.name if tool.name in NAMES else tool
                 for tool in self.tools
-                if not (deep and tool.name == "delegate")
+                if not (deep and tool.name == "delegate") and tool.name != FIND_DATA
             ],
             out=out,
             config=self.config,
             approver=asked_above,
             on_event=on_event,
-            lineage=lineage,
+            lineage=dataclasses.replace(lineage, library=self._runner.parts.library.beneath()),
             kernel=self._plan.order.kernel,
         )
         if self._approval.tainted:

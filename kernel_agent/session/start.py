@@ -212,7 +212,8 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
     closing.add("telemetry", partial(telemetry.close, plan.tell))
     closing.add("MCP servers", plan.servers.close)
     scans = [each for each in data if isinstance(each, Scan)]
-    library = Library(scans, untrusted=bool(plan.config.untrusted_data))
+    library = plan.order.lineage.library
+    library = library or Library(scans, untrusted=bool(plan.config.untrusted_data))
     closing.add("folders of data", library.close)
     tools = await _find_tools(plan, library)
     model = await _choose_model(plan, closing)
@@ -260,8 +261,9 @@ def _check_beforehand(plan: Plan) -> Data:
     get_format(plan.config.format)
     if plan.order.model is None:
         check_model(plan.config)
-    found: list[str | Path | Beside | Scan] = []
-    for path in plan.order.data if not plan.order.lineage.files else ():
+    above = plan.order.lineage.library
+    found: list[str | Path | Beside | Scan] = list(above.scans) if above else []
+    for path in plan.order.data:
         if isinstance(path, Beside):
             found.append(path)
         else:
@@ -372,7 +374,7 @@ def _make_folder(plan: Plan, closing: Closing, data: Data) -> tuple[Path, tuple[
         ) from None
     if made is not None:
         closing.add_made("folder", partial(asyncio.to_thread, made.clear))
-    files = plan.order.lineage.files or place(data, folder, notice=plan.tell)
+    files = (*plan.order.lineage.files, *place(data, folder, notice=plan.tell))
     # It is protected from now on, for what is put later.
     make_private(folder / DATA_NAME, exist_ok=True)
     return folder, files

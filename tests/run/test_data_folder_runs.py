@@ -152,6 +152,53 @@ async def test_several_folders_and_files_are_told_of_together(tmp_path, lake):
     assert "- data/lake-2 (a folder" in asked
 
 
+async def test_an_agent_of_the_run_reads_the_same_folders(tmp_path, lake):
+    """Without another look through them; what it read is on its own record and on that above."""
+    model = script(
+        "found = delegate('How much rain fell in Boston?')\nfinal_answer(found)",
+        READ,
+    )
+    notices = list[str]()
+    tell = lambda event: notices.append(event.text) if isinstance(event, Notice) else None  # noqa: E731
+    session = Session(
+        model=model, data=lake, tools=["delegate"], out=tmp_path / "out", on_event=tell
+    )
+    async with session:
+        run = await session.run("Ask somebody about the rain in Boston.")
+    assert run.value == 7
+    (agent,) = run.agents
+    *_, stop = read_trace(tmp_path / "out" / agent.folder)
+    assert [file.path for file in stop.read] == ["data/lake/rain/boston.csv"]
+    assert [file.path for file in run.read] == ["data/lake/rain/boston.csv"]
+    assert sum("3 files" in text for text in notices) == 1
+
+
+async def test_a_folder_that_goes_in_mid_run_is_an_error_of_the_cell(tmp_path, lake):
+    model = script(
+        "import pandas as pd\npd.read_csv('data/lake/rain/boston.csv')",
+        "print(pd.read_csv('data/lake/rain/denver.csv'))",
+        "final_answer('gone')",
+    )
+    async with Session(model=model, data=lake, out=tmp_path / "out") as session:
+        first = await session.execute("open('data/lake/rain/boston.csv').read()")
+        shutil.rmtree(lake)
+        run = await session.run("What is there?")
+    assert first.ok
+    assert run.text == "gone"
+    assert [step.result.error.ename for step in run.steps[:2]] == ["FileNotFoundError"] * 2
+    assert [file.path for file in run.read] == []
+
+
+async def test_a_file_that_grows_while_it_is_read_has_the_content_of_the_end(tmp_path, lake):
+    code = "text = open('data/lake/rain/boston.csv').read()\nfinal_answer(len(text))"
+    async with Session(model=script(code), data=lake, out=tmp_path / "out") as session:
+        with (lake / "rain/boston.csv").open("a") as growing:
+            growing.write("2024-01-03,east,5\n")
+        run = await session.run("How long is it?")
+    (read,) = run.read
+    assert read.bytes == (lake / "rain/boston.csv").stat().st_size == run.value
+
+
 async def test_untrusted_folders_are_marked_as_data_and_so_is_what_is_found(tmp_path, lake):
     model = script("print(find_data('rain')['path'][0])", "final_answer(1)")
     options = {"untrusted_data": True, "data": lake, "out": tmp_path / "out"}

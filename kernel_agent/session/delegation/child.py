@@ -40,6 +40,7 @@ from kernel_agent.session.telemetry.base import Telemetry
 
 if TYPE_CHECKING:
     from kernel_agent.kernel import Kernel
+    from kernel_agent.session.folders.library import Library
 
 KINDS = {"arrow": "Arrow", "json": "JSON", "bin": "binary", "png": "PNG"}
 ANSWER_CHARS = 1000  # of an answer, in the record of the run that asked
@@ -69,6 +70,8 @@ class Lineage:
         The first cell of its run.
     files
         What that cell reads; in its folder already.
+    library
+        The folders of data of the session above, which it may read as well.
     telemetry
         What it reports to, beneath the call that delegated it.
     count
@@ -80,6 +83,7 @@ class Lineage:
     meter: Meter | None = None
     opening: Code | None = None
     files: tuple[DataFile, ...] = ()
+    library: Library | None = None
     telemetry: Telemetry | None = None
     count: Count = field(default_factory=Count)
 

@@ -51,11 +51,12 @@ NO_RUN = "there is no run under way that could delegate"
 DELEGATE = """\
 Let another agent, with a kernel of its own, do a task; return its answer. It finds `data` (a
 DataFrame, array, text …) as the variable `data`, or the values of a dict by their names; it has no
-other variable and no file of yours, so say in `task` all that it must know and what it must answer
-with; a DataFrame comes back as one. delegate.map(tasks, data=[...]) runs several side by side (a
-list of tasks, or one task for every item of data) and returns a list in order. An agent that gives
-no answer raises RuntimeError with how it ended and what it achieved; in the list of delegate.map
-the exception stands in its place: look with isinstance(result, Exception), and report it.
+other variable, and of your files the data folders alone, so say in `task` all that it must know and
+what it must answer with; a DataFrame comes back as one. delegate.map(tasks, data=[...]) runs
+several side by side (a list of tasks, or one task for every item of data) and returns a list in
+order. An agent that gives no answer raises RuntimeError with how it ended and what it achieved; in
+the list of delegate.map the exception stands in its place: look with isinstance(result, Exception),
+and report it.
 
 It gets half of what this run has left of its budget, or a smaller `share`, or at most `max_steps`,
 `max_seconds`, `max_tokens` and `max_cost`; in delegate.map all share evenly.

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from kernel_agent.kernel import Kernel
 
+FIND_DATA = "find_data"
 INDEX_SECONDS = 60.0
 FEW = 20_000  # files, up to which more of each is kept to search in
 SAMPLE_CHARS, SHORT_SAMPLE_CHARS = 240, 60
@@ -53,9 +54,16 @@ class Library:
         self._untrusted = untrusted
         self._placed: tuple[tuple[str, Scan], ...] = ()
         self._search = Search(Index())
+        self._known: tuple[str, ...] = ()  # the places for which there is an index already
         self._reads: Reads | None = None
         self._is_seen = True  # as far as is known
         self._tell: Callable[[Event], None] = lambda _event: None
+
+    def beneath(self) -> Library:
+        """Return the same folders for the session of an agent: they are not indexed again."""
+        other = Library(self.scans, untrusted=self._untrusted)
+        other._search, other._known = self._search, tuple(path for path, _ in self._placed)
+        return other
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -140,8 +148,15 @@ class Library:
         self._tell = tell
         by_source = {str(scan.real): scan for scan in self.scans}
         self._placed = tuple((f.path, by_source[f.source]) for f in files if f.is_folder)
+        if self._known != tuple(path for path, _ in self._placed):
+            await self._make_index(kernel, workspace)
+        if shows_opened:
+            self._reads = await asyncio.to_thread(Reads, self._placed)
+        self._check_reads()
+
+    async def _make_index(self, kernel: Kernel, workspace: Path) -> None:
         for _, scan in self._placed:
-            tell(Notice(text=scan.line))
+            self._tell(Notice(text=scan.line))
         count = sum(scan.files for scan in self.scans)
         asked = [
             {"path": path, "left_out": [*_left_out(scan, workspace)]} for path, scan in self._placed
@@ -152,14 +167,11 @@ class Library:
             roots = [path for path, _ in self._placed]
             index = await asyncio.to_thread(read_index, bundle, roots, max_files=2 * MAX_FILES)
         except KernelError as error:
-            tell(Notice(text=f"The data was not looked through: {error}"))
+            self._tell(Notice(text=f"The data was not looked through: {error}"))
             index = Index(is_whole=False)
         for line in _doubts(index):
-            tell(Notice(text=line))
+            self._tell(Notice(text=line))
         self._search = Search(index)
-        if shows_opened:
-            self._reads = await asyncio.to_thread(Reads, self._placed)
-        self._check_reads()
 
     def tell(self, question: str, *, has_search: bool) -> str:
         """Return the list of the folders for a model; empty without any."""
