@@ -39,6 +39,7 @@ from kernel_agent.records import (
     Notice,
     as_json,
     denials,
+    read_trace,
 )
 from kernel_agent.safe import obeyed_line, one_line, plain
 from kernel_agent.sandbox import level_of
@@ -63,6 +64,7 @@ class Options:
     """
 
     data: tuple[str | Beside, ...] = ()
+    copy_data: bool = False
     tools: tuple[str, ...] = ()
     mcp: tuple[str, ...] = ()
     out: Path | None = None
@@ -167,6 +169,11 @@ def _session(
         with waiting(view, STARTING):
             open_until_the_end.enter_context(session)
         yield session
+    if options.copy_data:
+        from kernel_agent.notebook import copy_in_place
+
+        for told in copy_in_place(read_trace(session.trace_path), session.out):
+            view(Notice(text=f"not copied: {told}"))
 
 
 def _make_session(

@@ -32,9 +32,16 @@ class Question:
         tuple[str, ...],  # not Path, which would take an empty name for the working directory
         typer.Option(
             metavar="PATH",
-            help="A file to ask about: CSV, JSON, Parquet, Excel, SQLite … Repeat it for more.",
+            help="A file to ask about: CSV, JSON, Parquet, Excel, SQLite … Or a folder of them. "
+            "Repeat it for more.",
         ),
     ] = ()
+    copy_data: Annotated[
+        bool,
+        typer.Option(
+            "--copy-data", help="At the end, put what was read in folders into the run's own."
+        ),
+    ] = False
     kernel: Annotated[Settings, FromTable(upto="max_operations")]
     tools: Annotated[
         tuple[str, ...],
@@ -97,6 +104,7 @@ def run(options: Question) -> int:
         check_task(options.task, options.data)
     chosen = ask.Options(
         data=options.data,
+        copy_data=options.copy_data,
         tools=options.tools,
         mcp=options.mcp,
         out=options.out,

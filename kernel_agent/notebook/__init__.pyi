@@ -24,4 +24,5 @@ from .reader import read_runnable as read_runnable
 from .tracebacks import cut_native as cut_native
 from .tracebacks import cut_traceback as cut_traceback
 from .tracebacks import line_of_cell as line_of_cell
+from .with_data import copy_in_place as copy_in_place
 from .with_data import copy_read as copy_read

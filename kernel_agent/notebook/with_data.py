@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -47,6 +48,20 @@ def copy_read(records: Sequence[Record], beside: Path, folder: Path) -> list[str
             ) from None
         left_out += [f"{one_line(file.path)} ({reason})"] if reason else []
     return left_out
+
+
+def copy_in_place(records: Sequence[Record], folder: Path) -> list[str]:
+    """Put what a session read into its own folder, in the place of the links to it.
+
+    Called when the session has ended; raises, and returns, as :func:`copy_read`.
+    """
+    linked = {f.path for run in runs_of(records) for f in run.start.data if f.linked}
+    with Folder(folder) as opened:
+        for path in linked:
+            with suppress(OSError):
+                if stat.S_ISLNK(opened.status(path).st_mode):
+                    opened.remove(path)
+    return copy_read(records, folder, folder)
 
 
 def _files(records: Sequence[Record]) -> Iterator[DataFile]:

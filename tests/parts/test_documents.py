@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import doctest
+import json
 import re
 import tomllib
 import typing
@@ -205,3 +206,54 @@ def test_an_example_in_a_docstring_gives_what_it_says(name: str) -> None:
     for example in doctest.DocTestFinder(exclude_empty=True).find(import_module(name)):
         if not re.search(r">>> .*\b(async|await)\b", example.docstring or ""):
             assert doctest.DocTestRunner().run(example).failed == 0, example.name
+
+
+# --- figures, from the file in which they were written down ---------------------------------------
+
+MEASURED = json.loads((ROOT / "benchmarks/results/latest.json").read_text())
+FIGURES = {
+    "start to the first result": ("start ours_ms median", "start start_new_async_kernel_ms median"),
+    "`1+1` in a running kernel": (
+        "round_trip ours_ms median",
+        "round_trip execute_interactive_ms median",
+    ),
+    "what the loop adds to a step": ("overhead overhead_ms median",),
+    "a call of a host tool": ("host_calls call_ms median", "host_calls text_1_mb_ms median"),
+}
+"""Of rows of README's table: where each figure stands, by the words of the path to it."""
+
+
+def figure(path: str) -> float:
+    found: Any = MEASURED
+    for word in path.split():
+        found = found[word]
+    return float(found)
+
+
+@pytest.mark.parametrize("row", FIGURES)
+def test_a_figure_of_the_readme_is_that_of_its_file(row: str) -> None:
+    """As it stands there, rounded as far as it is shown."""
+    (line,) = [x for x in (ROOT / "README.md").read_text().splitlines() if x.startswith(f"| {row}")]
+    shown = re.findall(r"\b(\d+(?:\.\d+)?) ms", line)
+    assert len(shown) == len(FIGURES[row])
+    for text, path in zip(shown, FIGURES[row], strict=True):
+        decimals = len(text.partition(".")[2])
+        assert f"{figure(path):.{decimals}f}" == text, f"{path}: {figure(path)}"
+
+
+@pytest.mark.parametrize(
+    ("page", "results", "paths"),
+    [
+        ("folders", "folders", ("hundred_thousand seconds", "hundred_thousand host_mb", "files")),
+    ],
+)
+def test_a_figure_of_a_page_is_that_of_its_file(
+    page: str, results: str, paths: tuple[str, ...]
+) -> None:
+    measured = json.loads((ROOT / f"benchmarks/results/{results}.json").read_text())
+    text = (ROOT / f"docs/{page}.md").read_text()
+    for path in paths:
+        found: Any = measured
+        for word in path.split():
+            found = found[word]
+        assert re.search(rf"\b{re.escape(f'{round(found, 1):,}')}\b", text), f"{path}: {found}"
