@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -147,6 +148,21 @@ async def test_a_folder_that_holds_the_runs_is_data_without_them(tmp_path, lake,
         second = await session.run("What is there?")
     assert (first.value, names) == (7, [])
     assert all(Path(path).parts[3] == second.trace.parent.name for path in second.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the cells of an ordinary user are that user")
+async def test_files_that_the_cells_may_not_read_are_counted(tmp_path, lake):
+    """Started by root they are another user: a private file is there and cannot be read."""
+    (lake / "rain/denver.csv").chmod(0o600)
+    (lake / "private").mkdir(mode=0o700)
+    (lake / "private/a.csv").write_text(TABLE)
+    notices = list[str]()
+    tell = lambda event: notices.append(event.text) if isinstance(event, Notice) else None  # noqa: E731
+    session = Session(model=script(), data=lake, out=tmp_path / "out", on_event=tell)
+    async with session:
+        listed = session.list_data()
+    assert any("2 files cannot be read by the cells" in text for text in notices)
+    assert any("denver.csv (not readable)" in line for line in listed)
 
 
 async def test_several_folders_and_files_are_told_of_together(tmp_path, lake):

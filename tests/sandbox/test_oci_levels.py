@@ -263,9 +263,10 @@ async def test_a_loop_that_swallows_interrupts_is_killed_and_leaves_nothing(
     async with kernel:
         directory = kernel._directory
         result = await kernel.execute(
-            "import signal, subprocess\n"
+            "import signal\n"
+            "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"  # before what may take its time
+            "import subprocess\n"
             "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
-            "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
             "while True: pass",
             timeout_s=0.5,
         )

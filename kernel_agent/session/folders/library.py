@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kernel_agent.kernel import Kernel
 
 FIND_DATA = "find_data"
+UNREADABLE = "not readable"  # a kind, as in inkernel/indexing.py
 INDEX_SECONDS = 60.0
 FEW = 20_000  # files, up to which more of each is kept to search in
 SAMPLE_CHARS, SHORT_SAMPLE_CHARS = 240, 60
@@ -169,7 +170,7 @@ class Library:
         except KernelError as error:
             self._tell(Notice(text=f"The data was not looked through: {error}"))
             index = Index(is_whole=False)
-        for line in _doubts(index):
+        for line in _doubts(index, count):
             self._tell(Notice(text=line))
         self._search = Search(index)
 
@@ -232,8 +233,14 @@ def _within(scan: Scan, workspace: Path) -> str:
     return str(workspace.relative_to(scan.real)) if inside else ""
 
 
-def _doubts(index: Index) -> Sequence[str]:
+def _doubts(index: Index, count: int) -> Sequence[str]:
+    """Return lines on what of ``count`` files is not in the index, or not as one may expect."""
     lines = []
+    closed = sum(index.layout_of(entry).kind == UNREADABLE for entry in index.entries)
+    if index.is_whole and (closed := closed + max(count - len(index.entries), 0)):
+        told = f"Data: {count_text(closed, 'file')} cannot be read by the cells: check the rights."
+        as_root = " Of a run that root starts the cells are another user." * (os.geteuid() == 0)
+        lines.append(told + as_root)
     if not index.is_whole:
         told = f"{len(index.entries):,} files were looked at, not all"
         lines.append(f"Data: {told}: the others are there, and find_data does not know them.")
