@@ -305,10 +305,15 @@ def _pretty(items: Any, most: int) -> str:
     stream = StringIO()
     printer = RepresentationPrinter(stream, max_seq_length=most)
     for kind in _scalar_types():
-        printer.type_pprinters[kind] = lambda value, write, _cycle: write.text(_scalar_text(value))
+        printer.type_pprinters[kind] = _write_scalar
     printer.pretty(items)
     printer.flush()
     return stream.getvalue()
+
+
+def _write_scalar(value: Any, printer: RepresentationPrinter, _cycle: object) -> None:
+    with printer.group():  # as IPython does for plain ones: lines break at the same places
+        printer.text(_scalar_text(value))
 
 
 def _holds_scalars(items: Any) -> bool:
