@@ -196,7 +196,7 @@ class Life(Synchronous):
                 executor.kernels.now,
                 parts.files,
                 workspace=folder,
-                shows_opened=level_of(parts.level).shows_opened,
+                level=level_of(parts.level),
                 tell=self._tell,
             )
             choice = await preparing

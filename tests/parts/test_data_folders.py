@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from bm25s import BM25
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
@@ -24,7 +25,7 @@ from kernel_agent.inkernel.folders import INDEX_MIME, Indexed
 from kernel_agent.inkernel.indexing import MAX_WHOLE
 from kernel_agent.safe import Opened
 from kernel_agent.session.folders import scan as scanning
-from kernel_agent.session.folders.index import Index, read_index
+from kernel_agent.session.folders.index import Entry, Index, Layout, read_index
 from kernel_agent.session.folders.listing import MAX_LISTING, example_of_folders, tell_folders
 from kernel_agent.session.folders.reads import Reads
 from kernel_agent.session.folders.scan import Scan, cover, scan
@@ -76,6 +77,23 @@ def test_folders_of_earlier_runs_are_no_data(tmp_path):
     found = scan(tmp_path)
     assert found.files == 1
     assert [each.path for each in found.left_out] == ["runs/one"]
+
+
+def test_whatever_changes_in_a_folder_changes_its_state(tmp_path):
+    put(tmp_path, {"a.csv": TABLE, "b/c.csv": TABLE})
+    states = [scan(tmp_path).state]
+    assert scan(tmp_path).state == states[0]
+    changes = (
+        lambda: (tmp_path / "a.csv").write_text(TABLE.replace("3", "4")),
+        lambda: os.utime(tmp_path / "a.csv", (1, 1)),
+        lambda: (tmp_path / "a.csv").chmod(0o600),
+        lambda: (tmp_path / "a.csv").rename(tmp_path / "d.csv"),
+        (tmp_path / "b/c.csv").unlink,
+    )
+    for change in changes:
+        change()
+        states.append(scan(tmp_path).state)
+    assert len(set(states)) == len(states)
 
 
 def test_links_are_not_followed_and_pipes_not_opened(tmp_path):
@@ -282,6 +300,29 @@ def test_the_file_that_a_question_means_comes_first(tmp_path, question, first):
     found = Search(index).best(question)
     assert found[0].entry.path.removeprefix(f"{tmp_path}/") == first
     assert found[0].why
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    documents=st.lists(
+        st.lists(st.sampled_from(["rain", "prcp", "boston", "a1", "north"]), max_size=6),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_scores_are_those_of_an_index_of_all_words(documents):
+    """Words that nobody asked for count in the length of a file alone."""
+    entries = [
+        Entry(path="data/x", bytes=1, layout=0, words=" ".join(words)) for words in documents
+    ]
+    found = Search(Index(entries=tuple(entries), layouts=(Layout(kind="CSV"),)))
+    _, scores = found._scores("rain boston")
+    whole, words = BM25(), {}
+    numbers = [[words.setdefault(w, len(words)) for w in ["x", "x", *each]] for each in documents]
+    whole.index((numbers, words), show_progress=False)
+    asked = [words[word] for word in ("rain", "boston") if word in words]
+    expected = whole.get_scores(asked) if asked else [0.0] * len(documents)
+    assert scores == pytest.approx(expected, rel=1e-5)
 
 
 def test_words_that_no_file_has_find_nothing(tmp_path):

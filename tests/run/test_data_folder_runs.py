@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -15,9 +18,11 @@ from support.replies import cell
 from kernel_agent import FakeKernel, ScriptedModel, Session
 from kernel_agent.errors import InputError
 from kernel_agent.evaluation.tasks import read_tasks
+from kernel_agent.inkernel.folders import Indexed
 from kernel_agent.notebook import copy_read
 from kernel_agent.records import Notice, load, read_trace
 from kernel_agent.session import verify
+from kernel_agent.session.folders import kept
 
 TABLE = "day,region,rain\n2024-01-01,north,3\n2024-01-02,south,4\n"
 READ = (
@@ -249,6 +254,47 @@ async def test_a_kernel_that_cannot_look_through_folders_is_told_of_and_goes_on(
         run = await session.run("Rain?")
     assert run.value == 0
     assert any("was not looked through" in text for text in notices)
+
+
+class Looking(FakeKernel):
+    """Looks through folders in this process, and counts how often."""
+
+    looked = 0
+
+    def __init__(self, *, cwd: Path, **options: Any) -> None:
+        super().__init__(cwd=cwd, **options)
+        self._cwd = cwd
+
+    async def index(self, folders: Any, *, sample: int, seconds: float) -> Any:
+        Looking.looked += 1
+        with contextlib.chdir(self._cwd):
+            return Indexed(folders, sample, seconds)._repr_mimebundle_()
+
+
+async def test_a_folder_is_looked_through_again_only_when_a_file_has_changed(tmp_path, lake):
+    """The index is the user's alone; one that others could have written is not believed."""
+    for number in range(kept.MIN_FILES):
+        (lake / f"other{number}.csv").write_text(TABLE)
+    Looking.looked, count = 0, itertools.count()
+
+    async def find(words: str) -> tuple[str, int]:
+        model = script(f"final_answer(find_data({words!r})['path'][0])")
+        out = tmp_path / f"out{next(count)}"
+        async with Session(kernel=Looking, model=model, data=lake, out=out) as session:
+            run = await session.run("Which?")
+        return run.value, Looking.looked
+
+    assert await find("rain boston") == ("data/lake/rain/boston.csv", 1)
+    assert await find("rain denver") == ("data/lake/rain/denver.csv", 1)
+    (index,) = (Path(os.environ["XDG_CACHE_HOME"]) / "kernel-agent/indexes").iterdir()
+    assert index.stat().st_mode & 0o777 == 0o600
+    (lake / "rain/denver.csv").write_text(TABLE.replace("rain", "snow"))
+    assert await find("snow") == ("data/lake/rain/denver.csv", 2)
+    for spoil in (lambda path: path.write_bytes(b"no index"), lambda path: path.chmod(0o666)):
+        before = Looking.looked
+        for path in index.parent.iterdir():
+            spoil(path)
+        assert await find("snow") == ("data/lake/rain/denver.csv", before + 1)
 
 
 async def test_a_level_that_shares_no_folder_says_so_and_leaves_nothing(tmp_path, lake):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernel_agent.errors import KernelError, ToolError
 from kernel_agent.records import DataFile, Event, Notice, count_text
-from kernel_agent.session.folders.index import Index, read_index
+from kernel_agent.session.folders import kept
+from kernel_agent.session.folders.index import INDEX_MIME, Index, read_index
 from kernel_agent.session.folders.listing import example_of_folders, list_found, tell_folders
 from kernel_agent.session.folders.reads import Reads
 from kernel_agent.session.folders.scan import MAX_FILES, Scan, cover
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from kernel_agent.kernel import Kernel
+    from kernel_agent.sandbox import Level
 
 FIND_DATA = "find_data"
 UNREADABLE = "not readable"  # a kind, as in inkernel/indexing.py
@@ -126,7 +129,7 @@ class Library:
         files: Sequence[DataFile],
         *,
         workspace: Path,
-        shows_opened: bool,
+        level: Level,
         tell: Callable[[Event], None],
     ) -> None:
         """Make the index in a kernel that has just been started, and watch what is read.
@@ -139,8 +142,8 @@ class Library:
             The session's inputs: the folders among them are those that were looked at.
         workspace
             The session's folder, resolved: where it lies in a folder of data it is none of it.
-        shows_opened
-            Whether this machine can tell which files the kernel opens.
+        level
+            The kernel's level of isolation.
         tell
             Told what there is, and what is not complete.
         """
@@ -150,29 +153,45 @@ class Library:
         by_source = {str(scan.real): scan for scan in self.scans}
         self._placed = tuple((f.path, by_source[f.source]) for f in files if f.is_folder)
         if self._known != tuple(path for path, _ in self._placed):
-            await self._make_index(kernel, workspace)
-        if shows_opened:
+            await self._make_index(kernel, workspace, level.name)
+        if level.shows_opened:
             self._reads = await asyncio.to_thread(Reads, self._placed)
         self._check_reads()
 
-    async def _make_index(self, kernel: Kernel, workspace: Path) -> None:
+    async def _make_index(self, kernel: Kernel, workspace: Path, level: str) -> None:
         for _, scan in self._placed:
             self._tell(Notice(text=scan.line))
         count = sum(scan.files for scan in self.scans)
-        asked = [
-            {"path": path, "left_out": [*_left_out(scan, workspace)]} for path, scan in self._placed
-        ]
-        sample = SAMPLE_CHARS if count <= FEW else SHORT_SAMPLE_CHARS
         try:
-            bundle = await kernel.index(asked, sample=sample, seconds=INDEX_SECONDS)
-            roots = [path for path, _ in self._placed]
-            index = await asyncio.to_thread(read_index, bundle, roots, max_files=2 * MAX_FILES)
+            index = await self._index(kernel, workspace, level, count)
         except KernelError as error:
             self._tell(Notice(text=f"The data was not looked through: {error}"))
             index = Index(is_whole=False)
         for line in _doubts(index, count):
             self._tell(Notice(text=line))
         self._search = Search(index)
+
+    async def _index(self, kernel: Kernel, workspace: Path, level: str, count: int) -> Index:
+        """Return the index that is kept of an earlier session, or else the kernel's."""
+        asked = [
+            {"path": path, "left_out": [*_left_out(scan, workspace)]} for path, scan in self._placed
+        ]
+        roots = [path for path, _ in self._placed]
+
+        def read(bundle: object) -> Index:
+            return read_index(bundle, roots, max_files=2 * MAX_FILES)
+
+        states = [[path, str(scan.real), scan.state] for path, scan in self._placed]
+        key = kept.key_of(states, level=level) if count >= kept.MIN_FILES else ""
+        with suppress(KernelError):
+            if key and (bundle := await asyncio.to_thread(kept.recall, key)):
+                return await asyncio.to_thread(read, bundle)
+        sample = SAMPLE_CHARS if count <= FEW else SHORT_SAMPLE_CHARS
+        bundle = await kernel.index(asked, sample=sample, seconds=INDEX_SECONDS)
+        index = await asyncio.to_thread(read, bundle)
+        if key and index.is_whole and not index.failed and len(index.entries) == count:
+            await asyncio.to_thread(kept.keep, key, {INDEX_MIME: bundle[INDEX_MIME]})
+        return index
 
     def tell(self, question: str, *, has_search: bool) -> str:
         """Return the list of the folders for a model; empty without any."""

@@ -7,6 +7,7 @@ gone, is given up after a while.
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import os
 import stat
 import threading
@@ -60,6 +61,8 @@ class Scan:
         What is not granted: hidden files, keys, what programs obey, and the folders of runs.
     links, others
         How many links lead nowhere, and how many pipes, sockets and devices there are.
+    state
+        A fingerprint of the names, sizes and times of its files.
     """
 
     path: Path
@@ -70,6 +73,7 @@ class Scan:
     left_out: tuple[LeftOut, ...] = ()
     links: int = 0
     others: int = 0
+    state: str = ""
 
     @property
     def line(self) -> str:
@@ -169,6 +173,7 @@ class _Walk:
         self._files = self._bytes = self._links = self._others = 0
         self._folders: list[str] = []
         self._left_out: list[LeftOut] = []
+        self._state = hashlib.sha256()
 
     def run(self) -> None:
         try:
@@ -204,12 +209,13 @@ class _Walk:
             left_out=tuple(sorted(self._left_out, key=lambda each: each.path)),
             links=self._links,
             others=self._others,
+            state=self._state.hexdigest(),
         )
 
     def _enter(self, real: Path, folder: str, waiting: list[str]) -> None:
         try:
             with os.scandir(real / folder if folder else real) as scan:
-                entries = list(scan)
+                entries = sorted(scan, key=lambda entry: entry.name)
         except OSError:
             if not folder:
                 raise
@@ -227,19 +233,21 @@ class _Walk:
                 elif _is_left_out(entry.name):
                     self._leave_out(real, path)
                 elif not entry.is_dir(follow_symlinks=False):
-                    self._count(entry)
+                    self._count(entry, path)
                 elif path.count("/") < MAX_DEPTH:
                     waiting.append(path)
         if self._files > files:
             self._folders.append(folder)
 
-    def _count(self, entry: os.DirEntry[str]) -> None:
+    def _count(self, entry: os.DirEntry[str], path: str) -> None:
         status = entry.stat(follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             self._others += 1
             return
         self._files += 1
         self._bytes += status.st_size
+        times = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        self._state.update(f"{path}\0{times}\0".encode("utf-8", "surrogateescape"))
         if self._files > MAX_FILES:
             raise InputError(
                 f"{self._path} holds more than {MAX_FILES:,} files. Name a folder beneath it."

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.safe import encodable, one_line, plain
@@ -24,6 +24,7 @@ MOST = 10
 MAX_MOST = 200
 MAX_WORDS = 60  # of a question
 MAX_SHORT = 4  # letters of a word that may be short for another; it counts half
+MAX_MEANT = 150  # such words: with those of a question fewer than a byte can number
 SAME_LAYOUT = 3  # files of one layout that come first; the others are worth half
 MAX_COLUMNS_TOLD = 200  # characters
 
@@ -80,7 +81,7 @@ def _singular(word: str) -> str:
 
 
 class Search:
-    """Search in one index; made once, when it is first asked."""
+    """Search in one index."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -108,22 +109,27 @@ class Search:
         return [self._found(number, score, asked) for score, number in found[:most] if score > 0]
 
     def _scores(self, question: str) -> tuple[list[str], Any]:
-        """Return the words of a question that files have, and the score of each file."""
-        import numpy as np
+        """Return the words that count, and the score of each file.
 
+        All other words of a file count in its length, and have no number of their own: scores are
+        those of an index of all words, in a small part of its memory.
+        """
+        import numpy as np
+        from bm25s import BM25
+
+        asked = _Asked(w for w in words_of(question[:4_000]) if w not in self._stopwords)
         scores = np.zeros(len(self.index.entries))
-        if not self.index.entries:
+        if not asked.numbers or not self.index.entries:
             return [], scores
-        words, ranking = self._ranked
-        wanted = [w for w in dict.fromkeys(words_of(question[:4_000])) if w not in self._stopwords]
-        wanted = wanted[:MAX_WORDS]
-        short = [each for each in words if 3 <= len(each) <= MAX_SHORT and each not in wanted]
-        asked = [word for word in wanted if word in words]
-        meant = [each for each in short if any(_abbreviates(each, word) for word in wanted)]
-        for found, weight in ((asked, 1.0), (meant, 0.5)):
-            if found:
-                scores += weight * ranking.get_scores([words[word] for word in found])
-        return [*asked, *meant], scores
+        documents = list(self._documents(asked))
+        ranking = BM25()
+        ranking.index((documents, {"": 0, **asked.numbers}), show_progress=False)
+        meant = [asked.numbers[word] for word in asked.meant]
+        named = [number for number in asked.numbers.values() if number not in meant]
+        for numbers, weight in ((named, 1.0), (meant, 0.5)):
+            if numbers:
+                scores += weight * ranking.get_scores(numbers)
+        return list(asked.numbers), scores
 
     def table(self, question: str, most: int) -> pd.DataFrame:
         """Return the files that fit best as a table; without words, the first by their names."""
@@ -164,30 +170,43 @@ class Search:
 
         return frozenset(STOPWORDS_EN)
 
-    @cached_property
-    def _ranked(self) -> tuple[dict[str, int], Any]:
-        """The number of each word, and the ranking of all files."""
-        from bm25s import BM25
-
-        words: dict[str, int] = {}
-        ranking = BM25()
-        ranking.index((list(self._documents(words)), words), show_progress=False)
-        return words, ranking
-
-    def _documents(self, words: dict[str, int]) -> Iterator[array[int]]:
+    def _documents(self, asked: _Asked) -> Iterator[bytes]:
         """Yield the words of each file by their numbers, as often as they count."""
 
-        def numbers(text: str) -> list[int]:
-            return [words.setdefault(word, len(words)) for word in words_of(text)]
+        def numbers(text: str) -> bytes:
+            return bytes(map(asked.number, words_of(text)))
 
         of_layouts = [
             numbers(" ".join(each.columns)) * _COLUMN_WEIGHT for each in self.index.layouts
         ]
-        of_folders: dict[str, list[int]] = {}
+        of_folders: dict[str, bytes] = {}
         for entry in self.index.entries:
             path = entry.path.partition("/")[2]  # all lie in data/
             folder, _, name = path.rpartition("/")
             if folder not in of_folders:
                 of_folders[folder] = numbers(folder)
-            named = [*of_folders[folder], *numbers(name)] * _PATH_WEIGHT
-            yield array("I", [*named, *of_layouts[entry.layout], *numbers(entry.words)])
+            named = (of_folders[folder] + numbers(name)) * _PATH_WEIGHT
+            yield named + of_layouts[entry.layout] + numbers(entry.words)
+
+
+class _Asked:
+    """The words of a question, and those of the files that may be short for one, by numbers."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._wanted = tuple(islice(dict.fromkeys(words), MAX_WORDS))
+        self.numbers = {word: number for number, word in enumerate(self._wanted, 1)}
+        self.meant: list[str] = []
+        self._others: set[str] = set()
+
+    def number(self, word: str) -> int:
+        """Return the number of a word; 0 of one that does not count."""
+        number = self.numbers.get(word, 0)
+        if number or not 3 <= len(word) <= MAX_SHORT or word in self._others:
+            return number
+        is_meant = any(_abbreviates(word, wanted) for wanted in self._wanted)
+        if not is_meant or len(self.meant) == MAX_MEANT:
+            self._others.add(word)
+            return 0
+        self.meant.append(word)
+        self.numbers[word] = len(self.numbers) + 1
+        return self.numbers[word]
