@@ -183,7 +183,7 @@ def _make_session(
     for_tools = settings.pop("approve_tools", None)  # what the file says of other tools still holds
     config = load_config(tell=lambda line: view(Notice(text=line))).merged(**settings)
     if options.model is None and is_offline(config):
-        check_files(options.data)
+        check_files(options.data or config.data)
     return Session(
         model=options.model,
         config=config,

@@ -5,6 +5,7 @@ Nothing is sent to a model, and of a key only whether it is set is said.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import re
@@ -132,7 +133,7 @@ def findings() -> Iterator[Finding]:
     yield from (Finding(name="configuration", text=line) for line in told)
     yield from _model(config)
     yield from _levels(config)
-    yield from _kernel()
+    yield from _kernel(dataclasses.replace(config, data=()))
     yield _output_folder(Path("runs"))
 
 
@@ -199,12 +200,12 @@ def _self_test(report: Mapping[str, Any]) -> str:
     return f"holds: {good or 'nothing'}{lacking}; uid {facts.get('uid', os.getuid())}"
 
 
-def _kernel() -> Iterator[Finding]:
+def _kernel(config: Config) -> Iterator[Finding]:
     """Start a kernel as a run does, and let it compute something."""
     with temporary_folder("kernel-agent-") as folder:
         began = time.monotonic()
         try:
-            with Session(model=ScriptedModel([]), out=folder) as session:
+            with Session(model=ScriptedModel([]), config=config, out=folder) as session:
                 result = session.execute_sync("1 + 1")
                 seconds = time.monotonic() - began
                 yield Finding(name="sandbox", text=session.sandbox_line.removeprefix("Sandbox: "))

@@ -299,6 +299,9 @@ class Config:
             "run": "What holds for a single tool instead. Repeat it."},
             name="approve-tool", repeated=True),
     )  # fmt: skip
+    data: tuple[str, ...] = setting(
+        (), "files and folders of a session that names none, as `--data` takes them"
+    )
     untrusted_data: bool = setting(
         default=False,
         about="whether the inputs come from others, and may hold instructions of theirs",

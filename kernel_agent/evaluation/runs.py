@@ -151,6 +151,7 @@ def config_of(spec: RunSpec) -> Config:
         base_url=spec.arm.base_url or load_config().base_url,
         format=spec.arm.format,
         sandbox=spec.arm.sandbox,
+        data=(),
     )
 
 

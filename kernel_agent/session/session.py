@@ -90,7 +90,7 @@ class Session(Life):
     budget
         What each run may cost; the configured one by default.
     data
-        Files that the kernel finds in ``data/``; one may stand without a list.
+        Files and folders that the kernel finds in ``data/``; one may stand without a list.
     out
         The session's folder; ``runs/<time>-<title>/`` by default.
     title
@@ -168,7 +168,7 @@ class Session(Life):
             tools=_several(tools),
             mcp=_several(mcp),
             approver=approver,
-            data=_several(data),
+            data=_several(data) or (settings.data if lineage is None and resume is None else ()),
             out=out,
             title=title,
             resume=resume,

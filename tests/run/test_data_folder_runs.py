@@ -297,6 +297,21 @@ async def test_a_folder_is_looked_through_again_only_when_a_file_has_changed(tmp
         assert await find("snow") == ("data/lake/rain/denver.csv", before + 1)
 
 
+async def test_a_folder_of_the_settings_is_data_where_none_is_named(tmp_path, lake, monkeypatch):
+    """Of one's own sessions; not of an agent's of the run, which has its folders already."""
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f'data = ["{lake}"]')
+    monkeypatch.setenv("KERNEL_AGENT_CONFIG", str(settings))
+    async with Session(model=script(READ, "final_answer(1)"), out=tmp_path / "out") as session:
+        run = await session.run("How much rain fell in Boston?")
+    assert run.value == 7
+    other = tmp_path / "other.csv"
+    other.write_text(TABLE)
+    async with Session(model=script(READ), data=other, out=tmp_path / "out2") as session:
+        run = await session.run("How much rain fell in Boston?")
+    assert [file.path for file in read_trace(run.trace)[0].data] == ["data/other.csv"]
+
+
 async def test_a_level_that_shares_no_folder_says_so_and_leaves_nothing(tmp_path, lake):
     session = Session(model=script(), data=lake, sandbox="interpreter", out=tmp_path / "out")
     with pytest.raises(InputError, match="reads text files only"):
