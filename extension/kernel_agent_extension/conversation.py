@@ -16,7 +16,7 @@ from kernel_agent.config import SETTINGS
 from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.notebook import export, prepare_notebooks
 from kernel_agent.records import Budget, Decision, Event, Notice, Question, Step, Undone
-from kernel_agent.session import Run, Session
+from kernel_agent.session import Run, Session, check_endpoint
 from kernel_agent.tools import Tool
 from kernel_agent_extension.handle import is_answered
 from kernel_agent_extension.options import Request
@@ -108,6 +108,7 @@ class Talk:
         try:
             if not self._started:
                 ready = asyncio.ensure_future(asyncio.to_thread(prepare_notebooks))
+                await asyncio.to_thread(check_endpoint, self.session.config)
                 await self.session.start()
                 await ready
                 self._started = True

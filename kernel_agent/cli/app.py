@@ -20,7 +20,7 @@ import typer
 from kernel_agent.cli import data, evaluate, machine, past, run
 from kernel_agent.cli.options import command
 from kernel_agent.cli.outlet import Outlet, write_line
-from kernel_agent.cli.slips import Asking
+from kernel_agent.cli.slips import Asking, explain_option, name_option
 from kernel_agent.errors import KernelAgentError, UsageError
 
 DEBUG = "KERNEL_AGENT_DEBUG"
@@ -113,15 +113,14 @@ def _explain(error: BaseException) -> int:
 
         traceback.print_exception(error)
     if isinstance(error, KernelAgentError):
-        return _fail(str(error), error.exit_code)
+        return _fail(name_option(str(error)), error.exit_code)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return _fail("stopped", STOPPED)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else UNEXPECTED
-    told = getattr(error, "format_message", None)
-    if told is not None:  # the option parser's own errors
+    if hasattr(error, "format_message"):  # the option parser's own errors
         command = getattr(getattr(error, "ctx", None), "command_path", "kernel-agent")
-        words = told()
+        words = explain_option(error)
         top = command == "kernel-agent"
         if top and words.startswith("No such command") and "Did you mean" not in words:
             words += ' To ask a question: kernel-agent run "…" --data FILE.'

@@ -21,7 +21,7 @@ from typing import Any
 from kernel_agent.cli.approve import Prompt
 from kernel_agent.cli.live import open_view
 from kernel_agent.cli.outlet import Outlet, write_line
-from kernel_agent.cli.slips import check_files
+from kernel_agent.cli.slips import check_tables
 from kernel_agent.cli.view import View, show_places, waiting, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
@@ -43,7 +43,7 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import obeyed_line, one_line, plain
 from kernel_agent.sandbox import level_of
-from kernel_agent.session import Beside, FixedCell, Run, Session, is_offline
+from kernel_agent.session import Beside, FixedCell, Run, Session, check_endpoint, is_offline
 
 WELCOME = (
     "Ask about your data, one question after another.\n"
@@ -183,7 +183,9 @@ def _make_session(
     for_tools = settings.pop("approve_tools", None)  # what the file says of other tools still holds
     config = load_config(tell=lambda line: view(Notice(text=line))).merged(**settings)
     if options.model is None and is_offline(config):
-        check_files(options.data or config.data)
+        check_tables([str(each) for each in options.data] or config.data)
+    if options.model is None:
+        check_endpoint(config)
     return Session(
         model=options.model,
         config=config,

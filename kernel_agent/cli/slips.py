@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
+from kernel_agent.config import SETTINGS
 from kernel_agent.errors import UsageError
+from kernel_agent.offline import reader_of
+from kernel_agent.safe import did_you_mean, open_file
+from kernel_agent.session import look_up
 
+OTHER_NAMES = {"--timeout": "--max-seconds", "--output": "--out", "--file": "--data"}
+"""What other programs call our options."""
+BARE_BYTES = 1 << 14  # of a table that is looked at for rows
 LONG = 60  # characters of a question that are said again
 
 
@@ -58,22 +66,86 @@ def explain_words(words: Sequence[str], named: Sequence[str] = ()) -> str:
     return f'put the question in quotes: kernel-agent run "{shown}"'
 
 
-def check_files(data: Sequence[object]) -> None:
-    """Refuse data that is folders only, where no model could choose a file.
+def explain_option(error: Any) -> str:
+    """Say in our words what the option parser says.
+
+    Parameters
+    ----------
+    error
+        One of its own errors, whose types are private to it.
+    """
+    words: str = error.format_message()
+    if type(error).__name__ == "NoSuchOption":
+        name = error.option_name
+        known = [flag for each in error.ctx.command.params for flag in each.opts]
+        near = {flag: f" Did you mean {known_as}?" for flag, known_as in OTHER_NAMES.items()}
+        return f"there is no option {name}.{near.get(name) or did_you_mean(name, known)}"
+    flag = error.param.opts[0] if getattr(error, "param", None) else ""
+    for said, ours in (
+        ("Input should be a valid integer", "takes a whole number"),
+        ("Input should be a valid number", "takes a number"),
+        ("Input should be greater than or equal to ", "must be at least "),
+    ):
+        if flag.startswith("-") and said in words:
+            least = words.rpartition(said)[2] if ours.endswith(" ") else ""
+            return f"{flag} {ours}{least}."
+    return words
+
+
+def name_option(text: str) -> str:
+    """Return an error about a setting with the option that it is on the command line.
+
+    >>> name_option("max_steps must be greater than 0, not 0")
+    '--max-steps must be greater than 0, not 0'
+    """
+    name, blank, rest = text.partition(" ")
+    row = SETTINGS.get(name)
+    return f"{row.flag}{blank}{rest}" if row is not None and row.option else text
+
+
+def check_tables(data: Sequence[str]) -> None:
+    """Refuse data about which nothing can be answered without a model.
 
     Raises
     ------
     UsageError
-        The caller's.
+        The caller's: nothing, folders only, where no model could choose a file, no table, one
+        without rows, or a file that is refused whoever answers.
     """
-    folders = [str(path) for path in data if str(path) and Path(str(path)).expanduser().is_dir()]
-    if folders and len(folders) == len(data):
-        shown = folders[0].rstrip("/")
+    if not data:
+        raise UsageError(
+            "without a model questions are answered about tables: add one with --data FILE, or "
+            "configure a model"
+        )
+    files = [path for path in data if not (path and Path(path).expanduser().is_dir())]
+    if not files:
+        shown = data[0].rstrip("/")
         raise UsageError(
             f"{shown} is a folder, and without a model one file is asked about: name it, as in "
             f"--data {shown}/FILE, or configure a model; kernel-agent data {shown} shows what is "
             "in it"
         )
+    found = [each.path for path in files for each in look_up(path)]
+    tables = [path for path in found if reader_of(path.name)]
+    if not tables:
+        raise UsageError(
+            f"{files[0]} is no table (CSV, TSV, JSON, Parquet, Excel), and without a model "
+            "questions are answered about tables: add one with --data FILE, or configure a model"
+        )
+    if all(map(_is_bare, tables)):
+        raise UsageError(f"{tables[0]} has a header but no rows: give a table with rows")
+
+
+def _is_bare(path: Path) -> bool:
+    """Whether a table written as text has one line at most that is not blank."""
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return False
+    try:
+        with open_file(path) as file:
+            head = file.read(BARE_BYTES + 1)
+    except OSError:
+        return False  # what is wrong is told when it is looked at
+    return len(head) <= BARE_BYTES and len(head.split()) > 0 and not head.strip().count(b"\n")
 
 
 def check_task(task: str, data: Sequence[str]) -> None:

@@ -324,7 +324,7 @@ class Config:
         option=Option("S", {
             "run": "Stop after so many seconds.", "pipeline": "Stop after so many seconds.",
             "eval": "Of one run."}),
-        magic=Magic("SECONDS", "how long this question may take", "--timeout 60", name="timeout"),
+        magic=Magic("SECONDS", "how long this question may take", "--max-seconds 60"),
         trait="Seconds that a question may take.",
     )  # fmt: skip
     max_tokens: int | None = setting(

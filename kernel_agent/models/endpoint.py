@@ -15,12 +15,14 @@ import inspect
 import json
 import os
 import re
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from kernel_agent.errors import ModelError, UsageError
 from kernel_agent.models import errors
@@ -34,6 +36,7 @@ NO_KEY = (
     "no API key: set OPENAI_API_KEY, or give the address of another endpoint with --base-url, or "
     "use --model offline"
 )
+REACHED_S = 2.0  # in which an address that refuses has said so
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
 MAX_LIST_BYTES = 4_000_000
 """Of a list of models that is read: OpenRouter's, the longest, is about a million."""
@@ -96,6 +99,27 @@ class Endpoint:
     def is_public(self) -> bool:
         """Whether it is OpenAI's own, whose models' names are known."""
         return self._address.hostname == urlsplit(DEFAULT_BASE_URL).hostname
+
+    def check_reachable(self) -> None:
+        """Refuse an address that nobody has, or at which nothing listens.
+
+        One that is silent, or reached through a proxy, may be there.
+
+        Raises
+        ------
+        UsageError
+            The caller's: there is no such host, or it refused the connection.
+        """
+        address, host = self._address, self._address.hostname or ""
+        through_proxy = address.scheme in getproxies() and not proxy_bypass(host)
+        if through_proxy and not _is_local(host):
+            return
+        port = address.port or {"http": 80, "https": 443}[address.scheme]
+        try:
+            socket.create_connection((host, port), timeout=REACHED_S).close()
+        except OSError as error:
+            if fault := errors.from_connecting(error):
+                raise UsageError(f"{self.tell(str(fault))}: {fault.advice}") from None
 
     async def connect(self) -> AsyncOpenAI:
         """Return the client, made on first use.
@@ -256,10 +280,13 @@ def _address(base_url: str) -> SplitResult:
     return address
 
 
+def _is_local(host: str) -> bool:
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
 def _transport(address: SplitResult) -> dict[str, Any]:
     """Return how to reach this address, where that differs from what the environment says."""
-    host = address.hostname or ""
-    if host not in {"localhost", "::1"} and not host.startswith("127."):
+    if not _is_local(address.hostname or ""):
         return {}
     # A proxy cannot reach this machine's own servers, yet an environment that names one often
     # forgets NO_PROXY.

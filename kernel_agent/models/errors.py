@@ -382,6 +382,12 @@ def _from_transport(
     )
 
 
+def from_connecting(error: OSError) -> EndpointError | None:
+    """Translate a failure to connect that will not pass by itself; None for any other."""
+    lasts = isinstance(error, (socket.gaierror, ConnectionRefusedError))
+    return _unreachable([error], set(), "") if lasts else None
+
+
 def _unreachable(
     causes: Iterable[BaseException], names: set[str], text: str
 ) -> EndpointError | None:

@@ -1,7 +1,9 @@
 from .folder import new_folder as new_folder
 from .given import fingerprint as fingerprint
 from .inputs import Beside as Beside
+from .inputs import look_up as look_up
 from .loop_thread import LoopThread as LoopThread
+from .model import check_endpoint as check_endpoint
 from .model import choose_model as choose_model
 from .model import is_offline as is_offline
 from .parts import allowance_line as allowance_line

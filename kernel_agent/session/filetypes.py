@@ -8,16 +8,19 @@ and what to do.
 
 from __future__ import annotations
 
+import bz2
 import json
+import lzma
 import os
 import re
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from kernel_agent.errors import InputError
 from kernel_agent.inkernel import KINDS, Row, decode_text, delimiter_of, rows_of
@@ -51,6 +54,11 @@ _NO_TABLES = (
     (b"{\\rtf", "an RTF document"),
     (b"\x7fELF", "a program"),
 )
+_UNPACKERS: Mapping[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
+    b"BZh": bz2.BZ2Decompressor,
+    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
+}
 _DOCUMENTS = {
     ".doc": "a Word document",
     ".docx": "a Word document",
@@ -113,6 +121,7 @@ def recognise(path: Path, file: BinaryIO) -> str:
         return "SQLite"
     else:
         _check_other(sample, suffix)
+        _check_packed(sample)
     return kind
 
 
@@ -139,6 +148,20 @@ def _check_other(sample: _Sample, suffix: str) -> None:
     if what:
         advice = "Save the table that is in it as CSV or Excel, and name that file"
         raise sample.make_error(f"is no table: it is {what}", advice)
+
+
+def _check_packed(sample: _Sample) -> None:
+    """Refuse what is packed and damaged from its beginning on."""
+    unpack = next((made for mark, made in _UNPACKERS.items() if sample.head.startswith(mark)), None)
+    if unpack is None:
+        return
+    try:
+        text = unpack().decompress(sample.head[:_NUL_BYTES], _NUL_BYTES)
+        damaged = not text and sample.whole
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error):
+        damaged = True
+    if damaged:
+        raise sample.make_error("is damaged: it cannot be unpacked", "Download or pack it again")
 
 
 # --- text ------------------------------------------------------------------------------------

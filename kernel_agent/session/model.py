@@ -49,6 +49,22 @@ def check_model(config: Config) -> None:
         raise UsageError(NO_KEY.replace("OPENAI_API_KEY", config.api_key_env))
 
 
+def check_endpoint(config: Config) -> None:
+    """Refuse an endpoint that is not there, before anything is started for it.
+
+    Raises
+    ------
+    UsageError
+        The caller's: there is no such host, or nothing listens there; see also
+        :func:`check_model`.
+    """
+    from kernel_agent.models import Endpoint
+
+    check_model(config)
+    if not is_offline(config) and not (config.model or "").startswith("scripted:"):
+        Endpoint(timeout_s=30.0, connect_timeout_s=10.0, **_address(config)).check_reachable()
+
+
 def is_offline(config: Config) -> bool:
     """Whether the settings name no model and no endpoint: the offline analyst answers."""
     if config.model is not None:

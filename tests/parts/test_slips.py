@@ -46,6 +46,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "costs.csv").write_text(TABLE)
     (tmp_path / "doc.pdf").write_bytes(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj")
     (tmp_path / "empty.csv").touch()
+    (tmp_path / "header.csv").write_text("month,sold\n")
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "broken.csv.gz").write_bytes(b"\x1f\x8b\x08 and no more")
+    (tmp_path / "good.jsonl").write_text('{"content": "Done."}\n')
     (tmp_path / "program").write_bytes(b"\x7fELF\x02\x01\x01")
     with zipfile.ZipFile(tmp_path / "letter.docx", "w") as packed:
         packed.writestr("word/document.xml", "<w/>")
@@ -58,10 +62,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 SLIPS = {
-    "run x --model ofline": "Did you mean offline?",
-    "run x --model Offline": "Did you mean offline?",
+    "run x --model ofline --data sales.csv": "Did you mean offline?",
+    "run x --model Offline --data sales.csv": "Did you mean offline?",
     "run x --model off-line --data sales.csv": "Did you mean offline?",
-    "run x --model scripted": "scripted:FILE",
+    "run x --model scripted --data sales.csv": "scripted:FILE",
     "run x --model scripted:good.jsn": "good.jsn cannot be read",
     "run x --model scripted:bad.jsonl": "line 1 of bad.jsonl",
     "run x --model gpt-5-mini --data sales.csv": "set OPENAI_API_KEY",
@@ -74,7 +78,7 @@ SLIPS = {
     "run x --data .": "kernel-agent data . shows what is in it",
     "data sales.csv": "sales.csv is no folder",
     "data nothing": "nothing is no folder",
-    "run x --data / --model m --base-url http://127.0.0.1:9/v1": "a directory of the system",
+    "run x --data / --model scripted:good.jsonl": "a directory of the system",
     "run x --data ''": "empty path",
     "run x --data https://example.org/sales.csv": "Download it first",
     "run x --data '*.csv'": "empty.csv is empty",
@@ -88,17 +92,27 @@ SLIPS = {
     "run ''": "There is no task",
     "How many rows": 'kernel-agent run "…" --data FILE',
     "rn x": "Did you mean 'run'?",
-    "run x --sandbox bublewrap": "Did you mean bubblewrap?",
-    "run x --sandbox None": "Did you mean none?",
-    "run x --format fence": "Did you mean fenced?",
-    "run x --approve allways": "Did you mean always?",
-    "run x --approve-tool pay=maybe": "allow, ask, deny",
+    "run x --sandbox bublewrap --data sales.csv": "Did you mean bubblewrap?",
+    "run x --sandbox None --data sales.csv": "Did you mean none?",
+    "run x --format fence --data sales.csv": "Did you mean fenced?",
+    "run x --approve allways --data sales.csv": "Did you mean always?",
+    "run x --approve-tool pay=maybe --data sales.csv": "allow, ask, deny",
     "run x --dat sales.csv": "--data",
-    "run x --max-steps many": "valid integer",
+    "run x --max-steps many": "--max-steps takes a whole number",
     "run x --max-steps": "requires an argument",
-    "run x --allow-host http://example.org/": "--allow-host example.org",
-    "run x --tools shadow.py": "would hide Python's own print()",
-    "run x --tools nothing_of_this_name": "nothing_of_this_name",
+    "run x --allow-host http://example.org/ --data sales.csv": "--allow-host example.org",
+    "run x --tools shadow.py --data sales.csv": "would hide Python's own print()",
+    "run x --tools nothing_of_this_name --data sales.csv": "nothing_of_this_name",
+    "run x --max-steps 0 --data sales.csv": "--max-steps must be greater than 0, not 0",
+    "run x --timeout 5": "Did you mean --max-seconds?",
+    "run x --fromat fenced": "there is no option --fromat. Did you mean --format?",
+    "run x --tool y": "Did you mean --tools?",
+    "run x": "add one with --data FILE",
+    "run x --data photo.png": "photo.png is no table (CSV",
+    "run x --data header.csv": "header.csv has a header but no rows",
+    "run x --data broken.csv.gz": "broken.csv.gz is damaged: it cannot be unpacked",
+    "run x --model m --base-url http://127.0.0.1:9/v1": "refused the connection: is the server",
+    "run x --model m --base-url http://a.invalid/v1": "cannot be found: no such host",
     "show rusn": "there is no trace at rusn",
     "verify sales.ipynb": "cannot read the notebook sales.ipynb",
     "pipeline sales.csv": "sales.csv",

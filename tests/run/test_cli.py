@@ -262,7 +262,8 @@ class Terminal:
         while text not in self.seen[start:]:
             assert time.monotonic() < end, f"{text!r} was never shown"
             self.interrupt()
-            if select.select([self._fd], [], [], 2)[0]:
+            # What comes first may be the echo of the key alone.
+            while text not in self.seen[start:] and select.select([self._fd], [], [], 2)[0]:
                 self._read()
         self._at = self.seen.index(text, start) + len(text)
 
@@ -356,14 +357,21 @@ def test_ctrl_c_at_a_terminal_stops_the_run_and_returns_to_the_prompt(folder, mo
 
 # --- wrong use -----------------------------------------------------------------------------------
 
+ABOUT = ("--data", "sales.csv")
 WRONG = {
     "an unknown option": (["run", "x", "--modle", "y"], "--model"),
     "an unknown command": (["rnu"], "Did you mean 'run'"),
-    "an unknown format": (["run", "x", "--format", "yaml"], "fenced"),
-    "calls without a model": (["run", "x", "--model", "offline", "--format", "json"], "--format"),
-    "an unknown sandbox": (["run", "x", "--sandbox", "strict"], "no sandbox level"),
+    "an unknown format": (["run", "x", "--format", "yaml", *ABOUT], "fenced"),
+    "calls without a model": (
+        ["run", "x", "--model", "offline", "--format", "json", *ABOUT],
+        "--format",
+    ),
+    "an unknown sandbox": (
+        ["run", "x", "--sandbox", "strict", *ABOUT],
+        "no sandbox level",
+    ),
     "a number that is none": (["run", "x", "--max-steps", "many"], "--max-steps"),
-    "a limit of nothing": (["run", "x", "--max-steps", "0"], "greater than 0"),
+    "a limit of nothing": (["run", "x", "--max-steps", "0", *ABOUT], "greater than 0"),
     "an empty task": (["run", "  "], "There is no task"),
     "no task and no terminal": (["run"], "There is no task"),
     "a missing file": (["run", "x", "--data", "sale.csv"], "Did you mean sales.csv"),
@@ -371,8 +379,14 @@ WRONG = {
     "an address": (["run", "x", "--data", "https://example.org/a.csv"], "Download it first"),
     "a device": (["run", "x", "--data", "/dev/null"], "not a regular file"),
     "a missing script": (["run", "x", "--model", "scripted:none.jsonl"], "none.jsonl"),
-    "a missing tool module": (["run", "x", "--tools", "no_such_module"], "no_such_module"),
-    "a folder that cannot be": (["run", "x", "--out", "sales.csv/out"], "--out"),
+    "a missing tool module": (
+        ["run", "x", "--tools", "no_such_module", *ABOUT],
+        "no_such_module",
+    ),
+    "a folder that cannot be": (
+        ["run", "x", "--out", "sales.csv/out", *ABOUT],
+        "--out",
+    ),
     "a trace that is missing": (["show", "nowhere"], "nowhere"),
     "a trace that is none": (["show", "sales.csv"], "not a trace record"),
     "a notebook that is missing": (["verify", "none.ipynb"], "none.ipynb"),
@@ -519,7 +533,7 @@ def test_show_and_export_find_the_one_trace_beneath_a_folder_and_name_several(fi
 
 def test_an_output_folder_that_cannot_even_be_looked_at_is_one_line(folder):
     """As with a folder that belongs to somebody else."""
-    line = complaint(run(folder, "run", "x", "--model=offline", "--out", "x" * 300), 2)
+    line = complaint(run(folder, "run", "x", "--data=sales.csv", "--out", "x" * 300), 2)
     assert "cannot write to" in line
     assert "--out" in line
 

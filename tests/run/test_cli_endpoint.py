@@ -89,13 +89,13 @@ def test_a_broken_endpoint_is_a_model_error_and_loses_nothing(tmp_path, name):
     assert '"model_error"' in (tmp_path / "out" / "trace.jsonl").read_text().splitlines()[-1]
 
 
-def test_a_refused_connection_is_a_model_error(tmp_path):
+def test_an_endpoint_where_nothing_listens_is_one_line_and_nothing_is_made(tmp_path):
     """The line names the address."""
     with refused_url() as url:
         done = ask(tmp_path, url, "--quiet")
-    assert done.returncode == 4
-    assert url.split("/")[2] in done.stderr
-    assert (tmp_path / "out" / "run.ipynb").is_file()
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"kernel-agent: {url} refused the connection: is the server")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_reply_without_content_is_asked_for_again(tmp_path):
