@@ -76,8 +76,9 @@ def limit_text(error: BudgetExceeded) -> str:
     >>> limit_text(BudgetExceeded("cost", used=2.5, cap=2.0))
     'the limit of 2 USD was reached'
     """
-    unit = {"seconds": " s", "cost": " USD"}.get(error.limit, f" {error.limit}")
-    return f"the limit of {error.cap:g}{unit} was reached"
+    unit = {"seconds": "s", "cost": "USD"}.get(error.limit, error.limit)
+    unit = unit.removesuffix("s") if error.cap == 1 and len(unit) > 3 else unit
+    return f"the limit of {error.cap:g} {unit} was reached"
 
 
 def check_kernel(step: Step) -> None:
@@ -101,7 +102,9 @@ def describe_progress(steps: Sequence[Step]) -> str:
     if not steps:
         return "No step was completed."
     good = [step for step in steps if step.ok]
-    text = f"{count_text(len(steps), 'step')} ran, {len(good)} without an error."
+    stopped = sum(step.result is not None and step.result.status == "interrupted" for step in steps)
+    counts = f"{len(good)} without an error{f', {stopped} stopped' if stopped else ''}"
+    text = f"{count_text(len(steps), 'step')} ran, {counts}."
     if good:
         seen = shorten_marked(good[-1].observation.text, PARTIAL_CHARS)
         text += f" Step {good[-1].number}{SHOWED_LAST}{seen}"

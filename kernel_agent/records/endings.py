@@ -44,6 +44,21 @@ class ExitStatus(StrEnum):
         status.exit_code, status.label, status.sentence = exit_code, label, sentence
         return status
 
+    def say(self, message: str) -> str:
+        """Return the sentence with what happened, and nothing twice.
+
+        Examples
+        --------
+        >>> ExitStatus.KERNEL_LOST.say("the kernel was lost: exit code 3")
+        'Not answered: the kernel was lost: exit code 3'
+        >>> ExitStatus.STEP_LIMIT.say("the limit of 2 steps was reached")
+        'Not answered: the limit of 2 steps was reached'
+        """
+        kind, _, told = self.sentence.partition(": ")
+        if told and message.startswith((told, "the limit of ", "the same action ")):
+            return f"{kind}: {message}"
+        return f"{self.sentence}{': ' if message[:1].islower() else '. '}{message}"
+
     @property
     def words(self) -> str:
         """The name as words: ``step limit``."""

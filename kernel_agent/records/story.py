@@ -273,7 +273,7 @@ def _stop_blocks(stop: RunStop, achieved: tuple[Block, ...]) -> tuple[Block, ...
     answered = stop.status is ExitStatus.ANSWERED
     answer = _some("answer", stop.answer.text, of=stop) if stop.answer else ()
     note = _some("note", answer_note(stop.answer)) if stop.answer else ()
-    why = "" if answered else f"{stop.status.sentence}. {stop.message}"
+    why = "" if answered else stop.status.say(stop.message)
     spent = spent_texts(steps=stop.steps, seconds=stop.seconds, usage=stop.usage)
     return (
         *answer,
