@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.markdown import Markdown
 from rich.panel import Panel
 from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from kernel_agent.cli.layout import Cells, table_lines, wrap
+from kernel_agent.cli.layout import GUTTER, Cells, table_lines, wrap
 from kernel_agent.cli.seen import Piece, pieces, quoted
 from kernel_agent.records import (
     STORY_LABELS,
@@ -129,13 +131,33 @@ def _answer(block: Block, width: int) -> RenderableType:
 
 
 def _rows(wording: Wording, width: int) -> RenderableType:
-    """Return a table or the entries of a dict as lines, and the size of a table below it."""
-    heads = wording.columns or ("",) * len(wording.rows[0])
-    cells = Cells(headings=heads, rows=wording.rows, right=wording.right)
-    lines = [Text(line) for line in table_lines(cells, width)][0 if wording.columns else 1 :]
-    if wording.kind == "table":
-        lines += wrap(Text(wording.size, style="dim"), width)
+    """Return a table or the entries of a dict as lines, and its size below it."""
+    if wording.kind == "pairs":
+        lines = [
+            line for name, value in wording.rows for line in _entry(name, value, wording, width)
+        ]
+    else:
+        heads = wording.columns or ("",) * len(wording.rows[0])
+        cells = Cells(headings=heads, rows=wording.rows, right=wording.right)
+        lines = [Text(line) for line in table_lines(cells, width)][0 if wording.columns else 1 :]
+    if wording.below:
+        lines += wrap(Text(wording.below, style="dim"), width)
     return Text("\n").join(lines)
+
+
+def _entry(name: str, value: str, wording: Wording, width: int) -> Iterator[Text]:
+    """Yield the lines of a name and its value, which is continued below itself and never cut."""
+    beside = min(max(cell_len(name) for name, _ in wording.rows), width // 2)
+    room = width - beside - len(GUTTER)
+    if 1 in wording.right:
+        value = value.rjust(min(max(cell_len(value) for _, value in wording.rows), room))
+    heads = list(wrap(Text(name), beside))
+    values = list(wrap(Text(value), room)) or [Text("")]
+    for head, line in zip_longest(heads, values, fillvalue=Text("")):
+        head.pad_right(beside - cell_len(head.plain))
+        shown = Text.assemble(head, GUTTER, line)
+        shown.rstrip()
+        yield shown
 
 
 def _words(text: str, width: int) -> RenderableType:

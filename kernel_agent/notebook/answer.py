@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from kernel_agent.records import Answer, OutputDict, RunRecords, Step, word_answer
+from kernel_agent.records import Answer, OutputDict, RunRecords, Step, Wording, word_answer
 from kernel_agent.safe import FORMATS, plain
 
-MAX_ENTRIES = 50  # of a dict that is shown as a list
+MAX_ROWS = 50  # of a table or a dict: its step has those that the run had shown
 _SCALAR = re.compile(r"\bnp\.(?:float|int|uint|bool|str)\w*\(([^()]*)\)")
 
 
@@ -28,13 +28,10 @@ def short_answer(answer: Answer) -> str:
     return plain(worded.text) if worded.kind in ("number", "truth", "date") else ""
 
 
-def answer_entries(answer: Answer) -> list[tuple[str, str]]:
-    """Return the names and values of a dict or a Series; empty for others."""
-    worded = word_answer(answer, rows=MAX_ENTRIES)
-    if worded.kind != "pairs":
-        return []
-    entries = [(name.strip(), value.strip()) for name, value in worded.rows]
-    return [*entries, ("", worded.size)] if len(entries) == MAX_ENTRIES else entries
+def answer_rows(answer: Answer) -> Wording | None:
+    """Return an answer that has rows: a table, or names and values; None for others."""
+    worded = word_answer(answer, rows=MAX_ROWS)
+    return worded if worded.kind in ("table", "pairs") and worded.rows else None
 
 
 def printed_answer(answer: Answer) -> str:

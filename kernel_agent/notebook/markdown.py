@@ -35,9 +35,8 @@ _ENTITIES = {"&": "&amp;", "<": "&lt;", "$": "&#36;", "\\": "&#92;", "[": r"\["}
 # What renderers make a link of without being asked: an address, a name that begins with www., mail.
 _ADDRESS = r"(?<=\w):(?=//)|(?<=\bwww)\.|(?<=\w)@(?=\w)"
 _LIVE = re.compile("|".join([*map(re.escape, _ENTITIES), _ADDRESS]), re.IGNORECASE)
-_MARKUP = re.compile(
-    r"[&<$\\\[`*_~|#>!\]@]|:(?=//)|(?<=www)\.|^\s*(?:[-+=]|\d+[.)])|^[ \t]+", re.MULTILINE
-)
+_INLINE = r"[&<$\\\[`*_~|#>!\]@]|:(?=//)|(?<=www)\."
+_MARKUP = re.compile(_INLINE + r"|^\s*(?:[-+=]|\d+[.)])|^[ \t]+", re.MULTILINE)
 
 
 def markdown(text: str) -> str:
@@ -67,6 +66,11 @@ def verbatim(text: str) -> str:
     """Return any text as Markdown that renders as exactly this text, a line a line."""
     lines = [_MARKUP.sub(lambda m: _as_entities(m[0]), line) for line in text.split("\n")]
     return "\\\n".join(line or "&nbsp;" for line in lines) if any(lines) else ""
+
+
+def inline(text: str) -> str:
+    """Return a line of text for within a line: between marks, or in a cell of a table."""
+    return re.sub(_INLINE, lambda match: _as_entities(match[0]), " ".join(text.split()))
 
 
 def quote_text(text: str) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import quote
 
 from kernel_agent.notebook.answer import (
-    answer_entries,
     answer_output,
+    answer_rows,
     is_text,
     last_figure,
     printed_answer,
@@ -24,9 +24,9 @@ from kernel_agent.notebook.answer import (
 )
 from kernel_agent.notebook.folded import undo_reason
 from kernel_agent.notebook.headings import rows_left_out, step_sentence
-from kernel_agent.notebook.markdown import code_block, markdown, quote_text, verbatim
-from kernel_agent.notebook.outputs import VALUE_MIME, displayable
-from kernel_agent.notebook.tables import read_table, table_markdown
+from kernel_agent.notebook.markdown import code_block, inline, markdown, quote_text, verbatim
+from kernel_agent.notebook.outputs import displayable
+from kernel_agent.notebook.tables import table_markdown
 from kernel_agent.records import (
     UNFINISHED,
     Answer,
@@ -43,7 +43,6 @@ from kernel_agent.safe import encodable, one_line, plain, shorten, title_line
 
 MAX_ANSWER = 100_000  # characters
 MAX_LISTED = 10  # files that are listed openly
-MAX_ROWS = 30  # of a table in the answer; its step has those that the run had shown
 
 
 def heading(level: int, text: str, *, deep: bool) -> str:
@@ -160,12 +159,9 @@ def _answer_text(run: RunRecords, given: Answer) -> str:
     if is_text(given):
         return markdown(_with_breaks(shorten(plain(given.text).strip("\n"), MAX_ANSWER)))
     if large := short_answer(given):
-        return f"**{verbatim(large)}**"
-    if table := _answer_table(run):
-        return table
-    if entries := answer_entries(given):
-        rows = [f"| {_line(name)} | {_line(text)} |" for name, text in entries]
-        return "\n".join(["|  |  |", "| --- | --- |", *rows])
+        return f"**{inline(large)}**"
+    if rows := answer_rows(given):
+        return table_markdown(rows)
     shown = answer_output(run)
     if shown is not None and _is_pictured(shown[1]):
         return "The figure below."
@@ -178,21 +174,6 @@ def _with_breaks(text: str) -> str:
     if "```" in text or "~~~" in text or "|" in text:
         return text
     return re.sub(r"(?<=\S)\n(?=\S)", "  \n", text)
-
-
-def _line(text: str) -> str:
-    return verbatim(one_line(text, 2_000))
-
-
-def _answer_table(run: RunRecords) -> str:
-    """Return the answer as a Markdown table where it is a flat one; else empty."""
-    shown = answer_output(run)
-    data = shown[1].get("data") if shown else None
-    value = data.get(VALUE_MIME) if isinstance(data, Mapping) else None
-    table = read_table(value.get("table")) if isinstance(value, Mapping) else None
-    if table is None or not table.is_flat or len(table.body) > MAX_ROWS:
-        return ""
-    return table_markdown(table)
 
 
 def _is_pictured(output: Mapping[str, Any]) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_agent.notebook.answer import (
-    answer_entries,
     answer_output,
+    answer_rows,
     is_text,
     last_figure,
     printed_answer,
@@ -25,8 +25,14 @@ from kernel_agent.notebook.pieces import (
     prose,
     rich,
 )
-from kernel_agent.notebook.tables import is_numeric
-from kernel_agent.records import Answer, RunRecords, answer_note, reason_text, steps_text
+from kernel_agent.records import (
+    Answer,
+    RunRecords,
+    Wording,
+    answer_note,
+    reason_text,
+    steps_text,
+)
 from kernel_agent.safe import as_printed, one_line, paragraphs, plain
 
 if TYPE_CHECKING:
@@ -59,9 +65,9 @@ def answer_piece(run: RunRecords, room: Room) -> Markup:
 
 
 def _show_answer(run: RunRecords, answer: Answer, room: Room) -> Markup:
-    """Return the answer as a table or a picture where it is one, else its text."""
-    shown = None if is_text(answer) or short_answer(answer) else answer_output(run)
-    if shown is not None:
+    """Return the answer as a picture where it is one, else in words, with its figure."""
+    in_words = is_text(answer) or short_answer(answer) or answer_rows(answer)
+    if not in_words and (shown := answer_output(run)):
         step, output = shown
         displayed = display_piece(output, room, alt=alt_text(step), rich_only=True)
         if displayed:
@@ -76,12 +82,26 @@ def _answer_text(answer: Answer, room: Room) -> Markup:
         return rich(plain(answer.text), max_chars=limit)
     if large := short_answer(answer):
         return piece("large", text=one_line(large, 200))
-    if entries := answer_entries(answer):
-        pairs = [(one_line(n, 200), one_line(t, 500)) for n, t in entries]
-        sides = ["right" if is_numeric([text]) else "left" for _, text in pairs]
-        found = [(*pair, side) for pair, side in zip(pairs, sides, strict=True)]
-        return piece("entries", pairs=found)
+    if worded := answer_rows(answer):
+        table = _rows(worded)
+        if room.fits(table):
+            return table
     return block(printed_answer(answer), max_chars=limit, where="the trace has all of it")
+
+
+def _rows(worded: Wording) -> Markup:
+    """Return a table, or names and values, with its size below."""
+    last = len(worded.rows[0]) - 1
+    sides = ["right" if n in worded.right else "left" for n in range(last + 1)]
+    rows = [
+        [
+            (text.strip(), side, len(text) - len(text.lstrip(" ")))
+            for text, side in zip(row, sides, strict=True)
+        ]
+        for row in worded.rows
+    ]
+    heads = list(zip(worded.columns, sides, strict=False))
+    return piece("rows", heads=heads, rows=rows, names=worded.kind == "pairs", below=worded.below)
 
 
 def _last_figure(run: RunRecords, room: Room) -> Markup:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from kernel_agent.notebook.markdown import verbatim
+from kernel_agent.notebook.markdown import inline
+from kernel_agent.records import Wording
 from kernel_agent.safe import one_line, plain
 
 MAX_CELLS = 100_000
@@ -39,25 +40,6 @@ class Table:
     body: list[list[str]]
     shape: Any
     cut: bool
-
-    @property
-    def is_flat(self) -> bool:
-        """Whether one line of names stands above, and one at most before each row."""
-        return len(self.columns) == 1 and len(self.index) == 1
-
-    @property
-    def is_numbered(self) -> bool:
-        """Whether the rows have numbers alone before them, which say nothing."""
-        shown = [text for text in self.index[0] if text != GAP]
-        return not any(self.index_names) and all(text.isdigit() for text in shown)
-
-    @property
-    def size_text(self) -> str:
-        """The rows and columns of the whole table; empty where all of it is shown."""
-        match self.shape:
-            case [int(rows), int(columns)] if self.cut:
-                return f"{rows:,} rows × {columns:,} columns"  # noqa: RUF001 - as pandas writes it
-        return ""
 
 
 def render_table(described: Any) -> str | None:
@@ -113,36 +95,29 @@ def read_table(described: Any) -> Table | None:
     )  # fmt: skip
 
 
-def numeric_columns(table: Table) -> list[bool]:
-    """Return for each column whether it holds numbers alone, which stand to the right."""
-    by_column: list[tuple[str, ...]] = list(zip(*table.body, strict=True))
-    if not by_column:
-        return [False] * len(table.columns[0])
-    return [is_numeric(texts) for texts in by_column]
-
-
 def is_numeric(texts: Iterable[str]) -> bool:
     """Whether texts are numbers, gaps and missing values aside."""
     known = [text for text in texts if text.strip() not in _MISSING]
     return bool(known) and all(_NUMBER.fullmatch(text.strip()) for text in known)
 
 
-def table_markdown(table: Table) -> str:
-    """Return a flat table as Markdown: text to the left, numbers to the right, its size below."""
-    names = [] if table.is_numbered else [table.index_names[0]]
-    head = [_markdown_cell(text) for text in [*names, *table.columns[0]]]
-    sides = [*["---"] * len(names), *("---:" if n else "---" for n in numeric_columns(table))]
-    labels = [[text] if names else [] for text in table.index[0]]
-    rows = [
-        [_markdown_cell(text) for text in [*label, *row]]
-        for label, row in zip(labels, table.body, strict=True)
-    ]
-    lines = [f"| {' | '.join(cells)} |" for cells in (head, sides, *rows)]
-    return "\n".join([*lines, *(["", table.size_text] if table.size_text else [])])
+def table_markdown(wording: Wording) -> str:
+    """Return the rows of an answer as Markdown: text to the left, numbers to the right, its size.
+
+    Names of entries within an entry are indented.
+    """
+    width = len(wording.rows[0])
+    heads = wording.columns or ("",) * width
+    sides = ["---:" if n in wording.right else "---" for n in range(width)]
+    rows = [[_markdown_cell(text) for text in row] for row in (heads, *wording.rows)]
+    lines = [f"| {' | '.join(cells)} |" for cells in (rows[0], sides, *rows[1:])]
+    below = ["", inline(wording.below)] if wording.below else []
+    return "\n".join([*lines, *below])
 
 
 def _markdown_cell(text: str) -> str:
-    return verbatim(one_line(plain(text), MAX_CHARS)) or " "
+    indent = "&nbsp;" * (len(text) - len(text.lstrip(" ")))
+    return f"{indent}{inline(one_line(text, MAX_CHARS))}" or " "
 
 
 _CELL_TAG = re.compile(r"<(th|td)((?: (?:col|row)span=\"\d+\")*)>([^<]*)</(?:th|td)>")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeAlias
@@ -26,6 +26,9 @@ from kernel_agent.safe import one_line, plain
 ROWS = 20  # of a table, a dict or a list that are worded
 COLUMNS = 50
 CELL_CHARS = 80
+DEPTH = 2  # of dicts within a dict that are written line by line
+WITHIN_NAME = "  "  # before the names of a dict within one
+VALUE_CHARS = 2_000  # of a text beside its name
 WITHIN = 5  # items of a list or a dict in a list in a cell
 LINE_CHARS = 100  # of a list that is said in one line
 DIGITS = 6  # of a number below a thousand
@@ -75,6 +78,11 @@ class Wording:
     right: frozenset[int] = frozenset()
     size: str = ""
 
+    @property
+    def below(self) -> str:
+        """What stands below its rows: the size of a table, and of what is shown in part."""
+        return self.size if self.kind == "table" or "shown" in self.size else ""
+
 
 def word_answer(answer: Answer, *, rows: int = ROWS) -> Wording:
     r"""Return an answer as a person would write it.
@@ -91,7 +99,7 @@ def word_answer(answer: Answer, *, rows: int = ROWS) -> Wording:
     >>> word_answer(Answer(text="", value=91219.93250000001, kind="float64")).text
     '91,219.93'
     >>> word_answer(Answer(text="", value={"North": 12, "South": 7.5}, kind="dict")).text
-    'North  12.0\nSouth   7.5'
+    'North   12\nSouth  7.5'
     """
     value = answer.value
     if value is None:
@@ -101,7 +109,9 @@ def word_answer(answer: Answer, *, rows: int = ROWS) -> Wording:
         return _word_text(answer, value)
     if isinstance(value, (bool, int, float)):
         kind: WordingKind = "truth" if isinstance(value, bool) else "number"
-        return Wording(kind=kind, text=say_value(value))
+        exact = _DECIMAL.fullmatch(answer.text) if answer.kind == "Decimal" else None
+        text = f"{value:,.{len(exact[1])}f}" if exact and type(value) is float else say_value(value)
+        return Wording(kind=kind, text=text)
     return _word_many(answer, rows)
 
 
@@ -173,23 +183,47 @@ def _word_text(answer: Answer, value: str) -> Wording:
 def _word_many(answer: Answer, most: int) -> Wording:
     value, length = _whole_length(answer)
     if isinstance(value, Mapping):
-        rows = [(str(name), item) for name, item in islice(value.items(), most)]
-        return _fill("pairs", (), rows, _count(length, len(rows), "entry", "entries"))
+        shown = dict(islice(value.items(), most))
+        size = _count(length, len(shown), "entry", "entries")
+        return _fill("pairs", (), [*islice(_entries(shown), 2 * most)], size)
     records = [_beginning(record) for record in islice(value, most)]
     columns = _columns_of(answer, records)
     if columns:
-        shown = columns[:COLUMNS]
-        cells = [[record.get(name) for name in shown] for record in records]
-        across = max(len(columns), answer.shape[1] if len(answer.shape) > 1 else 0)
-        size = _table_size(length, across, len(records), len(shown))
-        return _fill("table", tuple(shown), cells, size)
+        names = columns[:COLUMNS]
+        cells = [[record.get(name) for name in names] for record in records]
+        across = _across(answer, len(columns))
+        size = _table_size(length, across, len(records), len(names))
+        named = ["" if n < len(columns) - across and _SAYS_NOTHING.fullmatch(name) else name
+                 for n, name in enumerate(names)]  # fmt: skip
+        return _fill("table", tuple(named), cells, size)
     if _is_grid(records):
-        across = max(len(records[0]), answer.shape[1] if len(answer.shape) > 1 else 0)
+        across = _across(answer, len(records[0]))
         size = _table_size(length, across, len(records), min(len(records[0]), COLUMNS))
         return _fill("table", (), [record[:COLUMNS] for record in records], size)
     if answer.kind == "DataFrame":
         return Wording(kind="table", text="An empty table", size="0 rows")
     return _word_list(records, length)
+
+
+def _entries(value: Mapping[str, Json], depth: int = 0) -> Iterator[tuple[str, Json]]:
+    """Yield the names and values of a dict; those of one within it follow its name, indented."""
+    for name, item in value.items():
+        if isinstance(item, Mapping) and item and not _is_shortened(item) and depth < DEPTH:
+            yield _name(name, depth), ""
+            yield from _entries(item, depth + 1)
+        else:
+            yield _name(name, depth), item
+
+
+def _name(name: object, depth: int) -> str:
+    return WITHIN_NAME * depth + one_line(str(name), CELL_CHARS)
+
+
+def _across(answer: Answer, columns: int) -> int:
+    """Return how many columns a table has, without those of its index, which come first."""
+    if answer.kind == "DataFrame" and len(answer.shape) == 2:
+        return answer.shape[1] or columns
+    return max(columns, answer.shape[1] if len(answer.shape) > 1 else 0)
 
 
 def _whole_length(answer: Answer) -> tuple[Mapping[str, Json] | Sequence[Json], int]:
@@ -242,10 +276,15 @@ def _word_list(items: Sequence[Json], length: int) -> Wording:
         return Wording(kind="list", text="An empty list", size="0 items")
     size = _count(length, len(items), "item", "items")
     cells = [_cell(item) for item in items]
-    line = ", ".join(cells)
+    line = _join(cells)
     if length == len(items) and len(line) <= LINE_CHARS:
         return Wording(kind="list", text=line, rows=tuple((cell,) for cell in cells), size=size)
     return _fill("list", (), [(item,) for item in items], size)
+
+
+def _join(texts: Sequence[str]) -> str:
+    """Return texts in a line, told apart also where they have commas."""
+    return (" · " if any("," in text for text in texts) else ", ").join(texts)
 
 
 def _fill(
@@ -254,6 +293,14 @@ def _fill(
     """Word the cells a column at a time, so that the numbers of one have the same decimals."""
     heads = tuple(map(_cell, columns))
     across = [_column(list(column)) for column in zip(*cells, strict=True)]
+    if kind == "pairs" and across:
+        across[0] = [str(name) for name, _ in cells]  # indented
+        across[1] = [
+            one_line(item, VALUE_CHARS)
+            if isinstance(item, str) and len(item) > CELL_CHARS
+            else cell
+            for cell, (_, item) in zip(across[1], cells, strict=True)
+        ]
     rows = tuple(zip(*across, strict=True))
     numbers = (n for n, column in enumerate(zip(*cells, strict=True)) if _are_numbers(column))
     right = frozenset(n for n in numbers if kind != "list" and (kind != "pairs" or n))
@@ -296,6 +343,8 @@ def _table_size(rows: int, columns: int, shown_rows: int, shown_columns: int) ->
 
 # --- single values -------------------------------------------------------------------------------
 
+_DECIMAL = re.compile(r"(?:Decimal\(')?-?[\d,]{1,20}\.(\d{1,12})(?:'\))?")  # its zeros are meant
+_SAYS_NOTHING = re.compile(r"index|level_\d+")  # names that pandas gives an index without one
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|[+-]\d\d:\d\d)?")
 
 
@@ -361,25 +410,27 @@ def _say_moment(text: str) -> str:
 def _cell(value: Json, depth: int = 0) -> str:
     """Return any value as one harmless line; of what has rows, how many."""
     if _is_shortened(value):
-        return one_line(f"{value['type']} of {value['length']:,}", CELL_CHARS)
-    if isinstance(value, (list, tuple, Mapping)) and depth > 1:
-        return "…"
+        said = f"{value['type']} of {value['length']:,}"
+    elif not isinstance(value, (list, tuple, Mapping)):
+        said = say_value(value)
+    else:
+        said = "…" if depth > 1 else _cell_of_many(value, depth) if value else "empty"
+    return one_line(said, CELL_CHARS)
+
+
+def _cell_of_many(value: Mapping[str, Json] | Sequence[Json], depth: int) -> str:
     most = WITHIN if depth else ROWS
     if isinstance(value, Mapping):
         pairs = islice(value.items(), most)
-        inner = [f"{name[:CELL_CHARS]}: {_cell(item, depth + 1)}" for name, item in pairs]
-        return one_line(", ".join(inner), CELL_CHARS)
-    if isinstance(value, (list, tuple)):
-        if value and all(isinstance(item, Mapping) for item in value):
-            return f"{len(value):,} row{'' if len(value) == 1 else 's'}"
-        inner = [_cell(item, depth + 1) for item in islice(value, most)]
-        return one_line(", ".join(inner), CELL_CHARS)
-    return one_line(say_value(value), CELL_CHARS)
+        return _join([f"{name[:CELL_CHARS]}: {_cell(item, depth + 1)}" for name, item in pairs])
+    if all(isinstance(item, Mapping) for item in value):
+        return f"{len(value):,} row{'' if len(value) == 1 else 's'}"
+    return _join([_cell(item, depth + 1) for item in islice(value, most)])
 
 
 def _are_numbers(column: Sequence[Json]) -> bool:
     """Whether a column has numbers, and nothing else but gaps."""
-    there = [item for item in column if item is not None]
+    there = [item for item in column if item not in (None, "")]
     return bool(there) and all(map(_is_sane, there))
 
 
@@ -392,11 +443,11 @@ def _is_sane(value: Json) -> bool:
 
 def _column(values: Sequence[Json]) -> list[str]:
     """Return the texts of a column; numbers of one kind get the same form."""
-    there = [item for item in values if item is not None]
+    there = [item for item in values if item not in (None, "")]
     if not _are_numbers(values):
         return [_cell(item) for item in values]
     if all(type(item) is int for item in there) and not all(item in YEARS for item in there):
-        return [MISSING if v is None else f"{v:,}" for v in values]
+        return [f"{v:,}" if type(v) is int else _cell(v) for v in values]
     return _aligned(values, there)
 
 
@@ -407,4 +458,4 @@ def _aligned(values: Sequence[Json], numbers: Sequence[Json]) -> list[str]:
         return [_cell(item) for item in values]
     most = 2 if largest >= 1000 else 4 if largest >= 0.01 else DIGITS
     decimals = min(max(len(text.partition(".")[2]) for text in texts), most)
-    return [MISSING if v is None else f"{v:,.{decimals}f}" for v in values]
+    return [f"{v:,.{decimals}f}" if type(v) is float else _cell(v) for v in values]

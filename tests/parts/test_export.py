@@ -124,7 +124,7 @@ def test_a_trace_without_a_run_is_refused() -> None:
         (Answer(text="Timestamp('2025-01-01 00:00:00')", value="2025-01-01T00:00:00",
                 kind="Timestamp"), "**2025-01-01**"),
         (Answer(text="{'a': np.int64(3)}", value={"a": 3, "b|": 12345.5}, kind="dict"),
-         "|  |  |\n| --- | --- |\n| a | &#51;&#46;0 |\n| b&#124; | 12,345.5 |"),
+         "|   |   |\n| --- | ---: |\n| a | 3 |\n| b&#124; | 12,345.5 |"),
         (Answer(text="(np.int64(3), [1])", value=[3, [1]], kind="tuple"), "(3, &#91;1&#93;)"),
     ],
 )  # fmt: skip
