@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from kernel_agent.cli.approve import Prompt
+from kernel_agent.cli.kept import answer_bytes, keep_answer
 from kernel_agent.cli.live import open_view
 from kernel_agent.cli.outlet import Outlet, write_line
 from kernel_agent.cli.slips import check_tables
@@ -81,13 +82,18 @@ def ask(task: str, options: Options, *, quiet: bool, cells: Cells = ()) -> int:
         show_places(view, run)
     if quiet:
         _print_result(run)
-        if any(NOBODY in d["reason"] for d in as_json(run.steps)):
-            count = sum(len(denials(step)) for step in run.steps)
-            Outlet(sys.stderr).write(f"kernel-agent: denied: {count}. {HOW_TO_ALLOW}\n")
-        if run.obeyed:
-            Outlet(sys.stderr).write(f"kernel-agent: {obeyed_line(run.obeyed)}\n")
-        if not level_of(run.sandbox).confines:
-            Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
+        _warn(run)
+    return run.status.exit_code
+
+
+def ask_for_answer(task: str, options: Options) -> int:
+    """Answer one question, write the answer alone, and return the exit code."""
+    run = _answer(task, options, _Silent(), (), may_ask=False)
+    if run.status is ExitStatus.ANSWERED:
+        write_line(answer_bytes(run))
+    else:
+        _print_result(run)
+    _warn(run)
     return run.status.exit_code
 
 
@@ -123,7 +129,7 @@ def converse(options: Options) -> int:
                     _undo(session, int(asked["steps"] or 1), asked["reason"] or "", view)
             elif question:
                 with stopping(session.stop):
-                    run = watch(session, question, shown, typed=False)
+                    run = keep_answer(watch(session, question, shown), shown)
                 show_places(view, run)
     return 0
 
@@ -144,7 +150,7 @@ def _answer(task: str, options: Options, view: View, cells: Cells, *, may_ask: b
         stopping(session.stop),
     ):
         work = partial(session.play_sync, cells) if cells else session.run_sync
-        return watch(session, task, shown, work=work, typed=False)
+        return keep_answer(watch(session, task, shown, work=work), shown)
 
 
 @contextmanager
@@ -279,6 +285,17 @@ def _print_result(run: Run) -> None:
     else:
         reason = one_line(f"not answered ({run.status}): {run.message}", 1000)
         write_line(f"kernel-agent: {reason}", sys.stderr)
+
+
+def _warn(run: Run) -> None:
+    """Say on the error channel what nobody was shown while the run went on."""
+    if any(NOBODY in d["reason"] for d in as_json(run.steps)):
+        count = sum(len(denials(step)) for step in run.steps)
+        Outlet(sys.stderr).write(f"kernel-agent: denied: {count}. {HOW_TO_ALLOW}\n")
+    if run.obeyed:
+        Outlet(sys.stderr).write(f"kernel-agent: {obeyed_line(run.obeyed)}\n")
+    if not level_of(run.sandbox).confines:
+        Outlet(sys.stderr).write(f"{run.sandbox_report['statement']}\n")
 
 
 def _as_json(run: Run) -> dict[str, Json]:

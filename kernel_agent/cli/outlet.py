@@ -20,12 +20,15 @@ class Outlet:
         self._stream = stream
         self.fault: OSError | None = None
 
-    def write(self, text: str) -> None:
-        """Write and flush; do nothing once that has failed."""
+    def write(self, text: str | bytes) -> None:
+        """Write and flush; do nothing once that has failed. Bytes stay as they are."""
         if self.fault is not None:
             return
         try:
-            self._stream.write(text)
+            if isinstance(text, bytes):
+                self._stream.buffer.write(text)
+            else:
+                self._stream.write(text)
             self._stream.flush()
         except OSError as error:
             self.fault = error
@@ -44,8 +47,8 @@ class Outlet:
             raise UsageError(f"The output could not be written: {self.fault.strerror}.")
 
 
-def write_line(text: str, stream: TextIO | None = None) -> None:
-    """Write a line, to standard output by default.
+def write_line(text: str | bytes, stream: TextIO | None = None) -> None:
+    """Write a line, to standard output by default; bytes without an end of the line.
 
     Raises
     ------
@@ -53,5 +56,5 @@ def write_line(text: str, stream: TextIO | None = None) -> None:
         The caller's: the output goes to where it cannot be written.
     """
     outlet = Outlet(stream or sys.stdout)
-    outlet.write(text + "\n")
+    outlet.write(text if isinstance(text, bytes) else f"{text}\n")
     outlet.check()

@@ -68,6 +68,13 @@ class Question:
         ),
     ] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the answer only.")] = False
+    answer_only: Annotated[
+        bool,
+        typer.Option(
+            "--answer-only",
+            help="Write the answer for a program: a table as CSV, a figure as PNG (> FILE).",
+        ),
+    ] = False
     as_json: Annotated[bool, typer.Option("--json", help=JSON)] = False
     verbose: Annotated[bool, typer.Option("--verbose", help=VERBOSE)] = False
 
@@ -111,6 +118,8 @@ def run(options: Question) -> int:
         verbose=options.verbose,
         settings={**options.kernel, **options.limits},
     )
+    if options.answer_only:
+        return ask.ask_for_answer(_task(options.task), chosen)
     if options.as_json:
         return ask.ask_for_json(_task(options.task), chosen, quiet=options.quiet)
     if options.task is None and not options.quiet and _at_terminal():

@@ -1,0 +1,110 @@
+"""The answer as a file in the run's folder, and alone on standard output."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+from support.command import environment, run_command
+from support.replies import cell
+
+from kernel_agent import ScriptedModel, Session
+from kernel_agent.cli import kept
+from kernel_agent.records import Event, Notice
+
+TABLE = """import pandas as pd
+final_answer(pd.DataFrame({'region': ['N', '=S'], 'sold': [1234567.5, None]}))"""
+FIGURE = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nfinal_answer(plt.gcf())"
+
+
+def script(folder: Path, code: str) -> str:
+    (folder / "script.jsonl").write_text(json.dumps({"content": cell(code)}) + "\n")
+    return "--model=scripted:script.jsonl"
+
+
+def alone(folder: Path, code: str) -> subprocess.CompletedProcess[bytes]:
+    options = ("run", "What?", script(folder, code), "--answer-only", "--out=out")
+    command = [sys.executable, "-m", "kernel_agent", *options]
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, check=False)
+
+
+def test_a_table_is_written_with_all_its_rows_and_named(tmp_path):
+    done = run_command(tmp_path, "run", "What?", script(tmp_path, TABLE), "--out=out")
+    assert "answer.csv" in done.stdout
+    assert (tmp_path / "out/answer.csv").read_text() == "region,sold\nN,1234567.5\n=S,\n"
+
+
+def test_a_figure_is_written_as_a_picture_and_named(tmp_path):
+    done = run_command(tmp_path, "run", "What?", script(tmp_path, FIGURE), "--out=out")
+    assert "answer.png" in done.stdout
+    with Image.open(tmp_path / "out/answer.png") as picture:
+        assert picture.size == (640, 480)
+
+
+def test_the_answer_alone_can_be_read_by_a_program(tmp_path):
+    assert alone(tmp_path, TABLE).stdout == b"region,sold\nN,1234567.5\n=S,\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "written"),
+    [
+        ("final_answer(1234567.5)", b"1234567.5\n"),
+        ("final_answer({'a': [1, None]})", b'{"a": [1, null]}\n'),
+        ("final_answer('North, by far')", b"North, by far\n"),
+    ],
+)
+def test_what_is_no_table_is_written_for_a_program_too(tmp_path, code, written):
+    assert alone(tmp_path, code).stdout == written
+
+
+def test_a_figure_alone_is_a_png(tmp_path):
+    assert Image.open(io.BytesIO(alone(tmp_path, FIGURE).stdout)).size == (640, 480)
+
+
+def test_without_an_answer_nothing_is_written_and_the_code_says_so(tmp_path):
+    done = alone(tmp_path, "x = 1")
+    assert done.stdout == b""
+    assert done.returncode == 4
+    assert b"not answered" in done.stderr
+
+
+async def test_the_next_answer_gets_a_name_of_its_own_and_is_no_file_of_the_cells(tmp_path):
+    """Where something is already, nothing is replaced; a link there is not followed."""
+    told = list[Event]()
+    outside = tmp_path / "outside"
+    model = ScriptedModel([cell(TABLE), cell(TABLE), cell(TABLE)])
+    async with Session(model=model, out=tmp_path / "out") as session:
+        (tmp_path / "out/answer.csv").symlink_to(outside)
+        first = kept.keep_answer(await session.run("What?"), told.append)
+        second = kept.keep_answer(await session.run("What?"), told.append)
+        third = await session.run("What?")
+    assert first.files[-1] == "answer-2.csv"
+    assert second.files == ("answer-3.csv",)
+    assert third.files == ()
+    assert not outside.exists()
+    assert told == []
+
+
+async def test_a_folder_that_cannot_be_written_is_a_line_and_the_run_stands(tmp_path):
+    told = list[Event]()
+    async with Session(model=ScriptedModel([cell(TABLE)]), out=tmp_path / "out") as session:
+        run = await session.run("What?")
+    (tmp_path / "out").rename(tmp_path / "gone")
+    assert kept.keep_answer(run, told.append).files == run.files
+    assert [isinstance(event, Notice) and event.text for event in told] == [
+        "The answer could not be written as a file: No such file or directory."
+    ]
+
+
+async def test_a_large_table_is_parquet(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "MAX_CSV", 3)
+    async with Session(model=ScriptedModel([cell(TABLE)]), out=tmp_path / "out") as session:
+        run = kept.keep_answer(await session.run("What?"), lambda _event: None)
+    assert run.files[-1] == "answer.parquet"
+    assert pd.read_parquet(tmp_path / "out/answer.parquet").shape == (2, 2)
