@@ -41,7 +41,7 @@ from kernel_agent.safe import FORMATS, one_line, plain
 from kernel_agent.session import Run
 
 VARIABLE = "KERNEL_AGENT_PANEL"
-NOTICES = 10  # that are shown above the page of a run
+NOTICES = 10  # that are shown with the page of a run
 RECORDS = (RunStart, Step, RunStop, FormatChange, Condensation, Undone)
 
 
@@ -231,19 +231,19 @@ class _Told:
         return {"text/html": html, **text} if html else text
 
     def _html(self, run: Run | None) -> str:
-        from kernel_agent.notebook import notices_html, summary_html  # which takes a moment
+        from kernel_agent.notebook import summary_html  # which takes a moment
 
         records = [event for event in self._events if isinstance(event, RECORDS)]
         if not records:
             return ""
         notebook = None if run is None or run.notebook is None else str(run.notebook)
         try:
-            summary = summary_html(records, notebook=notebook)
+            told = self._notices(good=False)
+            summary = summary_html(records, notebook=notebook, notices=told)
         except NotebookError:
             return ""
-        notices, good = self._notices(good=False), self._notices(good=True)
-        above = notices_html(notices) if notices else ""
-        return above + summary + "".join(f"<p><small>{escape(line)}</small></p>" for line in good)
+        good = self._notices(good=True)
+        return summary + "".join(f"<p><small>{escape(line)}</small></p>" for line in good)
 
     def _notices(self, *, good: bool) -> list[str]:
         """Return the notices that no record holds; good news, or what one is to be warned of."""
