@@ -37,6 +37,7 @@ from kernel_agent_extension.messages import Scene
 INTERVAL_S = 0.05  # between two messages: faster is not seen, and costs
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
 ENDED = "The run has ended."
+SAVE_S = 5  # after which a page that would not find the run again says so
 KEPT = 5  # panels of ended runs whose widgets can still tell it
 THREAD = "kernel-agent panel"
 
@@ -115,7 +116,8 @@ class Panel:
         self.on_stop = on_stop
         self.on_undo = on_undo
         self._notebook = None if notebook is None else Path(notebook).absolute()
-        self._offered = False
+        self._offered = self._told_to_save = False
+        self._opened = time.time()
         self._task = one_line(task, 200)
         self._scene = Scene(task=task, level=sandbox, clock=time.monotonic, waits=waits)
         self._numbers = itertools.count(1)
@@ -266,13 +268,30 @@ class Panel:
             self._offered = True
             self._tell(self._scene.book(_from_here(self._notebook)))
 
+    def _look_whether_saved(self) -> bool:
+        """Say after a while that the notebook is to be saved, and when it was; the lock is held."""
+        if time.time() < self._opened + SAVE_S:
+            return False
+        file = _open_notebook()
+        try:
+            saved = file is not None and file.stat().st_mtime > self._opened
+        except OSError:  # it was moved or renamed
+            saved = False
+        if saved is self._told_to_save:
+            self._told_to_save = not saved
+            self._tell(self._scene.save(wanted=not saved))
+        return saved
+
     def _deliver(self) -> None:
         """Send the waiting notes, then rest: the panel's own thread."""
+        saved = False
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._pending or self._outgoing)
+                some = lambda: self._closed or self._pending or self._outgoing  # noqa: E731
+                self._changed.wait_for(some, timeout=None if saved else SAVE_S)
                 if self._closed:
                     return
+                saved = saved or self._look_whether_saved()
                 self._flush()
                 messages = list(self._outgoing)
                 self._outgoing.clear()
@@ -385,9 +404,15 @@ def _publish(data: dict[str, Any], display_id: str, *, update: bool = False) -> 
 
 def _from_here(path: Path) -> str:
     """Return a path as seen from the notebook that is open, with slashes."""
-    name = os.environ.get("JPY_SESSION_NAME", "")
-    here = Path(name).parent if name.startswith("/") else Path.cwd()
+    file = _open_notebook()
+    here = Path.cwd() if file is None else file.parent
     return Path(os.path.relpath(path, here)).as_posix()
+
+
+def _open_notebook() -> Path | None:
+    """Return the file of the notebook that is open; None where nobody says which."""
+    name = os.environ.get("JPY_SESSION_NAME", "")
+    return Path(name) if name.startswith("/") else None
 
 
 _staying: deque[Front] = deque()
