@@ -393,6 +393,7 @@ class PanelView {
 
   close() {
     this.closed = true;
+    if (this.offers && this.spot) this.row = offerBelow(...this.spot, this.offers, this.send);
     clearInterval(this.timer);
     clearTimeout(this.again);
     this.sizes.disconnect();
@@ -532,6 +533,13 @@ class PanelView {
   // --- messages ---------------------------------------------------------------------------------
 
   hear(message) {
+    if (message.offers) {
+      const child = this.root.closest(".jp-OutputArea-child");
+      this.offers = message.offers;
+      this.spot = child?.parentElement && [child, child.parentElement, [...child.parentElement.children].indexOf(child)];
+      this.last = message.n;
+      return;
+    }
     if (message.over && message.for === undefined) {
       setTimeout(() => { if (!this.closed) this.hello(); }, PAGE_MS);
       return;
@@ -921,14 +929,51 @@ class PanelView {
   }
 }
 
-function render({ model, el }) {
-  const panel = new PanelView(el, (said) => model.send(said));
-  const hear = (message) => panel.hear(message);
-  model.on("msg:custom", hear);
-  return () => {
-    model.off("msg:custom", hear);
-    panel.close();
+// What a person may do with a run that is over: a row below the page that takes the panel's place. It is no output, so
+// no notebook is saved with it, and it goes with the widget, without which no kernel hears it.
+function offerBelow(child, area, at, offers, send) {
+  const row = make("div", "panel offers");
+  row.setAttribute("role", "group");
+  row.setAttribute("aria-label", "What to do with the answer");
+  for (const { label, copy } of offers) {
+    if (copy !== undefined && !navigator.clipboard) continue; // the page came over a line that is not safe
+    const each = button(label, "", async () => {
+      each.disabled = true;
+      if (copy === undefined) { send({ do: "offer", label }); return; }
+      await navigator.clipboard.writeText(copy);
+      each.textContent = "Copied";
+      setTimeout(() => { each.textContent = label; each.disabled = false; }, 1500);
+    });
+    row.append(each);
+  }
+  const place = (tries) => {
+    const page = area.children[at] !== child && area.children[at]?.querySelector(".jp-RenderedHTMLCommon");
+    if (!page) { if (tries) setTimeout(() => place(tries - 1), 50); return; }
+    const put = () => { if (!row.over && row.parentElement !== page) page.append(row); }; // again when the page is drawn anew
+    new MutationObserver(put).observe(page, { childList: true });
+    put();
   };
+  place(40);
+  return row;
 }
 
-export default { render };
+// A function, so that each widget has views of its own.
+export default () => {
+  const panels = new Set();
+  return {
+    initialize: () => () => {
+      for (const { row } of panels) { if (row) { row.over = true; row.remove(); } }
+    },
+    render({ model, el }) {
+      const panel = new PanelView(el, (said) => model.send(said));
+      panels.add(panel);
+      const hear = (message) => panel.hear(message);
+      model.on("msg:custom", hear);
+      return () => {
+        model.off("msg:custom", hear);
+        panel.close();
+        if (!panel.row) panels.delete(panel);
+      };
+    },
+  };
+};

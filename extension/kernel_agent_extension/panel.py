@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -42,6 +42,8 @@ KEPT = 5  # panels of ended runs whose widgets can still tell it
 THREAD = "kernel-agent panel"
 
 Said = dict[str, Any]
+Offers = Mapping[str, str | Callable[[], None]]
+"""What a person may do with a run that is over, by the words on its button: a text is copied."""
 
 
 class Front(Protocol):
@@ -125,6 +127,7 @@ class Panel:
         self._publish = publish or _publish
         self._displays: list[str] = []  # the cells' outputs that show it
         self._front: Front | None = None
+        self._offers: Offers = {}
         self._changed = threading.Condition()
         self._pending: list[Note] = []
         self._outgoing: deque[Said] = deque()
@@ -183,7 +186,7 @@ class Panel:
         with self._changed:
             self._tell(self._scene.note(text))
 
-    def finish(self, html: str | None = None, text: str = "") -> None:
+    def finish(self, html: str | None = None, text: str = "", offers: Offers | None = None) -> None:
         """Put a static summary in the panel's place, and close the widget.
 
         Parameters
@@ -192,6 +195,9 @@ class Panel:
             The summary, inline-styled and without anything live; trusted, so of our own making.
         text
             The same in text, for front ends without HTML.
+        offers
+            What is offered below the summary while the page is open and the kernel knows the run;
+            functions are called on a thread of the kernel.
         """
         with self._changed:
             if self._closed:
@@ -204,14 +210,23 @@ class Panel:
         if self._front is None:
             return
         self._thread.join(timeout=2)
-        bundle = {"text/plain": text or "kernel-agent: the run has ended."}
-        shown = {"text/html": html, **bundle} if html else bundle
-        for display_id in self._displays:
-            self._publish(shown, display_id, update=True)
+        self._offers = offers or {}
+        if html and offers:
+            made = [{"label": label, **({"copy": does} if isinstance(does, str) else {})}
+                    for label, does in offers.items()]  # fmt: skip
+            self._send({"offers": made})
+        self.replace(html, text)
         if html:
             self._stay()
         else:
             self._front.close()
+
+    def replace(self, html: str | None, text: str = "") -> None:
+        """Put another summary in the place of the one that is there."""
+        bundle = {"text/plain": text or "kernel-agent: the run has ended."}
+        shown = {"text/html": html, **bundle} if html else bundle
+        for display_id in self._displays:
+            self._publish(shown, display_id, update=True)
 
     def _stay(self) -> None:
         """Leave the widget open for pages whose output cannot be reached; close older ones."""
@@ -325,6 +340,9 @@ class Panel:
                 self._call(self.on_undo, "Undoing")
             case "decide":
                 self._decide(said)
+            case "offer":
+                does = self._offers.get(str(said.get("label")))
+                self._call(None if isinstance(does, str) else does, "That")
 
     def _tell_whole(self, view: Any) -> None:
         with self._changed:

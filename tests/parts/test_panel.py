@@ -206,6 +206,22 @@ def test_the_end_replaces_the_widget_by_the_page(
     assert "kernel-agent panel" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_what_can_be_done_with_an_ended_run_is_offered_before_the_page_takes_its_place(
+    panel: Panel, page: Page, displayed: list[dict[str, Any]], pressed: list[str]
+) -> None:
+    """A text goes along, to be copied; a function is called by its name, and nothing else is."""
+    panel(START)
+    offers = {"Copy code": "a = 1", "Save": lambda: pressed.append("saved")}
+    panel.finish("<b>42</b>", "42", offers)
+    (message,) = (m for m in page.messages if "offers" in m)
+    assert message["offers"] == [{"label": "Copy code", "copy": "a = 1"}, {"label": "Save"}]
+    for label in ("Copy code", "Other", ["Save"], None, "Save"):
+        page.says({"do": "offer", "label": label})
+    assert pressed == ["saved"]
+    panel.replace("<b>43</b>")
+    assert displayed[-1]["data"]["text/html"] == "<b>43</b>"
+
+
 def test_without_a_page_the_end_closes_the_widget(panel: Panel, page: Page) -> None:
     """There is nothing that it could still show."""
     panel(START)
