@@ -62,6 +62,7 @@ class Talk:
         """The work on the latest question."""
         self._tell_to: Callable[[Event], None] = lambda _: None
         self._last = 0  # the number of the run's latest step
+        self._latest: Run | None = None  # whose steps are the last of the session
         self._undo_from = 0  # the first of the steps that a person undid while it went on
         self._started = self._has_worked = False
         self.session = Session(
@@ -125,6 +126,7 @@ class Talk:
                 wanted=request.wanted,
             )
             undone = await self._undo_pressed(run, tell)
+            self._latest = None if undone else run
             self._at = "finishing"
             if request.wanted and not undone:
                 await self._take(request.wanted, run, tell, names)
@@ -227,7 +229,15 @@ class Talk:
         """Take steps back between questions; called for ``%agent undo``."""
         if self.busy or not self._started:
             raise UsageError("nothing can be undone now: wait for the question, or stop it")
+        self._latest = None
         return await self.session.undo(steps, reason=reason)
+
+    async def undo_run(self, run: Run) -> Undone:
+        """Take a question back; called for the button below its page."""
+        if self.busy or run is not self._latest:
+            raise UsageError("it is not the last question of its session any more")
+        self._latest = None
+        return await self.session.undo(len(run.steps), on_event=lambda _: None)
 
     def begin(self, view: RunView) -> None:
         """Take a question, unless there is one; called before :meth:`answer` is."""

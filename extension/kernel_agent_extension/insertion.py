@@ -1,12 +1,18 @@
-"""The code of a run as one cell for the user's own kernel."""
+"""What a user does with a run that has ended: its code as a cell, its table as a file, undo."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
 
-from kernel_agent.records import Code, DataFile
+from kernel_agent.errors import KernelAgentError
+from kernel_agent.records import Code, DataFile, Event, Notice
 from kernel_agent.safe import one_line
 from kernel_agent.session import Run
+from kernel_agent_extension.conversation import Talk
+from kernel_agent_extension.views import Offers, Tell
 
 ANSWER = """\
 def final_answer(value):
@@ -39,6 +45,48 @@ def code_of(run: Run, files: Sequence[DataFile] = ()) -> str:
         else:
             parts.append(f"# step {step.number} failed and is left out")
     return "\n\n".join(part.rstrip() for part in parts)
+
+
+def offers_of(talk: Talk, run: Run, begin: Callable[[Coroutine[Any, Any, None]], Any]) -> Offers:
+    """Return what can be done with a run that has ended, for buttons below its page.
+
+    Parameters
+    ----------
+    talk
+        The session of the run.
+    run
+        The run.
+    begin
+        Starts work on the sessions' loop.
+    """
+
+    def work_on(work: Callable[[], Awaitable[Event]], failed: str) -> Callable[[Tell], None]:
+        async def tell_of_it(tell: Tell) -> None:
+            try:
+                tell(await work())
+            except (KernelAgentError, OSError) as error:  # good: it is to stand below the page
+                tell(Notice(text=f"{failed}: {one_line(str(error), 300)}.", good=True))
+
+        return lambda tell: begin(tell_of_it(tell))
+
+    async def save() -> Notice:
+        return Notice(text=f"Saved: {await asyncio.to_thread(_save_table, run)}", good=True)
+
+    offers: dict[str, str | Callable[[Tell], None]] = {}
+    if any(step.ok and step.code for step in run.steps):
+        offers["Copy code"] = code_of(run, talk.session.files)
+    if hasattr(run.value, "to_csv"):
+        offers["Save table"] = work_on(save, "Not saved")
+    if run.steps and not talk.once:
+        offers["Undo question"] = work_on(lambda: talk.undo_run(run), "Not undone")
+    return offers
+
+
+def _save_table(run: Run) -> Path:
+    """Write the table or column that is a run's answer beside its trace, with all its rows."""
+    path = run.trace.with_name(f"answer-{run.run_id}.csv")
+    run.value.to_csv(path, index=type(run.value.index).__name__ != "RangeIndex")
+    return path
 
 
 def _with_sources(source: str, files: Sequence[DataFile]) -> str:

@@ -37,7 +37,7 @@ from kernel_agent.session import LoopThread, Run, fingerprint
 from kernel_agent_extension.calls import Calls, NotebookTool, tools_named
 from kernel_agent_extension.conversation import Talk
 from kernel_agent_extension.handle import Handle, is_answered
-from kernel_agent_extension.insertion import code_of
+from kernel_agent_extension.insertion import code_of, offers_of
 from kernel_agent_extension.options import HELP, Request, defaults, read_request, traits
 from kernel_agent_extension.transform import AwaitCalls, keep_questions
 from kernel_agent_extension.views import RunView, has_kernel, load_panel, open_view, show_trace
@@ -343,17 +343,17 @@ class AgentMagics(Magics):
         with suppress(Exception):  # a part that cannot be closed was told of; the rest is closed
             await talk.close()
         self._closing.pop(talk, None)
-        if talk.session.closed:
-            self._talks = [other for other in self._talks if other is not talk]
+        self._talks = [other for other in self._talks if not other.session.closed]
 
     def _finish(
         self, request: Request, talk: Talk, view: RunView, run: Run | None, why: str
     ) -> None:
         """Show the lasting summary of a run below the cell."""
+        if run and self._loop:
+            view.offers = offers_of(talk, run, self._loop.begin)
         view.finish(run, why)
         talk.view = None
-        if talk.session.closed:
-            self._talks = [other for other in self._talks if other is not talk]
+        self._talks = [other for other in self._talks if not other.session.closed]
         if run is not None and request.insert:
             self._shell.set_next_input(code_of(run, talk.session.files), replace=False)
 

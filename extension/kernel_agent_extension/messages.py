@@ -10,15 +10,17 @@ pictures that we encoded, and tables that we wrote; a table travels as rows of t
 ===========  =====================================================================================
 ``run``      the task, the model, the sandbox level, the caps, what was eased: a run begins
 ``text``     a piece of the reply as it is written; ``reasoning`` is kept apart
-``act``      the step's thought and its code, with the colours of the code; ``was`` is what the
-             model had written, where a person changed it: the note takes the place of the first
+``act``      the step's sentence, its thought, the ``rest`` that the sentence does not say, and its
+             code with the colours; ``was`` is what the model had written, where a person changed
+             it: the note takes the place of the first
 ``out``      an output of the step: ``stream``, ``text``, ``error``, ``picture``, ``table``
-``step``     the step is over: how it ended, seconds, tokens
+``step``     the step is over: its sentence, how it ended, seconds, tokens
 ``ask``      a person is asked; ``told`` is what the person said, or that nobody needs to
 ``note``     something a person should know
 ``spent``    steps, seconds, tokens and cost so far
 ``end``      how the run ended, by its name and in words, the answer
 ``book``     where the notebook is
+``save``     whether the notebook is to be saved, so that a page that is loaded again finds the run
 ===========  =====================================================================================
 
 :class:`Scene` keeps what was said in its shortest form, so that a page that is opened again is told
@@ -30,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from kernel_agent.notebook import rest_of_thought, step_sentence
 from kernel_agent.records import (
     Acting,
     Action,
@@ -41,6 +44,7 @@ from kernel_agent.records import (
     ExitStatus,
     FormatChange,
     Notice,
+    Observation,
     Output,
     OutputDict,
     Question,
@@ -169,6 +173,10 @@ class Scene:
         """Return the note that says where the notebook is."""
         return self._keep([{"op": "book", "path": path}])
 
+    def save(self, *, wanted: bool) -> list[Note]:
+        """Return the note that the notebook is to be saved, or was."""
+        return self._keep([{"op": "save", "wanted": wanted}])
+
     def replay(self) -> list[Note]:
         """Return all notes for a page that has just been opened."""
         asked = [note for _, note in sorted(self._questions.items())]
@@ -270,6 +278,7 @@ class Scene:
         note: Note = {
             "op": "step",
             "step": step.number,
+            "sentence": step_sentence(step),
             "status": step.result.status if step.result else "",
             "ok": step.ok,
             "seconds": round(step.cell_seconds, 2),
@@ -371,10 +380,13 @@ def _code_of(note: Note) -> Note:
 def _act(
     number: int, action: Action | None, unreadable: str = "", *, was: str | None = None
 ) -> Note:
-    note: Note = {"op": "act", "step": number, "thought": ""}
+    step = Step(run_id="", number=number, action=action, observation=Observation(text=unreadable))
+    note: Note = {"op": "act", "step": number, "sentence": step_sentence(step), "thought": ""}
     if action is None:
         return {**note, "thought": harmless_text(unreadable, 2000)}
     note["thought"] = harmless_text(action.thought, 8000)
+    if (rest := rest_of_thought(step)) != action.thought:
+        note["rest"] = harmless_text(rest, 8000)
     if isinstance(action, Code):
         before = {} if was is None else {"was": colour_code(was)}
         return {**note, **colour_code(action.source), **before}

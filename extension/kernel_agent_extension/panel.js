@@ -66,6 +66,14 @@ function prose(text, name) {
   return block;
 }
 
+// A text that is still being written, with the marks closed that its last line has opened.
+function closed(text) {
+  const begun = text.replace(/[*`]+$/, "");
+  const line = begun.slice(begun.lastIndexOf("\n") + 1);
+  if (line.split("`").length % 2 === 0) return `${begun}\``;
+  return line.replace(/`[^`]*`/g, "").split("**").length % 2 === 0 ? `${begun}**` : begun;
+}
+
 // The columns that hold numbers, which are read from the right. None where cells cover several.
 function numericColumns(note) {
   const found = new Set();
@@ -93,7 +101,7 @@ function table(note) {
       const row = make("tr");
       for (const cell of line) {
         const [text, columns, rows, heading] = Array.isArray(cell) ? cell : [cell, 1, 1, false];
-        const element = make(heading ? "th" : "td", "", text);
+        const element = make(heading && text ? "th" : "td", "", text); // the corner above an index heads nothing
         if (columns > 1) element.colSpan = columns;
         if (rows > 1) element.rowSpan = rows;
         if (numeric.has(row.cells.length) && columns === 1) element.className = "kap-number";
@@ -189,15 +197,23 @@ class StepView {
     this.element = make("details", "step");
     this.head = make("summary", "step-head");
     this.mark = make("span", "mark");
-    this.title = make("span", "step-title", `Step ${number}`);
-    this.gist = make("span", "gist");
+    this.title = make("span", "step-title");
     this.facts = make("span", "facts");
-    this.head.append(this.mark, this.title, this.gist, this.facts);
+    this.head.append(this.mark, this.title, this.facts);
+    this.rename(number);
     this.body = make("div", "step-body");
     this.element.append(this.head, this.body);
     this.head.addEventListener("click", () => { this.touched = true; });
     this.element.addEventListener("toggle", () => { this.element.open ? this.build() : this.drop(); });
     this.state("running", "running");
+  }
+
+  // The sentence that the page has, too; until there is one, the number.
+  rename(number, sentence = "") {
+    this.number = number;
+    this.sentence = sentence;
+    this.title.textContent = sentence || `Step ${number}`;
+    this.facts.textContent = [sentence && `Step ${number}`, ...(this.told || [])].filter(Boolean).join(" · ");
   }
 
   state(name, words) {
@@ -215,14 +231,20 @@ class StepView {
   build() {
     if (this.built) return;
     this.built = true;
-    for (const note of this.notes) this.show(note);
+    this.draw();
+  }
+
+  draw() {
+    this.body.replaceChildren();
+    this.stream = null;
+    for (const note of this.built ? this.notes : []) this.show(note);
+    if (this.draftElement) this.body.append(this.draftElement);
   }
 
   drop() {
     if (this.element.dataset.state === "running") return;
-    this.body.replaceChildren();
-    this.stream = null;
     this.built = false;
+    this.draw();
   }
 
   take(note) {
@@ -235,12 +257,14 @@ class StepView {
     if (note.op === "act") {
       this.dropDraft();
       this.forgetCode();
-      this.gist.textContent = (note.thought || (note.code || "").split("\n").find((line) => line.trim()) || "").slice(0, 160);
+      this.rename(this.number, note.sentence);
     }
     this.notes.push(note);
     if (note.was) this.open(true);
+    const before = this.sentence;
     if (note.op === "step") this.finish(note);
-    if (this.built) this.show(note);
+    if (before !== this.sentence) this.draw(); // of a thought is shown what the sentence does not say
+    else if (this.built) this.show(note);
   }
 
   // A person has changed the cell: what runs is announced anew.
@@ -248,9 +272,7 @@ class StepView {
     const kept = this.notes.filter((note) => note.op !== "act");
     if (kept.length === this.notes.length) return;
     this.notes = kept;
-    this.body.replaceChildren();
-    this.stream = null;
-    for (const note of this.built ? kept : []) this.show(note);
+    this.draw();
   }
 
   showDraft() {
@@ -265,7 +287,7 @@ class StepView {
     const [thought, code] = drafted(this.draft || "", this.call);
     const thinking = !this.draft && !this.call && this.reasoning;
     this.draftThought.classList.toggle("kap-reasoning", Boolean(thinking));
-    this.draftThought.textContent = thinking ? this.reasoning.slice(-1500) : thought;
+    this.draftThought.replaceChildren(...prose(closed(thinking ? this.reasoning.slice(-1500) : thought)).childNodes);
     this.draftCode.textContent = code;
     shown(this.draftCode, Boolean(code));
   }
@@ -278,7 +300,8 @@ class StepView {
   show(note) {
     const body = this.body;
     if (note.op === "act") {
-      if (note.thought) body.append(prose(note.thought, "thought"));
+      const thought = note.sentence === this.sentence ? note.rest ?? note.thought : note.thought;
+      if (thought) body.append(prose(thought, "thought"));
       if (note.code) body.append(colouredCode(note.code, note.hues));
       if (note.was) body.append(this.before(note.was));
     } else if (note.op === "out") {
@@ -335,10 +358,8 @@ class StepView {
       timeout: "took too long", interrupted: "interrupted", dead: "the kernel was lost",
     }[note.status] || "failed";
     this.state(note.denied ? "denied" : note.ok ? "ok" : note.status === "interrupted" ? "interrupted" : "failed", words);
-    const facts = [];
-    if (!note.ok) facts.push(words);
-    facts.push(seconds(note.seconds + note.model_seconds));
-    this.facts.textContent = facts.join(" · ");
+    this.told = [note.ok ? "" : words, seconds(note.seconds + note.model_seconds)];
+    this.rename(this.number, note.sentence);
     this.facts.title = `model ${seconds(note.model_seconds)}, cell ${seconds(note.seconds)}, ${count(note.tokens)} tokens`;
   }
 }
@@ -372,9 +393,12 @@ class PanelView {
 
   close() {
     this.closed = true;
+    if (this.offers && this.spot) this.row = offerBelow(...this.spot, this.offers, this.send);
     clearInterval(this.timer);
     clearTimeout(this.again);
     this.sizes.disconnect();
+    this.sight.disconnect();
+    this.dock.remove();
     window.removeEventListener("keydown", this.onKey, true);
   }
 
@@ -445,7 +469,43 @@ class PanelView {
     this.live.setAttribute("role", "status");
     this.live.setAttribute("aria-live", "polite");
     this.keys = make("p", "keys", "");
-    this.root.append(head, this.meters, frame, this.asking, this.end, this.keys, this.live);
+    this.news = make("p", "note");
+    this.save = make("p", "note", "Save the notebook (Ctrl+S) to find this run again.");
+    this.root.append(head, this.meters, this.save, this.news, frame, this.asking, this.end, this.keys, this.live);
+    this.buildDock(head);
+  }
+
+  // What the head says, in a corner of the page while the head is out of sight and the run goes on: the
+  // places that scroll in Jupyter let no head of an output stick.
+  buildDock(head) {
+    this.dock = make("aside", "panel dock");
+    this.dock.setAttribute("aria-label", "Run out of sight");
+    const line = make("div", "head");
+    this.dockTask = button("", "dock-task", () => this.root.scrollIntoView({ block: "nearest" }));
+    this.dockTask.title = "Show the run";
+    this.dockStatus = make("span", "chip status");
+    this.dockStep = make("span", "fact");
+    this.dockStop = button("Stop", "stop", () => this.pressStop());
+    line.append(this.dockTask, this.dockStatus, this.dockStep, this.dockStop);
+    this.dock.append(line);
+    this.sight = new IntersectionObserver((seen) => {
+      this.inSight = seen.at(-1).isIntersecting;
+      this.showDock();
+    }, { threshold: 0.6 });
+    this.sight.observe(head);
+    const docks = document.querySelector("body > .kap-docks") || make("div", "docks");
+    docks.append(this.dock);
+    document.body.append(docks);
+  }
+
+  showDock() {
+    const running = this.views?.size || this.spent ? `step ${Math.max(1, ...this.views.keys())}` : "";
+    this.dock.dataset.state = this.root.dataset.state;
+    for (const [element, words] of [[this.dockTask, this.task.textContent], [this.dockStatus, this.status.textContent], [this.dockStep, running]]) {
+      if (element.textContent !== words) element.textContent = words;
+    }
+    this.dockStop.disabled = this.stop.disabled;
+    shown(this.dock, this.inSight === false && !this.ended);
   }
 
   reset() {
@@ -461,7 +521,8 @@ class PanelView {
     this.since = performance.now();
     this.waitsFor = "";
     for (const element of [this.list, this.asking, this.end]) element.replaceChildren();
-    for (const element of [this.asking, this.end, this.latest, this.book, this.bookPath, this.undo, this.model, this.data]) {
+    for (const element of [this.asking, this.end, this.latest, this.book, this.bookPath, this.undo, this.model, this.data,
+      this.news, this.save]) {
       shown(element, false);
     }
     this.setStatus("starting", "Starting");
@@ -472,6 +533,13 @@ class PanelView {
   // --- messages ---------------------------------------------------------------------------------
 
   hear(message) {
+    if (message.offers) {
+      const child = this.root.closest(".jp-OutputArea-child");
+      this.offers = message.offers;
+      this.spot = child?.parentElement && [child, child.parentElement, [...child.parentElement.children].indexOf(child)];
+      this.last = message.n;
+      return;
+    }
     if (message.over && message.for === undefined) {
       setTimeout(() => { if (!this.closed) this.hello(); }, PAGE_MS);
       return;
@@ -503,6 +571,7 @@ class PanelView {
   stay() {
     clearInterval(this.timer);
     this.ended = true;
+    this.showDock();
     this.questions.clear();
     this.showQuestion();
     shown(this.stop, false);
@@ -526,8 +595,9 @@ class PanelView {
       case "told": this.told(note); break;
       case "note":
         this.drafting?.dropDraft(); // what was being written is begun anew, if at all
-        this.list.append(make("p", "note", note.text));
+        this.tellNews(note.text);
         break;
+      case "save": shown(this.save, note.wanted); break;
       case "spent": this.spent = { ...note, at: performance.now() }; this.showMeters(); break;
       case "end": this.over(note); break;
       case "book": this.offerBook(note.path); break;
@@ -565,8 +635,7 @@ class PanelView {
       found = this.drafting || new StepView(number);
       if (found === this.drafting) {
         this.drafting = null;
-        found.number = number;
-        found.title.textContent = `Step ${number}`;
+        found.rename(number);
       } else {
         this.append(found);
       }
@@ -596,8 +665,16 @@ class PanelView {
     this.setStatus("running", "Running the cell");
   }
 
+  // One line, in the place of the one before: the page has them all. It goes with the step after it.
+  tellNews(text) {
+    this.news.textContent = text;
+    this.newsOf = this.current?.number;
+    shown(this.news, Boolean(text));
+  }
+
   stepOver(note) {
     this.step(note.step).take(note);
+    if (this.newsOf !== note.step) this.tellNews("");
     this.current = null;
     this.setStatus("running", "Thinking");
     this.say(`Step ${note.step} ${note.ok ? "done" : "did not succeed"}.`);
@@ -620,6 +697,7 @@ class PanelView {
 
   over(note) {
     this.ended = true;
+    this.showDock();
     if (this.drafting) { this.drafting.dropDraft(); this.drafting.element.remove(); this.drafting = null; }
     if (this.spent) this.spent.runs = false;
     this.setStatus(note.ok ? "ok" : note.status === "interrupted" ? "stopped" : "failed", note.words);
@@ -817,6 +895,7 @@ class PanelView {
 
   tick() {
     this.showWaiting();
+    this.showDock();
     if (this.spent?.runs && !this.ended) this.showMeters();
   }
 
@@ -832,7 +911,8 @@ class PanelView {
     this.showMeter("Steps", spent?.steps || 0, caps[0], `${spent?.steps || 0}${of(caps[0], count)}`);
     this.showMeter("Time", clock, caps[1], `${seconds(clock)}${of(caps[1], (cap) => `${count(cap)} s`)}`);
     this.showMeter("Tokens", spent?.tokens || 0, caps[2], `${about}${count(spent?.tokens || 0)}${of(caps[2], count)}`);
-    this.showMeter("Cost", cost || 0, caps[3], cost === undefined ? "no price known" : `${money(cost)}${of(caps[3], money)}`);
+    shown(this.meter.Cost.box, cost !== undefined);
+    this.showMeter("Cost", cost || 0, caps[3], cost === undefined ? "" : `${money(cost)}${of(caps[3], money)}`);
   }
 
   showMeter(name, value, cap, words) {
@@ -849,14 +929,51 @@ class PanelView {
   }
 }
 
-function render({ model, el }) {
-  const panel = new PanelView(el, (said) => model.send(said));
-  const hear = (message) => panel.hear(message);
-  model.on("msg:custom", hear);
-  return () => {
-    model.off("msg:custom", hear);
-    panel.close();
+// What a person may do with a run that is over: a row below the page that takes the panel's place. It is no output, so
+// no notebook is saved with it, and it goes with the widget, without which no kernel hears it.
+function offerBelow(child, area, at, offers, send) {
+  const row = make("div", "panel offers");
+  row.setAttribute("role", "group");
+  row.setAttribute("aria-label", "What to do with the answer");
+  for (const { label, copy } of offers) {
+    if (copy !== undefined && !navigator.clipboard) continue; // the page came over a line that is not safe
+    const each = button(label, "", async () => {
+      each.disabled = true;
+      if (copy === undefined) { send({ do: "offer", label }); return; }
+      await navigator.clipboard.writeText(copy);
+      each.textContent = "Copied";
+      setTimeout(() => { each.textContent = label; each.disabled = false; }, 1500);
+    });
+    row.append(each);
+  }
+  const place = (tries) => {
+    const page = area.children[at] !== child && area.children[at]?.querySelector(".jp-RenderedHTMLCommon");
+    if (!page) { if (tries) setTimeout(() => place(tries - 1), 50); return; }
+    const put = () => { if (!row.over && row.parentElement !== page) page.append(row); }; // again when the page is drawn anew
+    new MutationObserver(put).observe(page, { childList: true });
+    put();
   };
+  place(40);
+  return row;
 }
 
-export default { render };
+// A function, so that each widget has views of its own.
+export default () => {
+  const panels = new Set();
+  return {
+    initialize: () => () => {
+      for (const { row } of panels) { if (row) { row.over = true; row.remove(); } }
+    },
+    render({ model, el }) {
+      const panel = new PanelView(el, (said) => model.send(said));
+      panels.add(panel);
+      const hear = (message) => panel.hear(message);
+      model.on("msg:custom", hear);
+      return () => {
+        model.off("msg:custom", hear);
+        panel.close();
+        if (!panel.row) panels.delete(panel);
+      };
+    },
+  };
+};

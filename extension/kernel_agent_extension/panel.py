@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -37,10 +37,13 @@ from kernel_agent_extension.messages import Scene
 INTERVAL_S = 0.05  # between two messages: faster is not seen, and costs
 VIEW_MIME = "application/vnd.jupyter.widget-view+json"
 ENDED = "The run has ended."
+SAVE_S = 5  # after which a page that would not find the run again says so
 KEPT = 5  # panels of ended runs whose widgets can still tell it
 THREAD = "kernel-agent panel"
 
 Said = dict[str, Any]
+Offers = Mapping[str, str | Callable[[], None]]
+"""What a person may do with a run that is over, by the words on its button: a text is copied."""
 
 
 class Front(Protocol):
@@ -115,7 +118,8 @@ class Panel:
         self.on_stop = on_stop
         self.on_undo = on_undo
         self._notebook = None if notebook is None else Path(notebook).absolute()
-        self._offered = False
+        self._offered = self._told_to_save = False
+        self._opened = time.time()
         self._task = one_line(task, 200)
         self._scene = Scene(task=task, level=sandbox, clock=time.monotonic, waits=waits)
         self._numbers = itertools.count(1)
@@ -123,6 +127,7 @@ class Panel:
         self._publish = publish or _publish
         self._displays: list[str] = []  # the cells' outputs that show it
         self._front: Front | None = None
+        self._offers: Offers = {}
         self._changed = threading.Condition()
         self._pending: list[Note] = []
         self._outgoing: deque[Said] = deque()
@@ -181,7 +186,7 @@ class Panel:
         with self._changed:
             self._tell(self._scene.note(text))
 
-    def finish(self, html: str | None = None, text: str = "") -> None:
+    def finish(self, html: str | None = None, text: str = "", offers: Offers | None = None) -> None:
         """Put a static summary in the panel's place, and close the widget.
 
         Parameters
@@ -190,6 +195,9 @@ class Panel:
             The summary, inline-styled and without anything live; trusted, so of our own making.
         text
             The same in text, for front ends without HTML.
+        offers
+            What is offered below the summary while the page is open and the kernel knows the run;
+            functions are called on a thread of the kernel.
         """
         with self._changed:
             if self._closed:
@@ -202,14 +210,23 @@ class Panel:
         if self._front is None:
             return
         self._thread.join(timeout=2)
-        bundle = {"text/plain": text or "kernel-agent: the run has ended."}
-        shown = {"text/html": html, **bundle} if html else bundle
-        for display_id in self._displays:
-            self._publish(shown, display_id, update=True)
+        self._offers = offers or {}
+        if html and offers:
+            made = [{"label": label, **({"copy": does} if isinstance(does, str) else {})}
+                    for label, does in offers.items()]  # fmt: skip
+            self._send({"offers": made})
+        self.replace(html, text)
         if html:
             self._stay()
         else:
             self._front.close()
+
+    def replace(self, html: str | None, text: str = "") -> None:
+        """Put another summary in the place of the one that is there."""
+        bundle = {"text/plain": text or "kernel-agent: the run has ended."}
+        shown = {"text/html": html, **bundle} if html else bundle
+        for display_id in self._displays:
+            self._publish(shown, display_id, update=True)
 
     def _stay(self) -> None:
         """Leave the widget open for pages whose output cannot be reached; close older ones."""
@@ -266,13 +283,30 @@ class Panel:
             self._offered = True
             self._tell(self._scene.book(_from_here(self._notebook)))
 
+    def _look_whether_saved(self) -> bool:
+        """Say after a while that the notebook is to be saved, and when it was; the lock is held."""
+        if time.time() < self._opened + SAVE_S:
+            return False
+        file = _open_notebook()
+        try:
+            saved = file is not None and file.stat().st_mtime > self._opened
+        except OSError:  # it was moved or renamed
+            saved = False
+        if saved is self._told_to_save:
+            self._told_to_save = not saved
+            self._tell(self._scene.save(wanted=not saved))
+        return saved
+
     def _deliver(self) -> None:
         """Send the waiting notes, then rest: the panel's own thread."""
+        saved = False
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._pending or self._outgoing)
+                some = lambda: self._closed or self._pending or self._outgoing  # noqa: E731
+                self._changed.wait_for(some, timeout=None if saved else SAVE_S)
                 if self._closed:
                     return
+                saved = saved or self._look_whether_saved()
                 self._flush()
                 messages = list(self._outgoing)
                 self._outgoing.clear()
@@ -306,6 +340,9 @@ class Panel:
                 self._call(self.on_undo, "Undoing")
             case "decide":
                 self._decide(said)
+            case "offer":
+                does = self._offers.get(str(said.get("label")))
+                self._call(None if isinstance(does, str) else does, "That")
 
     def _tell_whole(self, view: Any) -> None:
         with self._changed:
@@ -385,9 +422,15 @@ def _publish(data: dict[str, Any], display_id: str, *, update: bool = False) -> 
 
 def _from_here(path: Path) -> str:
     """Return a path as seen from the notebook that is open, with slashes."""
-    name = os.environ.get("JPY_SESSION_NAME", "")
-    here = Path(name).parent if name.startswith("/") else Path.cwd()
+    file = _open_notebook()
+    here = Path.cwd() if file is None else file.parent
     return Path(os.path.relpath(path, here)).as_posix()
+
+
+def _open_notebook() -> Path | None:
+    """Return the file of the notebook that is open; None where nobody says which."""
+    name = os.environ.get("JPY_SESSION_NAME", "")
+    return Path(name) if name.startswith("/") else None
 
 
 _staying: deque[Front] = deque()

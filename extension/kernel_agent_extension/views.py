@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from threading import Thread
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias
 
 from kernel_agent.errors import NotebookError
 from kernel_agent.records import (
@@ -41,7 +43,9 @@ from kernel_agent.safe import FORMATS, one_line, plain
 from kernel_agent.session import Run
 
 VARIABLE = "KERNEL_AGENT_PANEL"
-NOTICES = 10  # that are shown above the page of a run
+NOTICES = 10  # that are shown with the page of a run
+Tell: TypeAlias = Callable[[Event], None]
+Offers: TypeAlias = Mapping[str, str | Callable[[Tell], None]]
 RECORDS = (RunStart, Step, RunStop, FormatChange, Condensation, Undone)
 
 
@@ -53,6 +57,10 @@ class RunView(Protocol):
 
     direct: bool
     """Whether it may be called from any thread, not only from the one that runs the cell."""
+
+    offers: Offers
+    """What may be done with the run when it is over, by name: a text to copy, or a function that
+    tells what it came to. Set before :meth:`finish`; only the panel's page has buttons."""
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
@@ -174,6 +182,7 @@ class _Once:
 
     approver: Approver | None = None
     direct = False
+    offers: Offers = MappingProxyType({})
 
     def show_again(self) -> bool:
         """Say that it cannot be shown below another cell."""
@@ -231,19 +240,19 @@ class _Told:
         return {"text/html": html, **text} if html else text
 
     def _html(self, run: Run | None) -> str:
-        from kernel_agent.notebook import notices_html, summary_html  # which takes a moment
+        from kernel_agent.notebook import summary_html  # which takes a moment
 
         records = [event for event in self._events if isinstance(event, RECORDS)]
         if not records:
             return ""
         notebook = None if run is None or run.notebook is None else str(run.notebook)
         try:
-            summary = summary_html(records, notebook=notebook)
+            told = self._notices(good=False)
+            summary = summary_html(records, notebook=notebook, notices=told)
         except NotebookError:
             return ""
-        notices, good = self._notices(good=False), self._notices(good=True)
-        above = notices_html(notices) if notices else ""
-        return above + summary + "".join(f"<p><small>{escape(line)}</small></p>" for line in good)
+        good = self._notices(good=True)
+        return summary + "".join(f"<p><small>{escape(line)}</small></p>" for line in good)
 
     def _notices(self, *, good: bool) -> list[str]:
         """Return the notices that no record holds; good news, or what one is to be warned of."""
@@ -310,6 +319,7 @@ class _PanelView:
     """The panel while the run lasts, and the static page in its place afterwards."""
 
     direct = True
+    offers: Offers = MappingProxyType({})
 
     def __init__(
         self,
@@ -347,7 +357,15 @@ class _PanelView:
     def finish(self, run: Run | None, why: str = "") -> None:
         bundle = self._told.bundle(run, "" if self._waited else why)
         text = bundle["text/plain"] or ("The run did not begin." if run is None else "")
-        self._panel.finish(bundle.get("text/html"), text)
+
+        def tell(event: Event) -> None:
+            self._told.add(event)
+            after = self._told.bundle(run, "")
+            self._panel.replace(after.get("text/html"), after["text/plain"])
+
+        offers = {label: does if isinstance(does, str) else partial(does, tell)
+                  for label, does in self.offers.items()}  # fmt: skip
+        self._panel.finish(bundle.get("text/html"), text, offers)
 
     def show_again(self) -> bool:
         return self._panel.show_again()

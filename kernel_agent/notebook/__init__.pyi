@@ -10,13 +10,14 @@ from .exporter import prepare_notebooks as prepare_notebooks
 from .exporter import rewrite_notebook as rewrite_notebook
 from .exporter import write_notebook as write_notebook
 from .exporter import write_page as write_page
+from .headings import rest_of_thought as rest_of_thought
+from .headings import step_sentence as step_sentence
 from .made import files_made as files_made
 from .outputs import best_text as best_text
 from .outputs import displayable as displayable
 from .outputs import notebook_outputs as notebook_outputs
 from .page import page_html as page_html
 from .page import summary_html as summary_html
-from .pieces import notices_html as notices_html
 from .read import changed_texts as changed_texts
 from .reader import is_skipped as is_skipped
 from .reader import read_notebook as read_notebook

@@ -103,7 +103,11 @@ _DAMAGED = (AttributeError, TypeError, ValueError, KeyError, IndexError, Overflo
 
 
 def summary_html(
-    records: Sequence[Record], *, notebook: str | None = None, max_chars: int = MAX_SUMMARY
+    records: Sequence[Record],
+    *,
+    notebook: str | None = None,
+    notices: Sequence[str] = (),
+    max_chars: int = MAX_SUMMARY,
 ) -> str:
     """Return a run, or the runs of a session, as one fragment of HTML with inline styles.
 
@@ -115,6 +119,8 @@ def summary_html(
         A trace, in order; its last run may be unfinished.
     notebook
         Where the exported notebook is, relative to the reader's; it becomes a link.
+    notices
+        What a person was told that no record holds; among the facts.
     max_chars
         Upper bound of the result in characters.
 
@@ -123,11 +129,11 @@ def summary_html(
     NotebookError
         The records hold no run, or a run's first or last record is damaged.
     """
-    return _summary(records, notebook, max_chars)
+    return _summary(records, notebook, max_chars, *notices)
 
 
 def _summary(
-    records: Sequence[Record], notebook: str | None, max_chars: int, *, whole_page: bool = False
+    records: Sequence[Record], notebook: str | None, max_chars: int, *told: str, whole: bool = False
 ) -> str:
     """Return the summary; where it is a whole page, with the contents of many questions above."""
     runs = runs_of(apply_updates(records))
@@ -135,21 +141,21 @@ def _summary(
         raise NotebookError("the trace holds no run, so there is nothing to show")
     room = max_chars * 9 // 10  # the parser may write some characters longer
     try:
-        entries = [entry(run) for run in runs] if whole_page and len(runs) >= MANY else []
+        entries = [entry(run) for run in runs] if whole and len(runs) >= MANY else []
         contents = [piece("contents", entries=entries)] if entries else []
         room -= sum(map(length, contents))
         places = [each.place for each in entries] or [""] * len(runs)
         parts = contents + [
-            _run(run, Room(room // len(runs)), notebook, place=place)
+            _run(run, Room(room // len(runs)), notebook, *told, place=place)
             for run, place in zip(runs, places, strict=True)
         ]
     except _DAMAGED as error:
         reason = one_line(f"{type(error).__name__}: {error}", 120)
         raise NotebookError(f"a record of the trace is damaged ({reason})") from None
-    whole = belt(piece("summary", runs=parts))
-    if len(whole) > max_chars:
+    made = belt(piece("summary", runs=parts))
+    if len(made) > max_chars:
         raise NotebookError(f"{len(runs):,} runs do not fit into {max_chars:,} characters")
-    return whole
+    return made
 
 
 def page_html(
@@ -177,7 +183,7 @@ def page_html(
     """
     from markupsafe import Markup
 
-    summary = _summary(records, notebook, max_chars, whole_page=True)
+    summary = _summary(records, notebook, max_chars, whole=True)
     (first, *_) = runs_of(records)
     title = title_line(str(first.start.task), 80) or "Run"
     page = templates().get_template("page.html")
@@ -188,12 +194,13 @@ def page_html(
 
 
 def _run(
-    run: RunRecords, room: Room, notebook: str | None, depth: int = 0, *, place: str = ""
+    run: RunRecords, room: Room, notebook: str | None, *told: str, depth: int = 0, place: str = ""
 ) -> Markup:
     """Return one run: how it ended, the question, the answer, the steps, the facts."""
     ending, colour = _ending(run)
     head = _head(run, ending, colour, level=4 if depth else 3, place=place)
-    foot = piece("beside", title="About this run", inner=piece("facts", lines=list(_facts(run))))
+    facts = [*_facts(run), *(("Notice", one_line(text, 500)) for text in told)]
+    foot = piece("beside", title="About this run", inner=piece("facts", lines=facts))
     if not depth:
         foot += piece("footer", address=_address(notebook), notebook=notebook)
     room.fits(head + foot)
@@ -450,7 +457,7 @@ def _calls(
         yield from (_decision(each) for each in decisions if each.call is call)
         child = children.get(call.run_id)
         if child is not None and depth < MAX_DEPTH:
-            below = _run(child, Room(room.left // 2), None, depth + 1)
+            below = _run(child, Room(room.left // 2), None, depth=depth + 1)
             yield piece("delegated", run=below)
     if len(calls) > MAX_CALLS:
         yield note(f"{len(calls) - MAX_CALLS:,} more calls are in the trace.")

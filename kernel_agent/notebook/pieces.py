@@ -25,7 +25,6 @@ from kernel_agent.safe import (
     MAX_FORMATTED,
     Unreadable,
     as_printed,
-    belt,
     escape_text,
     format_markdown,
     highlight,
@@ -206,8 +205,3 @@ def picture_piece(mime: str, output: OutputDict, most: int, *, alt: str) -> Mark
             return piece("picture", source=source, width=width, alt=alt)
         expected, longest = len(shown.data), min(side, max(pixels))
     return join([])
-
-
-def notices_html(notices: Sequence[str]) -> str:
-    """Return notices that no record holds, to stand above a summary."""
-    return belt(piece("notices", texts=[one_line(text, 500) for text in notices]))

@@ -506,3 +506,51 @@ def test_a_script_on_the_page_answers_no_question(opened: Opened, tmp_path: Path
     tab.run(2)
     said = until(tab, lambda: tab.output(2), "the decisions are printed")
     assert " ".join(said.split()) == "SAID [(False, 'a person')]"
+
+
+def test_below_the_page_of_a_run_its_code_its_table_and_the_way_back_are_offered(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """For a person's press, and in no saved notebook; only the last question can be undone."""
+    model = script(
+        tmp_path, "t = pd.DataFrame({'a': [1, 2]})", "final_answer(t)", "final_answer(3)"
+    )
+    tab = opened(
+        f"{LOAD}\nimport pandas as pd\nd = pd.DataFrame({{'x': [1]}})",
+        f"run = %agent -i d --model {model} A table?",
+        "again = %agent And then?",
+        "%agent status",
+    )
+    tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for cell in range(3):
+        tab.run(cell)
+        if cell:
+            tab.page.locator(".kap-offers").nth(cell - 1).wait_for(timeout=30_000)
+    first, second = (tab.page.locator(".jp-CodeCell").nth(k) for k in (1, 2))
+    names = lambda cell: cell.locator(".kap-offers button").all_text_contents()  # noqa: E731
+    assert names(first) == ["Copy code", "Save table", "Undo question"]
+    assert names(second) == ["Copy code", "Undo question"]
+    tab.page.evaluate("for (const b of document.querySelectorAll('.kap-offers button')) b.click()")
+    tab.page.wait_for_timeout(500)
+    assert not any("Not undone" in tab.output(k) or "Saved:" in tab.output(k) for k in (1, 2))
+
+    first.get_by_role("button", name="Copy code").click()
+    first.get_by_role("button", name="Copied").wait_for()
+    copied = tab.page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("# A table?\n# The code of run ")
+    first.get_by_role("button", name="Save table").click()
+    first.get_by_text("Saved: ").wait_for()
+    (saved,) = tab.server.folder.glob("runs/*/answer-*.csv")
+    assert saved.read_text() == "a\n1\n2\n"
+    first.get_by_role("button", name="Undo question").click()
+    first.get_by_text("Not undone: it is not the last question of its session any more.").wait_for()
+    second.get_by_role("button", name="Undo question").click()
+    second.get_by_text("then undone").first.wait_for()
+    picture(tab, "offers")
+    tab.save()
+    outputs = tab.server.saved(tab.name)["cells"][2]["outputs"]
+    assert [sorted(output["data"]) for output in outputs] == [["text/html", "text/plain"]]
+    assert "Copy code" not in json.dumps(outputs)
+    tab.page.reload()
+    tab.page.get_by_text("then undone").first.wait_for(timeout=60_000)
+    assert tab.page.locator(".kap-offers").count() == 0

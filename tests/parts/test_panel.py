@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernel_agent_extension import panel as module
 from kernel_agent_extension.panel import KEPT, VIEW_MIME, Panel
 
 from kernel_agent.records.action import Code
@@ -204,6 +206,22 @@ def test_the_end_replaces_the_widget_by_the_page(
     assert "kernel-agent panel" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_what_can_be_done_with_an_ended_run_is_offered_before_the_page_takes_its_place(
+    panel: Panel, page: Page, displayed: list[dict[str, Any]], pressed: list[str]
+) -> None:
+    """A text goes along, to be copied; a function is called by its name, and nothing else is."""
+    panel(START)
+    offers = {"Copy code": "a = 1", "Save": lambda: pressed.append("saved")}
+    panel.finish("<b>42</b>", "42", offers)
+    (message,) = (m for m in page.messages if "offers" in m)
+    assert message["offers"] == [{"label": "Copy code", "copy": "a = 1"}, {"label": "Save"}]
+    for label in ("Copy code", "Other", ["Save"], None, "Save"):
+        page.says({"do": "offer", "label": label})
+    assert pressed == ["saved"]
+    panel.replace("<b>43</b>")
+    assert displayed[-1]["data"]["text/html"] == "<b>43</b>"
+
+
 def test_without_a_page_the_end_closes_the_widget(panel: Panel, page: Page) -> None:
     """There is nothing that it could still show."""
     panel(START)
@@ -233,6 +251,25 @@ def test_widgets_of_ended_runs_are_closed_when_a_few_newer_ones_have_ended() -> 
         panel.open(each)
         panel.finish("<p>42</p>")
     assert [each.closed for each in pages] == [True, True, *[False] * KEPT]
+
+
+def test_a_panel_says_after_a_while_that_the_notebook_is_to_be_saved_until_it_was(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody says which notebook it is; a save from before the run does not count."""
+    monkeypatch.setattr(module, "SAVE_S", 0.05)
+    open_notebook = tmp_path / "a.ipynb"
+    open_notebook.write_text("{}")
+    os.utime(open_notebook, (1, 1))
+    for name in ("", str(tmp_path / "gone.ipynb"), str(open_notebook)):
+        monkeypatch.setenv("JPY_SESSION_NAME", name)
+        page = Page()
+        panel = Panel(task="", sandbox="auto", publish=lambda *_args, **_more: None)
+        panel.open(page)
+        page.wait(lambda page=page: page.notes("save"))
+    os.utime(open_notebook)
+    page.wait(lambda: page.notes("save")[1:])
+    assert [note["wanted"] for note in page.notes("save")] == [True, False]
 
 
 def test_a_panel_can_be_shown_again_while_its_run_goes_on(

@@ -116,7 +116,9 @@ def test_below_a_cell_stands_its_page_with_the_notices_and_nothing_twice(tmp_pat
     )
     assert [sorted(output.data) for output in asked.outputs] == [["text/html", "text/plain"]]
     assert len(again.outputs) == 1
-    assert "n has changed since it was passed in" in again.outputs[0].data["text/html"]
+    above, about = again.outputs[0].data["text/html"].split("About this run")
+    assert "n has changed since it was passed in" in about
+    assert "n has changed" not in above
     assert handle.outputs[0].data["text/plain"].startswith("<Run ")
     assert [output.output_type for output in refused.outputs] == ["stream"]
     assert printed(refused) == "UsageError\n"

@@ -9,8 +9,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from kernel_agent.notebook.matter import Entry
-from kernel_agent.notebook.pieces import join, notices_html, piece, templates
-from kernel_agent.safe.markup import INK
+from kernel_agent.notebook.pieces import join, piece, templates
 
 HOSTILE = (
     """<script>x()</script><img src=x onerror=x()> "' onload='x()' {{ ink }} $a$ \\(b\\) \u202e"""
@@ -63,10 +62,3 @@ def test_a_piece_stays_as_it_was_made_within_another() -> None:
 def test_data_that_a_piece_needs_cannot_be_forgotten() -> None:
     with pytest.raises((UndefinedError, TypeError)):
         piece("agent_line", name="1-look")
-
-
-def test_notices_are_lines_of_one_colour() -> None:
-    html = notices_html(["first <b>", "second\nline"])
-    assert html.count(f"color:{INK['orange']}") == 2
-    assert "first &lt;b&gt;" in html
-    assert "second line" in html

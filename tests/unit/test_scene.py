@@ -10,7 +10,7 @@ from kernel_agent_extension.content import MAX_TEXT, rows
 from kernel_agent_extension.messages import Scene
 
 from kernel_agent.records.action import Call, Calls, Code
-from kernel_agent.records.cell import Answer, CellResult, Decision, Observation
+from kernel_agent.records.cell import Answer, CellError, CellResult, Decision, Observation
 from kernel_agent.records.conversation import Usage
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Acting, Notice, Output, Question, ReplyText
@@ -88,6 +88,20 @@ def test_what_is_not_asked_or_held_back_is_told_with_the_run(clock: Clock) -> No
     usual = {"approve": "risky", "allow_hosts": [], "approve_tools": {"send": "ask"}}
     for other in ({}, usual, {"approve": 5, "allow_hosts": 7, "approve_tools": "x"}):
         assert "eased" not in only(scene.tell(replace(START, config=other)), "run")
+
+
+def test_a_step_has_the_pages_sentence_and_its_reason_when_it_failed(scene: Scene) -> None:
+    """The thought is sent whole, and without what the sentence says."""
+    action = Code(source="x", thought="I **add** them. Then I look.")
+    act = only(scene.tell(Acting(number=1, action=action)), "act")
+    assert (act["sentence"], act["rest"]) == ("I add them", "Then I look.")
+    assert act["thought"] == action.thought
+    error = CellError(ename="NameError", evalue="no x", traceback=())
+    result = CellResult(status="error", outputs=(), seconds=0.1, error=error)
+    step = Step(
+        run_id="a", number=1, action=action, observation=Observation(text=""), result=result
+    )
+    assert only(scene.tell(step), "step")["sentence"] == "Failed: no x"
 
 
 def test_code_is_coloured_by_lengths_that_fit_javascript(scene: Scene) -> None:
