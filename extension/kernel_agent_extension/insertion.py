@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.records import Code, DataFile, Event, Notice
 from kernel_agent.safe import one_line
-from kernel_agent.session import Run
+from kernel_agent.session import Run, keep_answer
 from kernel_agent_extension.conversation import Talk
 from kernel_agent_extension.views import Offers, Tell
 
@@ -70,23 +69,17 @@ def offers_of(talk: Talk, run: Run, begin: Callable[[Coroutine[Any, Any, None]],
         return lambda tell: begin(tell_of_it(tell))
 
     async def save() -> Notice:
-        return Notice(text=f"Saved: {await asyncio.to_thread(_save_table, run)}", good=True)
+        name = await asyncio.to_thread(keep_answer, run)
+        return Notice(text=f"Saved: {run.trace.with_name(name)}", good=True)
 
     offers: dict[str, str | Callable[[Tell], None]] = {}
     if any(step.ok and step.code for step in run.steps):
         offers["Copy code"] = code_of(run, talk.session.files)
-    if hasattr(run.value, "to_csv"):
+    if hasattr(run.value, "to_csv") and not run.instead:
         offers["Save table"] = work_on(save, "Not saved")
     if run.steps and not talk.once:
         offers["Undo question"] = work_on(lambda: talk.undo_run(run), "Not undone")
     return offers
-
-
-def _save_table(run: Run) -> Path:
-    """Write the table or column that is a run's answer beside its trace, with all its rows."""
-    path = run.trace.with_name(f"answer-{run.run_id}.csv")
-    run.value.to_csv(path, index=type(run.value.index).__name__ != "RangeIndex")
-    return path
 
 
 def _with_sources(source: str, files: Sequence[DataFile]) -> str:

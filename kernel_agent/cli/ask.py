@@ -12,14 +12,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from kernel_agent.cli.approve import Prompt
-from kernel_agent.cli.kept import answer_bytes, keep_answer
 from kernel_agent.cli.live import open_view
 from kernel_agent.cli.outlet import Outlet, write_line
 from kernel_agent.cli.slips import check_tables
@@ -44,7 +43,16 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import obeyed_line, one_line, plain
 from kernel_agent.sandbox import level_of
-from kernel_agent.session import Beside, FixedCell, Run, Session, check_endpoint, is_offline
+from kernel_agent.session import (
+    Beside,
+    FixedCell,
+    Run,
+    Session,
+    answer_bytes,
+    check_endpoint,
+    is_offline,
+    keep_answer,
+)
 
 WELCOME = (
     "Ask about your data, one question after another.\n"
@@ -129,7 +137,7 @@ def converse(options: Options) -> int:
                     _undo(session, int(asked["steps"] or 1), asked["reason"] or "", view)
             elif question:
                 with stopping(session.stop):
-                    run = keep_answer(watch(session, question, shown), shown)
+                    run = _keep(watch(session, question, shown), shown)
                 show_places(view, run)
     return 0
 
@@ -150,7 +158,7 @@ def _answer(task: str, options: Options, view: View, cells: Cells, *, may_ask: b
         stopping(session.stop),
     ):
         work = partial(session.play_sync, cells) if cells else session.run_sync
-        return keep_answer(watch(session, task, shown, work=work), shown)
+        return _keep(watch(session, task, shown, work=work), shown)
 
 
 @contextmanager
@@ -274,6 +282,16 @@ def _leave() -> None:
 
 
 # --- results -------------------------------------------------------------------------------------
+
+
+def _keep(run: Run, view: Callable[[Event], None]) -> Run:
+    """Write the answer as a file, where it is one, and return the run with it among its files."""
+    try:
+        name = keep_answer(run)
+    except OSError as error:
+        view(Notice(text=f"The answer could not be written as a file: {error.strerror}."))
+        return run
+    return replace(run, files=(*run.files, name)) if name else run
 
 
 def _print_result(run: Run) -> None:

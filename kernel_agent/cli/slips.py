@@ -11,9 +11,8 @@ from typer.core import TyperCommand
 
 from kernel_agent.config import SETTINGS
 from kernel_agent.errors import UsageError
-from kernel_agent.offline import reader_of
 from kernel_agent.safe import did_you_mean, open_file
-from kernel_agent.session import look_up
+from kernel_agent.session import is_readable_offline, look_up
 
 OTHER_NAMES = {"--timeout": "--max-seconds", "--output": "--out", "--file": "--data"}
 """What other programs call our options."""
@@ -126,7 +125,7 @@ def check_tables(data: Sequence[str]) -> None:
             "in it"
         )
     found = [each.path for path in files for each in look_up(path)]
-    tables = [path for path in found if reader_of(path.name)]
+    tables = [path for path in found if is_readable_offline(path.name)]
     if not tables:
         raise UsageError(
             f"{files[0]} is no table (CSV, TSV, JSON, Parquet, Excel), and without a model "

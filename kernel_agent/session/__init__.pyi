@@ -1,3 +1,5 @@
+from .answer_files import answer_bytes as answer_bytes
+from .answer_files import keep_answer as keep_answer
 from .folder import new_folder as new_folder
 from .given import fingerprint as fingerprint
 from .inputs import Beside as Beside
@@ -6,6 +8,7 @@ from .loop_thread import LoopThread as LoopThread
 from .model import check_endpoint as check_endpoint
 from .model import choose_model as choose_model
 from .model import is_offline as is_offline
+from .model import is_readable_offline as is_readable_offline
 from .parts import allowance_line as allowance_line
 from .pipeline import FixedCell as FixedCell
 from .pipeline import files_beside as files_beside

@@ -72,6 +72,13 @@ def is_offline(config: Config) -> bool:
     return not (config.base_url or os.environ.get(config.api_key_env))
 
 
+def is_readable_offline(name: str) -> bool:
+    """Whether the offline analyst reads files of such a name as tables."""
+    from kernel_agent.offline import reader_of
+
+    return bool(reader_of(name))
+
+
 async def choose_model(config: Config, format: Format, tell: Callable[[Event], None]) -> Model:  # noqa: A002 - the project's word
     """Return the model that the settings name.
 

@@ -540,7 +540,7 @@ def test_below_the_page_of_a_run_its_code_its_table_and_the_way_back_are_offered
     assert copied.startswith("# A table?\n# The code of run ")
     first.get_by_role("button", name="Save table").click()
     first.get_by_text("Saved: ").wait_for()
-    (saved,) = tab.server.folder.glob("runs/*/answer-*.csv")
+    (saved,) = tab.server.folder.glob("runs/*/answer.csv")
     assert saved.read_text() == "a\n1\n2\n"
     first.get_by_role("button", name="Undo question").click()
     first.get_by_text("Not undone: it is not the last question of its session any more.").wait_for()

@@ -67,6 +67,7 @@ TASKS = [
 ]
 PIPELINE = ["import pandas as pd\npd.read_csv('data/sales.csv')", "print('done')"]
 FAILING = ["x = 1", "x / 0", "print('never')"]
+ASK = "run x --model scripted:good.jsonl"
 BARE = "run x --sandbox none"
 RUN = "run x --sandbox none --data sales.csv"
 
@@ -114,12 +115,12 @@ STARTED = (
 QUICK = (
     "nothing", "--nothing", "run --nothing", "run", "run ''", "run x --data missing.csv",
     "run x --data .", "run x --data empty.csv", "run x --model scripted:missing.jsonl",
-    "run x --model scripted:bad.jsonl", "run x --sandbox nothing", "run x --format nothing",
-    "run x --max-steps 0", "run x --max-steps many", "run x --max-seconds=-1 --model offline",
-    "run x --approve sometimes", "run x --approve-tool pay", "run x --approve-tool pay=maybe",
-    "run x --tools nothing_of_this_name", "run x --tools sales.csv", "run x --tools sql=",
-    "run x --mcp nothing-of-this-name", "run x --allow-host 'a b'", "run x --memory-mb 0",
-    "run x --guard-imports '' --sandbox none", "run x --model m --base-url nonsense",
+    "run x --model scripted:bad.jsonl", f"{ASK} --sandbox nothing", f"{ASK} --format nothing",
+    f"{ASK} --max-steps 0", "run x --max-steps many", f"{ASK} --max-seconds=-1", "run x",
+    f"{ASK} --approve sometimes", f"{ASK} --approve-tool pay", f"{ASK} --approve-tool pay=maybe",
+    f"{ASK} --tools nothing_of_this_name", f"{ASK} --tools sales.csv", f"{ASK} --tools sql=",
+    f"{ASK} --mcp nothing-of-this-name", f"{ASK} --allow-host 'a b'", "run x --memory-mb 0",
+    f"{ASK} --guard-imports '' --sandbox none", "run x --model m --base-url nonsense",
     "run x --model scripted:good.jsonl --sandbox remote --out remote",
     "run x y", "show", "show missing", "show empty.csv", "show sales.csv",
     "export missing", "verify missing", "verify sales.csv", "verify missing --json",

@@ -15,8 +15,7 @@ from support.command import environment, run_command
 from support.replies import cell
 
 from kernel_agent import ScriptedModel, Session
-from kernel_agent.cli import kept
-from kernel_agent.records import Event, Notice
+from kernel_agent.session import answer_files, keep_answer
 
 TABLE = """import pandas as pd
 final_answer(pd.DataFrame({'region': ['N', '=S'], 'sold': [1234567.5, None]}))"""
@@ -76,35 +75,28 @@ def test_without_an_answer_nothing_is_written_and_the_code_says_so(tmp_path):
 
 async def test_the_next_answer_gets_a_name_of_its_own_and_is_no_file_of_the_cells(tmp_path):
     """Where something is already, nothing is replaced; a link there is not followed."""
-    told = list[Event]()
     outside = tmp_path / "outside"
     model = ScriptedModel([cell(TABLE), cell(TABLE), cell(TABLE)])
     async with Session(model=model, out=tmp_path / "out") as session:
         (tmp_path / "out/answer.csv").symlink_to(outside)
-        first = kept.keep_answer(await session.run("What?"), told.append)
-        second = kept.keep_answer(await session.run("What?"), told.append)
+        assert keep_answer(await session.run("What?")) == "answer-2.csv"
+        second = await session.run("What?")
+        assert keep_answer(second) == "answer-3.csv"
         third = await session.run("What?")
-    assert first.files[-1] == "answer-2.csv"
-    assert second.files == ("answer-3.csv",)
-    assert third.files == ()
+    assert (second.files, third.files) == ((), ())
     assert not outside.exists()
-    assert told == []
 
 
-async def test_a_folder_that_cannot_be_written_is_a_line_and_the_run_stands(tmp_path):
-    told = list[Event]()
+async def test_a_folder_that_is_gone_is_an_error_of_the_machine(tmp_path):
     async with Session(model=ScriptedModel([cell(TABLE)]), out=tmp_path / "out") as session:
         run = await session.run("What?")
     (tmp_path / "out").rename(tmp_path / "gone")
-    assert kept.keep_answer(run, told.append).files == run.files
-    assert [isinstance(event, Notice) and event.text for event in told] == [
-        "The answer could not be written as a file: No such file or directory."
-    ]
+    with pytest.raises(FileNotFoundError):
+        keep_answer(run)
 
 
 async def test_a_large_table_is_parquet(tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "MAX_CSV", 3)
+    monkeypatch.setattr(answer_files, "MAX_CSV", 3)
     async with Session(model=ScriptedModel([cell(TABLE)]), out=tmp_path / "out") as session:
-        run = kept.keep_answer(await session.run("What?"), lambda _event: None)
-    assert run.files[-1] == "answer.parquet"
+        assert keep_answer(await session.run("What?")) == "answer.parquet"
     assert pd.read_parquet(tmp_path / "out/answer.parquet").shape == (2, 2)

@@ -8,10 +8,10 @@ from io import BytesIO, StringIO
 from typing import Any
 
 import html5lib
-import mistune
 import numpy as np
 import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
 from PIL import Image
 from rich.console import Console
 from support.golden import start, step
@@ -106,7 +106,7 @@ def test_all_views_draw_the_same_rows(kind: str) -> None:
     heads = [worded.columns] if any(worded.columns) else []
     wanted = [[text.strip() for text in row] for row in (*heads, *worded.rows)]
     assert table_in(page_of(answer)) == wanted
-    rendered = mistune.create_markdown(escape=False, plugins=["table"])(notebook_answer(answer))
+    rendered = MarkdownIt().enable("table").render(notebook_answer(answer))
     assert table_in(str(rendered)) == wanted
     shown = terminal_of(answer)
     for row in wanted:

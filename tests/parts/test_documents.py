@@ -119,7 +119,11 @@ def test_a_configuration_that_is_shown_is_read(page: Path, tmp_path: Path) -> No
 
 
 PAGE = ROOT / "docs/settings.md"
-OTHER_OPTIONS = {"mcp": "`--mcp NAME`", "sql": "`--tools sql=NAME`"}  # they name a configured one
+OTHER_OPTIONS = {
+    "data": "`--data`",
+    "mcp": "`--mcp NAME`",
+    "sql": "`--tools sql=NAME`",
+}  # they name a configured one
 
 
 def test_the_page_of_settings_says_what_the_table_says() -> None:

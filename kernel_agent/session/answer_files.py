@@ -6,56 +6,52 @@ written is the answer itself with all its rows, or there is no file.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.records import Event, ExitStatus, Notice
+from kernel_agent.records import ExitStatus
 from kernel_agent.safe import Folder, plain
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from kernel_agent.session import Run
+    from kernel_agent.session.run import Run
 
 MAX_CSV = 5_000_000  # cells; of more a Parquet file is made, where that can be
 
 
-def keep_answer(run: Run, tell: Callable[[Event], None]) -> Run:
-    """Write the answer into the run's folder, and return the run with that file among its own.
+def keep_answer(run: Run) -> str:
+    """Write the answer of a run that has just ended into its folder.
 
-    Parameters
-    ----------
-    run
-        That has just ended.
-    tell
-        Told when it cannot be written.
+    Returns
+    -------
+    str
+        The file's name; empty where the answer is no table and no picture.
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
     """
     made = answer_file(run)
     if made is None:
-        return run
+        return ""
     content, ending = made
-    names = chain(["answer"], (f"answer-{number}" for number in count(2)))
-    try:
-        with Folder(run.trace.parent) as folder:
-            for name in names:
-                try:
-                    with folder.create(f"{name}.{ending}") as file:
-                        file.write(content)
-                except FileExistsError:
-                    continue
-                return dataclasses.replace(run, files=(*run.files, f"{name}.{ending}"))
-    except OSError as error:
-        tell(Notice(text=f"The answer could not be written as a file: {error.strerror}."))
-    return run
+    numbered = (f"answer-{number}" for number in count(2))
+    with Folder(run.trace.parent) as folder:
+        for name in chain(["answer"], numbered):
+            with suppress(FileExistsError), folder.create(f"{name}.{ending}") as file:
+                file.write(content)
+                return f"{name}.{ending}"
+    return ""
 
 
 def answer_file(run: Run) -> tuple[bytes, str] | None:
-    """Return the content and the ending of a file with the answer; None where it is no file."""
+    """Return content and ending of a file with the answer; None where it is none."""
     if run.status is not ExitStatus.ANSWERED or run.instead:
         return None
     if hasattr(run.value, "getbbox"):  # a picture, also of a figure
