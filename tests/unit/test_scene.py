@@ -251,7 +251,7 @@ def test_the_end_says_how_it_ended_and_why(scene: Scene) -> None:
                    message="the limit of 5 steps was reached", partial="5 steps ran.")  # fmt: skip
     end = only(scene.tell(stop), "end")
     assert (end["ok"], end["answer"]) == (False, None)
-    assert "step limit" in end["why"]
+    assert end["why"] == "Not answered: the limit of 5 steps was reached"
     assert "5 steps ran." in end["partial"]
     answered = RunStop(run_id="a", status=ExitStatus.ANSWERED, answer=Answer(text="42"), steps=1,
                        seconds=1.0, message="")  # fmt: skip

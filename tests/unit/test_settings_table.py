@@ -17,7 +17,7 @@ every_row = pytest.mark.parametrize("row", SETTINGS.values(), ids=list(SETTINGS)
 
 def test_the_session_has_the_arguments_that_the_table_says() -> None:
     taken = set(inspect.signature(Session).parameters) & set(SETTINGS)
-    named = {"mcp"}  # servers to connect, some of them by the names that the setting gives
+    named = {"mcp", "data"}  # what is named takes the place, or gives the names, of the setting's
     assert taken - named == {row.name for row in SETTINGS.values() if row.argument}
 
 
