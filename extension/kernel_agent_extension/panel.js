@@ -260,11 +260,11 @@ class StepView {
       this.rename(this.number, note.sentence);
     }
     this.notes.push(note);
+    const [before, drawn] = [this.sentence, this.built];
     if (note.was) this.open(true);
-    const before = this.sentence;
     if (note.op === "step") this.finish(note);
     if (before !== this.sentence) this.draw(); // of a thought is shown what the sentence does not say
-    else if (this.built) this.show(note);
+    else if (drawn) this.show(note);
   }
 
   // A person has changed the cell: what runs is announced anew.
@@ -481,7 +481,9 @@ class PanelView {
     this.dock = make("aside", "panel dock");
     this.dock.setAttribute("aria-label", "Run out of sight");
     const line = make("div", "head");
-    this.dockTask = button("", "dock-task", () => this.root.scrollIntoView({ block: "nearest" }));
+    this.dockTask = button("", "dock-task", () => {
+      (this.asked === undefined ? this.root : this.asking).scrollIntoView({ block: "nearest" });
+    });
     this.dockTask.title = "Show the run";
     this.dockStatus = make("span", "chip status");
     this.dockStep = make("span", "fact");
@@ -489,7 +491,7 @@ class PanelView {
     line.append(this.dockTask, this.dockStatus, this.dockStep, this.dockStop);
     this.dock.append(line);
     this.sight = new IntersectionObserver((seen) => {
-      this.inSight = seen.at(-1).isIntersecting;
+      this.inSight = seen.at(-1).intersectionRatio >= 0.6;
       this.showDock();
     }, { threshold: 0.6 });
     this.sight.observe(head);
@@ -572,6 +574,7 @@ class PanelView {
     clearInterval(this.timer);
     this.ended = true;
     this.showDock();
+    shown(this.save, false);
     this.questions.clear();
     this.showQuestion();
     shown(this.stop, false);
@@ -698,6 +701,7 @@ class PanelView {
   over(note) {
     this.ended = true;
     this.showDock();
+    shown(this.save, false);
     if (this.drafting) { this.drafting.dropDraft(); this.drafting.element.remove(); this.drafting = null; }
     if (this.spent) this.spent.runs = false;
     this.setStatus(note.ok ? "ok" : note.status === "interrupted" ? "stopped" : "failed", note.words);
@@ -940,8 +944,7 @@ function offerBelow(child, area, at, offers, send) {
     const each = button(label, "", async () => {
       each.disabled = true;
       if (copy === undefined) { send({ do: "offer", label }); return; }
-      await navigator.clipboard.writeText(copy);
-      each.textContent = "Copied";
+      each.textContent = await navigator.clipboard.writeText(copy).then(() => "Copied", () => "Not allowed here");
       setTimeout(() => { each.textContent = label; each.disabled = false; }, 1500);
     });
     row.append(each);

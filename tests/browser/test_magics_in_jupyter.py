@@ -512,9 +512,9 @@ def test_below_the_page_of_a_run_its_code_its_table_and_the_way_back_are_offered
     opened: Opened, tmp_path: Path
 ) -> None:
     """For a person's press, and in no saved notebook; only the last question can be undone."""
-    model = script(
-        tmp_path, "t = pd.DataFrame({'a': [1, 2]})", "final_answer(t)", "final_answer(3)"
-    )
+    wait = "import time\ntime.sleep(2)\n"  # what is over at once was never seen as a panel
+    table = "final_answer(pd.DataFrame({'a': [1, 2]}))"
+    model = script(tmp_path, wait + table, f"{wait}final_answer(3)")
     tab = opened(
         f"{LOAD}\nimport pandas as pd\nd = pd.DataFrame({{'x': [1]}})",
         f"run = %agent -i d --model {model} A table?",
