@@ -145,6 +145,7 @@ def align_numbers(source: str) -> str:
             place, (tag, attributes, text) = next(places), found.groups()
             numeric = right[place] if place < len(right) else not whole and is_numeric([text])
             side = "right" if numeric else "left"
+            tag = tag if text.strip() else "td"  # a head that says nothing is none
             return f'<{tag}{attributes} style="text-align:{side}">{text}</{tag}>'
 
         return _CELL_TAG.sub(cell, row[0])
