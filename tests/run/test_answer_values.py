@@ -152,7 +152,7 @@ KINDS = {
         "# Result\n\n**North** sold most.",
     ),
     "truth": Kind("True", True, True, "Yes"),
-    "decimal": Kind("decimal.Decimal('1.10')", Decimal("1.10"), 1.1, "1.1"),
+    "decimal": Kind("decimal.Decimal('1.10')", Decimal("1.10"), 1.1, "1.10"),
     "fraction": Kind("fractions.Fraction(1, 4)", Fraction(1, 4), 0.25, "0.25"),
     "not a number": Kind("float('nan')", float("nan"), "NaN", "not a number"),
 }

@@ -126,7 +126,7 @@ def test_a_limit_ends_a_run_with_what_was_achieved(folder):
     """Its own exit code, its own status, and the last observation as the partial result."""
     done = run(folder, "run", "x", "--data=sales.csv", script(folder, LOAD), "--max-steps=1")
     assert done.returncode == 3
-    assert "step limit" in done.stdout
+    assert "Not answered: the limit of 1 step was reached" in done.stdout
     assert "Achieved so far:" in done.stdout
     assert "Answer" not in done.stdout
 

@@ -164,7 +164,9 @@ def test_the_command_takes_servers_and_databases(tmp_path, shop):
 )
 def test_a_wrong_option_is_one_line_and_exit_code_2(tmp_path, given, said):
     """Nothing is left behind."""
-    done = command("--model", "offline", "--out", str(tmp_path / "out"), *given)
+    replies = tmp_path / "replies.jsonl"
+    replies.write_text(json.dumps({"content": cell("final_answer(1)")}) + "\n")
+    done = command("--model", f"scripted:{replies}", "--out", str(tmp_path / "out"), *given)
     assert done.returncode == 2
     (line,) = done.stderr.strip().splitlines()
     assert said in line
