@@ -121,7 +121,17 @@ def test_a_cell_that_takes_too_long_is_interrupted_and_the_kernel_lives_on(tmp_p
 )
 def test_without_a_remote_kernel_the_level_is_refused(tmp_path, environment, named, reason):
     env = {**environment, "KERNEL_AGENT_REMOTE_KERNELSPEC": named}
-    done = kernel_agent("run", "x", "--sandbox", "remote", env=env, cwd=tmp_path)
+    (tmp_path / "replies.jsonl").write_text('{"content": "Done."}\n')
+    done = kernel_agent(
+        "run",
+        "x",
+        "--model",
+        "scripted:replies.jsonl",
+        "--sandbox",
+        "remote",
+        env=env,
+        cwd=tmp_path,
+    )
     assert done.returncode == 2
     assert reason in done.stderr
     assert done.stderr.count("\n") == 1
