@@ -113,6 +113,7 @@ function table(note) {
   }
   frame.append(whole);
   if (note.below) frame.append(make("p", "below", note.below));
+  else makeSortable(frame);
   return frame;
 }
 
@@ -952,7 +953,11 @@ function offerBelow(child, area, at, offers, send) {
   const place = (tries) => {
     const page = area.children[at] !== child && area.children[at]?.querySelector(".jp-RenderedHTMLCommon");
     if (!page) { if (tries) setTimeout(() => place(tries - 1), 50); return; }
-    const put = () => { if (!row.over && row.parentElement !== page) page.append(row); }; // again when the page is drawn anew
+    const put = () => { // again when the page is drawn anew
+      if (row.over || row.parentElement === page) return;
+      page.append(row);
+      makeSortable(page);
+    };
     new MutationObserver(put).observe(page, { childList: true });
     put();
   };

@@ -29,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from kernel_agent.notebook import sorting_program
 from kernel_agent.records import Decision, Event, Question, RunStop, Step
 from kernel_agent.safe import one_line, plain
 from kernel_agent_extension.content import Note
@@ -468,7 +469,7 @@ def _widget_class() -> type[Any]:
     here = resources.files("kernel_agent_extension")
     global _made  # noqa: PLW0603 - a class per process, made when it is first wanted
     if _made is None:
-        program = here.joinpath("panel.js").read_text(encoding="utf-8")
+        program = sorting_program() + here.joinpath("panel.js").read_text(encoding="utf-8")
         style = here.joinpath("panel.css").read_text(encoding="utf-8")
         _made = type("PanelWidget", (anywidget.AnyWidget,), {"_esm": program, "_css": style})
     return _made

@@ -10,11 +10,17 @@ import typer
 
 from kernel_agent.cli.outlet import write_line
 from kernel_agent.cli.run import VERBOSE
-from kernel_agent.errors import UsageError
+from kernel_agent.errors import NotebookError, UsageError
+from kernel_agent.safe import one_line
 
 if TYPE_CHECKING:
     from kernel_agent.records import Record
     from kernel_agent.session import Report
+
+LEGEND = (
+    "Compared: texts, tables and errors character by character, pictures by their pixels. Times,\n"
+    "addresses in memory, temporary paths and progress bars are passed over (volatile)."
+)
 
 Trace = Annotated[
     Path,
@@ -110,14 +116,33 @@ def verify(
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
 ) -> int:
-    """Run a notebook again and compare what its cells show."""
+    """Run a notebook again and compare what its cells show.
+
+    A line with the verdict and its day is left in a notebook that this program wrote.
+    """
     import json
 
     from kernel_agent.session import verify as examine
 
-    report = examine(_in(notebook, "run.ipynb"))
-    write_line(json.dumps(report.to_json()) if as_json else _table(report))
+    path = _in(notebook, "run.ipynb")
+    report = examine(path)
+    left = _leave_line(path, report)
+    write_line(json.dumps(report.to_json()) if as_json else "\n".join([_table(report), *left]))
     return 0 if report.reproduces else 1
+
+
+def _leave_line(path: Path, report: Report) -> list[str]:
+    """Write the verdict into an exported notebook; return lines on that for a person."""
+    from kernel_agent.session import certify, is_exported
+
+    try:
+        if not is_exported(path):
+            return []
+        certify(path, report)
+    except NotebookError as error:
+        return [f"The verdict is not in the notebook: {one_line(str(error), 300)}"]
+    void = f" The one of {report.voided} was of other code." if report.voided else ""
+    return [f"The verdict stands in the notebook, below the answer.{void}"]
 
 
 def _in(path: Path, name: str) -> Path:
@@ -154,4 +179,4 @@ def _table(report: Report) -> str:
     for cell in report.cells:
         rows.append(f"{cell.index:>4}  {cell.role:<12} {cell.verdict:<10} {cell.seconds:>7.2f}")
         rows += [f"        {line}" for line in cell.detail.splitlines()]
-    return plain("\n".join([*rows, *_left_out(report), f"{report.path} {report.summary}"]))
+    return plain("\n".join([*rows, *_left_out(report), LEGEND, f"{report.path} {report.summary}"]))

@@ -33,6 +33,8 @@ MAX_COLUMNS = 200
 MAX_NAME = 80  # characters of a column's name
 MAX_SHEETS = 20  # of a workbook, or tables of a database
 SHOWN_ROWS = 2  # that stand in the list
+SEARCHED_ROWS = 40  # of a file that can be searched for
+OTHER_SHEETS, OTHER_ROWS = 5, 4  # of a workbook, behind the first
 MAX_SHOWN = 300  # characters of one
 MAX_WHOLE = 20_000_000  # bytes of a workbook beside its sheets, which its reader takes in whole
 MAX_PARTS = 1_000  # files in it
@@ -63,7 +65,8 @@ class Table:
     """What is known of a file: its kind, and how its table is laid out.
 
     ``rows`` is counted, or estimated from the beginning (``about``), or -1. ``shown`` are its first
-    rows as text, ``words`` what else may be searched for: title lines, names of sheets.
+    rows as text, ``words`` and ``others`` what else may be searched for: title lines, further rows,
+    other sheets.
     """
 
     kind: str
@@ -76,6 +79,7 @@ class Table:
     about: bool = False
     shown: tuple[str, ...] = ()
     words: str = ""
+    others: tuple[str, ...] = ()
 
     @property
     def layout(self) -> list[Any]:
@@ -121,7 +125,9 @@ def lines_of(asked: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if key not in layouts:
             layouts[key] = len(layouts)
             yield {"layout": [*table.layout, table.shown]}
-        searched = " ".join((table.words, *table.shown))[:sample]
+        searched = " ".join((table.words, *table.shown, *table.others))
+        if len(searched) > sample:
+            searched = searched[:sample].rpartition(" ")[0]  # no part of a word
         yield {"file": [number, path, size, layouts[key], table.rows, table.about, searched]}
 
 
@@ -235,6 +241,7 @@ class _Opener:
             about=not whole,
             shown=tuple(line[:MAX_SHOWN] for line in lines[first : first + SHOWN_ROWS] if line),
             words=" ".join(lines[: first - 1])[:MAX_SHOWN],
+            others=tuple(lines[first + SHOWN_ROWS : first + SEARCHED_ROWS]),
         )
 
     def _layout(self, kind: str, lines: list[str], *, cut: bool) -> Layout | None:
@@ -315,6 +322,11 @@ class _Opener:
             for row in sheet.iter_rows(max_row=MAX_LINES, max_col=MAX_COLUMNS, values_only=True):
                 filled = [number for number, cell in enumerate(row) if cell is not None]
                 writer.writerow(row[: filled[-1] + 1] if filled else ())
+        others = [
+            " ".join(str(cell) for cell in row if cell is not None)
+            for sheet in workbook.worksheets[1 : 1 + OTHER_SHEETS]
+            for row in sheet.iter_rows(max_row=OTHER_ROWS, max_col=MAX_COLUMNS, values_only=True)
+        ]
         workbook.close()
         lines = text.getvalue().split("\n")
         found = layout_of(text.getvalue() + "\n", ",")
@@ -327,6 +339,7 @@ class _Opener:
             regular=bool(found),
             shown=(told, *(line[:MAX_SHOWN] for line in lines[first : first + SHOWN_ROWS])),
             words=" ".join(lines[: max(first - 1, 0)])[:MAX_SHOWN],
+            others=(*lines[first + SHOWN_ROWS :], *others),
         )
 
 

@@ -18,6 +18,7 @@ from .outputs import displayable as displayable
 from .outputs import notebook_outputs as notebook_outputs
 from .page import page_html as page_html
 from .page import summary_html as summary_html
+from .pieces import sorting_program as sorting_program
 from .read import changed_texts as changed_texts
 from .reader import is_skipped as is_skipped
 from .reader import read_notebook as read_notebook

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from kernel_agent.records import Answer, OutputDict, RunRecords, Step, Wording, word_answer
 from kernel_agent.safe import FORMATS, plain
 
-MAX_ROWS = 50  # of a table or a dict: its step has those that the run had shown
+MAX_ROWS = 50  # of a table or a dict in a notebook, whose cell has more
 _SCALAR = re.compile(r"\bnp\.(?:float|int|uint|bool|str)\w*\(([^()]*)\)")
 
 
@@ -28,9 +28,9 @@ def short_answer(answer: Answer) -> str:
     return plain(worded.text) if worded.kind in ("number", "truth", "date") else ""
 
 
-def answer_rows(answer: Answer) -> Wording | None:
+def answer_rows(answer: Answer, most: int = MAX_ROWS) -> Wording | None:
     """Return an answer that has rows: a table, or names and values; None for others."""
-    worded = word_answer(answer, rows=MAX_ROWS)
+    worded = word_answer(answer, rows=most)
     return worded if worded.kind in ("table", "pairs") and worded.rows else None
 
 

@@ -195,7 +195,7 @@ def figure(run: RunRecords) -> tuple[str, dict[str, Any]] | None:
 
 def alt_text(step: Step) -> str:
     """Return what a figure is to those who do not see it: plain words without marks."""
-    said = "".join(c for c in step_sentence(step) if c.isalnum() or c in " ,.'-%")
+    said = "".join(c for c in step_sentence(step) if c.isalnum() or c in " ,.'-%_")
     return f"Figure of step {step.number}: {' '.join(said.split())}".removesuffix(": ")
 
 

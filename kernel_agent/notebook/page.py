@@ -41,6 +41,7 @@ from kernel_agent.notebook.pieces import (
     piece,
     prose,
     rich,
+    sorting,
     templates,
 )
 from kernel_agent.notebook.tracebacks import cut_traceback
@@ -184,10 +185,10 @@ def page_html(
     from markupsafe import Markup
 
     summary = _summary(records, notebook, max_chars, whole=True)
-    (first, *_) = runs_of(records)
-    title = title_line(str(first.start.task), 80) or "Run"
+    title = title_line(str(runs_of(records)[0].start.task), 80) or "Run"
     page = templates().get_template("page.html")
-    return page.render(title=title, summary=Markup(summary), cut=cut)  # noqa: S704 - past the belt
+    shown = Markup(summary)  # noqa: S704 - past the belt
+    return page.render(title=title, summary=shown, cut=cut, **sorting())
 
 
 # --- runs ----------------------------------------------------------------------------------------

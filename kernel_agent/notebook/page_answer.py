@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 MAX_ANSWER = 100_000  # characters
+MAX_ROWS = 200  # of a table: as many as a record has
 
 
 def answer_piece(run: RunRecords, room: Room) -> Markup:
@@ -82,7 +83,7 @@ def _answer_text(answer: Answer, room: Room) -> Markup:
         return rich(plain(answer.text), max_chars=limit)
     if large := short_answer(answer):
         return piece("large", text=one_line(large, 200))
-    if worded := answer_rows(answer):
+    if worded := answer_rows(answer, MAX_ROWS):
         table = _rows(worded)
         if room.fits(table):
             return table

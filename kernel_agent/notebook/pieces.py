@@ -8,6 +8,8 @@ module. Everything that a template is given is escaped on its way out, unless a 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -95,6 +97,23 @@ def _bare(text: str) -> Markup:
 def _template(name: str) -> str:
     source = resources.files("kernel_agent.notebook").joinpath(name).read_text(encoding="utf-8")
     return source if name == "page.html" else "".join(map(str.strip, source.splitlines()))
+
+
+@cache
+def sorting_program() -> str:
+    """Return the program that lets a person sort and search tables, for a page or a widget."""
+    place = resources.files("kernel_agent.notebook").joinpath("sortable.js")
+    return place.read_text(encoding="utf-8")
+
+
+@cache
+def sorting() -> dict[str, str]:
+    """Return what a page of its own runs, which is that alone, and the hash that admits it."""
+    from markupsafe import Markup
+
+    program = f"{sorting_program()}makeSortable(document.body);\n"
+    digest = base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()
+    return {"program": Markup(program), "admits": f"sha256-{digest}"}  # noqa: S704 - ours
 
 
 def piece(name: str, /, **data: Any) -> Markup:

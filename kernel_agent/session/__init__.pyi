@@ -16,4 +16,6 @@ from .pipeline import read_cells as read_cells
 from .run import Run as Run
 from .session import Session as Session
 from .verification import Report as Report
+from .verification import certify as certify
+from .verification import is_exported as is_exported
 from .verification import verify as verify

@@ -2,8 +2,9 @@
 
 Every file is checked before any is copied, so that a wrong path costs nothing; what is accepted is
 said in :mod:`kernel_agent.session.filetypes`. Nothing that could block is ever opened, and nothing
-is ever loaded whole. A copy is streamed and read-only, and its fingerprint is taken of the bytes
-that were written. A file above a gigabyte is linked instead, and the user is told.
+is ever loaded whole. A copy is read-only, and its fingerprint is taken of the bytes that are in it.
+It shares its blocks with the file where the file system can do that, whatever its size; else it is
+streamed, and a file above a gigabyte is linked instead, and the user is told.
 
 What lies beside a notebook whose cells are run (:class:`Beside`) keeps its place: the cells open it
 by the path that stands in them.
@@ -12,6 +13,7 @@ by the path that stands in them.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -39,6 +41,7 @@ MAX_MATCHING = 200  # files that a pattern may name
 MAX_LOOKED_AT = 200_000  # that it may fit before they are counted
 
 _CHUNK_BYTES = 1 << 20
+_FICLONE = 0x40049409  # linux/fs.h
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,9 +280,10 @@ class _Placing:
         self._taken: set[str] = set()
 
     def put(self, source: Source) -> DataFile:
-        """Copy or link one file."""
-        linked = source.bytes > self._link_above
-        placed, size, digest = self._link(source) if linked else self._copy(source)
+        """Copy one file, or link it where that would cost too much."""
+        copied = self._copy(source, only_shared=source.bytes > self._link_above)
+        linked = copied is None
+        placed, size, digest = copied or self._link(source)
         self._taken.add(placed)
         return DataFile(
             path=f"data/{placed}",
@@ -326,12 +330,28 @@ class _Placing:
         self._notice(Notice(text=line))
         return placed, size, digest
 
-    def _copy(self, source: Source) -> tuple[str, int, str]:
+    def _copy(self, source: Source, *, only_shared: bool) -> tuple[str, int, str] | None:
+        """Copy one file; its blocks stay shared where the file system can do that.
+
+        Parameters
+        ----------
+        source
+            The file.
+        only_shared
+            Whether nothing is copied, and None returned, where it cannot.
+        """
         part = f".{secrets.token_hex(4)}.part"
         self._made.append(part)
         with _open(source.real) as file, self._folder.create(part) as copy:
-            size, digest = _copy(file, copy)
+            is_shared = _share(file, copy)
+            size, digest = (0, "") if is_shared or only_shared else _copy(file, copy)
             os.fchmod(copy.fileno(), 0o444)
+        if is_shared:
+            with self._folder.open(part) as own:
+                size, digest = _fingerprint(own)
+        elif only_shared:
+            self._folder.remove(part)
+            return None
         placed = self._free(source.path.name, digest)
         if not self._there(placed):
             self._folder.rename(part, placed)
@@ -417,6 +437,15 @@ def _copy(file: BufferedReader, copy: BufferedWriter) -> tuple[int, str]:
         digest.update(chunk)
         size += len(chunk)
     return size, digest.hexdigest()
+
+
+def _share(file: BufferedReader, copy: BufferedWriter) -> bool:
+    """Let an empty copy have the blocks of a file (btrfs, XFS); return whether that could be."""
+    try:
+        fcntl.ioctl(copy.fileno(), _FICLONE, file.fileno())
+    except OSError:
+        return False
+    return True
 
 
 def _fingerprint(file: BufferedReader) -> tuple[int, str]:

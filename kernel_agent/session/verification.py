@@ -90,6 +90,8 @@ class Report:
     version: str
     sources_sha256: str
     left_out: tuple[str, ...] = ()
+    voided: str = ""
+    """The day of an earlier verdict in the notebook, whose code has been changed since."""
 
     @property
     def reproduces(self) -> bool:
@@ -116,7 +118,7 @@ class Report:
         ran = sum(count for verdict, count in counts.items() if verdict != Verdict.SKIPPED)
         bad = counts.get(Verdict.DIFFERENT, 0) + counts.get(Verdict.ERROR, 0)
         told = f"{ran - bad} of {ran} cells show the same when run again"
-        made = f"Python {self.python}, kernel-agent {self.version}"
+        made = f"Python {self.python}, kernel-agent {self.version}, code {self.sources_sha256[:8]}"
         verdict = "Verified" if self.reproduces else "Does not reproduce"
         return f"{verdict} on {self.time[:10]}: {told} ({made})."
 
@@ -133,6 +135,7 @@ class Report:
             "version": self.version,
             "sources_sha256": self.sources_sha256,
             "left_out": list(self.left_out),
+            "voided": self.voided,
             "cells": [
                 {
                     "index": cell.index,
@@ -211,11 +214,34 @@ async def verify_notebook(
         version=_version(),
         sources_sha256=sources_sha256(notebook),
         left_out=tuple(left_out),
+        voided=_voided(notebook),
     )
+
+
+def is_exported(path: str | Path) -> bool:
+    """Whether a notebook is one that an export wrote, which has a place for a verdict.
+
+    Raises
+    ------
+    NotebookError
+        It cannot be read.
+    """
+    return isinstance(read_notebook(path).metadata.get("kernel_agent"), dict)
+
+
+def _voided(notebook: nbformat.NotebookNode) -> str:
+    ours = notebook.metadata.get("kernel_agent")
+    earlier = ours.get("certificate") if isinstance(ours, dict) else None
+    if not isinstance(earlier, dict) or earlier.get("sources_sha256") == sources_sha256(notebook):
+        return ""
+    return one_line(str(earlier.get("time", ""))[:10])
 
 
 def certify(path: str | Path, report: Report) -> Path:
     """Write a report's verdict into the notebook: below its answer, and in its metadata.
+
+    It holds for the code as it was: whoever changes a cell voids it, and the next verification says
+    so.
 
     Raises
     ------

@@ -513,7 +513,7 @@ def test_below_the_page_of_a_run_its_code_its_table_and_the_way_back_are_offered
 ) -> None:
     """For a person's press, and in no saved notebook; only the last question can be undone."""
     wait = "import time\ntime.sleep(2)\n"  # what is over at once was never seen as a panel
-    table = "final_answer(pd.DataFrame({'a': [1, 2]}))"
+    table = "final_answer(pd.DataFrame({'a': [2, 1, 3]}))"
     model = script(tmp_path, wait + table, f"{wait}final_answer(3)")
     tab = opened(
         f"{LOAD}\nimport pandas as pd\nd = pd.DataFrame({{'x': [1]}})",
@@ -541,7 +541,9 @@ def test_below_the_page_of_a_run_its_code_its_table_and_the_way_back_are_offered
     first.get_by_role("button", name="Save table").click()
     first.get_by_text("Saved: ").wait_for()
     (saved,) = tab.server.folder.glob("runs/*/answer.csv")
-    assert saved.read_text() == "a\n1\n2\n"
+    assert saved.read_text() == "a\n2\n1\n3\n"
+    first.get_by_role("button", name="a", exact=True).click()
+    assert first.locator("tbody td").all_text_contents() == ["1", "2", "3"]
     first.get_by_role("button", name="Undo question").click()
     first.get_by_text("Not undone: it is not the last question of its session any more.").wait_for()
     second.get_by_role("button", name="Undo question").click()

@@ -234,7 +234,7 @@ def _output(output: dict[str, Any]) -> Iterator[Item]:
 
 
 BLOCKS = {
-    "html", "head", "title", "style", "body", "div", "p", "h1", "h2", "h3", "h4", "details",
+    "html", "head", "title", "style", "script", "body", "div", "p", "h1", "h2", "h3", "h4", "details",
     "summary", "ul", "ol", "li", "pre", "table", "tr",
 }  # fmt: skip
 WITHIN = {"span", "code", "thead", "tbody", "td", "th"}
@@ -282,7 +282,7 @@ class Outline(HTMLParser):
             self._text += f"</{tag}>"
 
     def handle_data(self, data: str) -> None:
-        if self._head == "style":
+        if self._head in ("style", "script"):
             data = f"sha256 {hashlib.sha256(data.encode()).hexdigest()[:16]}"
         self._text += data if self._head.startswith("pre") else data.replace("\n", " ")
 

@@ -325,6 +325,26 @@ def test_scores_are_those_of_an_index_of_all_words(documents):
     assert scores == pytest.approx(expected, rel=1e-5)
 
 
+def test_rows_behind_the_first_and_other_sheets_are_searched(tmp_path):
+    """A register's row, a code of a small table, a column of the second sheet."""
+    put(tmp_path, {
+        "k/reg.csv": "school,town\n" + "\n".join(f"School{n},Town{n}" for n in range(30)),
+        "plain.csv": TABLE,
+    })  # fmt: skip
+    with pd.ExcelWriter(tmp_path / "eq.xlsx") as book:
+        pd.DataFrame({"depot": ["N"]}).to_excel(book, sheet_name="Depots", index=False)
+        pd.DataFrame({"Scheibenbremse": [3]}).to_excel(book, sheet_name="Parts", index=False)
+    found = Search(index_of(tmp_path))
+    for words, name in (("Town17", "reg.csv"), ("Scheibenbremse", "eq.xlsx")):
+        assert [each.entry.path.rpartition("/")[2] for each in found.best(words)] == [name]
+
+
+def test_a_word_of_its_own_is_not_taken_for_a_short_form(tmp_path):
+    put(tmp_path, {"hour.csv": TABLE, "s.csv": TABLE, "hbr.csv": TABLE, "harb.csv": TABLE})
+    found = Search(index_of(tmp_path)).best("the harbour's depot")
+    assert {each.entry.path.rpartition("/")[2] for each in found} == {"hbr.csv", "harb.csv"}
+
+
 def test_words_that_no_file_has_find_nothing(tmp_path):
     search = Search(index_of(weather(tmp_path)))
     assert search.best("zebra") == search.best("the of and") == search.best("") == []

@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import stat
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -129,6 +131,42 @@ def test_a_file_above_the_limit_is_linked_and_the_user_is_told(tmp_path):
     assert file.sha256 == hashlib.sha256(TABLE).hexdigest()
     assert (tmp_path / "out" / file.path).readlink() == source.resolve()
     assert [n.text for n in notices if "linked, not copied" in n.text]
+
+
+@pytest.fixture
+def sharing(tmp_path):
+    """A folder of a file system that can share blocks between files."""
+    if os.geteuid() != 0 or not shutil.which("mkfs.xfs"):
+        pytest.skip("a file system with shared blocks needs root and mkfs.xfs")
+    image, there = tmp_path / "image", tmp_path / "there"
+    with image.open("wb") as file:
+        file.truncate(400 << 20)
+    there.mkdir()
+    subprocess.run(["mkfs.xfs", "-q", image], check=True)
+    mounted = subprocess.run(["mount", "-o", "loop", image, there], check=False)
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    yield there
+    subprocess.run(["umount", there], check=True)
+
+
+@pytest.mark.parametrize("link_above", [1, 1 << 30])
+def test_a_copy_shares_its_blocks_where_the_file_system_can(sharing, link_above):
+    """Whatever its size: it is a copy, which a change of the file does not reach."""
+    source = sharing / "large.csv"
+    source.write_text("a,b\n" + "1,2\n" * 5_000_000)
+    before = shutil.disk_usage(sharing).used
+    (file,) = put(sharing / "out", source, link_above=link_above)
+    os.sync()
+    assert shutil.disk_usage(sharing).used - before < 2_000_000
+    copy = sharing / "out" / file.path
+    assert (file.linked, copy.is_symlink(), copy.stat().st_nlink) == (False, False, 1)
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o444
+    assert file.sha256 == hashlib.sha256(source.read_bytes()).hexdigest()
+    with source.open("r+") as changed:
+        changed.write("changed")
+    assert file.sha256 == hashlib.sha256(copy.read_bytes()).hexdigest()
+    assert [path.name for path in (sharing / "out/data").iterdir()] == ["large.csv"]
 
 
 def test_a_link_is_followed(tmp_path):

@@ -14,6 +14,7 @@ import nbformat
 import pandas as pd
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from support.command import run_command
 from support.golden import DATA
 
 from kernel_agent import ScriptedModel, Session, export
@@ -463,3 +464,46 @@ def test_a_wide_table_is_printed_again_at_the_width_at_which_it_was(
     nbformat.write(notebook, path)
     (cell,) = [cell for cell in verify(path).cells if cell.index == 0 and not cell.role]
     assert cell.verdict == Verdict.SAME, cell.detail
+
+
+def test_the_command_leaves_its_verdict_with_the_day_until_the_code_is_changed(
+    golden: Path,
+) -> None:
+    """And says what was compared."""
+    done = run_command(golden.parent, "verify", golden.name)
+    assert done.returncode == 0
+    assert "Compared: texts, tables and errors character by character" in done.stdout
+    assert "The verdict stands in the notebook, below the answer." in done.stdout
+    notebook = read_notebook(golden)
+    roles = [cell.metadata.kernel_agent.role for cell in notebook.cells]
+    assert roles[roles.index("verified") - 1] == "head"
+    assert run_command(golden.parent, "verify", golden.name).stdout.count("other code") == 0
+    [cell for cell in notebook.cells if cell.cell_type == "code"][-1].source = "1 + 1"
+    nbformat.write(notebook, golden)
+    again = run_command(golden.parent, "verify", golden.name, "--json")
+    assert (
+        json.loads(again.stdout)["voided"] == notebook.metadata.kernel_agent.certificate.time[:10]
+    )
+    notebook = read_notebook(golden)
+    (line,) = [c.source for c in notebook.cells if c.metadata.kernel_agent.role == "verified"]
+    assert json.loads(again.stdout)["sources_sha256"][:8] in line
+
+
+def test_a_notebook_of_somebody_else_stays_as_it_is(save: Callable[..., Path]) -> None:
+    path = save(printed("print(1)", "1"))
+    before = path.read_bytes()
+    done = run_command(path.parent, "verify", path.name)
+    assert done.returncode == 0
+    assert "The verdict stands" not in done.stdout
+    assert path.read_bytes() == before
+
+
+def test_a_notebook_that_cannot_be_written_is_verified_all_the_same(golden: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("permission bits do not hold for root")
+    golden.parent.chmod(0o500)
+    try:
+        done = run_command(golden.parent, "verify", golden.name)
+    finally:
+        golden.parent.chmod(0o700)
+    assert "The verdict is not in the notebook" in done.stdout

@@ -15,6 +15,7 @@ from kernel_agent.errors import KernelError
 INDEX_MIME = "application/vnd.kernel-agent.index+json"  # as in inkernel/folders.py
 MAX_LAYOUTS = 20_000
 MAX_TEXT = 400  # characters of a field
+MAX_WORDS = 2_000  # characters of a file to search in
 MAX_PATH = 4_096
 MAX_COLUMNS = 200
 
@@ -124,7 +125,7 @@ def _entries(
             layout=number,
             rows=_number(rows) if rows != -1 else -1,
             about=about is True,
-            words=_text(words),
+            words=_text(words, MAX_WORDS),
         )
 
 

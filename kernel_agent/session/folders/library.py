@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 FIND_DATA = "find_data"
 UNREADABLE = "not readable"  # a kind, as in inkernel/indexing.py
 INDEX_SECONDS = 60.0
-FEW = 20_000  # files, up to which more of each is kept to search in
-SAMPLE_CHARS, SHORT_SAMPLE_CHARS = 240, 60
+SAMPLE_CHARS = {5_000: 1_500, 20_000: 240, MAX_FILES: 60}
+"""Up to so many files, the characters of each that are kept to search in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class Library:
         with suppress(KernelError):
             if key and (bundle := await asyncio.to_thread(kept.recall, key)):
                 return await asyncio.to_thread(read, bundle)
-        sample = SAMPLE_CHARS if count <= FEW else SHORT_SAMPLE_CHARS
+        sample = next((chars for most, chars in SAMPLE_CHARS.items() if count <= most), 60)
         bundle = await kernel.index(asked, sample=sample, seconds=INDEX_SECONDS)
         index = await asyncio.to_thread(read, bundle)
         if key and index.is_whole and not index.failed and len(index.entries) == count:

@@ -61,15 +61,18 @@ def words_of(text: str) -> Iterator[str]:
 
 
 def _abbreviates(short: str, word: str) -> bool:
-    """Whether a word may be short for another: ``prcp``, ``bos``, ``qty``.
+    """Whether a word may be short for another: its beginning, or its letters without vowels.
 
-    >>> _abbreviates("prcp", "precipitation"), _abbreviates("port", "precipitation")
-    (True, False)
+    >>> _abbreviates("prcp", "precipitation"), _abbreviates("bos", "boston")
+    (True, True)
+    >>> _abbreviates("hour", "harbour"), _abbreviates("port", "precipitation")
+    (False, False)
     """
     if len(word) < len(short) + 2 or short[0] != word[0]:
         return False
     letters = iter(word)
-    return all(letter in letters for letter in short)
+    bare = not set(short[1:]) & set("aeiou")
+    return word.startswith(short) or (bare and all(letter in letters for letter in short))
 
 
 def _singular(word: str) -> str:
@@ -117,7 +120,8 @@ class Search:
         import numpy as np
         from bm25s import BM25
 
-        asked = _Asked(w for w in words_of(question[:4_000]) if w not in self._stopwords)
+        said = words_of(question[:4_000])
+        asked = _Asked(w for w in said if w not in self._stopwords and (len(w) > 1 or w.isdigit()))
         scores = np.zeros(len(self.index.entries))
         if not asked.numbers or not self.index.entries:
             return [], scores
