@@ -234,8 +234,8 @@ def _output(output: dict[str, Any]) -> Iterator[Item]:
 
 
 BLOCKS = {
-    "html", "head", "title", "style", "script", "body", "div", "p", "h1", "h2", "h3", "h4", "details",
-    "summary", "ul", "ol", "li", "pre", "table", "tr",
+    "html", "head", "title", "style", "script", "body", "div", "p", "h1", "h2", "h3", "h4",
+    "details", "summary", "ul", "ol", "li", "pre", "table", "tr",
 }  # fmt: skip
 WITHIN = {"span", "code", "thead", "tbody", "td", "th"}
 """Elements that say nothing that a person would read."""
