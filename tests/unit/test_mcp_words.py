@@ -6,7 +6,7 @@ import ast
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kernel_agent.config import Config
@@ -110,6 +110,7 @@ def test_what_a_server_says_of_its_keys_is_taken_out():
     assert "passw0rd" not in said
 
 
+@example("\U000e0100", 20)  # seen by nobody, and printable
 @given(st.text(), st.integers(min_value=20, max_value=300))
 def test_words_can_end_nothing_that_they_stand_in(text, length):
     """Whatever a server writes, a docstring with it is one docstring, in one line, bounded."""

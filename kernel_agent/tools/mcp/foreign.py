@@ -215,7 +215,8 @@ def words(text: str, max_chars: int) -> str:
     of them can end the docstring, block or tag that the text stands in.
     """
     kept = "".join(c if c.isprintable() or c.isspace() else " " for c in text[: 20 * max_chars])
-    return one_line(kept.translate(_HARMLESS), max_chars)
+    shown = one_line(kept, max_chars)  # what cannot be seen is written out, with a backslash
+    return one_line(shown.translate(_HARMLESS), max_chars)
 
 
 def names_for(server: str, given: Sequence[str], taken: Collection[str]) -> list[str]:
