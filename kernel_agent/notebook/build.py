@@ -24,6 +24,7 @@ from kernel_agent.notebook.agents import agents_markdown
 from kernel_agent.notebook.folded import (
     FAILED,
     HIDDEN,
+    SHOWN_ONLY,
     decisions_note,
     failure_text,
     not_run_again,
@@ -100,9 +101,10 @@ class _Cells:
     def markdown(self, name: str, source: str, **ours: Any) -> None:
         self._add("markdown", name, source, {"kernel_agent": ours})
 
-    def figure(self, name: str, source: str, attached: dict[str, Any], **ours: Any) -> None:
-        self.markdown(name, source, **ours)
-        self.cells[-1]["attachments"] = attached
+    def figure(self, name: str, source: str, output: dict[str, Any], **ours: Any) -> None:
+        """Add a picture as the output of a cell that is not run: every reader shows an output."""
+        self._add("code", name, source, {**SHOWN_ONLY, "kernel_agent": ours})
+        self.cells[-1].update(execution_count=None, outputs=[output])
 
     def code(
         self,

@@ -128,6 +128,10 @@ HIDDEN: dict[str, Any] = {
     "tags": ["hide-input", "remove-input"],
     "jupyter": {"source_hidden": True},
 }
+SHOWN_ONLY: dict[str, Any] = {  # nbclient leaves such a cell as it is
+    **HIDDEN,
+    "tags": ["skip-execution", *HIDDEN["tags"]],
+}
 FAILED: dict[str, Any] = {
     "tags": ["raises-exception"],
     "collapsed": True,

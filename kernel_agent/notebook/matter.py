@@ -181,16 +181,18 @@ def _is_pictured(output: Mapping[str, Any]) -> bool:
 
 
 def figure(run: RunRecords) -> tuple[str, dict[str, Any]] | None:
-    """Return the Markdown and the attachment of the figure that belongs to an answer that holds."""
+    """Return the source and the output of the cell that shows the figure of an answer that holds."""
     found = last_figure(run) if run.is_answered else None
     if found is None:
         return None
     step, output, mime = found
-    data = displayable(output)["data"].get(mime)
-    if data is None:
+    shown = displayable(output)
+    if mime not in shown["data"]:
         return None
-    name = f"figure.{mime.rsplit('/', maxsplit=1)[-1]}"
-    return f"![{alt_text(step)}](attachment:{name})", {name: {mime: data}}
+    data = {mime: shown["data"][mime], "text/plain": alt_text(step)}
+    about = {**shown["metadata"].get(mime, {}), "alt": alt_text(step)}
+    source = f"# The figure of step {step.number}, whose cell draws it again"
+    return source, {"output_type": "display_data", "data": data, "metadata": {mime: about}}
 
 
 def alt_text(step: Step) -> str:

@@ -1,7 +1,7 @@
 """What is read first of an exported notebook, and whether it is still what was written. Pure.
 
-Question, answer, figure and the rows that were used are text beside the code: running the code
-again says nothing about them. The notebook's metadata therefore holds a fingerprint of each. It
+Question, answer, figure and the rows that were used stand beside the code: running the code again
+says nothing about them. The notebook's metadata therefore holds a fingerprint of each. It
 finds what was changed by hand or mistake; whoever changes the fingerprint, too, is not found.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,9 +19,14 @@ READ = {"head": "head", "task": "question", "answer": "answer", "figure": "figur
 """Roles of cells that are read for what they say, with the words for them."""
 
 
+def is_read(cell: Mapping[str, Any]) -> bool:
+    """Whether a cell is one of those; its fingerprint is compared, and it is not run."""
+    return str(_ours(cell).get("role")) in READ
+
+
 def fingerprints(cells: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the fingerprint of each such cell, by its role and run."""
-    return {_name(cell): _fingerprint(cell) for cell in cells if _ours(cell).get("role") in READ}
+    return {_name(cell): _fingerprint(cell) for cell in cells if is_read(cell)}
 
 
 def changed_texts(notebook: Any) -> Iterator[tuple[int, str]]:
@@ -34,9 +40,11 @@ def changed_texts(notebook: Any) -> Iterator[tuple[int, str]]:
     if not left:
         return
     for index, cell in enumerate(notebook.cells):
-        role = _ours(cell).get("role")
-        if role in READ and left.pop(_name(cell), None) != _fingerprint(cell):
-            yield index, f"the {READ[role]} is not the text that the run gave"
+        if not is_read(cell):
+            continue
+        was = left.pop(_name(cell), None)
+        if was != _fingerprint(cell) and not _is_emptied(cell):
+            yield index, f"the {READ[_ours(cell)['role']]} is not the text that the run gave"
     for name in left:
         role = str(name).partition(" ")[0]
         yield len(notebook.cells), f"the {READ.get(role, 'text')} that the run gave is missing"
@@ -47,11 +55,19 @@ def _name(cell: Mapping[str, Any]) -> str:
     return f"{ours.get('role')} {ours.get('run', 0)}"
 
 
+def _is_emptied(cell: Mapping[str, Any]) -> bool:
+    """Whether a figure's cell was run: a comment is left, which says nothing else."""
+    is_comment = re.fullmatch(r"#[^\n]*", as_text(cell.get("source"))) is not None
+    return cell.get("cell_type") == "code" and is_comment and not cell.get("outputs")
+
+
 def _fingerprint(cell: Mapping[str, Any]) -> str:
-    attached = cell.get("attachments") or {}
+    shown = [(f"output {n}", output) for n, output in enumerate(cell.get("outputs") or ())]
+    bundles = dict(cell.get("attachments") or {})
+    bundles |= {name: output.get("data") or {"text": output.get("text")} for name, output in shown}
     pictures = [
         [name, mime, "".join(as_text(data).split())]
-        for name, bundle in sorted(attached.items())
+        for name, bundle in sorted(bundles.items())
         for mime, data in sorted(bundle.items())
     ]
     text = json.dumps([as_text(cell.get("source")).rstrip(), pictures])

@@ -211,10 +211,19 @@ def test_a_long_text_that_is_the_whole_cell_is_not_read_twice() -> None:
 
 def test_a_figure_is_told_to_those_who_do_not_see_it() -> None:
     made = notebook_of([start("one", "t"), figure(1, "I draw *mass* [x](y)."), answered()]).cells
-    assert made[2].source == "![Figure of step 1: I draw mass xy](attachment:figure.png)"
-    assert set(made[2].attachments) == {"figure.png"}
-    code = next(cell for cell in made if cell.cell_type == "code" and cell.outputs)
-    assert code.outputs[0].metadata["image/png"]["alt"] == "Figure of step 1: I draw mass xy"
+    first, drawn = (cell for cell in made if cell.cell_type == "code" and cell.outputs)
+    assert first is made[2]
+    for cell in (first, drawn):
+        assert cell.outputs[0].metadata["image/png"]["alt"] == "Figure of step 1: I draw mass xy"
+
+
+def test_the_first_figure_is_an_output_that_nobody_runs() -> None:
+    """GitHub and others show no attachments; nbclient leaves what is tagged as it is."""
+    made = notebook_of([start("one", "t"), figure(1), answered()]).cells[2]
+    assert made.source == "# The figure of step 1, whose cell draws it again"
+    assert made.outputs[0].output_type == "display_data" and made.execution_count is None
+    assert "skip-execution" in made.metadata.tags
+    assert made.metadata.jupyter.source_hidden
 
 
 def test_the_answer_is_folded_where_its_cell_shows_nothing_else() -> None:
