@@ -37,6 +37,7 @@ from kernel_agent.records import (
     answer_note,
     count_text,
     minute_text,
+    split_partial,
     steps_text,
 )
 from kernel_agent.safe import encodable, one_line, plain, shorten, title_line
@@ -137,8 +138,10 @@ def answer(run: RunRecords, *, deep: bool) -> str:
     if stop is not None and run.undone:
         lines.append("Of its steps some were undone by the user: they are marked below.")
     elif stop is not None and stop.partial.strip():
-        partial = shorten(plain(stop.partial).strip("\n"), MAX_ANSWER)
-        lines += ["What was achieved so far:", code_block(partial)]
+        counts, good = split_partial(stop.partial, run.last_good)
+        short = shorten(plain(counts).strip("\n"), MAX_ANSWER)
+        last = f" What step {good.number} showed stands below it." if good else ""
+        lines.append(f"So far: {verbatim(short)}{last}")
     return "\n\n".join(lines)
 
 
@@ -181,7 +184,7 @@ def _is_pictured(output: Mapping[str, Any]) -> bool:
 
 
 def figure(run: RunRecords) -> tuple[str, dict[str, Any]] | None:
-    """Return the source and the output of the cell that shows the figure of an answer that holds."""
+    """Return source and output of the cell that shows the figure of an answer that holds."""
     found = last_figure(run) if run.is_answered else None
     if found is None:
         return None

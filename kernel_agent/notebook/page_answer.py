@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kernel_agent.notebook.answer import (
@@ -14,12 +15,12 @@ from kernel_agent.notebook.answer import (
 )
 from kernel_agent.notebook.matter import alt_text
 from kernel_agent.notebook.pieces import (
-    MAX_OUTPUT,
     Room,
     block,
     display_piece,
     join,
     note,
+    output_pieces,
     picture_piece,
     piece,
     prose,
@@ -31,9 +32,10 @@ from kernel_agent.records import (
     Wording,
     answer_note,
     reason_text,
+    split_partial,
     steps_text,
 )
-from kernel_agent.safe import as_printed, one_line, paragraphs, plain
+from kernel_agent.safe import one_line, paragraphs, plain
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -60,9 +62,18 @@ def answer_piece(run: RunRecords, room: Room) -> Markup:
         return piece("answer", inner=join([shown, noted]) if below else shown)
     message = paragraphs(stop.message, max_chars=MAX_ANSWER)
     undone = "Some of its steps were undone: they are marked below." if run.undone else ""
-    so_far = "" if undone or not stop.partial.strip() else stop.partial
-    partial = as_printed(so_far, max_chars=MAX_OUTPUT) if so_far else ""
-    return piece("no_answer", message=message, partial=partial, undone=undone)
+    so_far = [] if undone or not stop.partial.strip() else [*_so_far(run, stop.partial, room)]
+    return piece("no_answer", message=message, so_far=so_far, undone=undone)
+
+
+def _so_far(run: RunRecords, partial: str, room: Room) -> Iterator[Markup]:
+    """Yield what a run without an answer has achieved; what its last good step showed, as it is."""
+    counts, step = split_partial(partial, run.last_good)
+    result = step.result if step else None
+    shown = [*output_pieces(result, room, alt=alt_text(step))] if step and result else []
+    last = f" Step {step.number} showed last:" if step and shown else ""
+    yield prose(f"{counts}{last}", max_chars=MAX_ANSWER)
+    yield from shown
 
 
 def _show_answer(run: RunRecords, answer: Answer, room: Room) -> Markup:

@@ -73,6 +73,7 @@ from .event import Notice as Notice
 from .event import Output as Output
 from .event import Question as Question
 from .event import ReplyText as ReplyText
+from .reading import SHOWED_LAST as SHOWED_LAST
 from .reading import TASK_CHARS as TASK_CHARS
 from .reading import UNFINISHED as UNFINISHED
 from .reading import RunRecords as RunRecords
@@ -86,6 +87,7 @@ from .reading import count_text as count_text
 from .reading import minute_text as minute_text
 from .reading import runs_of as runs_of
 from .reading import spent_texts as spent_texts
+from .reading import split_partial as split_partial
 from .reading import standing_steps as standing_steps
 from .reading import usage_texts as usage_texts
 from .reading import window_text as window_text
@@ -97,7 +99,6 @@ from .store import load as load
 from .store import locate as locate
 from .store import read_trace as read_trace
 from .store import size_in_trace as size_in_trace
-from .story import SHOWED_LAST as SHOWED_LAST
 from .story import STORY_LABELS as STORY_LABELS
 from .story import Block as Block
 from .story import Kind as Kind

@@ -32,6 +32,8 @@ from kernel_agent.safe import one_line
 TASK_CHARS = 100
 ANSWER_CHARS = 200
 UNFINISHED = "Unfinished"
+SHOWED_LAST = " showed last:\n"
+"""What stands between the step that a partial result quotes and the quotation."""
 NO_CAPS: Mapping[str, Any] = {}
 
 
@@ -64,6 +66,11 @@ class RunRecords:
     def steps(self) -> list[Step]:
         """The steps, undone ones included."""
         return [record for record in self.parts if isinstance(record, Step)]
+
+    @property
+    def last_good(self) -> Step | None:
+        """The last step without an error."""
+        return next((step for step in reversed(self.steps) if step.ok), None)
 
     @property
     def read(self) -> tuple[DataFile, ...]:
@@ -209,6 +216,24 @@ def count_text(number: int, noun: str) -> str:
     ('1 step', '1,200 steps')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def split_partial(partial: str, good: Step | None) -> tuple[str, Step | None]:
+    """Return the counts of a partial result and the step that it quotes, if it is ``good``.
+
+    The quotation is what the model read; views show that step as they show all others.
+
+    Parameters
+    ----------
+    partial
+        What a run without an answer has achieved.
+    good
+        The last step without an error.
+    """
+    counts, quoted, _ = partial.partition(SHOWED_LAST)
+    if quoted and good is not None and counts.endswith(f" Step {good.number}"):
+        return counts.rpartition(" Step ")[0], good
+    return partial, None
 
 
 def minute_text(time: str) -> str:

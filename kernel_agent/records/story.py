@@ -27,9 +27,11 @@ from kernel_agent.records.decisions import (
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Acting, Event, Notice, Question
 from kernel_agent.records.reading import (
+    SHOWED_LAST,
     agents_of,
     count_text,
     spent_texts,
+    split_partial,
     tree_lines,
     window_text,
 )
@@ -68,8 +70,6 @@ MAX_UNREAD = 1_000
 """Characters that are shown of a reply which could not be read."""
 
 ACHIEVED = "Achieved so far:\n"
-SHOWED_LAST = " showed last:\n"
-"""What stands between the counts of a partial result and the step that it quotes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,15 +141,14 @@ class Story:
         """Return what was achieved without an answer, its quotation as all steps are told."""
         if not stop.partial:
             return ()
-        counts, quoted, _ = stop.partial.partition(SHOWED_LAST)
-        text, good = stop.partial, self._good
-        if quoted and good is not None and counts.endswith(f"Step {good.number}"):
-            seen = self._observe(good)
-            if not seen.strip():
-                return _some("partial", f"{ACHIEVED}{counts.rpartition(' Step ')[0]}")
-            text = f"{counts}{SHOWED_LAST}{seen}"
-            return _some("partial", f"{ACHIEVED}{text}", of=good)
-        return _some("partial", f"{ACHIEVED}{text}")
+        counts, good = split_partial(stop.partial, self._good)
+        if good is None:
+            return _some("partial", f"{ACHIEVED}{counts}")
+        seen = self._observe(good)
+        if seen.strip():
+            counts += f" Step {good.number}{SHOWED_LAST}{seen}"
+            return _some("partial", f"{ACHIEVED}{counts}", of=good)
+        return _some("partial", f"{ACHIEVED}{counts}")
 
     def _news(self, header: tuple[Block, ...]) -> tuple[Block, ...]:
         news = tuple(b for b in header if b.kind == "task" or b not in self._told)

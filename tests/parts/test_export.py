@@ -221,7 +221,8 @@ def test_the_first_figure_is_an_output_that_nobody_runs() -> None:
     """GitHub and others show no attachments; nbclient leaves what is tagged as it is."""
     made = notebook_of([start("one", "t"), figure(1), answered()]).cells[2]
     assert made.source == "# The figure of step 1, whose cell draws it again"
-    assert made.outputs[0].output_type == "display_data" and made.execution_count is None
+    assert made.outputs[0].output_type == "display_data"
+    assert made.execution_count is None
     assert "skip-execution" in made.metadata.tags
     assert made.metadata.jupyter.source_hidden
 
@@ -230,6 +231,14 @@ def test_the_answer_is_folded_where_its_cell_shows_nothing_else() -> None:
     (last,) = [c for c in cells("code") if c.source.startswith('final_answer("Gentoo')]
     assert last.metadata.jupyter == {"outputs_hidden": True}
     assert last.outputs, "it is still there to be compared"
+
+
+def test_a_stopped_run_names_the_step_that_shows_what_it_has() -> None:
+    partial = "1 step ran, 1 without an error. Step 1 showed last:\n[variables: new t DataFrame]"
+    stop = RunStop(run_id="one", status=ExitStatus.INTERRUPTED, partial=partial)
+    made = cells("markdown", start("one", "t"), figure(1), stop)[1].source
+    assert "1 step ran, 1 without an error. What step 1 showed stands below it." in made
+    assert "variables" not in made
 
 
 def test_what_an_undo_took_back_is_not_said_to_be_achieved() -> None:

@@ -397,6 +397,17 @@ def test_what_was_stopped_or_denied_has_not_failed():
     assert "failed" not in said
 
 
+def test_a_stopped_run_shows_what_it_has_as_its_steps_do():
+    """Not as the model reads it: tables and figures are drawn, variables are not told."""
+    partial = "1 step ran, 1 without an error. Step 1 showed last:\n[variables: new t DataFrame]"
+    made = step(1, outputs=[figure()])
+    source = summary_html([start(), made, stop(status=ExitStatus.INTERRUPTED, partial=partial)])
+    above = source[: source.index("<details")]
+    assert "1 step ran, 1 without an error. Step 1 showed last:" in text_of(above)
+    assert "data:image/png;base64," in above
+    assert "variables" not in above
+
+
 def test_what_an_undo_took_back_is_not_said_to_be_achieved():
     gone = Undone(run_id="r", first=1, last=1)
     ended = stop(status=ExitStatus.INTERRUPTED, partial="Step 1 showed last: 7")
