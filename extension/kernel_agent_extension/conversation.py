@@ -16,7 +16,7 @@ from kernel_agent.config import SETTINGS
 from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.notebook import export, prepare_notebooks
 from kernel_agent.records import Budget, Decision, Event, Notice, Question, Step, Undone
-from kernel_agent.session import Run, Session, check_endpoint
+from kernel_agent.session import Run, Session, check_endpoint, check_tables, is_offline
 from kernel_agent.tools import Tool
 from kernel_agent_extension.handle import is_answered
 from kernel_agent_extension.options import Request
@@ -109,7 +109,7 @@ class Talk:
         try:
             if not self._started:
                 ready = asyncio.ensure_future(asyncio.to_thread(prepare_notebooks))
-                await asyncio.to_thread(check_endpoint, self.session.config)
+                await asyncio.to_thread(self._check, bool(variables))
                 await self.session.start()
                 await ready
                 self._started = True
@@ -137,6 +137,13 @@ class Talk:
             self._at = "nothing"
             if self.once:
                 await self.session.close()
+
+    def _check(self, has_variables: bool) -> None:  # noqa: FBT001 - its only argument
+        """Refuse what cannot be answered before anything is started for it."""
+        config = self.session.config
+        if is_offline(config) and not has_variables:
+            check_tables([*self.request.data] or config.data)
+        check_endpoint(config)
 
     async def _change(self, request: Request) -> None:
         """Go on with another model, format or rule of approval, where the question names one."""

@@ -21,7 +21,6 @@ from typing import Any
 from kernel_agent.cli.approve import Prompt
 from kernel_agent.cli.live import open_view
 from kernel_agent.cli.outlet import Outlet, write_line
-from kernel_agent.cli.slips import check_tables
 from kernel_agent.cli.view import View, show_places, waiting, watch
 from kernel_agent.config import load_config
 from kernel_agent.errors import KernelAgentError, UndoError, UsageError
@@ -50,6 +49,7 @@ from kernel_agent.session import (
     Session,
     answer_bytes,
     check_endpoint,
+    check_tables,
     is_offline,
     keep_answer,
 )

@@ -11,12 +11,10 @@ from typer.core import TyperCommand
 
 from kernel_agent.config import SETTINGS
 from kernel_agent.errors import UsageError
-from kernel_agent.safe import did_you_mean, open_file
-from kernel_agent.session import is_readable_offline, look_up
+from kernel_agent.safe import did_you_mean
 
 OTHER_NAMES = {"--timeout": "--max-seconds", "--output": "--out", "--file": "--data"}
 """What other programs call our options."""
-BARE_BYTES = 1 << 14  # of a table that is looked at for rows
 LONG = 60  # characters of a question that are said again
 
 
@@ -100,51 +98,6 @@ def name_option(text: str) -> str:
     name, blank, rest = text.partition(" ")
     row = SETTINGS.get(name)
     return f"{row.flag}{blank}{rest}" if row is not None and row.option else text
-
-
-def check_tables(data: Sequence[str]) -> None:
-    """Refuse data about which nothing can be answered without a model.
-
-    Raises
-    ------
-    UsageError
-        The caller's: nothing, folders only, where no model could choose a file, no table, one
-        without rows, or a file that is refused whoever answers.
-    """
-    if not data:
-        raise UsageError(
-            "without a model questions are answered about tables: add one with --data FILE, or "
-            "configure a model"
-        )
-    files = [path for path in data if not (path and Path(path).expanduser().is_dir())]
-    if not files:
-        shown = data[0].rstrip("/")
-        raise UsageError(
-            f"{shown} is a folder, and without a model one file is asked about: name it, as in "
-            f"--data {shown}/FILE, or configure a model; kernel-agent data {shown} shows what is "
-            "in it"
-        )
-    found = [each.path for path in files for each in look_up(path)]
-    tables = [path for path in found if is_readable_offline(path.name)]
-    if not tables:
-        raise UsageError(
-            f"{files[0]} is no table (CSV, TSV, JSON, Parquet, Excel), and without a model "
-            "questions are answered about tables: add one with --data FILE, or configure a model"
-        )
-    if all(map(_is_bare, tables)):
-        raise UsageError(f"{tables[0]} has a header but no rows: give a table with rows")
-
-
-def _is_bare(path: Path) -> bool:
-    """Whether a table written as text has one line at most that is not blank."""
-    if path.suffix.lower() not in (".csv", ".tsv"):
-        return False
-    try:
-        with open_file(path) as file:
-            head = file.read(BARE_BYTES + 1)
-    except OSError:
-        return False  # what is wrong is told when it is looked at
-    return len(head) <= BARE_BYTES and len(head.split()) > 0 and not head.strip().count(b"\n")
 
 
 def check_task(task: str, data: Sequence[str]) -> None:

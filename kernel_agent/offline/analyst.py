@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from kernel_agent.errors import ModelError
 from kernel_agent.formats import Format
 from kernel_agent.offline.cells import answer_code
-from kernel_agent.offline.conversation import Conversation, read_conversation
+from kernel_agent.offline.conversation import INTRODUCTION, Conversation, read_conversation
 from kernel_agent.offline.grammar import Refused, read
 from kernel_agent.offline.offers import offers, say
 from kernel_agent.offline.table import Table, look_code, read_look, reader_of
@@ -26,10 +26,6 @@ from kernel_agent.records import (
     Usage,
 )
 
-INTRODUCTION = (
-    "I am the offline analyst: rules, not a language model. I answer five kinds of plain question"
-    " about a table, and refuse the others."
-)
 _CONFIGURE = "--model NAME --base-url URL, with the key in OPENAI_API_KEY"
 _FAILURE = re.compile(
     r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Interrupt|Exit|Invalid))\b(?:: ?(.*))?$",
@@ -104,7 +100,8 @@ def next_cell(conversation: Conversation) -> tuple[str, str]:
     path, question, others = _choose(conversation)
     if not conversation.observations:
         code = look_code(path, conversation.files[path])
-        return f"{INTRODUCTION}\n\nFirst I load {path} and look at its columns.", code
+        introduced = f"{INTRODUCTION}\n\nFirst " if conversation.is_first else ""
+        return f"{introduced}I load {path} and look at its columns.", code
     look, *later = conversation.observations
     table = read_look(look)
     failed = [match for text in (look, *later) for match in _FAILURE.finditer(text)]

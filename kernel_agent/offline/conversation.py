@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from kernel_agent.errors import ModelError
 from kernel_agent.records import Message
 
+INTRODUCTION = (
+    "I am the offline analyst: rules, not a language model. I answer five kinds of plain question"
+    " about a table, and refuse the others."
+)
 _TASK = re.compile(r"\A\s*<task>\n?(.*)\n?</task>(.*)\Z", re.DOTALL)
 _FILES = "Data files, relative to the working directory:\n"
 _ALIKE = re.compile(r"^  and \d+ more with these columns: (.+)$", re.MULTILINE)
@@ -19,11 +23,15 @@ _OBSERVATION = re.compile(r"\AObservation \(step \d+\):\s*")
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """The current run: the question, the files with their first lines, what its cells printed."""
+    """The current run: the question, the files with their first lines, what its cells printed.
+
+    ``is_first`` says that no earlier question of the session was answered.
+    """
 
     question: str
     files: dict[str, str]
     observations: tuple[str, ...]
+    is_first: bool = True
 
 
 def read_conversation(messages: Sequence[Message]) -> Conversation:
@@ -43,7 +51,10 @@ def read_conversation(messages: Sequence[Message]) -> Conversation:
             observations.append(_OBSERVATION.sub("", message.content, count=1))
     if not question:
         raise ModelError("The offline analyst was given no question; ask one about a table.")
-    return Conversation(question=question, files=files, observations=tuple(observations))
+    met = any(m.role == "assistant" and INTRODUCTION in m.content for m in messages)
+    return Conversation(
+        question=question, files=files, observations=tuple(observations), is_first=not met
+    )
 
 
 def _files(listed: str) -> Iterator[tuple[str, str]]:

@@ -6,9 +6,9 @@ from .inputs import Beside as Beside
 from .inputs import look_up as look_up
 from .loop_thread import LoopThread as LoopThread
 from .model import check_endpoint as check_endpoint
+from .model import check_tables as check_tables
 from .model import choose_model as choose_model
 from .model import is_offline as is_offline
-from .model import is_readable_offline as is_readable_offline
 from .parts import allowance_line as allowance_line
 from .pipeline import FixedCell as FixedCell
 from .pipeline import files_beside as files_beside

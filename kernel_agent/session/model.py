@@ -6,7 +6,8 @@ Called by the session. The heavy modules behind a model are imported when it is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.config import Config
@@ -14,11 +15,13 @@ from kernel_agent.errors import UsageError
 from kernel_agent.formats import Format
 from kernel_agent.models import Model
 from kernel_agent.records import Event, Notice
-from kernel_agent.safe import did_you_mean, one_line
+from kernel_agent.safe import did_you_mean, one_line, open_file
+from kernel_agent.session.inputs import look_up
 
 if TYPE_CHECKING:
     from kernel_agent.models import Prices
 
+BARE_BYTES = 1 << 14  # of a table that is looked at for rows
 UNCONFIGURED = (
     "No model is configured: the built-in offline analyst answers, by rules. For a real model set "
     "OPENAI_API_KEY (or --base-url) and --model NAME."
@@ -72,11 +75,51 @@ def is_offline(config: Config) -> bool:
     return not (config.base_url or os.environ.get(config.api_key_env))
 
 
-def is_readable_offline(name: str) -> bool:
-    """Whether the offline analyst reads files of such a name as tables."""
+def check_tables(data: Sequence[str]) -> None:
+    """Refuse data about which nothing can be answered without a model.
+
+    Raises
+    ------
+    UsageError
+        The caller's: nothing, folders only, where no model could choose a file, no table, one
+        without rows, or a file that is refused whoever answers.
+    """
     from kernel_agent.offline import reader_of
 
-    return bool(reader_of(name))
+    if not data:
+        raise UsageError(
+            "without a model questions are answered about tables: add one with --data FILE, or "
+            "configure a model"
+        )
+    files = [path for path in data if not (path and Path(path).expanduser().is_dir())]
+    if not files:
+        shown = data[0].rstrip("/")
+        raise UsageError(
+            f"{shown} is a folder, and without a model one file is asked about: name it, as in "
+            f"--data {shown}/FILE, or configure a model; kernel-agent data {shown} shows what is "
+            "in it"
+        )
+    found = [each.path for path in files for each in look_up(path)]
+    tables = [path for path in found if reader_of(path.name)]
+    if not tables:
+        raise UsageError(
+            f"{files[0]} is no table (CSV, TSV, JSON, Parquet, Excel), and without a model "
+            "questions are answered about tables: add one with --data FILE, or configure a model"
+        )
+    if all(map(_is_bare, tables)):
+        raise UsageError(f"{tables[0]} has a header but no rows: give a table with rows")
+
+
+def _is_bare(path: Path) -> bool:
+    """Whether a table written as text has one line at most that is not blank."""
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return False
+    try:
+        with open_file(path) as file:
+            head = file.read(BARE_BYTES + 1)
+    except OSError:
+        return False  # what is wrong is told when it is looked at
+    return len(head) <= BARE_BYTES and len(head.split()) > 0 and not head.strip().count(b"\n")
 
 
 async def choose_model(config: Config, format: Format, tell: Callable[[Event], None]) -> Model:  # noqa: A002 - the project's word

@@ -453,6 +453,13 @@ def test_the_first_line_says_what_it_is() -> None:
     assert all(isinstance(event, ReplyText) for event in events)
 
 
+def test_a_further_question_of_a_session_is_not_told_again_what_it_is() -> None:
+    first = task("How many rows?", "data/p.csv")
+    said = Message(role="assistant", content=reply(first))
+    later = reply(first, said, observed(1, LOOK), task("mean mass by species", "data/p.csv"))
+    assert later.startswith("I load data/p.csv and look at its columns.")
+
+
 def test_it_is_a_function_of_the_messages_of_the_run() -> None:
     """Nothing is remembered; a second run reads the table again, as it is then."""
     messages = (task("mean mass by species", "data/p.csv"), observed(1, LOOK))

@@ -66,6 +66,23 @@ async def test_another_model_format_or_approval_goes_on_in_the_same_kernel(folde
     assert len(kernels) == 1
 
 
+@pytest.mark.parametrize("data", ["", "--data bare.csv ", "--data picture.png "])
+async def test_without_a_model_nothing_is_made_for_what_is_no_table(
+    folder: Path, data: str
+) -> None:
+    (folder / "bare.csv").write_text("region,sales\n")
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    async with opened(folder) as book:
+        told = await book.run(f"%agent --model offline {data}How many rows?")
+        with_variable = await book.run(
+            "import pandas as pd; t = pd.DataFrame({'a': [1, 2, 3]})\n"
+            "%agent --model offline -i t How many rows are there?"
+        )
+    assert "without a model" in told or "a header but no rows" in told
+    assert "\nAnswer\n3\n" in with_variable
+    assert len(list(folder.glob("runs/*"))) == 1
+
+
 @pytest.mark.parametrize(
     "slip",
     [
