@@ -52,7 +52,8 @@ run: $(USABLE)
 	@echo
 	@echo "To ask about your own file with a real model, put your key in and run:"
 	@echo
-	@echo "  OPENAI_API_KEY=... .venv/bin/kernel-agent run \"Your question\" --data your-file.csv --model gpt-5-mini"
+	@echo "  export OPENAI_API_KEY=..."
+	@echo "  .venv/bin/kernel-agent run \"Your question\" --data your-file.csv --model gpt-5-mini"
 
 # The folders of a tier; CONTRIBUTING.md says what is where. The first two try fewer generated examples.
 UNIT = tests/unit

@@ -232,10 +232,12 @@ class Talk:
             tell(Notice(text=f"{str(error).capitalize()}."))
             return None
 
-    async def undo(self, steps: int, reason: str) -> Undone:
-        """Take steps back between questions; called for ``%agent undo``."""
+    async def undo(self, steps: int | None, reason: str) -> Undone:
+        """Take steps, or the last question, back between questions; for ``%agent undo``."""
         if self.busy or not self._started:
             raise UsageError("nothing can be undone now: wait for the question, or stop it")
+        if steps is None:
+            steps = len(self._latest.steps) if self._latest else 0
         self._latest = None
         return await self.session.undo(steps, reason=reason)
 

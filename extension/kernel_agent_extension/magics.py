@@ -127,7 +127,8 @@ class AgentMagics(Magics):
             sys.stdout.write("\n".join(map(repr, self._running())) or "Nothing runs.")
             sys.stdout.write("\n")
         elif undo := UNDO.fullmatch(request.task):
-            self._undo(int(undo["steps"] or 1), undo["reason"] or "")
+            steps = None if undo["question"] else int(undo["steps"] or 1)
+            self._undo(steps, undo["reason"] or "")
         elif not request.task:
             raise MagicUsageError("There is no task, as in: %agent --data sales.csv How many rows?")
         else:
@@ -177,7 +178,7 @@ class AgentMagics(Magics):
             if handle in self._waited:
                 handle.stop()
 
-    def _undo(self, steps: int, reason: str) -> None:
+    def _undo(self, steps: int | None, reason: str) -> None:
         if self._talk is None or self._loop is None:
             raise MagicUsageError("There is nothing to undo: ask a first question.")
         sys.stdout.write(f"{person_text(self._loop.result(self._talk.undo(steps, reason)))}\n")

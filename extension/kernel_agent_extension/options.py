@@ -112,7 +112,8 @@ Options come first, and -- ends them; TASK is taken as it is written: nothing is
 
 %agent stop       stops what runs          %agent status      says what runs
 %agent show       shows the running or the last run again
-%agent undo       takes the last step back; `%agent undo 3: the join was wrong` three of them
+%agent undo       takes the last step back; `%agent undo 3: the join was wrong` three of them,
+                  and `%agent undo question` the last question
 %config AgentMagics.model = "…"            a default; %config AgentMagics lists all
 
 Questions of one notebook share a session: a later one builds on what an earlier one computed, also

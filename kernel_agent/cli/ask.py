@@ -57,7 +57,8 @@ from kernel_agent.session import (
 WELCOME = (
     "Ask about your data, one question after another.\n"
     "  Ctrl-C stops a run   exit leaves   help shows this again\n"
-    "  undo takes the last step back; `undo 3: the join was wrong` takes three, and says why"
+    "  undo takes the last step back, undo question the whole question;\n"
+    "  undo 3: the join was wrong takes three steps, and says why"
 )
 PROMPT = "\nQuestion> "
 STARTING = "starting the sandboxed kernel"
@@ -129,25 +130,31 @@ def converse(options: Options) -> int:
         _session("questions", options, shown, approver) as session,
     ):
         sys.stdout.write(f"{WELCOME}\n")
+        latest = 0  # steps of the last question
         while (question := _question()) is not None:
             if question.lower().strip(" ?/:!") in {"help", ""} and question:
                 sys.stdout.write(f"{WELCOME}\n")
             elif asked := UNDO.fullmatch(question):
+                steps = int(asked["steps"] or 1) if not asked["question"] else latest
                 with stopping(session.stop):
-                    _undo(session, int(asked["steps"] or 1), asked["reason"] or "", view)
+                    taken = _undo(session, steps, asked["reason"] or "", view)
+                latest = max(latest - taken, 0)
             elif question:
                 with stopping(session.stop):
                     run = _keep(watch(session, question, shown), shown)
+                latest = len(run.steps)
                 show_places(view, run)
     return 0
 
 
-def _undo(session: Session, steps: int, reason: str, view: View) -> None:
-    """Undo steps; report what cannot be undone, and go on with the conversation."""
+def _undo(session: Session, steps: int, reason: str, view: View) -> int:
+    """Undo steps and return how many; say what cannot be undone, and go on."""
     try:
         session.undo_sync(steps, reason=reason, on_event=view)
     except (UndoError, UsageError) as error:
         view(Notice(text=one_line(str(error), 1000).capitalize() + "."))
+        return 0
+    return steps
 
 
 def _answer(task: str, options: Options, view: View, cells: Cells, *, may_ask: bool = False) -> Run:
@@ -224,7 +231,7 @@ def _question() -> str | None:
     except EOFError:
         sys.stdout.write("\n")
         return None
-    return None if question.lower() in {"exit", "quit"} else question
+    return None if question.lower().removeprefix("/") in {"exit", "quit"} else question
 
 
 class _Silent:

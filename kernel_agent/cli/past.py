@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from kernel_agent.session import Report
 
 LEGEND = (
-    "Compared: texts, tables and errors character by character, pictures by their pixels. Times,\n"
-    "addresses in memory, temporary paths and progress bars are passed over (volatile)."
+    "Compared: texts, tables and errors character by character, pictures by their\n"
+    "pixels. Times, addresses in memory, temporary paths and progress bars are passed\n"
+    "over (volatile)."
 )
 
 Trace = Annotated[

@@ -15,8 +15,12 @@ from kernel_agent.records.reading import count_text
 from kernel_agent.records.trace import Condensation, Record, RunStart, RunStop, Step, Undone
 from kernel_agent.safe import one_line
 
-UNDO = re.compile(r"undo(?:\s+(?P<steps>\d{1,6}))?\s*(?::\s*(?P<reason>.*))?", re.IGNORECASE)
-"""A person's words for taking steps back: ``undo``, ``undo 3``, ``undo 3: the join was wrong``."""
+UNDO = re.compile(
+    r"/?undo(?:\s+(?:(?P<steps>\d{1,6})|(?P<question>question)))?\s*(?::\s*(?P<reason>.*))?",
+    re.IGNORECASE,
+)
+"""A person's words for taking steps back: ``undo``, ``undo 3: the join was wrong``, and
+``undo question`` for all steps of the last one."""
 
 MAX_REASON = 500  # characters
 MAX_TOLD = 3  # differences that the model is told

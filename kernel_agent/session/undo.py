@@ -245,7 +245,7 @@ def steps_to_undo(records: Sequence[Record], count: int) -> list[Step]:
         The caller's: there are not so many.
     """
     if count < 1:
-        raise UsageError("undo takes back one step or more")
+        raise UsageError("there is nothing to undo: it takes back one step or more")
     steps = standing_steps(records)
     if not steps:
         raise UsageError("there is no step to undo")

@@ -336,6 +336,22 @@ def test_undo_at_the_prompt_takes_steps_back_and_says_what_cannot_be(folder, mon
     assert "Answer\r\n42\r\n" in said
 
 
+def test_undo_question_at_the_prompt_takes_all_its_steps_back(folder, monkeypatch):
+    """Once: before it there is none, and what other programs call /undo and /exit is known."""
+    monkeypatch.setenv("TERM", "dumb")
+    cells = ("x = 41", "final_answer(x)", "final_answer('x' in dir())")
+    model = script(folder, *(f"```python\n{cell}\n```" for cell in cells))
+    lines = ("How many?", "undo question: wrong", "/undo question", "Is x there?", "/exit")
+    with Terminal(folder, "run", model) as terminal:
+        for line in lines:
+            terminal.wait_for("Question> ")
+            terminal.type(f"{line}\n")
+        assert terminal.finish() == 0
+    assert "! Steps 1 to 2 were undone: wrong." in terminal.seen
+    assert "! There is nothing to undo: it takes back one step or more." in terminal.seen
+    assert "Answer\r\nNo\r\n" in terminal.seen
+
+
 def test_ctrl_c_at_a_terminal_stops_the_run_and_returns_to_the_prompt(folder, monkeypatch):
     """What the cell had set is still there for the next question; Ctrl-D leaves."""
     monkeypatch.setenv("TERM", "xterm")

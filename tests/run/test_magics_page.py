@@ -54,11 +54,15 @@ def test_what_nobody_can_be_asked_about_is_denied_and_the_page_says_so(tmp_path:
 def test_a_step_is_taken_back_by_a_line_and_the_next_question_goes_on(tmp_path: Path) -> None:
     """What was passed in stays."""
     book = executed(
-        tmp_path, ["rows.append(2)\nfinal_answer(rows)", "final_answer(rows)"],
+        tmp_path,
+        ["rows.append(2)\nfinal_answer(rows)", "rows.append(3)", *["final_answer(rows)"] * 2],
         "rows = [1]\nrun = %agent -i rows --model scripted:script.jsonl Change it",
         "%agent undo: not like that",
+        "once = %agent And more?",
+        "%agent undo question: nor like that",
         "again = %agent And now?",
-        "print(again.answer)",
+        "print(once.answer, again.answer)",
     )  # fmt: skip
     assert book.cells[2].outputs[0].text.startswith("Step 1 was undone: not like that.")
-    assert book.cells[4].outputs[0].text == "[1]\n"
+    assert book.cells[4].outputs[0].text.startswith("Steps 2 to 3 were undone: nor like that.")
+    assert book.cells[6].outputs[0].text == "[1, 3] [1]\n"

@@ -237,7 +237,7 @@ def test_steps_of_delegated_runs_are_never_undone_themselves() -> None:
     ("records", "count", "line"),
     [
         ([], 1, "there is no step to undo"),
-        (TWO_RUNS, 0, "undo takes back one step or more"),
+        (TWO_RUNS, 0, "there is nothing to undo: it takes back one step or more"),
         (TWO_RUNS, 5, "5 steps cannot be undone: the session has 4 steps"),
         ([start("a"), step("a", 1)], 2, "2 steps cannot be undone: the session has 1 step"),
     ],
