@@ -127,8 +127,7 @@ class AgentMagics(Magics):
             sys.stdout.write("\n".join(map(repr, self._running())) or "Nothing runs.")
             sys.stdout.write("\n")
         elif undo := UNDO.fullmatch(request.task):
-            steps = None if undo["question"] else int(undo["steps"] or 1)
-            self._undo(steps, undo["reason"] or "")
+            self._undo(None if undo["question"] else int(undo["steps"] or 1), undo["reason"] or "")
         elif not request.task:
             raise MagicUsageError("There is no task, as in: %agent --data sales.csv How many rows?")
         else:

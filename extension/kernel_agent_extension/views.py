@@ -193,7 +193,9 @@ class TextView(_Once, PlainView):
     """Plain lines, and the figures of each step below its text."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
-        super().__init__(write)
+        from kernel_agent.notebook import person_text  # which takes a moment
+
+        super().__init__(write, person_text)
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
@@ -229,8 +231,10 @@ class _Told:
 
     def bundle(self, run: Run | None, why: str) -> dict[str, str]:
         """Return the summary as text and, where there is a run, as a static page."""
+        from kernel_agent.notebook import person_text  # which takes a moment
+
         lines: list[str] = []
-        shown = PlainView(lines.append)
+        shown = PlainView(lines.append, person_text)
         for event in self._events:
             shown(event)
         if run is not None:
@@ -381,12 +385,12 @@ def show_trace(trace: Path, *, run_id: str = "") -> None:
     """
     from IPython.display import publish_display_data
 
-    from kernel_agent.notebook import summary_html
+    from kernel_agent.notebook import person_text, summary_html
 
     records = _last_run(read_trace(trace), run_id)
     notebook = trace.with_name("run.ipynb")
     lines: list[str] = []
-    view = PlainView(lines.append)
+    view = PlainView(lines.append, person_text)
     for record in records:
         view(record)
     bundle = {

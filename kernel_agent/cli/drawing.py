@@ -17,8 +17,8 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from kernel_agent.cli.layout import GUTTER, Cells, table_lines, wrap
-from kernel_agent.cli.seen import Piece, pieces, quoted
+from kernel_agent.cli.layout import wrap
+from kernel_agent.notebook import GUTTER, Cells, Piece, list_pieces, quoted, table_lines
 from kernel_agent.records import (
     STORY_LABELS,
     Answer,
@@ -102,7 +102,7 @@ def _step(block: Block, step: Step, width: int) -> Iterator[RenderableType]:
         yield from wrap(Text(quoted(block.text)), width)
     else:
         yield Text(STORY_LABELS["observation"], style=LABEL)
-    for piece in pieces(step):
+    for piece in list_pieces(step):
         yield from _piece(piece, width)
 
 

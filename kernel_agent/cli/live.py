@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from kernel_agent.cli.outlet import Outlet
-from kernel_agent.cli.seen import person_text
 from kernel_agent.cli.view import STOPS, View, progress
+from kernel_agent.notebook import person_text
 from kernel_agent.records import (
     Acting,
     Block,

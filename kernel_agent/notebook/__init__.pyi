@@ -24,6 +24,13 @@ from .read import is_read as is_read
 from .reader import is_skipped as is_skipped
 from .reader import read_notebook as read_notebook
 from .reader import read_runnable as read_runnable
+from .seen import Piece as Piece
+from .seen import list_pieces as list_pieces
+from .seen import person_text as person_text
+from .seen import quoted as quoted
+from .table_text import GUTTER as GUTTER
+from .table_text import Cells as Cells
+from .table_text import table_lines as table_lines
 from .tracebacks import cut_native as cut_native
 from .tracebacks import cut_traceback as cut_traceback
 from .tracebacks import line_of_cell as line_of_cell

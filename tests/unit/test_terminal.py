@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from kernel_agent.cli.layout import Cells, table_lines, wrap
+from kernel_agent.cli.layout import wrap
 from kernel_agent.cli.live import LiveView
-from kernel_agent.cli.seen import person_text
+from kernel_agent.notebook.seen import person_text
+from kernel_agent.notebook.table_text import Cells, table_lines
 from kernel_agent.records import (
     Acting,
     Answer,

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernel_agent.cli.layout import Cells, table_lines
-from kernel_agent.notebook import best_text, cut_native, cut_traceback
+from kernel_agent.notebook.outputs import best_text
+from kernel_agent.notebook.table_text import Cells, table_lines
+from kernel_agent.notebook.tracebacks import cut_native, cut_traceback
 from kernel_agent.records import (
     ANSWER_MIME,
     SHOWED_LAST,
@@ -48,14 +49,14 @@ class Piece:
 
 def person_text(step: Step) -> str:
     """Return what a step showed as plain text."""
-    return "\n".join(_plain_text(piece) for piece in pieces(step))
+    return "\n".join(_plain_text(piece) for piece in list_pieces(step))
 
 
 def _plain_text(piece: Piece) -> str:
     return "\n".join(table_lines(piece.cells, WIDE)) if piece.cells else piece.text
 
 
-def pieces(step: Step) -> Iterator[Piece]:
+def list_pieces(step: Step) -> Iterator[Piece]:
     """Yield what a step showed, in order; nothing for its answer, which is shown by itself."""
     result = step.result
     if result is None or not isinstance(step.action, Code) or _is_denied(step):
