@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from kernel_agent.notebook.outputs import best_text
 from kernel_agent.notebook.table_text import Cells, table_lines
+from kernel_agent.notebook.tables import read_table
 from kernel_agent.notebook.tracebacks import cut_native, cut_traceback
 from kernel_agent.records import (
     ANSWER_MIME,
@@ -103,7 +104,7 @@ def _piece(output: OutputDict, names: Iterator[str]) -> Iterator[Piece]:
         if is_figure(output):
             yield Piece(kind="figure", text=_caption(next(names, "")))
             return
-        cells = cells_of(data)
+        cells = _cells_of(data)
         text = shorten(best_text(data), MAX_CHARS, where=WHERE)
         yield Piece(kind="table" if cells else "value", text=text, cells=cells)
 
@@ -112,26 +113,21 @@ def _caption(name: str) -> str:
     return f"Figure: {plain(name)}" if name else "A figure: the notebook shows it."
 
 
-def cells_of(data: Mapping[str, Any]) -> Cells | None:
+def _cells_of(data: Mapping[str, Any]) -> Cells | None:
     """Return the texts of a table as the kernel described it; None for anything else."""
     table = _mapping(_mapping(data.get(VALUE_MIME)).get("table"))
-    columns: Any = table.get("columns")
-    index: Any = table.get("index")
-    cells: Any = table.get("cells")
-    if not _is_levels(columns) or not _is_levels(index) or not _is_levels(cells):
+    if read_table(table) is None:
         return None
-    if len(columns[0]) != len(cells) or any(len(c) != len(index[0]) for c in cells):
-        return None
-    names = table.get("index_names")
-    heads = [str(name) for name in names] if isinstance(names, list) else []
-    heads = (heads + [""] * len(index))[: len(index)]
+    columns, index, heads = table["columns"], table["index"], table["index_names"]
     plainly = not any(heads) and len(index) == 1 and _counts(index[0])
     leading = [] if plainly else index
     headings = [plain(" ".join(filter(None, texts))) for texts in zip(*columns, strict=True)]
-    rows = [[plain(text) for text in row] for row in zip(*leading, *cells, strict=True)]
-    shape: Any = table.get("shape")
-    whole = (shape[0], shape[1]) if _is_shape(shape) else (len(rows), len(headings))
-    gap = table.get("row_gap") if isinstance(table.get("row_gap"), int) else None
+    rows = [[plain(text) for text in row] for row in zip(*leading, *table["cells"], strict=True)]
+    whole = len(rows), len(headings)
+    match table.get("shape"):
+        case [int(height), int(width)]:
+            whole = height, width
+    gap = table.get("row_gap")
     if len(rows) > MAX_ROWS:
         gap = MAX_ROWS // 2
         rows = [*rows[:gap], *rows[-gap:]]
@@ -142,20 +138,6 @@ def cells_of(data: Mapping[str, Any]) -> Cells | None:
 def _counts(texts: list[str]) -> bool:
     """Whether an index only counts the rows, which tells a person nothing."""
     return texts == [str(number) for number in range(len(texts))]
-
-
-def _is_levels(value: Any) -> bool:
-    """Whether a value is a list of lists of texts of the same length, and has some."""
-    return (
-        isinstance(value, list)
-        and 0 < len(value) <= 1000
-        and all(isinstance(level, list) and len(level) == len(value[0]) for level in value)
-        and all(isinstance(text, str) for level in value for text in level)
-    )
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(type(n) is int for n in value)
 
 
 def _ending(result: CellResult) -> Iterator[Piece]:
