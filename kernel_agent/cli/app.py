@@ -121,8 +121,8 @@ def _explain(error: BaseException) -> int:
     if hasattr(error, "format_message"):  # the option parser's own errors
         command = getattr(getattr(error, "ctx", None), "command_path", "kernel-agent")
         words = explain_option(error)
-        top = command == "kernel-agent"
-        if top and words.startswith("No such command") and "Did you mean" not in words:
+        astray = words.startswith(("No such command", "there is no option"))
+        if command == "kernel-agent" and astray and "Did you mean" not in words:
             words += ' To ask a question: kernel-agent run "…" --data FILE.'
         return _fail(f"{words} See: {command} --help", UsageError.exit_code)
     reason = f"unexpected {type(error).__name__}: {error}"

@@ -34,9 +34,9 @@ def data(
     """
     from kernel_agent import ScriptedModel, Session
     from kernel_agent.cli.live import looking
-    from kernel_agent.safe import temporary_folder
+    from kernel_agent.safe import at_home, temporary_folder
 
-    if not folder.expanduser().is_dir():
+    if not at_home(folder).is_dir():
         raise InputError(f"{folder} is no folder. A single file is shown by: kernel-agent run")
     with (
         temporary_folder("kernel-agent-data-") as made,

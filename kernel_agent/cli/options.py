@@ -118,7 +118,6 @@ def _of_setting(command: str, row: Setting) -> Parameter:
         row.flag,
         metavar=row.option.value or None,
         help=row.option.help[command],
-        min=row.option.least,
         autocompletion=completion.SETTINGS.get(row.name),
     )
     default = False if row.kind is bool else None

@@ -108,7 +108,7 @@ def run(options: Question) -> int:
     from kernel_agent.cli import ask
 
     if options.task is not None:
-        check_task(options.task, options.data)
+        check_task(options.task)
     chosen = ask.Options(
         data=options.data,
         copy_data=options.copy_data,

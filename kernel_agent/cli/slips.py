@@ -74,7 +74,8 @@ def explain_option(error: Any) -> str:
     words: str = error.format_message()
     if type(error).__name__ == "NoSuchOption":
         name = error.option_name
-        known = [flag for each in error.ctx.command.params for flag in each.opts]
+        flags = (flag for each in error.ctx.command.params for flag in each.opts)
+        known = [flag for flag in flags if flag.startswith("-")]
         near = {flag: f" Did you mean {known_as}?" for flag, known_as in OTHER_NAMES.items()}
         return f"there is no option {name}.{near.get(name) or did_you_mean(name, known)}"
     flag = error.param.opts[0] if getattr(error, "param", None) else ""
@@ -100,7 +101,7 @@ def name_option(text: str) -> str:
     return f"{row.flag}{blank}{rest}" if row is not None and row.option else text
 
 
-def check_task(task: str, data: Sequence[str]) -> None:
+def check_task(task: str) -> None:
     """Refuse a question that is a file's name.
 
     Raises
@@ -108,7 +109,7 @@ def check_task(task: str, data: Sequence[str]) -> None:
     UsageError
         The caller's.
     """
-    if len(task) < 300 and not data and Path(task).is_file():
+    if len(task) < 300 and Path(task).is_file():
         raise UsageError(
             f"{task} is a file: ask a question about it, as in: "
             f'kernel-agent run "Describe the table" --data {task}'

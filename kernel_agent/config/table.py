@@ -16,10 +16,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from kernel_agent.config.public import hide_keys, public_address
+from kernel_agent.errors import ConfigError
 
 T = TypeVar("T")
 
 PREFIX = "KERNEL_AGENT_"
+POSITIVE = (
+    "request_timeout_s", "memory_mb", "disk_mb", "max_operations", "cell_seconds",
+    "observation_chars", "context_tokens", "max_depth", "max_agents", "agents_at_once",
+)  # fmt: skip
+"""Numbers that mean nothing at 0; the four caps of a run are :class:`~..records.Budget`'s."""
 
 VARIABLES: Mapping[str, str] = {
     "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` goes before it",
@@ -49,8 +55,6 @@ class Option:
         The setting's, with hyphens, by default.
     repeated
         Whether it may be given again, for one more value.
-    least
-        The least number that it takes.
     after
         The setting that it comes after in the help; the one before it in the table by default.
     """
@@ -59,7 +63,6 @@ class Option:
     help: Mapping[str, str]
     name: str = ""
     repeated: bool = False
-    least: int | None = None
     after: str = ""
 
 
@@ -253,12 +256,12 @@ class Config:
         None,
         "memory of the kernel; three quarters of the machine's by default",
         option=Option("MB", {
-            "run": "Memory of the kernel (default: 75 % of the machine's)."}, least=1),
+            "run": "Memory of the kernel (default: 75 % of the machine's)."}),
     )  # fmt: skip
     disk_mb: int | None = setting(
         None,
         "what the kernel may write beyond what its folder held at the start; 2048 by default",
-        option=Option("MB", {"run": "What the kernel may write (default: 2048)."}, least=1),
+        option=Option("MB", {"run": "What the kernel may write (default: 2048)."}),
     )
     guard_imports: Sequence[str] | None = setting(
         None,
@@ -367,6 +370,12 @@ class Config:
     agents_at_once: int = setting(
         4, "of delegation: agents that one run may have at work at the same time"
     )
+
+    def __post_init__(self) -> None:
+        for name in POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{name} must be greater than 0, not {value!r}")
 
     def merged(self, **arguments: Any) -> Config:
         """Return the settings with those arguments that are not None put over them."""

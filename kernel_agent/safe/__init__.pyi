@@ -16,6 +16,7 @@ from .images import TooLarge as TooLarge
 from .images import Unreadable as Unreadable
 from .images import reencode as reencode
 from .made import Made as Made
+from .made import at_home as at_home
 from .made import make_beneath as make_beneath
 from .made import make_missing as make_missing
 from .made import make_own as make_own

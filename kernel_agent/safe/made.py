@@ -67,6 +67,11 @@ class Made:
                 self.path.rmdir()
 
 
+def at_home(path: str | Path) -> Path:
+    """Return a path whose ``~`` is a home; the ``~`` of a user who is not here stays."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib's raises instead
+
+
 def make_own(folder: Path) -> Made:
     """Make a folder, and those above it that are missing, for the user alone.
 

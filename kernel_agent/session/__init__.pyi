@@ -3,7 +3,6 @@ from .answer_files import keep_answer as keep_answer
 from .folder import new_folder as new_folder
 from .given import fingerprint as fingerprint
 from .inputs import Beside as Beside
-from .inputs import look_up as look_up
 from .loop_thread import LoopThread as LoopThread
 from .model import check_endpoint as check_endpoint
 from .model import check_tables as check_tables

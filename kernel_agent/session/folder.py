@@ -21,6 +21,7 @@ REPLAY_NAME = "replay.py"  # what the notebook imports where tools were called
 DATA_NAME = "data"
 UNDONE_NAME = "undone"  # where files of steps lie that were undone
 AGENTS_NAME = "agents"
+RUNS = "runs"  # beneath the working directory
 OURS = (FILE_NAME, NOTEBOOK_NAME, REPLAY_NAME, DATA_NAME, UNDONE_NAME, AGENTS_NAME)
 MAX_FILES = 1000  # files that are listed
 
@@ -29,7 +30,7 @@ _EMPTY = b'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n'
 
 def new_folder(title: str) -> Path:
     """Return ``runs/<time>-<title>``, with a number behind it when that is taken."""
-    base = Path("runs") / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{slug(title)}"
+    base = Path(RUNS) / f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{slug(title)}"
     folder, number = base, 2
     while folder.exists():
         folder, number = base.with_name(f"{base.name}-{number}"), number + 1

@@ -29,7 +29,7 @@ from pathlib import Path
 from kernel_agent.errors import InputError
 from kernel_agent.inkernel import KINDS
 from kernel_agent.records import DataFile, Notice
-from kernel_agent.safe import Folder, make_private, write_unseen
+from kernel_agent.safe import Folder, at_home, make_private, write_unseen
 from kernel_agent.session.filetypes import recognise
 from kernel_agent.session.folders.scan import Scan, scan
 
@@ -132,11 +132,11 @@ def look_up(path: str | Path) -> tuple[Source | Scan, ...]:
         The caller's: as :func:`check` and :func:`~.folders.scan.scan`; a pattern that fits nothing
         or too much.
     """
-    named = Path(path).expanduser()
+    named = at_home(path)
     if str(path).strip() and _is_folder(named):
         return (scan(Path(path)),)
     if any(mark in str(path) for mark in "*?[") and not os.path.lexists(named):
-        return tuple(check(found) for found in _matching(Path(path)))
+        return tuple(check(found) for found in _matching(named))
     return (check(path),)
 
 
@@ -151,10 +151,10 @@ def _matching(pattern: Path) -> list[Path]:
     """Return the files that a pattern names; hidden ones only where it names them so."""
     import glob
 
-    found = glob.iglob(str(pattern.expanduser()), recursive=True)  # noqa: PTH207 - takes any path
+    found = glob.iglob(str(pattern), recursive=True)  # noqa: PTH207 - takes any path
     files = sorted(Path(path) for path in islice(found, MAX_LOOKED_AT) if Path(path).is_file())
     if not files:
-        told = f"{pattern} fits no file. {_tables_in(pattern.expanduser().parent)}"
+        told = f"{pattern} fits no file. {_tables_in(pattern.parent)}"
         raise InputError(told.rstrip())
     if len(files) > MAX_MATCHING:
         folder = str(pattern).partition("*")[0].rpartition("/")[0] or "."
@@ -179,7 +179,7 @@ def check(path: str | Path) -> Source:
     if re.match(r"[a-z][a-z0-9+.-]+://", text):
         raise InputError(f"{text} is an address. Download it first and name the local file.")
     try:
-        named = Path(path).expanduser()
+        named = at_home(path)
         real = named.resolve(strict=True)
         with _open(real) as file:
             kind = recognise(named, file)
@@ -219,16 +219,16 @@ def _like(path: Path) -> str:
     """Suggest in a sentence what the user meant by a path that does not exist."""
     import difflib
 
-    folder = path.expanduser().parent
+    folder = at_home(path).parent
     several = [part for part in str(path).split(",") if Path(part).is_file()]
     if len(several) > 1:
         return f"Name each file by itself: {_options(several)}."
     if not folder.is_dir():
         return f"There is no folder {folder} either."
     names = {name.lower(): name for name in _names(folder)}
-    close = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(path.name.lower(), names, n=1, cutoff=0.6)
     if close:
-        return f"Did you mean {' or '.join(str(folder / names[name]) for name in close)}?"
+        return f"Did you mean {folder / names[close[0]]}?"
     return _tables_in(folder)
 
 

@@ -15,7 +15,7 @@ from kernel_agent.errors import UsageError
 from kernel_agent.formats import Format
 from kernel_agent.models import Model
 from kernel_agent.records import Event, Notice
-from kernel_agent.safe import did_you_mean, one_line, open_file
+from kernel_agent.safe import at_home, did_you_mean, one_line, open_file
 from kernel_agent.session.inputs import look_up
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def check_endpoint(config: Config) -> None:
 
 def is_offline(config: Config) -> bool:
     """Whether the settings name no model and no endpoint: the offline analyst answers."""
-    if config.model is not None:
+    if config.model:
         return config.model == "offline"
     return not (config.base_url or os.environ.get(config.api_key_env))
 
@@ -91,7 +91,7 @@ def check_tables(data: Sequence[str]) -> None:
             "without a model questions are answered about tables: add one with --data FILE, or "
             "configure a model"
         )
-    files = [path for path in data if not (path and Path(path).expanduser().is_dir())]
+    files = [path for path in data if not (path and at_home(path).is_dir())]
     if not files:
         shown = data[0].rstrip("/")
         raise UsageError(
@@ -141,11 +141,9 @@ async def choose_model(config: Config, format: Format, tell: Callable[[Event], N
         The caller's: no model is named and the endpoint serves several, or the script cannot be
         read, or a cost limit is set without prices.
     """
-    name = config.model
+    name = config.model or None
     if name is None and not is_offline(config):
         name = await _served_model(config, tell)
-    if name is None:
-        tell(Notice(text=UNCONFIGURED))
     if name in (None, "offline"):
         from kernel_agent.offline import OfflineAnalyst
 
@@ -154,6 +152,8 @@ async def choose_model(config: Config, format: Format, tell: Callable[[Event], N
                 f"the offline analyst writes code, which the format {format.name} does not have: "
                 "choose another --format"
             )
+        if name is None:
+            tell(Notice(text=UNCONFIGURED))
         return OfflineAnalyst(format)
     assert name is not None
     prices = _prices(config, name)

@@ -7,6 +7,7 @@ import inspect
 import os
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from kernel_agent.session.delegation.child import Lineage, Spawn
 from kernel_agent.session.delegation.tool import NAMES, Delegation, check_names
 from kernel_agent.session.folder import (
     DATA_NAME,
+    RUNS,
     hold_place,
     is_taken,
     leave_place,
@@ -216,8 +218,11 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
     library = library or Library(scans, untrusted=bool(plan.config.untrusted_data))
     closing.add("folders of data", library.close)
     tools = await _find_tools(plan, library)
-    model = await _choose_model(plan, closing)
+    said: list[Event] = []  # told once nothing can be refused any more
+    model = await _choose_model(plan, closing, said.append)
     level, folder, files = await _settle(plan, closing, data)
+    for event in said:
+        plan.tell(event)
     trace = TraceWriter(folder / FILE_NAME)
     closing.add("trace", trace.close)
     hold_place(folder)
@@ -285,10 +290,10 @@ async def _find_tools(plan: Plan, library: Library) -> tuple[Tool, ...]:
     return as_tools((*tools, *await plan.servers.open(names)))
 
 
-async def _choose_model(plan: Plan, closing: Closing) -> Model:
+async def _choose_model(plan: Plan, closing: Closing, tell: Listener) -> Model:
     if plan.order.model is not None:
         return plan.order.model  # taken in by the session when it was made
-    return await _named_model(plan.config, closing, plan.tell)
+    return await _named_model(plan.config, closing, tell)
 
 
 async def _named_model(config: Config, closing: Closing, tell: Listener) -> Model:
@@ -373,11 +378,19 @@ def _make_folder(plan: Plan, closing: Closing, data: Data) -> tuple[Path, tuple[
             f"cannot write to {folder}: {error.strerror}; name another folder with --out"
         ) from None
     if made is not None:
-        closing.add_made("folder", partial(asyncio.to_thread, made.clear))
+        closing.add_made("folder", partial(asyncio.to_thread, _unmake, made))
     files = (*plan.order.lineage.files, *place(data, folder, notice=plan.tell))
     # It is protected from now on, for what is put later.
     make_private(folder / DATA_NAME, exist_ok=True)
     return folder, files
+
+
+def _unmake(made: Made) -> None:
+    """Remove the folder of a session that did not start, and that of runs if it is empty."""
+    made.clear()
+    if made.path.parent.name == RUNS:
+        with suppress(OSError):
+            made.path.parent.rmdir()
 
 
 def _check_free(folder: Path) -> None:

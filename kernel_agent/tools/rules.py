@@ -41,12 +41,11 @@ class Policy:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             near = did_you_mean(self.mode, MODES)
-            raise UsageError(f"--approve is {', '.join(MODES)}, not {self.mode!r}.{near}")
+            raise UsageError(f"--approve is never, risky or always, not {self.mode!r}.{near}")
         for name, verdict in self.tools.items():
             if verdict not in VERDICTS:
-                raise UsageError(
-                    f"approval of the tool {name}: {', '.join(VERDICTS)}, not {verdict!r}"
-                )
+                told = f"approval of the tool {name} is allow, ask or deny, not {verdict!r}"
+                raise UsageError(told)
 
     def of_cell(self) -> tuple[Verdict, str]:
         """Return the rule for a cell, and its reason."""

@@ -211,7 +211,7 @@ async def test_a_cell_that_the_guard_refuses_is_an_observation_and_does_not_run(
     "options", [{"guard_imports": ["no module"]}, {"guard_imports": [""]}, {"max_operations": 0}]
 )
 def test_a_guard_that_makes_no_sense_is_one_line(tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"module|at least 1"):
+    with pytest.raises(UsageError, match=r"module|greater than 0"):
         make([], tmp_path / "out", **options)
 
 

@@ -144,9 +144,6 @@ class Delegation:
     """
 
     def __init__(self, config: Config, lineage: Lineage, spawn: Spawn) -> None:
-        for name in ("max_depth", "max_agents", "agents_at_once"):
-            if getattr(config, name) < 1:
-                raise UsageError(f"{name} must be at least 1, not {getattr(config, name)}")
         self._config = config
         self._lineage = lineage
         self._spawn = spawn
