@@ -15,6 +15,7 @@ from .headings import step_sentence as step_sentence
 from .made import files_made as files_made
 from .outputs import best_text as best_text
 from .outputs import displayable as displayable
+from .outputs import figure_titles as figure_titles
 from .outputs import notebook_outputs as notebook_outputs
 from .page import page_html as page_html
 from .page import summary_html as summary_html

@@ -70,7 +70,7 @@ def _show_answer(run: RunRecords, answer: Answer, room: Room) -> Markup:
     in_words = is_text(answer) or short_answer(answer) or answer_rows(answer)
     if not in_words and (shown := answer_output(run)):
         step, output = shown
-        displayed = display_piece(output, room, alt=alt_text(step), rich_only=True)
+        displayed = display_piece(output, room, alt=alt_text(step, output), rich_only=True)
         if displayed:
             return displayed
     return join([_answer_text(answer, room), _last_figure(run, room)])
@@ -87,7 +87,9 @@ def _answer_text(answer: Answer, room: Room) -> Markup:
         table = _rows(worded)
         if room.fits(table):
             return table
-    return block(printed_answer(answer), max_chars=limit, where="the trace has all of it")
+    if "\n" not in (printed := printed_answer(answer)):
+        return prose(printed, max_chars=limit)
+    return block(printed, max_chars=limit, where="the trace has all of it")
 
 
 def _rows(worded: Wording) -> Markup:
@@ -111,5 +113,5 @@ def _last_figure(run: RunRecords, room: Room) -> Markup:
     if found is None:
         return join([])
     step, output, mime = found
-    picture = picture_piece(mime, output, room.left // 2, alt=alt_text(step))
+    picture = picture_piece(mime, output, room.left // 2, alt=alt_text(step, output))
     return join([picture, *([note(f"Figure of step {step.number}")] if picture else [])])
