@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from typing import Any, TypeAlias
 
-from kernel_agent.notebook import displayable
+from kernel_agent.notebook import displayable, figure_titles
 from kernel_agent.records import OutputDict, source_text
 from kernel_agent.safe import FORMATS, harmless, one_line, plain, shorten
 
@@ -97,7 +97,8 @@ def _display(output: OutputDict) -> Iterator[Note]:
     for media_type in FORMATS:
         if media_type in data:
             about = data.get("text/plain", "")
-            alt = "" if about.startswith("<Figure") else one_line(about, 120)
+            about = "" if about.startswith("<Figure") else one_line(about, 120)
+            alt = figure_titles(output) or about
             yield {"kind": "picture", "type": media_type, "data": data[media_type], "alt": alt}
             return
     if "text/html" in data:

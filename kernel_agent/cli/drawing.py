@@ -17,8 +17,8 @@ from rich.style import Style
 from rich.syntax import Syntax
 from rich.text import Text
 
-from kernel_agent.cli.layout import wrap
-from kernel_agent.notebook import GUTTER, Cells, Piece, list_pieces, quoted, table_lines
+from kernel_agent.cli.layout import LEAST, wrap
+from kernel_agent.notebook import GUTTER, Piece, aligned, fitting, list_pieces, quoted, table_lines
 from kernel_agent.records import (
     STORY_LABELS,
     Answer,
@@ -51,6 +51,7 @@ LABEL = "bold magenta"
 INDENT = "    "
 TABLES = {"table", "pairs"}
 SINGLE = {"number", "truth", "date", "nothing"}
+BLOCKS = 4  # of columns of a table, below each other
 ROOM = 4  # columns that the box of an answer takes
 PIECES = {"warning": "yellow", "error": "red", "figure": "dim"}
 _MARKDOWN = re.compile(
@@ -137,12 +138,36 @@ def _rows(wording: Wording, width: int) -> RenderableType:
             line for name, value in wording.rows for line in _entry(name, value, wording, width)
         ]
     else:
-        heads = wording.columns or ("",) * len(wording.rows[0])
-        cells = Cells(headings=heads, rows=wording.rows, right=wording.right)
-        lines = [Text(line) for line in table_lines(cells, width)][0 if wording.columns else 1 :]
+        lines = list(_table(wording, width))
     if wording.below:
         lines += wrap(Text(wording.below, style="dim"), width)
     return Text("\n").join(lines)
+
+
+def _table(wording: Wording, width: int) -> Iterator[Text]:
+    """Yield the lines of a table; texts and columns for which there is no room go on below."""
+    lines = [wording.columns, *wording.rows] if wording.columns else wording.rows
+    columns = list(zip(*lines, strict=True))
+    sizes = [max(map(cell_len, column)) for column in columns]
+    least = [size if n in wording.right else min(size, LEAST) for n, size in enumerate(sizes)]
+    rest = list(range(1, len(columns)))
+    for block in range(BLOCKS):
+        kept = [0, *rest[: max(fitting([least[0], *(least[n] for n in rest)], width, 2) - 1, 0)]]
+        rest = rest[len(kept) - 1 :]
+        spare = width - len(GUTTER) * (len(kept) - 1) - sum(least[n] for n in kept)
+        for n in sorted(kept, key=sizes.__getitem__):  # the longest gets what the others leave
+            more = min(sizes[n] - least[n], max(spare, 0))
+            least[n], spare = least[n] + more, spare - more
+        cells = [[[part.plain for part in wrap(Text(line[n]), least[n])] for n in kept]
+                 for line in lines]  # fmt: skip
+        rows = [parts for line in cells for parts in zip_longest(*line, fillvalue="")]
+        across = [aligned(column, right=n in wording.right)
+                  for n, column in zip(kept, zip(*rows, strict=True), strict=True)]  # fmt: skip
+        yield from [Text("")] * bool(block)
+        yield from (Text(GUTTER.join(row).rstrip()) for row in zip(*across, strict=True))
+        if not rest:
+            return
+    yield Text(f"… {len(rest):,} more column{'' if len(rest) == 1 else 's'}")
 
 
 def _entry(name: str, value: str, wording: Wording, width: int) -> Iterator[Text]:

@@ -15,6 +15,7 @@ from .headings import step_sentence as step_sentence
 from .made import files_made as files_made
 from .outputs import best_text as best_text
 from .outputs import displayable as displayable
+from .outputs import figure_titles as figure_titles
 from .outputs import notebook_outputs as notebook_outputs
 from .page import page_html as page_html
 from .page import summary_html as summary_html
@@ -29,7 +30,8 @@ from .seen import list_pieces as list_pieces
 from .seen import person_text as person_text
 from .seen import quoted as quoted
 from .table_text import GUTTER as GUTTER
-from .table_text import Cells as Cells
+from .table_text import aligned as aligned
+from .table_text import fitting as fitting
 from .table_text import table_lines as table_lines
 from .tracebacks import cut_native as cut_native
 from .tracebacks import cut_traceback as cut_traceback

@@ -369,11 +369,12 @@ def _step_heading(step: Step, undone: Undone | None, *, deep: bool) -> str:
 
 def _describe_figures(outputs: Iterable[dict[str, Any]], step: Step) -> None:
     """Set the text of each picture for those who do not see it, where nbconvert looks for it."""
-    for output in outputs:
+    recorded = [each for each in step.result.outputs if "data" in each] if step.result else []
+    for output, source in zip((o for o in outputs if "data" in o), recorded, strict=False):
         for mime in FORMATS:
-            if mime in output.get("data", {}):
+            if mime in output["data"]:
                 about = output["metadata"].setdefault(mime, {})
-                about["alt"] = alt_text(step)
+                about["alt"] = alt_text(step, source)
 
 
 def _add_agents(cells: _Cells, run: RunRecords, step: Step) -> None:

@@ -7,7 +7,7 @@ renderer (JupyterLab, nbconvert, GitHub, VS Code) finds a tag, an entity, a link
 formula in them, however its rules for nesting differ:
 
 * ``&``, ``<``, ``$`` and ``\`` become entities, which closes tags, entities, math and escapes;
-* ``[`` is escaped, without which there is no link, picture, reference or footnote;
+* a link is written out, and any other ``[`` is escaped: no picture, reference or footnote is left;
 * the mark in an address (``:`` before ``//``, ``@``, the dot after ``www``) becomes an entity,
   because renderers link addresses without being asked;
 * a backtick without a partner on its own line becomes an entity, and a code span or block whose
@@ -21,7 +21,7 @@ from __future__ import annotations
 import html
 import re
 
-from kernel_agent.safe import plain
+from kernel_agent.safe import plain, unlinked
 
 _FENCE = re.compile(r"( *)(`{3,}|~{3,})[ \t]*([\w+#.-]{0,30})[^`]*$")
 _BACKTICKS = re.compile(r"(`+)")
@@ -110,6 +110,7 @@ def _span(code: str, ticks: str) -> str:
 
 
 def _escape(text: str) -> str:
+    text = unlinked(text)
     return _LIVE.sub(lambda match: _ENTITIES.get(match[0]) or _as_entities(match[0]), text)
 
 

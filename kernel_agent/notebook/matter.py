@@ -25,12 +25,13 @@ from kernel_agent.notebook.answer import (
 from kernel_agent.notebook.folded import undo_reason
 from kernel_agent.notebook.headings import rows_left_out, step_sentence
 from kernel_agent.notebook.markdown import code_block, inline, markdown, quote_text, verbatim
-from kernel_agent.notebook.outputs import displayable
+from kernel_agent.notebook.outputs import displayable, figure_titles
 from kernel_agent.notebook.tables import table_markdown
 from kernel_agent.records import (
     UNFINISHED,
     Answer,
     DataFile,
+    OutputDict,
     RunRecords,
     Step,
     Undone,
@@ -192,15 +193,17 @@ def figure(run: RunRecords) -> tuple[str, dict[str, Any]] | None:
     shown = displayable(output)
     if mime not in shown["data"]:
         return None
-    data = {mime: shown["data"][mime], "text/plain": alt_text(step)}
-    about = {**shown["metadata"].get(mime, {}), "alt": alt_text(step)}
+    alt = alt_text(step, output)
+    data = {mime: shown["data"][mime], "text/plain": alt}
+    about = {**shown["metadata"].get(mime, {}), "alt": alt}
     source = f"# The figure of step {step.number}, whose cell draws it again"
     return source, {"output_type": "display_data", "data": data, "metadata": {mime: about}}
 
 
-def alt_text(step: Step) -> str:
-    """Return what a figure is to those who do not see it: plain words without marks."""
-    said = "".join(c for c in step_sentence(step) if c.isalnum() or c in " ,.'-%_")
+def alt_text(step: Step, output: OutputDict) -> str:
+    """Return what a figure shows, in words without marks: its titles, else what the step said."""
+    told = figure_titles(output) or step_sentence(step)
+    said = "".join(c for c in told if c.isalnum() or c in " ,.'-%_")
     return f"Figure of step {step.number}: {' '.join(said.split())}".removesuffix(": ")
 
 

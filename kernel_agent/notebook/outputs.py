@@ -31,6 +31,7 @@ from kernel_agent.safe import (
     encodable,
     harmless,
     html_text,
+    one_line,
     plain,
     reencode,
     shorten,
@@ -101,6 +102,12 @@ def full_text(outputs: Iterable[OutputDict]) -> str:
         elif text := _kept_text(_mapping(output.get("data"))):
             pieces.append(text + "\n")
     return encodable("".join(pieces))
+
+
+def figure_titles(output: OutputDict) -> str:
+    """Return the titles of a figure, as the kernel described it; empty text where it has none."""
+    titles = _mapping(_mapping(output.get("data")).get(VALUE_MIME)).get("titles")
+    return one_line(", ".join(_strings(titles)))
 
 
 def _kept_text(data: Mapping[str, Any]) -> str:

@@ -419,7 +419,7 @@ def _step_parts(run: RunRecords, step: Step, room: Room, depth: int) -> Iterator
             yield block(step.observation.text, max_chars=min(MAX_OUTPUT, limit))
         return
     yield from _calls(run, step.result.calls, decisions, room, depth)
-    yield from output_pieces(step.result, room, alt=alt_text(step))
+    yield from output_pieces(step.result, room, partial(alt_text, step))
     yield from _failure(step.result)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kernel_agent.notebook.answer import (
@@ -66,11 +67,11 @@ def answer_piece(run: RunRecords, room: Room) -> Markup:
     return piece("no_answer", message=message, so_far=so_far, undone=undone)
 
 
-def _so_far(run: RunRecords, partial: str, room: Room) -> Iterator[Markup]:
+def _so_far(run: RunRecords, said: str, room: Room) -> Iterator[Markup]:
     """Yield what a run without an answer has achieved; what its last good step showed, as it is."""
-    counts, step = split_partial(partial, run.last_good)
+    counts, step = split_partial(said, run.last_good)
     result = step.result if step else None
-    shown = [*output_pieces(result, room, alt=alt_text(step))] if step and result else []
+    shown = [*output_pieces(result, room, partial(alt_text, step))] if step and result else []
     last = f" Step {step.number} showed last:" if step and shown else ""
     yield prose(f"{counts}{last}", max_chars=MAX_ANSWER)
     yield from shown
@@ -81,7 +82,7 @@ def _show_answer(run: RunRecords, answer: Answer, room: Room) -> Markup:
     in_words = is_text(answer) or short_answer(answer) or answer_rows(answer)
     if not in_words and (shown := answer_output(run)):
         step, output = shown
-        displayed = display_piece(output, room, alt=alt_text(step), rich_only=True)
+        displayed = display_piece(output, room, alt=alt_text(step, output), rich_only=True)
         if displayed:
             return displayed
     return join([_answer_text(answer, room), _last_figure(run, room)])
@@ -98,7 +99,9 @@ def _answer_text(answer: Answer, room: Room) -> Markup:
         table = _rows(worded)
         if room.fits(table):
             return table
-    return block(printed_answer(answer), max_chars=limit, where="the trace has all of it")
+    if "\n" not in (printed := printed_answer(answer)):
+        return prose(printed, max_chars=limit)
+    return block(printed, max_chars=limit, where="the trace has all of it")
 
 
 def _rows(worded: Wording) -> Markup:
@@ -122,5 +125,5 @@ def _last_figure(run: RunRecords, room: Room) -> Markup:
     if found is None:
         return join([])
     step, output, mime = found
-    picture = picture_piece(mime, output, room.left // 2, alt=alt_text(step))
+    picture = picture_piece(mime, output, room.left // 2, alt=alt_text(step, output))
     return join([picture, *([note(f"Figure of step {step.number}")] if picture else [])])

@@ -11,11 +11,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernel_agent.notebook.answer import is_answer
 from kernel_agent.notebook.outputs import displayable, picture_size
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
+Alt: TypeAlias = Callable[[OutputDict], str]
 MAX_OUTPUT = 20_000  # characters of one output that are shown
 QUOTE = "&#34;"
 SIDES = (1600, 1000, 600, 300)  # pixels to which a picture is scaled down until it fits
@@ -160,7 +161,7 @@ def note(text: str) -> Markup:
 # --- outputs -------------------------------------------------------------------------------------
 
 
-def output_pieces(result: CellResult, room: Room, *, alt: str) -> Iterator[Markup]:
+def output_pieces(result: CellResult, room: Room, alt: Alt) -> Iterator[Markup]:
     """Yield a cell's outputs: text, tables and pictures, but the answer, which stands above."""
     text = ""
     for output in result.outputs:
@@ -172,7 +173,7 @@ def output_pieces(result: CellResult, room: Room, *, alt: str) -> Iterator[Marku
             yield _show_printed(text, room)
             text = ""
         if kind in ("display_data", "execute_result") and not is_answer(output):
-            yield display_piece(output, room, alt=alt)
+            yield display_piece(output, room, alt=alt(output))
     if text:
         yield _show_printed(text, room)
 

@@ -21,14 +21,13 @@ class Cells:
     """The texts of a table: headings, rows, and how many rows and columns it really has.
 
     ``heads`` counts the first columns that name the row; ``gap`` is the place of rows that the
-    kernel left out, or None; ``right`` are the columns of numbers, by default those that look so.
+    kernel left out, or None.
     """
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     heads: int = 0
     shape: tuple[int, int] | None = None
-    right: frozenset[int] | None = None
     gap: int | None = None
 
 
@@ -49,12 +48,10 @@ def table_lines(cells: Cells, width: int) -> list[str]:
     if cells.gap is not None:
         for column in columns:
             column.insert(cells.gap + 1, "…")
-    right = cells.right
-    if right is None:
-        right = frozenset(n for n in range(cells.heads, len(columns)) if _are_numbers(columns[n]))
-    drawn = [_aligned(column, right=at in right) for at, column in enumerate(columns)]
+    right = {n for n in range(cells.heads, len(columns)) if _are_numbers(columns[n])}
+    drawn = [aligned(column, right=at in right) for at, column in enumerate(columns)]
     sizes = [max(map(cell_len, column), default=0) for column in drawn]
-    kept = _fitting(sizes, width, at_least=cells.heads + 1)
+    kept = fitting(sizes, width, at_least=cells.heads + 1)
     lines = [GUTTER.join(row).rstrip() for row in zip(*drawn[:kept], strict=True)]
     return [*lines, *_left_out(cells, kept)]
 
@@ -71,7 +68,8 @@ def _left_out(cells: Cells, kept: int) -> list[str]:
     return [" · ".join(told)] if told else []
 
 
-def _fitting(sizes: Sequence[int], width: int, at_least: int) -> int:
+def fitting(sizes: Sequence[int], width: int, at_least: int) -> int:
+    """Return how many columns of these sizes fit, and not fewer than are wanted."""
     used, kept = -len(GUTTER), 0
     for size in sizes:
         used += len(GUTTER) + size
@@ -85,7 +83,8 @@ def _are_numbers(column: Sequence[str]) -> bool:
     return all(_NUMBER.fullmatch(text) for text in column[1:] if text not in ("", "…"))
 
 
-def _aligned(column: Sequence[str], *, right: bool) -> list[str]:
+def aligned(column: Sequence[str], *, right: bool) -> list[str]:
+    """Return the texts of a column, all as wide as its widest."""
     size = max(map(cell_len, column), default=0)
     pads = [" " * (size - cell_len(text)) for text in column]
     return [pad + text if right else text + pad for text, pad in zip(column, pads, strict=True)]

@@ -12,6 +12,7 @@ as it was given, because it may be Markdown: who draws it makes it harmless.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,11 +26,12 @@ from kernel_agent.safe import one_line, plain
 
 ROWS = 20  # of a table, a dict or a list that are worded
 COLUMNS = 50
-CELL_CHARS = 80
+CELL_CHARS = 80  # of a cell in plain text, and of a list in a cell
 DEPTH = 2  # of dicts within a dict that are written line by line
 WITHIN_NAME = "  "  # before the names of a dict within one
-VALUE_CHARS = 2_000  # of a text beside its name
+VALUE_CHARS = 2_000  # of a text in a cell, and of a list beside its name
 WITHIN = 5  # items of a list or a dict in a list in a cell
+ROWS_CHARS = 400  # of rows in a dict that are written out, else they are counted
 LINE_CHARS = 100  # of a list that is said in one line
 DIGITS = 6  # of a number below a thousand
 ANSWER_MIME = "application/vnd.kernel-agent.answer+json"
@@ -172,8 +174,8 @@ def _word_text(answer: Answer, value: str) -> Wording:
         return Wording(kind="text", text=value)
     if answer.kind in DATE_KINDS:
         return Wording(kind="date", text=say_value(value))
-    if value in NO_NUMBERS:
-        return Wording(kind="number", text=NO_NUMBERS[value])
+    if value in NO_NUMBERS or answer.kind.lower().startswith("timedelta"):
+        return Wording(kind="number", text=NO_NUMBERS.get(value) or say_value(value))
     return Wording(kind="description", text=value)
 
 
@@ -215,8 +217,10 @@ def _entries(value: Mapping[str, Json], depth: int = 0) -> Iterator[tuple[str, J
             yield _name(name, depth), item
 
 
-def _name(name: object, depth: int) -> str:
-    return WITHIN_NAME * depth + one_line(str(name), CELL_CHARS)
+def _name(name: object, depth: int = 0) -> str:
+    """Return a name, or the head of a column; a date in it as a person writes it."""
+    said = ", ".join(map(_say_moment, str(name).split(", ")))
+    return WITHIN_NAME * depth + one_line(said, CELL_CHARS)
 
 
 def _across(answer: Answer, columns: int) -> int:
@@ -291,20 +295,16 @@ def _fill(
     kind: WordingKind, columns: tuple[str, ...], cells: Sequence[Sequence[Json]], size: str
 ) -> Wording:
     """Word the cells a column at a time, so that the numbers of one have the same decimals."""
-    heads = tuple(map(_cell, columns))
-    across = [_column(list(column)) for column in zip(*cells, strict=True)]
+    heads = tuple(map(_name, columns))
+    most = VALUE_CHARS if kind == "pairs" else CELL_CHARS
+    across = [_column(list(column), most) for column in zip(*cells, strict=True)]
     if kind == "pairs" and across:
         across[0] = [str(name) for name, _ in cells]  # indented
-        across[1] = [
-            one_line(item, VALUE_CHARS)
-            if isinstance(item, str) and len(item) > CELL_CHARS
-            else cell
-            for cell, (_, item) in zip(across[1], cells, strict=True)
-        ]
     rows = tuple(zip(*across, strict=True))
     numbers = (n for n, column in enumerate(zip(*cells, strict=True)) if _are_numbers(column))
     right = frozenset(n for n in numbers if kind != "list" and (kind != "pairs" or n))
-    text = "\n".join(_lines(heads, rows, right))
+    short = [tuple(one_line(text, CELL_CHARS) for text in row) for row in rows]
+    text = "\n".join(_lines(heads, rows if kind == "pairs" else short, right))
     if "shown" in size:
         text += f"\n({size})"
     return Wording(kind=kind, text=text, columns=heads, rows=rows, right=right, size=size)
@@ -345,6 +345,7 @@ def _table_size(rows: int, columns: int, shown_rows: int, shown_columns: int) ->
 
 _DECIMAL = re.compile(r"(?:Decimal\(')?-?[\d,]{1,20}\.(\d{1,12})(?:'\))?")  # its zeros are meant
 _SAYS_NOTHING = re.compile(r"index|level_\d+")  # names that pandas gives an index without one
+_DURATION = re.compile(r"(?:(-?\d{1,6}) days?, )?(\d{1,2}):(\d\d):(\d\d(?:\.\d{6})?)")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:\.\d+)?(Z|[+-]\d\d:\d\d)?")
 
 
@@ -366,7 +367,7 @@ def say_value(value: Json) -> str:
         return _whole_number(value)
     if isinstance(value, float):
         return _decimal_number(value)
-    return _say_moment(value) if isinstance(value, str) else _cell(value)
+    return _say_duration(_say_moment(value)) if isinstance(value, str) else _cell(value)
 
 
 def _whole_number(value: int) -> str:
@@ -396,36 +397,52 @@ def _strip_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _say_moment(text: str) -> str:
+def _say_moment(text: str, *, midnight: bool = False) -> str:
     found = _MOMENT.fullmatch(text)
     if found is None:
         return text
     day, minute, second, zone = found.groups()
-    if minute == "00:00" and second in (None, ":00") and not zone:
+    if minute == "00:00" and second in (None, ":00") and not zone and not midnight:
         return day
     shown = minute if second in (None, ":00") else f"{minute}{second}"
     return f"{day} {shown}{' UTC' if zone in ('Z', '+00:00') else f' {zone}' if zone else ''}"
 
 
-def _cell(value: Json, depth: int = 0) -> str:
-    """Return any value as one harmless line; of what has rows, how many."""
+def _say_duration(text: str) -> str:
+    """Return a duration without the zeros of its fraction; Python counts one below zero upwards."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        return text
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    below = -dt.timedelta(days, seconds, hours=hours, minutes=minutes)
+    return _strip_zeros(f"minus {below}" if days < 0 else text)
+
+
+def _cell(value: Json, depth: int = 0, most: int = CELL_CHARS) -> str:
+    """Return any value as one harmless line; of rows that have no room, how many."""
     if _is_shortened(value):
         said = f"{value['type']} of {value['length']:,}"
     elif not isinstance(value, (list, tuple, Mapping)):
-        said = say_value(value)
+        said, most = say_value(value), most if depth else VALUE_CHARS
     else:
-        said = "…" if depth > 1 else _cell_of_many(value, depth) if value else "empty"
-    return one_line(said, CELL_CHARS)
+        said = "…" if depth > 2 else _cell_of_many(value, depth, most) if value else "empty"
+    return one_line(said, most)
 
 
-def _cell_of_many(value: Mapping[str, Json] | Sequence[Json], depth: int) -> str:
-    most = WITHIN if depth else ROWS
+def _cell_of_many(value: Mapping[str, Json] | Sequence[Json], depth: int, most: int) -> str:
+    kept = WITHIN if depth else ROWS
+    more = [f"… {len(value):,} in all"] if len(value) > kept else []
     if isinstance(value, Mapping):
-        pairs = islice(value.items(), most)
-        return _join([f"{name[:CELL_CHARS]}: {_cell(item, depth + 1)}" for name, item in pairs])
-    if all(isinstance(item, Mapping) for item in value):
-        return f"{len(value):,} row{'' if len(value) == 1 else 's'}"
-    return _join([_cell(item, depth + 1) for item in islice(value, most)])
+        return _join([*_fields(islice(value.items(), kept), depth, most), *more])
+    if not all(isinstance(item, Mapping) for item in value):
+        return _join([*(_cell(item, depth + 1, most) for item in islice(value, kept)), *more])
+    said = "; ".join(" · ".join(_fields(r.items(), depth + 1, most)) for r in islice(value, kept))
+    counted = more or len(said) > min(most, ROWS_CHARS)
+    return f"{len(value):,} row{'' if len(value) == 1 else 's'}" if counted else said
+
+
+def _fields(pairs: Iterable[tuple[str, Json]], depth: int, most: int) -> list[str]:
+    return [f"{_name(name)}: {_cell(item, depth + 1, most)}" for name, item in pairs]
 
 
 def _are_numbers(column: Sequence[Json]) -> bool:
@@ -441,11 +458,14 @@ def _is_sane(value: Json) -> bool:
     return type(value) is float and math.isfinite(value)
 
 
-def _column(values: Sequence[Json]) -> list[str]:
-    """Return the texts of a column; numbers of one kind get the same form."""
+def _column(values: Sequence[Json], most: int) -> list[str]:
+    """Return the texts of a column; numbers of one kind get the same form, and so do dates."""
     there = [item for item in values if item not in (None, "")]
+    if there and all(isinstance(item, str) and _MOMENT.fullmatch(item) for item in there):
+        timed = any(len(_say_moment(item)) > len("2025-01-01") for item in there)
+        return [_say_moment(v, midnight=timed) if v else _cell(v) for v in values]
     if not _are_numbers(values):
-        return [_cell(item) for item in values]
+        return [_cell(item, most=most) for item in values]
     if all(type(item) is int for item in there) and not all(item in YEARS for item in there):
         return [f"{v:,}" if type(v) is int else _cell(v) for v in values]
     return _aligned(values, there)

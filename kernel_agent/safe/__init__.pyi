@@ -63,6 +63,7 @@ from .text import plain as plain
 from .text import shorten as shorten
 from .text import size_text as size_text
 from .text import title_line as title_line
+from .text import unlinked as unlinked
 from .text import write_unseen as write_unseen
 from .trust import answer_on as answer_on
 from .trust import keep_answer as keep_answer

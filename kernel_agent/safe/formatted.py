@@ -1,7 +1,7 @@
 """A small part of an untrusted author's Markdown as inert HTML, built from escaped text. Pure.
 
-Paragraphs, emphasis, code, headings, lists, quotations and tables. Links, pictures and HTML are not
-read at all, so their source is shown as the text that it is; nothing is loaded. Every text goes
+Paragraphs, emphasis, code, headings, lists, quotations and tables. Of a link or a picture its words
+and its address are shown, as text; HTML is not read at all. Nothing is loaded. Every text goes
 through :func:`kernel_agent.safe.markup.escape_text`, tags and styles are those of this module, and
 the page's last parser (:func:`kernel_agent.safe.markup.belt`) goes over the whole.
 """
@@ -14,7 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernel_agent.safe.markup import escape_text
-from kernel_agent.safe.text import plain, shorten
+from kernel_agent.safe.text import plain, shorten, unlinked
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -51,7 +51,7 @@ def format_markdown(text: str) -> str:
     Examples
     --------
     >>> format_markdown("It is **42**, see [x](http://y)")
-    '<p style="margin:0.4em 0">It is <strong>42</strong>, see [x](http://y)</p>'
+    '<p style="margin:0.4em 0">It is <strong>42</strong>, see x (http://y)</p>'
     """
     tokens = _parser().parse(shorten(plain(text), MAX_FORMATTED))
     _align(tokens)
@@ -75,7 +75,7 @@ def _write(tokens: Sequence[Token]) -> Iterator[str]:
         if token.type == "inline":
             yield from _write(token.children or ())
         elif token.type == "text":
-            yield escape_text(token.content)
+            yield escape_text(unlinked(token.content))
         elif token.type in ("softbreak", "hardbreak"):
             yield "<br>"
         elif token.type == "code_inline":

@@ -46,6 +46,7 @@ _JSON_STRINGS = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _WINDOW = 1_000_000  # characters of JSON that are looked at in one step
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
+_LINK = re.compile(r"!?\[([^\[\]\n]{1,500})\]\(([^()\s]{1,2000})\)")
 LEFT_OUT = re.compile(r"\n?… ([\d,]+) characters left out[^\n]*…\n?")
 """The line that :func:`shorten` puts where text was left out."""
 
@@ -127,6 +128,11 @@ def one_line(text: str, max_chars: int = 200) -> str:
     """Return the text as one line of at most ``max_chars`` characters."""
     line = " ".join(plain(text[: 20 * max_chars]).split())
     return line if len(line) <= max_chars else line[: max_chars - 1].rstrip() + "…"
+
+
+def unlinked(text: str) -> str:
+    """Return text with Markdown's links and pictures written out: words, then address."""
+    return _LINK.sub(r"\1 (\2)", text)
 
 
 def title_line(text: str, max_chars: int) -> str:

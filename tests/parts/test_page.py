@@ -354,7 +354,7 @@ def shown(answer, *before):
         (Answer(text="# Result\n\n- a\n- b", kind="str"), ">Result</h4>"),
         (Answer(text="|a|b|\n|-|-|\n|x|1|", kind="str"), "text-align:right\">1</td>"),
         (Answer(text="{'a': 1}", value={"a": 12345.0}, kind="dict"), ">12,345</td>"),
-        (Answer(text="(np.int64(3), 4)", value=[3, 4], kind="tuple"), ">(3, 4)</pre>"),
+        (Answer(text="(np.int64(3), 4)", value=[3, 4], kind="tuple"), ">(3, 4)</p>"),
     ],
 )  # fmt: skip
 def test_an_answer_is_shown_as_a_person_writes_it(answer, html):
