@@ -21,6 +21,7 @@ from kernel_agent_extension.options import OPTIONS
 from kernel_agent.cli.app import app
 from kernel_agent.config import SETTINGS, load_config
 from kernel_agent.config.table import VARIABLES
+from kernel_agent.errors import how_to_install
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.trace import Record
 
@@ -30,6 +31,10 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "example_notebooks").rglob("*.md")),
 ]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+SOURCES = [path for room in ("kernel_agent", "extension") for path in (ROOT / room).rglob("*.py")]
+
 FENCE = re.compile(
     r"^(?P<mark>```+)(?P<kind>\w*)\n(?P<body>.*?)^(?P=mark)$", re.MULTILINE | re.DOTALL
 )
@@ -151,11 +156,8 @@ def _spread(cell: str, names: list[str]) -> list[str]:
 def test_every_variable_that_is_read_is_on_the_page_of_settings() -> None:
     told = {first.strip("`"): cells for first, cells in rows(PAGE).items()}
     assert {name: told.get(name) for name in VARIABLES} == {n: [v] for n, v in VARIABLES.items()}
-    sources = (
-        path for room in ("kernel_agent", "extension") for path in (ROOT / room).rglob("*.py")
-    )
     found = re.compile(r"KERNEL_AGENT_[A-Z_]*[A-Z]")
-    named = {name for path in sources for name in found.findall(path.read_text())}
+    named = {name for path in SOURCES for name in found.findall(path.read_text())}
     assert named <= {*VARIABLES, *(row.variable for row in SETTINGS.values())}
 
 
@@ -188,14 +190,40 @@ def test_the_page_of_the_notebook_has_each_option_of_the_magic() -> None:
 
 
 def test_the_readme_has_each_extra_that_can_be_installed() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     told = {name for first in rows(ROOT / "README.md") for name in re.findall(r"`(\w+)`", first)}
-    assert set(project["optional-dependencies"]) <= told
+    assert set(EXTRAS) <= told
 
 
 def test_the_readme_leads_to_every_page() -> None:
     linked = set(re.findall(r"\((docs/[\w-]+\.md)", (ROOT / "README.md").read_text()))
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} == linked
+
+
+def test_a_message_that_tells_to_install_names_what_exists() -> None:
+    """Packages that the project names, or extras of a clone: no index has the project itself."""
+    told = [(path, path.read_text()) for path in SOURCES]
+    asked = {name for _, text in told for name in re.findall(r"how_to_install\(['\"](\w+)", text)}
+    assert {"data", "sql", "mcp", "otel", "interpreter", "eval", "dask"} <= asked <= set(EXTRAS)
+    for extra in asked:
+        names = sorted(EXTRAS[extra], key=canonical)
+        words = " ".join(f"'{canonical(name)}'" for name in names)
+        assert canonical(how_to_install(extra)) == f"pip install {words}"
+    packages = {package_of(name) for one in EXTRAS.values() for name in one} | {"psycopg"}
+    for path, text in [*told, *((page, page.read_text()) for page in PAGES)]:
+        for line in re.findall(r"\bpip install (.+)", text):
+            here = re.search(r"^(?:-e )?'?\.(?:\[([\w,]+)\])?", line)
+            first = package_of(line.strip("'\""))
+            held = set((here[1] or "").split(",")) <= {*EXTRAS, ""} if here else first in packages
+            assert held or line.startswith("{"), f"{path}: {line}"
+
+
+def canonical(words: str) -> str:
+    return words.lower().replace("_", "-")
+
+
+def package_of(requirement: str) -> str:
+    found = re.match(r"[\w-]*", canonical(requirement))
+    return found[0] if found else ""
 
 
 MODULES = [
