@@ -102,7 +102,9 @@ def test_every_option_that_is_named_exists(page: Path) -> None:
 
 @every_page
 def test_a_command_that_is_shown_has_the_options_that_it_is_shown_with(page: Path) -> None:
-    shown = "\n".join(blocks(page, "")).replace("\\\n", " ").splitlines()
+    shown = (
+        "\n".join([*blocks(page, ""), *blocks(page, "console")]).replace("\\\n", " ").splitlines()
+    )
     for line in [*shown, *re.findall(r"`(kernel-agent [^`]+)`", prose(page))]:
         if given := re.search(r"kernel-agent ([a-z]+)( [a-z]+)?\b(?!:)", line):
             name = next((n for n in (given[1] + (given[2] or ""), given[1]) if n in COMMANDS), None)
