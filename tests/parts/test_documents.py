@@ -191,14 +191,30 @@ def test_the_page_of_the_notebook_has_each_option_of_the_magic() -> None:
     assert [option.name for option in OPTIONS if f"`--{option.name}" not in page] == []
 
 
-def test_the_readme_has_each_extra_that_can_be_installed() -> None:
-    told = {name for first in rows(ROOT / "README.md") for name in re.findall(r"`(\w+)`", first)}
+def test_the_page_of_installing_has_each_extra() -> None:
+    told = {
+        name for first in rows(ROOT / "docs/install.md") for name in re.findall(r"`(\w+)`", first)
+    }
     assert set(EXTRAS) <= told
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\((docs/[\w-]+\.md)", (ROOT / "README.md").read_text()))
-    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} == linked
+    assert "(docs/README.md)" in (ROOT / "README.md").read_text()
+    linked = set(re.findall(r"\(([\w-]+\.md)", (ROOT / "docs/README.md").read_text()))
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert pages - {"README.md"} == linked
+
+
+MOST_WORDS = {"README": 600, "docs/what-leaves-your-machine": 700}
+"""Counted are the words that a person wrote, commands among them, and no lines of tables."""
+
+
+@pytest.mark.parametrize("page", MOST_WORDS)
+def test_a_page_for_a_first_look_stays_short(page: str) -> None:
+    text = (ROOT / f"{page}.md").read_text()
+    by_hand = re.sub(r"<!-- attacks: begin.*?<!-- attacks: end -->", "", text, flags=re.DOTALL)
+    words = [word for word in by_hand.split() if re.search(r"\w", word)]
+    assert len(words) <= MOST_WORDS[page]
 
 
 def test_a_message_that_tells_to_install_names_what_exists() -> None:
@@ -254,7 +270,7 @@ FIGURES = {
     "what the loop adds to a step": ("overhead overhead_ms median",),
     "a call of a host tool": ("host_calls call_ms median", "host_calls text_1_mb_ms median"),
 }
-"""Of rows of README's table: where each figure stands, by the words of the path to it."""
+"""Of rows of the table: where each figure stands, by the words of the path to it."""
 
 
 def figure(path: str) -> float:
@@ -265,9 +281,11 @@ def figure(path: str) -> float:
 
 
 @pytest.mark.parametrize("row", FIGURES)
-def test_a_figure_of_the_readme_is_that_of_its_file(row: str) -> None:
+def test_a_figure_of_the_page_of_speed_is_that_of_its_file(row: str) -> None:
     """As it stands there, rounded as far as it is shown."""
-    (line,) = [x for x in (ROOT / "README.md").read_text().splitlines() if x.startswith(f"| {row}")]
+    (line,) = [
+        x for x in (ROOT / "docs/speed.md").read_text().splitlines() if x.startswith(f"| {row}")
+    ]
     shown = re.findall(r"\b(\d+(?:\.\d+)?) ms", line)
     assert len(shown) == len(FIGURES[row])
     for text, path in zip(shown, FIGURES[row], strict=True):
