@@ -31,7 +31,6 @@ FOUND = {page: BLOCK.findall(page.read_text()) for page in PAGES}
 NEEDS = {
     "a key",  # of a model's endpoint
     "the network",
-    "a browser",
     "a collector",
     "a database",
     "QEMU",
@@ -39,8 +38,6 @@ NEEDS = {
     "a cell of such a run",
     "a notebook's cell",
     "a class of yours",
-    "a notebook of yours",
-    "a run of yours",
 }
 MAGICS = [
     line
@@ -61,7 +58,7 @@ RUNNING = {
     page: [(kind, code) for kind, code in blocks if kind in {"console", "python"}]
     for page, blocks in FOUND.items()
 }
-LONG = {"evaluation"}  # of several runs
+LONG = {"evaluation", "command"}  # of several runs
 HERE = {p: [b for b in blocks if not needs(b[1])] for p, blocks in RUNNING.items()}
 
 
