@@ -34,9 +34,10 @@ def columns(told: dict[str, Any]) -> str:
     return (
         f"A row adds up to the attacks that were played there. All {first} are played by an "
         f"ordinary user at {' and '.join(f'`{level}`' for level in WHOLE)}. Elsewhere those are "
-        "left out that the session stops and not the sandbox (a hostile server, table or file meets the "
-        "program; what a browser shows): they come out the same at every level. Where a row adds "
-        "up to fewer yet, some have not been played there (–). The sums of the rows: "
+        "left out that the session stops and not the sandbox (a hostile server, table or file "
+        "meets the program; what a browser shows): they come out the same at every level. "
+        "Where a row adds up to fewer yet, some have not been played there (–). "
+        "The sums of the rows: "
         f"{', '.join(map(str, wide))}."
     )
 
