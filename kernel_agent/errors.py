@@ -30,6 +30,21 @@ from __future__ import annotations
 from pathlib import Path
 
 
+def how_to_install(extra: str) -> str:
+    """Return the command that installs what an extra names, also where no index has this package.
+
+    It names the packages themselves: the same words hold in a clone and beside a wheel.
+    """
+    from importlib import metadata  # waits for its use
+
+    try:
+        needed = [each.partition(";") for each in metadata.requires("kernel-agent") or ()]
+    except metadata.PackageNotFoundError:  # a folder on the path, never installed
+        return f"pip install '.[{extra}]'"
+    named = sorted(f"'{name.strip()}'" for name, _, when in needed if f"'{extra}'" in when)
+    return f"pip install {' '.join(named)}"
+
+
 class KernelAgentError(Exception):
     """Base of all. The message is one line that says what happened and what to do."""
 

@@ -1,6 +1,6 @@
-"""Make the README's picture: a real run as a terminal shows it.
+"""Make a picture of a real run: as a terminal shows it, or the head of its notebook.
 
-Needs Chromium on the PATH. Usage: python scripts/picture.py RUN_FOLDER OUT.png
+Needs Chromium on the PATH. Usage: python scripts/picture.py RUN_FOLDER|NOTEBOOK OUT.png
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
 COLUMNS = 104
+HEAD_CELLS, HEAD_HEIGHT = 4, 860  # down to the verdict
 
 
 def terminal_output(command: list[str]) -> str:
@@ -46,16 +47,32 @@ def as_page(text: str) -> str:
     return f"<!doctype html><meta charset=utf-8><style>{style}</style>{body}"
 
 
+def head_of(notebook: str) -> str:
+    """Return question, answer, figure and verdict of a notebook as a page."""
+    import nbformat
+    from nbconvert import HTMLExporter
+
+    read = nbformat.read(notebook, as_version=4)
+    read.cells = read.cells[:HEAD_CELLS]
+    return HTMLExporter(template_name="lab").from_notebook_node(read)[0]
+
+
 def main() -> None:
     """Write the picture."""
     folder, out = sys.argv[1:]
+    if folder.endswith(".ipynb"):
+        return picture(head_of(folder), out, HEAD_HEIGHT)
     command = [str(Path(sys.executable).with_name("kernel-agent")), "show", folder]
     text = terminal_output(command)
     asked = f"$ kernel-agent run … --data …\n{text.strip()}\n"
-    height = 44 + int(14 * 1.45 * (asked.count("\n") + 4))
+    return picture(as_page(asked), out, 44 + int(14 * 1.45 * (asked.count("\n") + 4)))
+
+
+def picture(html: str, out: str, height: int) -> None:
+    """Write a page as a picture."""
     with tempfile.TemporaryDirectory() as work:
         page = Path(work) / "page.html"
-        page.write_text(as_page(asked))
+        page.write_text(html)
         subprocess.run(
             [
                 "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",

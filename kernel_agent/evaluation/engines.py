@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from kernel_agent.errors import KernelAgentError, UsageError
+from kernel_agent.errors import KernelAgentError, UsageError, how_to_install
 from kernel_agent.evaluation.runs import carry_out, run_one
 from kernel_agent.evaluation.specs import RunResult, RunSpec
 
@@ -93,9 +93,7 @@ class OnDask:
         try:
             from distributed import Client, LocalCluster
         except ModuleNotFoundError:
-            raise UsageError(
-                "--on dask needs packages more: pip install 'kernel-agent[dask]'"
-            ) from None
+            raise UsageError(f"--on dask needs packages more: {how_to_install('dask')}") from None
         if not self._address:
             self._own = await LocalCluster(
                 n_workers=self._workers, threads_per_worker=1, asynchronous=True,

@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from kernel_agent.errors import InputError, UntrustedTasks, UsageError, fault_of
+from kernel_agent.errors import InputError, UntrustedTasks, UsageError, fault_of, how_to_install
 from kernel_agent.evaluation.reach import fingerprint, reaches_of
 from kernel_agent.records import Json
 from kernel_agent.safe import answer_on, one_line
@@ -378,7 +378,7 @@ def _yaml() -> Any:
         import yaml
     except ModuleNotFoundError:
         raise UsageError(
-            "YAML needs a package more: pip install 'kernel-agent[eval]', or write JSON lines"
+            f"YAML needs a package more: {how_to_install('eval')}, or write JSON lines"
         ) from None
     return yaml
 

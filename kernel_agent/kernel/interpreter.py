@@ -33,6 +33,7 @@ from kernel_agent.errors import (
     KernelDied,
     KernelStartError,
     UsageError,
+    how_to_install,
 )
 from kernel_agent.inkernel import decode, encode, no_answer
 from kernel_agent.kernel.collect import Collector, answer_of
@@ -190,8 +191,7 @@ class InterpreterSession(Kernel):
             from pydantic_monty import AsyncMonty, MontyError, MountDir
         except ImportError:
             raise KernelStartError(
-                "--sandbox interpreter needs pydantic-monty: "
-                "pip install 'kernel-agent[interpreter]'"
+                f"--sandbox interpreter needs pydantic-monty: {how_to_install('interpreter')}"
             ) from None
         try:
             self._pool = await self._stack.enter_async_context(AsyncMonty(max_processes=1))

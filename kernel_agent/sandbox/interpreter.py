@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
-from kernel_agent.errors import InputError, SandboxError
+from kernel_agent.errors import InputError, SandboxError, how_to_install
 from kernel_agent.records import DataFile
 from kernel_agent.sandbox.levels import Grant, Launch, Level, Probe
 
@@ -88,7 +88,7 @@ def probe() -> Probe:
         return Probe(
             works=False,
             reason="pydantic-monty is not installed",
-            advice="pip install 'kernel-agent[interpreter]'",
+            advice=how_to_install("interpreter"),
         )
     from pydantic_monty import Monty
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.errors import InputError
+from kernel_agent.errors import InputError, how_to_install
 from kernel_agent.inkernel import values
 from kernel_agent.records import DataFile, Given
 from kernel_agent.safe import Folder, make_private, one_line, plain
@@ -217,7 +217,7 @@ def _feather(table: Any) -> bytes:
         import pyarrow as pa
     except ImportError:
         raise TypeError(
-            f"a {type(table).__name__} needs pyarrow: pip install 'kernel-agent[data]'"
+            f"a {type(table).__name__} needs pyarrow: {how_to_install('data')}"
         ) from None
     frame = table if table.ndim == 2 else table.to_frame("value")
     if not frame.columns.is_unique:

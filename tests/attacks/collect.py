@@ -1,7 +1,7 @@
 """Play all attacks at all levels, as root and as an ordinary user; keep the results.
 
 ``python -m attacks.collect`` (or ``make attacks``) writes ``docs/attacks.json``, the page
-``docs/attacks.md`` and the counts in ``SECURITY.md``. As root, the ordinary user is played with the
+``docs/attacks.md``. As root, the ordinary user is played with the
 interpreter that ``KERNEL_AGENT_USER_PYTHON`` names, under the uid ``KERNEL_AGENT_USER_ID``
 (1001 by default).
 

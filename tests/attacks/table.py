@@ -1,8 +1,5 @@
 # ruff: noqa: RUF001 - a dash stands for "not run"
-"""``docs/attacks.md`` and the counts in ``SECURITY.md``, made from ``docs/attacks.json``.
-
-``python -m attacks.table`` writes both.
-"""
+"""``docs/attacks.md``, made from ``docs/attacks.json``: ``python -m attacks.table`` writes it."""
 
 from __future__ import annotations
 
@@ -11,29 +8,38 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from attacks.collect import WHOLE
 from attacks.words import BOUNDARY, CATEGORIES, VERDICTS
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "attacks.json"
-DOCUMENT = ROOT / "SECURITY.md"
-WHENCE = "Made by `make attacks`. What they are and what holds: [SECURITY.md](../SECURITY.md)."
+WHENCE = "Made by `make attacks`. What holds, and how it is measured: [what holds](what-holds.md)."
 PAGE = ROOT / "docs" / "attacks.md"
-BEGIN = "<!-- attacks: begin; written by `make attacks`, not by hand -->"
-END = "<!-- attacks: end -->"
 SHORT = {"stopped": "stopped", "contained": "contained", "not stopped": "**NOT**", "not run": "–"}
 
-LEGEND = (
-    "*Stopped*: refused, or it found nothing. *Contained*: it went through, but harmed only its "
-    "own sandbox. **NOT** stopped: the host saw an effect on a canary. –: not run, or its control "
-    "does not succeed on this machine. Two words in a cell: as an ordinary user / as root. *none* "
-    "is the control: an ordinary user without any sandbox."
-)
+LEGEND = """| word | says |
+|---|---|
+| stopped | refused, or it found nothing |
+| contained | it went through, but harmed only its own sandbox |
+| not stopped, **NOT** | the host saw an effect on a canary |
+| not run, – | not played there, or its control does not succeed on this machine |
+| two words in a cell | as an ordinary user / as root |
+| `none` | the control: an ordinary user without any sandbox |
+| not stopped of the boundary | of these, the attacks on what a level must hold |"""
 
 
-def summary(told: dict[str, Any]) -> str:
-    """Return what was played, and the counts, as Markdown: one screen."""
-    each = "Each attack at each level: [docs/attacks.md](docs/attacks.md)."
-    return "\n\n".join((_played(told), LEGEND, _counts(told), each))
+def columns(told: dict[str, Any]) -> str:
+    """Return why the rows of the counts do not add up to the same number, as Markdown."""
+    first, wide = len(told["attacks"]), sorted({len(p["results"]) for p in told["played"]} - {0})
+    return (
+        f"A row adds up to the attacks that were played there. All {first} are played by an "
+        f"ordinary user at {' and '.join(f'`{level}`' for level in WHOLE)}. Elsewhere those are "
+        "left out that the session stops and not the sandbox (a hostile server, table or file "
+        "meets the program; what a browser shows): they come out the same at every level. "
+        "Where a row adds up to fewer yet, some have not been played there (–). "
+        "The sums of the rows: "
+        f"{', '.join(map(str, wide))}."
+    )
 
 
 def page(told: dict[str, Any]) -> str:
@@ -43,7 +49,11 @@ def page(told: dict[str, Any]) -> str:
         "# Attacks",
         WHENCE,
         _played(told),
+        "## The counts",
         LEGEND,
+        _counts(told),
+        columns(told),
+        "## Each attack",
         *(_rows(told, category, levels) for category in CATEGORIES),
         _reasons(told),
     )
@@ -114,20 +124,9 @@ def _reasons(told: dict[str, Any]) -> str:
     )
 
 
-def within(document: str, inside: str) -> str:
-    """Return the document with what stands between the marks replaced."""
-    if BEGIN not in document:
-        document = document.rstrip() + f"\n\n## Attacks\n\n{BEGIN}\n{END}\n"
-    before, rest = document.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    return f"{before}{BEGIN}\n{inside}\n{END}{after}"
-
-
 def write() -> None:
-    """Write the page of the results, and their counts into the document."""
-    told = json.loads(RESULTS.read_text())
-    PAGE.write_text(page(told))
-    DOCUMENT.write_text(within(DOCUMENT.read_text(), summary(told)))
+    """Write the page of the results."""
+    PAGE.write_text(page(json.loads(RESULTS.read_text())))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from kernel_agent_extension.options import OPTIONS
 from kernel_agent.cli.app import app
 from kernel_agent.config import SETTINGS, load_config
 from kernel_agent.config.table import VARIABLES
+from kernel_agent.errors import how_to_install
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.trace import Record
 
@@ -30,6 +31,10 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "example_notebooks").rglob("*.md")),
 ]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+SOURCES = [path for room in ("kernel_agent", "extension") for path in (ROOT / room).rglob("*.py")]
+
 FENCE = re.compile(
     r"^(?P<mark>```+)(?P<kind>\w*)\n(?P<body>.*?)^(?P=mark)$", re.MULTILINE | re.DOTALL
 )
@@ -97,7 +102,9 @@ def test_every_option_that_is_named_exists(page: Path) -> None:
 
 @every_page
 def test_a_command_that_is_shown_has_the_options_that_it_is_shown_with(page: Path) -> None:
-    shown = "\n".join(blocks(page, "")).replace("\\\n", " ").splitlines()
+    shown = (
+        "\n".join([*blocks(page, ""), *blocks(page, "console")]).replace("\\\n", " ").splitlines()
+    )
     for line in [*shown, *re.findall(r"`(kernel-agent [^`]+)`", prose(page))]:
         if given := re.search(r"kernel-agent ([a-z]+)( [a-z]+)?\b(?!:)", line):
             name = next((n for n in (given[1] + (given[2] or ""), given[1]) if n in COMMANDS), None)
@@ -151,11 +158,8 @@ def _spread(cell: str, names: list[str]) -> list[str]:
 def test_every_variable_that_is_read_is_on_the_page_of_settings() -> None:
     told = {first.strip("`"): cells for first, cells in rows(PAGE).items()}
     assert {name: told.get(name) for name in VARIABLES} == {n: [v] for n, v in VARIABLES.items()}
-    sources = (
-        path for room in ("kernel_agent", "extension") for path in (ROOT / room).rglob("*.py")
-    )
     found = re.compile(r"KERNEL_AGENT_[A-Z_]*[A-Z]")
-    named = {name for path in sources for name in found.findall(path.read_text())}
+    named = {name for path in SOURCES for name in found.findall(path.read_text())}
     assert named <= {*VARIABLES, *(row.variable for row in SETTINGS.values())}
 
 
@@ -187,15 +191,56 @@ def test_the_page_of_the_notebook_has_each_option_of_the_magic() -> None:
     assert [option.name for option in OPTIONS if f"`--{option.name}" not in page] == []
 
 
-def test_the_readme_has_each_extra_that_can_be_installed() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    told = {name for first in rows(ROOT / "README.md") for name in re.findall(r"`(\w+)`", first)}
-    assert set(project["optional-dependencies"]) <= told
+def test_the_page_of_installing_has_each_extra() -> None:
+    told = {
+        name for first in rows(ROOT / "docs/install.md") for name in re.findall(r"`(\w+)`", first)
+    }
+    assert set(EXTRAS) <= told
 
 
 def test_the_readme_leads_to_every_page() -> None:
-    linked = set(re.findall(r"\((docs/[\w-]+\.md)", (ROOT / "README.md").read_text()))
-    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} == linked
+    assert "(docs/README.md)" in (ROOT / "README.md").read_text()
+    linked = set(re.findall(r"\(([\w-]+\.md)", (ROOT / "docs/README.md").read_text()))
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert pages - {"README.md"} == linked
+
+
+MOST_WORDS = {"README": 600, "docs/what-leaves-your-machine": 700, "SECURITY": 800}
+"""Counted are the words that a person wrote, commands among them, and no lines of tables."""
+
+
+@pytest.mark.parametrize("page", MOST_WORDS)
+def test_a_page_for_a_first_look_stays_short(page: str) -> None:
+    text = (ROOT / f"{page}.md").read_text()
+    words = [word for word in text.split() if re.search(r"\w", word)]
+    assert len(words) <= MOST_WORDS[page]
+
+
+def test_a_message_that_tells_to_install_names_what_exists() -> None:
+    """Packages that the project names, or extras of a clone: no index has the project itself."""
+    told = [(path, path.read_text()) for path in SOURCES]
+    asked = {name for _, text in told for name in re.findall(r"how_to_install\(['\"](\w+)", text)}
+    assert {"data", "sql", "mcp", "otel", "interpreter", "eval", "dask"} <= asked <= set(EXTRAS)
+    for extra in asked:
+        names = sorted(EXTRAS[extra], key=canonical)
+        words = " ".join(f"'{canonical(name)}'" for name in names)
+        assert canonical(how_to_install(extra)) == f"pip install {words}"
+    packages = {package_of(name) for one in EXTRAS.values() for name in one} | {"psycopg"}
+    for path, text in [*told, *((page, page.read_text()) for page in PAGES)]:
+        for line in re.findall(r"\bpip install (.+)", text):
+            here = re.search(r"^(?:-e )?'?\.(?:\[([\w,]+)\])?", line)
+            first = package_of(line.strip("'\""))
+            held = set((here[1] or "").split(",")) <= {*EXTRAS, ""} if here else first in packages
+            assert held or line.startswith("{"), f"{path}: {line}"
+
+
+def canonical(words: str) -> str:
+    return words.lower().replace("_", "-")
+
+
+def package_of(requirement: str) -> str:
+    found = re.match(r"[\w-]*", canonical(requirement))
+    return found[0] if found else ""
 
 
 MODULES = [
@@ -224,7 +269,7 @@ FIGURES = {
     "what the loop adds to a step": ("overhead overhead_ms median",),
     "a call of a host tool": ("host_calls call_ms median", "host_calls text_1_mb_ms median"),
 }
-"""Of rows of README's table: where each figure stands, by the words of the path to it."""
+"""Of rows of the table: where each figure stands, by the words of the path to it."""
 
 
 def figure(path: str) -> float:
@@ -235,9 +280,11 @@ def figure(path: str) -> float:
 
 
 @pytest.mark.parametrize("row", FIGURES)
-def test_a_figure_of_the_readme_is_that_of_its_file(row: str) -> None:
+def test_a_figure_of_the_page_of_speed_is_that_of_its_file(row: str) -> None:
     """As it stands there, rounded as far as it is shown."""
-    (line,) = [x for x in (ROOT / "README.md").read_text().splitlines() if x.startswith(f"| {row}")]
+    (line,) = [
+        x for x in (ROOT / "docs/speed.md").read_text().splitlines() if x.startswith(f"| {row}")
+    ]
     shown = re.findall(r"\b(\d+(?:\.\d+)?) ms", line)
     assert len(shown) == len(FIGURES[row])
     for text, path in zip(shown, FIGURES[row], strict=True):

@@ -18,6 +18,7 @@ from support.replies import cell
 from support.spans import CELL, RUN, STEP, Kept, forget_the_machine
 
 from kernel_agent import ScriptedModel, Session
+from kernel_agent.errors import how_to_install
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.event import Event, Notice
 from kernel_agent.session.telemetry import telemetry_for
@@ -156,7 +157,7 @@ def test_an_extra_that_is_missing_is_said(tmp_path: Path) -> None:
     assert answer == "7"
     assert told == (
         "No traces are sent: the environment names a collector, and the extra otel is missing "
-        "(pip install 'kernel-agent[otel]')"
+        f"({how_to_install('otel')})"
     )
 
 

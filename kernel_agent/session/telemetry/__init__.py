@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kernel_agent.errors import UsageError
+from kernel_agent.errors import UsageError, how_to_install
 from kernel_agent.records import Notice
 from kernel_agent.session.telemetry.base import ENDPOINTS, Telemetry, Tell
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-EXTRA = "pip install 'kernel-agent[otel]'"
 
 
 def telemetry_for(
@@ -69,7 +68,7 @@ def _with_tracer(tracer: Tracer, env: Mapping[str, str]) -> Telemetry:
 
         from kernel_agent.session.telemetry.spans import Spans, takes_content
     except ImportError:
-        raise UsageError(f"a tracer needs the extra otel: {EXTRA}") from None
+        raise UsageError(f"a tracer needs the extra otel: {how_to_install('otel')}") from None
     if not isinstance(tracer, Tracer):
         raise UsageError(f"the tracer is not one of OpenTelemetry's: {type(tracer).__name__}")
     return Spans(tracer, content=takes_content(env))
@@ -93,5 +92,6 @@ def _with_export(env: Mapping[str, str]) -> Telemetry:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ImportError):
-        return f"the environment names a collector, and the extra otel is missing ({EXTRA})"
+        missing = "the environment names a collector, and the extra otel is missing"
+        return f"{missing} ({how_to_install('otel')})"
     return str(error) or type(error).__name__

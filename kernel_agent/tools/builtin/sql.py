@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.errors import UsageError
+from kernel_agent.errors import UsageError, how_to_install
 from kernel_agent.records import Event
 from kernel_agent.safe import one_line
 from kernel_agent.tools.builtin.database import QUERY_S, ROWS_MAX, Database
@@ -56,7 +56,7 @@ def sql_tools(
     urls = _find_urls(whats, configured)
     for package in ("sqlalchemy", "pyarrow"):
         if find_spec(package) is None:
-            raise UsageError(f"--tools sql needs {package}: pip install 'kernel-agent[sql]'")
+            raise UsageError(f"--tools sql needs {package}: {how_to_install('sql')}")
     databases = [
         Database(name, url, query_seconds=query_seconds, on_event=on_event)
         for name, url in urls.items()

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from kernel_agent.errors import UsageError
+from kernel_agent.errors import UsageError, how_to_install
 from kernel_agent.records import Event, Json, Notice
 from kernel_agent.safe import one_line
 from kernel_agent.tools.mcp.connection import Connection
@@ -61,7 +61,7 @@ class Servers:
             One does not work; none is left running.
         """
         if self._connections and find_spec("mcp") is None:
-            raise UsageError("--mcp needs the package mcp: pip install 'kernel-agent[mcp]'")
+            raise UsageError(f"--mcp needs the package mcp: {how_to_install('mcp')}")
         if self._connections:  # away from the loop: they take a second
             for package in ("jsonschema", "mcp", "httpx2"):
                 await asyncio.to_thread(import_module, package)
