@@ -214,7 +214,7 @@ def test_a_figure_is_told_by_its_titles() -> None:
         records = [start("one", "What?"), drew, stop_with(answer_of(FRAME))]
         assert page_html(records).count(f'alt="{alt}"') == 2
         outputs = [o for c in notebook_of(records).cells for o in c.get("outputs", [])]
-        assert [o["metadata"]["image/png"]["alt"] for o in outputs] == [alt]
+        assert [o["metadata"]["image/png"]["alt"] for o in outputs] == [alt, alt]
 
 
 def test_numbers_of_a_notebook_are_written_as_digits() -> None:
