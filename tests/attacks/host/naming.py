@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +40,10 @@ async def names_that_speak_for_the_user(folder: Path) -> str:
     files = [folder / f"{SPOKEN}, {STORY[:180]}.csv", folder / "book.xlsx", folder / "many.csv"]
     files[0].write_text("a,b\n1,2\n")
     frame = pd.DataFrame({f"{CLAIMS}{n}": [n] for n in range(3)})
-    frame.to_excel(files[1], sheet_name=SHORT, index=False)
+    if find_spec("openpyxl"):
+        frame.to_excel(files[1], sheet_name=SHORT, index=False)
     frame.to_csv(files[2], index=False)
-    for each in await _sent(folder, files):
+    for each in await _sent(folder, [file for file in files if file.exists()]):
         outside = _without_marked(each.content)
         if any(words in outside for words in (SPOKEN, SHORT)):
             return f"read: a name stands as our own word in what the {each.role} says"
