@@ -163,13 +163,13 @@ async def bytes_behind_a_cut(folder: Path) -> str:
 
 @host_attack("host-resource", stood_still(), timeout_s=100)
 async def questions_of_very_long_texts(folder: Path) -> str:
-    """Questions about calls with texts of 10 million characters, piled, turned and unseen ones"""
+    """Questions about calls with texts of six million characters, piled, turned and unseen ones"""
 
     def mail(text: str) -> int:
         """Send."""
         return len(text)
 
-    for text in ("x" * 10_000_000, "\u202e" * 10_000_000, "e\u0301\u0301\u0301" * 2_500_000):
+    for text in ("x" * 6_000_000, "\u202e" * 6_000_000, "e\u0301\u0301\u0301" * 1_500_000):
         (question,), _ = await _asked_about(mail, text)
         await asyncio.to_thread(_shown_in_panel, question)
     return ""
