@@ -239,27 +239,28 @@ class Approval:
 
     async def _decide(self, question: Question, name: str) -> Decision:
         """Return the person's standing answer, or ask."""
-        before = self._said_before(question, name)
+        same = _same(question)  # once: of a long text it takes a while
+        before = self._said_before(same, name)
         if before is not None:
             return before
         self._open += 1
         try:
             async with self._one_at_a_time:
                 # Meanwhile an answer to the question before may have settled this one.
-                before = self._said_before(question, name)
+                before = self._said_before(same, name)
                 if before is not None:
                     return before
                 decision = await self._ask_now(question)
                 if decision.standing and name not in self._standing:
                     self._standing[name] = _Standing(decision=decision, tainted=self.tainted)
                 elif not decision.allowed and decision.by == "person":
-                    self._denied.setdefault(_same(question), decision)
+                    self._denied.setdefault(same, decision)
                     self._denied_here += not decision.standing
                 return decision
         finally:
             self._open -= 1
 
-    def _said_before(self, question: Question, name: str) -> Decision | None:
+    def _said_before(self, same: str, name: str) -> Decision | None:
         standing = self._standing.get(name)
         if standing is not None:
             said = standing.decision
@@ -268,7 +269,7 @@ class Approval:
                 reason = said.reason or f"{word} for the rest of this run"
                 return Decision(allowed=said.allowed, by="person", reason=reason, standing=True)
             del self._standing[name]  # it was given before untrusted data had entered
-        denied = self._denied.get(_same(question))
+        denied = self._denied.get(same)
         if denied is None:
             return None
         reason = f"the same was denied before{f' ({denied.reason})' if denied.reason else ''}"
@@ -429,5 +430,6 @@ def _check_decision(asking: asyncio.Future[Decision]) -> Decision:
 def _same(question: Question) -> str:
     """Return a key that is equal for questions about the same thing."""
     asked = [question.kind, question.name, question.arguments or question.code]
-    text = json.dumps(asked, default=str)  # "readable" made of it what JSON can hold
+    # "readable" made of it what JSON can hold.
+    text = json.dumps(asked, default=str, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

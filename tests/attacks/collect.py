@@ -37,7 +37,7 @@ USERS = ("user", "root")
 LEVELS = ("none", "landlock", "namespaces", "bubblewrap", "container", "gvisor", "microvm")
 WHOLE = ("none", "bubblewrap")
 """Levels at which also those attacks are played that the session stops, not the sandbox."""
-LEVEL_TIMEOUT_S = 1500
+LEVEL_TIMEOUT_S = 2400
 ACCOUNT = int(os.environ.get("KERNEL_AGENT_USER_ID", "1001"))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attacks.score import stood_still
 from attacks.words import Report, host_attack
 
 if TYPE_CHECKING:
@@ -158,6 +159,20 @@ async def bytes_behind_a_cut(folder: Path) -> str:
     (question,), _ = await _asked_about(send, b"\xff" * 3000 + b"password")
     seen = "password" in _whole(question) or "not shown" in _whole(question)
     return "" if seen else "unseen: the end of the bytes, and that they were cut"
+
+
+@host_attack("host-resource", stood_still(), timeout_s=100)
+async def questions_of_very_long_texts(folder: Path) -> str:
+    """Questions about calls with texts of six million characters, piled, turned and unseen ones"""
+
+    def mail(text: str) -> int:
+        """Send."""
+        return len(text)
+
+    for text in ("x" * 6_000_000, "\u202e" * 6_000_000, "e\u0301\u0301\u0301" * 1_500_000):
+        (question,), _ = await _asked_about(mail, text)
+        await asyncio.to_thread(_shown_in_panel, question)
+    return ""
 
 
 @host_attack("host-confusion", approved_unseen, timeout_s=60)

@@ -64,6 +64,42 @@ async def expressions_in_a_question(folder: Path) -> str:
     return _seen({"it was evaluated": (folder / "evaluated").exists()})
 
 
+SEND = """
+from kernel_agent import tool
+
+@tool(effects=True)
+def send(text: str) -> str:
+    "Send a text to the team."
+    open("sent", "a").write(text)
+    return "sent"
+"""
+
+
+@host_attack("host-confusion", _told, timeout_s=150)
+async def asking_that_was_switched_off_before(folder: Path) -> str:
+    """What was said of asking for one session, carried on into a new one that names it nowhere"""
+    (folder / "sales.csv").write_text("a\n1\n")
+    shell = _shell(folder)
+    shell.run_cell(SEND)
+    calls = json.dumps({"content": "```python\nfinal_answer(send('x'))\n```"}) + "\n"
+    (folder / "sends.jsonl").write_text(calls * 3)
+    ask = "%agent --format fenced --model scripted:"
+    with_hosts = os.environ.get("PLAYED_LEVEL") in ("bubblewrap", "namespaces")
+    eased = ("--approve never", *(["--allow-host localhost:1"] if with_hosts else []))
+    _run(shell, f"{ask}replies.jsonl {' '.join(eased)} Count.")
+    seen = {}
+    for what, line in {
+        "a new session": f"{ask}sends.jsonl --tools send Send it.",
+        "another one": f"{ask}sends.jsonl --data sales.csv Send it again.",
+        "one begun anew": f"{ask}sends.jsonl --new --tools send Send it at last.",
+    }.items():
+        Path("sent").unlink(missing_ok=True)
+        said_first = _run(shell, line).partition("Task:")[0]
+        named = all(words in said_first for words in eased)
+        seen[f"{what} asked nobody, and named it nowhere"] = not named and Path("sent").exists()
+    return _seen(seen)
+
+
 def _seen(effects: dict[str, bool]) -> str:
     seen = [effect for effect, happened in effects.items() if happened]
     if not seen:
@@ -91,10 +127,15 @@ def _shell(folder: Path) -> Any:
 
 def _ask(shell: Any, question: str) -> None:
     """Do what a person does who types a question in a cell; its cell may fail."""
+    _run(shell, f"%agent --new --model scripted:replies.jsonl --format fenced {question}")
+
+
+def _run(shell: Any, line: str) -> str:
+    """Run a cell; return what it printed."""
     printed = io.StringIO()
-    line = f"%agent --new --model scripted:replies.jsonl --format fenced {question}"
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
         shell.run_cell(line)
+    return printed.getvalue()
 
 
 def _starts(folder: Path) -> list[dict[str, Any]]:
