@@ -56,8 +56,9 @@ async def folders_while_verified(folder: Path) -> str:
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell("PLACE = '.'\n" + NEST + "print(1)")]
     )
-    nbformat.write(notebook, folder / "n.ipynb")
-    return await asyncio.to_thread(_ended, folder, ["verify", "n.ipynb"], (0, 1), "summary")
+    (folder / "work").mkdir()
+    nbformat.write(notebook, folder / "work" / "n.ipynb")
+    return await asyncio.to_thread(_ended, folder, ["verify", "work/n.ipynb"], (0, 1), "summary")
 
 
 async def _run(folder: Path, cell: str) -> str:
