@@ -113,7 +113,7 @@ def test_the_mode_decides_and_a_tools_own_setting_goes_before_it(mode, own, cell
 @pytest.mark.parametrize("wrong", [{"mode": "sometimes"}, {"tools": {"pay": "perhaps"}}])
 def test_what_is_no_mode_and_no_verdict_is_refused(wrong):
     """With what there is."""
-    with pytest.raises(UsageError, match=r"never, risky, always|allow, ask, deny"):
+    with pytest.raises(UsageError, match=r"never, risky or always|allow, ask or deny"):
         Policy(**wrong)
 
 
