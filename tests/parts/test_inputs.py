@@ -416,7 +416,7 @@ def test_a_file_without_read_permission_is_refused(tmp_path):
         ("https://example.org/a.csv", "is an address"),
         ("a\0b.csv", "cannot be read"),
         ("x" * 5000, "cannot be read"),
-        ("~nobody-of-this-name/a.csv", "cannot be read"),
+        ("~nobody-of-this-name/a.csv", "There is no folder ~nobody-of-this-name either"),
     ],
 )
 def test_a_path_that_cannot_be_one_is_refused(tmp_path, path, fault):

@@ -249,5 +249,5 @@ async def test_a_mode_that_does_not_exist_is_refused(tmp_path, value):
     """Before anything starts."""
     from kernel_agent.errors import UsageError
 
-    with pytest.raises(UsageError, match="never, risky, always"):
+    with pytest.raises(UsageError, match="never, risky or always"):
         Session(kernel=FakeKernel, model="offline", approve=value, out=tmp_path / "out")

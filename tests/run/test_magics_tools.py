@@ -96,9 +96,10 @@ async def test_the_interrupt_ends_a_function_that_runs_and_its_run(
     ],
 )  # fmt: skip
 async def test_a_wrong_name_is_one_line(tmp_path: Path, named: str, told: str) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
     async with opened(tmp_path) as book:
         await book.run(f"{RATE}\ndef plain(x: int) -> int:\n    'Return x.'\n    return x")
-        said = await book.run(f"%agent --tools {named} --model offline What is it?")
+        said = await book.run(f"%agent --tools {named} --model offline --data a.csv What is it?")
     assert said.startswith(f"UsageError: {told}")
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.glob("runs/*"))
