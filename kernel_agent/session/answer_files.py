@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from decimal import Decimal
 from importlib.util import find_spec
 from io import BytesIO
 from itertools import chain, count
@@ -75,6 +76,8 @@ def answer_bytes(run: Run) -> bytes:
     made = answer_file(run)
     if made is not None:
         return made[0]
+    if isinstance(run.value, Decimal):  # its zeros are meant
+        return f"{run.value}\n".encode()
     if isinstance(run.answer, (bool, int, float, dict, list)):
         return f"{json.dumps(run.answer, ensure_ascii=False)}\n".encode("utf-8", "backslashreplace")
     return f"{plain(run.text)}\n".encode("utf-8", "backslashreplace")

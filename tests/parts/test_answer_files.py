@@ -56,6 +56,7 @@ def test_the_answer_alone_can_be_read_by_a_program(tmp_path):
         ("final_answer(1234567.5)", b"1234567.5\n"),
         ("final_answer({'a': [1, None]})", b'{"a": [1, null]}\n'),
         ("final_answer('North, by far')", b"North, by far\n"),
+        ("from decimal import Decimal\nfinal_answer(Decimal('1234.50'))", b"1234.50\n"),
     ],
 )
 def test_what_is_no_table_is_written_for_a_program_too(tmp_path, code, written):
