@@ -217,7 +217,7 @@ class Played:
             self._seen_by_next = text
         if attack.name == "daemon":
             await kernel.close()
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.2)  # a moment: in which the daemon could still act
         if not stage.session_answers or attack.name == "daemon":  # type: ignore[attr-defined]
             await kernel.restart()
 

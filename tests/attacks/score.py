@@ -38,7 +38,7 @@ def reached(*servers: str) -> Effect:
     """Tell that a server heard the attack's token."""
 
     def effect(stage: Stage, report: Report) -> str:
-        time.sleep(0.05)  # a server's thread may still be reading
+        time.sleep(0.05)  # a moment: a server's thread may still be reading
         heard = [s for s in servers if s in stage.servers and _heard(stage, s)]
         return f"the {', '.join(heard)} server was reached" if heard else ""
 
@@ -97,7 +97,7 @@ def runs_as_its_owner(stage: Stage, report: Report) -> str:
 
 def victim_ended(stage: Stage, report: Report) -> str:
     """Tell that the victim process does not run any more."""
-    time.sleep(0.05)
+    time.sleep(0.05)  # a moment: in which it would end
     code = stage._victim.poll() if stage._victim else None
     return f"the victim ended with {code}" if code is not None else ""
 

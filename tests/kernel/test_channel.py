@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import zmq
+from support.waiting import until
 
 from kernel_agent.kernel import zmtp
 from kernel_agent.kernel.channel import Channel
@@ -72,12 +73,6 @@ async def heard(tmp_path: Path) -> AsyncIterator[Callable[..., Heard]]:
         await one.channel.close()
 
 
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 async def received(socket: zmq.Socket[bytes]) -> list[bytes]:
     await until(lambda: socket.poll(0))
     return socket.recv_multipart()
@@ -100,7 +95,7 @@ async def test_it_waits_for_a_socket_that_is_bound_later_and_then_sends_what_wai
 ) -> None:
     one = heard()
     one.channel.send([b"first"])
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # a moment: in which nobody is there
     router = bound(zmq.ROUTER)
     assert await received(router) == [b"host", b"first"]
 
@@ -194,7 +189,7 @@ async def test_whoever_listens_there_afterwards_is_not_connected_to(
     path.unlink(missing_ok=True)
     came: list[object] = []
     server = await asyncio.start_unix_server(lambda *given: came.append(given), path)
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # a moment: nobody comes
     server.close()
     assert came == []
 

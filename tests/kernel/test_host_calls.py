@@ -225,7 +225,7 @@ async def test_a_thread_that_outlives_its_cell_is_told_so(kernel: KernelSession)
         "for t in ts: t.start()\ntime.sleep(0.3)"
     )
     assert (await run(kernel, code)).ok
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(1.5)  # a moment: in which no cell runs
     shown = text(await run(kernel, "for t in ts: t.join(20)\nlen(seen), seen"))
     assert shown.startswith("(2,")
     assert "the cell was over" in shown

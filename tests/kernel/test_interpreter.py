@@ -14,6 +14,7 @@ import nbformat
 import pytest
 
 pytest.importorskip("pydantic_monty")
+from support.waiting import begin
 
 from kernel_agent import ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, KernelDied, UsageError
@@ -127,12 +128,10 @@ async def test_a_cell_that_takes_too_long_costs_its_own_variables_only(folder: P
         assert text(result).startswith("on\n")
         assert "state before this cell" in text(result)
         assert text(await kernel.execute("x")) == "1"
-        running = asyncio.ensure_future(kernel.execute("x = 3\nwhile True:\n    pass"))
-        await asyncio.sleep(0.2)
+        running = await begin(kernel, "x = 3\nwhile True:\n    pass")
         await kernel.interrupt()
         assert (await running).status == "interrupted"
-        running = asyncio.ensure_future(kernel.execute("x = 4\nwhile True:\n    pass"))
-        await asyncio.sleep(0.2)
+        running = await begin(kernel, "x = 4\nwhile True:\n    pass")
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -146,8 +145,7 @@ async def test_a_cell_that_takes_too_long_costs_its_own_variables_only(folder: P
 
 async def test_a_worker_that_dies_ends_the_session(folder: Path) -> None:
     async with InterpreterSession(cwd=folder) as kernel:
-        running = asyncio.ensure_future(kernel.execute("while True:\n    pass"))
-        await asyncio.sleep(0.2)
+        running = await begin(kernel, "while True:\n    pass")
         os.kill(kernel.pid, 9)
         result = await running
         assert (result.status, kernel.alive) == ("dead", False)
@@ -168,8 +166,7 @@ async def test_a_worker_that_computes_does_not_outlive_a_host_that_was_killed(fo
         assert resource.prlimit(kernel.pid, resource.RLIMIT_CPU)[0] >= 105
         # What the limit does to a worker that computes:
         pid = kernel.pid
-        running = asyncio.ensure_future(kernel.execute("while True:\n    pass", timeout_s=None))
-        await asyncio.sleep(0.1)
+        running = await begin(kernel, "while True:\n    pass", timeout_s=None)
         resource.prlimit(pid, resource.RLIMIT_CPU, (1, resource.RLIM_INFINITY))
         assert (await running).status == "dead"
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.results import text_of
+from support.waiting import begin
 
 from kernel_agent.agent.observation import observe
 from kernel_agent.errors import KernelDied, KernelStartError
@@ -176,16 +177,14 @@ async def test_a_cell_that_awaits_is_interrupted_too(kernel: KernelSession) -> N
 
 
 async def test_interrupting_from_outside(kernel: KernelSession) -> None:
-    cell = asyncio.create_task(kernel.execute("import time\ntime.sleep(60)"))
-    await asyncio.sleep(0.3)
+    cell = await begin(kernel, "import time\ntime.sleep(60)")
     await kernel.interrupt()
     assert (await cell).status == "interrupted"
     assert (await kernel.execute("1")).ok
 
 
 async def test_a_cancelled_cell_does_not_block_the_next(kernel: KernelSession) -> None:
-    cell = asyncio.create_task(kernel.execute("import time\ntime.sleep(60)"))
-    await asyncio.sleep(0.3)
+    cell = await begin(kernel, "import time\ntime.sleep(60)")
     cell.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cell
@@ -241,7 +240,7 @@ async def test_thousands_of_outputs_all_arrive_while_the_reader_is_busy(
     code = "for i in range(3000):\n    print(i, flush=True)\n    display(i) if i % 3 == 0 else None"
 
     def dawdle(_output: OutputDict) -> None:
-        time.sleep(0.0005)
+        time.sleep(0.0005)  # a moment: for which this reader is busy
 
     result = await kernel.execute(code, on_output=dawdle, timeout_s=120)
     printed = "".join(o["text"] for o in result.outputs if o["output_type"] == "stream")

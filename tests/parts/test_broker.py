@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from support.examples import examples
+from support.waiting import until
 
 from kernel_agent.inkernel.values import decode, encode
 from kernel_agent.records.action import Call
@@ -268,8 +269,7 @@ async def test_a_flood_of_requests_waits_for_nothing() -> None:
     broker = Broker([wait])
     tasks = [asyncio.create_task(broker.answer(request(call("wait"), number=n)))
              for n in range(1, 400)]  # fmt: skip
-    await asyncio.sleep(0.05)
-    assert sum(task.done() for task in tasks) == 399 - bounds.MAX_UNDER_WAY
+    await until(lambda: sum(task.done() for task in tasks) == 399 - bounds.MAX_UNDER_WAY)
     held.set()
     replies = [json.loads(reply) for reply in await asyncio.gather(*tasks)]
     assert sum(bool(reply["results"]) for reply in replies) == bounds.MAX_UNDER_WAY
@@ -396,16 +396,18 @@ async def test_a_quick_request_that_overtakes_a_slow_one_keeps_its_number() -> N
 
 async def test_when_the_cell_ends_async_tools_are_cancelled_and_threads_abandoned() -> None:
     """The kernel is told, the trace has them, and nobody is waited for."""
-    release, cancelled = threading.Event(), []
+    release, cancelled, begun = threading.Event(), [], set[str]()
 
     @tool
     def never() -> None:
         """Wait for ever."""
+        begun.add("never")
         release.wait(60)
 
     @tool
     async def later() -> None:
         """Wait for ever."""
+        begun.add("later")
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
@@ -415,6 +417,7 @@ async def test_when_the_cell_ends_async_tools_are_cancelled_and_threads_abandone
     @tool
     async def stubborn() -> None:
         """Refuse to be cancelled."""
+        begun.add("stubborn")
         while not release.is_set():
             try:
                 await asyncio.sleep(0.05)
@@ -425,7 +428,7 @@ async def test_when_the_cell_ends_async_tools_are_cancelled_and_threads_abandone
     names = ["never", "later", "stubborn"]
     try:
         answer = asyncio.create_task(broker.answer(request(*map(call, names))))
-        await asyncio.sleep(0.3)
+        await until(lambda: begun == set(names))
         await broker.end_cell()
         reply = json.loads(await answer)
         told = {result["message"] for result in reply["results"]}
@@ -436,8 +439,8 @@ async def test_when_the_cell_ends_async_tools_are_cancelled_and_threads_abandone
         assert (await one(broker, call("echo", 1), 2))["ok"]
     finally:
         release.set()
-    await asyncio.sleep(0.2)
-    assert [c.name for c in broker.take_calls()] == ["echo"]  # and nothing comes after
+    await asyncio.sleep(0.2)  # a moment: nothing comes after
+    assert [c.name for c in broker.take_calls()] == ["echo"]
 
 
 async def test_abandoned_threads_do_not_take_the_places_of_others() -> None:
@@ -463,11 +466,13 @@ async def test_cancelling_an_answer_leaves_no_task_behind() -> None:
     @tool
     async def later() -> None:
         """Wait for ever."""
+        begun.append(True)
         await asyncio.sleep(3600)
 
+    begun: list[bool] = []
     broker = Broker([later])
     answer = asyncio.create_task(broker.answer(request(call("later"), call("later"))))
-    await asyncio.sleep(0.05)
+    await until(lambda: len(begun) == 2)
     answer.cancel()
     await asyncio.gather(answer, return_exceptions=True)
     await broker.end_cell()

@@ -201,7 +201,7 @@ async def test_requests_below_the_bound_wait_for_each_other_and_are_all_answered
     @tool
     async def keep(value: object) -> int:
         """Say how much is charged while this one works."""
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # a moment: that the work takes
         held.append(broker._pot.used)
         return 1
 

@@ -361,8 +361,10 @@ async def test_only_the_word_that_it_reads_spares_a_question():
 @asynccontextmanager
 async def endpoint(answer):
     """Yield the URL of an endpoint that answers each request in that way, and then hangs up."""
+    serving = set()
 
     async def serve(reader, writer):
+        serving.add(asyncio.current_task())
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             (length,) = [
@@ -384,6 +386,8 @@ async def endpoint(answer):
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
     finally:
         server.close()
+        if serving:
+            await asyncio.wait(serving, timeout=60)
 
 
 def reply(result, number, more=""):
@@ -432,7 +436,6 @@ async def test_an_endpoint_that_says_nothing_is_given_up():
             async with opened("wiki", configured=configured):
                 pass
         never.set()
-        await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("way", ["hangs", "floods"])
@@ -472,4 +475,3 @@ async def test_an_endpoint_that_never_ends_its_answer_costs_one_call(way):
             began = time.monotonic()
         assert time.monotonic() - began < 25
         over.set()
-        await asyncio.sleep(0.2)

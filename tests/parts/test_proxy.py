@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trustme
+from support.waiting import until
 
 from kernel_agent.sandbox import connection as exchange_module
 from kernel_agent.sandbox import proxy as proxy_module
@@ -154,11 +155,11 @@ async def test_too_many_connections_are_refused_and_the_next_one_works_again(tmp
     monkeypatch.setattr(proxy_module, "CONNECTIONS_MAX", 4)
     async with running(tmp_path, "localhost:PORT") as (proxy, _upstream, port):
         held = [await asyncio.open_unix_connection(str(proxy._path)) for _ in range(4)]
-        await asyncio.sleep(0.05)
+        await until(lambda: len(proxy._open) == 4)
         assert (await ask(proxy, GET.format(host=f"localhost:{port}"))).startswith(b"HTTP/1.1 503")
         for _reader, writer in held:
             await hang_up(writer)
-        await asyncio.sleep(0.05)
+        await until(lambda: not proxy._open)
         assert (await ask(proxy, GET.format(host=f"localhost:{port}"))).endswith(b"hello")
 
 

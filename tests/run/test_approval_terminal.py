@@ -67,7 +67,7 @@ class Terminal:
     def answer(self, text: str) -> str:
         """Wait for the prompt, type, and return what had been shown before it."""
         shown = self.wait_for("Decide> ")
-        time.sleep(0.1)
+        time.sleep(0.1)  # a moment: a person takes longer
         self.type(text)
         return shown
 

@@ -18,6 +18,7 @@ import nbformat
 import pytest
 from support.command import environment
 from support.command import run_command as run
+from support.waiting import wait_until
 
 from kernel_agent.sandbox.chooser import MODULES
 
@@ -157,12 +158,12 @@ def test_a_module_of_tools_can_be_called(folder):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_the_run_and_keeps_everything(folder, number):
     """Exit code 130, a complete trace, a notebook."""
+    acting = WAIT.replace("import time", "open('here', 'w').close()\nimport time")
     process = start(
-        folder, "run", "x", script(folder, WAIT), "--out=out", "--json",
+        folder, "run", "x", script(folder, acting), "--out=out", "--json",
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    until(process.stderr, "time.sleep(60)")
-    time.sleep(0.3)  # into the cell
+    wait_until((folder / "out" / "here").exists)
     process.send_signal(number)
     shown, _ = process.communicate(timeout=20)
     assert process.returncode == 130
@@ -214,14 +215,6 @@ def test_too_little_memory_for_a_kernel_is_said_with_what_is_enough(folder):
     done = run(folder, "run", "x", script(folder, ANSWER), "--memory-mb=60", "--out=out")
     line = complaint(done, 5)
     assert "60 MB of memory may be too little: give it --memory-mb 1000 or more" in line
-
-
-def until(stream, text: str) -> None:
-    """Read lines until one holds the text."""
-    for line in stream:
-        if text in line:
-            return
-    pytest.fail(f"{text!r} was never shown")
 
 
 # --- a terminal ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from kernel_agent_extension.options import Request, read_request
 from kernel_agent_extension.transform import keep_questions
 from kernel_agent_extension.views import display_figure
 from nbclient import NotebookClient
+from support.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -126,23 +127,18 @@ def test_below_a_cell_stands_its_page_with_the_notices_and_nothing_twice(tmp_pat
 
 async def test_interrupting_the_notebook_stops_the_run_and_keeps_the_session(tmp_path):
     """The stop button ends the run as interrupted, and the next question is answered."""
-    model = script(
-        tmp_path, "print('here')\nimport time\nkept = 7\ntime.sleep(60)", "final_answer(kept)"
-    )
+    acting = "import time\nkept = 7\nopen('here', 'w').close()\ntime.sleep(60)"
+    model = script(tmp_path, acting, "final_answer(kept)")
     texts: list[str] = []
-    acting = asyncio.Event()
 
     def listen(message) -> None:
         texts.append(message["content"].get("text", ""))
-        if "time.sleep(60)" in "".join(texts):
-            acting.set()
 
     async def execute(code: str) -> None:
         await client.execute_interactive(code, output_hook=listen, timeout=60)
 
     async def interrupt() -> None:
-        await acting.wait()
-        await asyncio.sleep(0.5)  # into the cell's sleep
+        await until(lambda: list(tmp_path.rglob("here")))
         await manager.interrupt_kernel()
 
     manager, client = await start_new_async_kernel(cwd=str(tmp_path))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from run.test_magics_runs import opened, script
+from support.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -73,11 +73,11 @@ async def test_the_interrupt_ends_a_function_that_runs_and_its_run(
 ) -> None:
     """Both where the cell awaits and where it blocks; the notebook goes on."""
     model = script(tmp_path, "a.jsonl", ASKS)
-    slow = RATE.replace("return", "import time; time.sleep(60); return")
+    slow = RATE.replace("return", "open('here', 'w').close(); import time; time.sleep(60); return")
     async with opened(tmp_path) as book:
 
         async def interrupt() -> None:
-            await asyncio.sleep(0.5)  # into the sleep
+            await until((tmp_path / "here").exists)
             await book.manager.interrupt_kernel()
 
         await book.run(slow)

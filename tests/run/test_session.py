@@ -12,6 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from support.replies import cell
+from support.waiting import until
 
 from kernel_agent import ScriptedModel, Session, tool, verify
 from kernel_agent.errors import InputError, SandboxError, UsageError
@@ -64,11 +65,10 @@ async def test_a_run_leaves_answer_trace_notebook_data_and_files(
 
 
 async def test_stop_ends_a_running_cell_at_once(tmp_path: Path) -> None:
-    async with make([cell("print('on it')\nimport time; time.sleep(60)")], tmp_path) as session:
+    cells = "print('on it')\nopen('here', 'w').close()\nimport time; time.sleep(60)"
+    async with make([cell(cells)], tmp_path) as session:
         running = asyncio.create_task(session.run("Wait"))
-        while not session._kernel or not session._kernel._running:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
+        await until(lambda: list(tmp_path.rglob("here")))
         session.stop()
         run = await asyncio.wait_for(running, 2)
     assert run.status is ExitStatus.INTERRUPTED

@@ -141,7 +141,7 @@ async def test_files_of_undone_steps_are_kept_aside_and_the_user_s_own_stay(
     async with make([first, second], out) as session:
         await session.run("One", budget=ONE)
         (out / "mine.csv").write_text("the user's")
-        await asyncio.sleep(0.02)  # files are stamped by a clock that ticks every 4 to 10 ms
+        await asyncio.sleep(0.02)  # a moment: the clock of files ticks every 4 to 10 ms
         await session.run("Two", budget=ONE)
         undone = await session.undo()
     assert sorted(undone.files) == ["link.txt", "pipe", "plots/a/one.csv", "plots/a/two.csv"]
@@ -192,7 +192,7 @@ async def test_a_kernel_that_is_lost_while_cells_are_played_again_leaves_the_ses
     async with make(cells, tmp_path) as session:
         await session.run("One", budget=ONE)
         (tmp_path / "mark.csv").write_text("put here by the user")
-        await asyncio.sleep(0.02)  # files are stamped by a clock that ticks every 4 to 10 ms
+        await asyncio.sleep(0.02)  # a moment: the clock of files ticks every 4 to 10 ms
         await session.run("Two", budget=ONE)
         with pytest.raises(UndoError, match=r"lost while step 1 was played again") as caught:
             await session.undo()
@@ -229,7 +229,7 @@ def test_an_undo_can_be_stopped_and_nothing_was_undone(tmp_path: Path) -> None:
     with make(cells, tmp_path, on_event=heard) as session:
         session.run_sync("One", budget=ONE)
         (tmp_path / "mark.csv").write_text("put here by the user")
-        time.sleep(0.02)  # files are stamped by a clock that ticks every 4 to 10 ms
+        time.sleep(0.02)  # a moment: the clock of files ticks every 4 to 10 ms
         session.run_sync("Two", budget=ONE)
         stopper = threading.Thread(target=lambda: (playing.wait(30), session.stop()))
         stopper.start()

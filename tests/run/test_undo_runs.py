@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.replies import cell
+from support.waiting import until
 
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session, tool
 from kernel_agent.agent.context import Context
@@ -118,7 +119,7 @@ async def test_a_cell_that_does_something_else_when_played_again_is_named_with_i
         await session.run("One", budget=ONE)
         await session.run("Two", budget=ONE)
         (tmp_path / "mark.csv").write_text("put here by the user")
-        await asyncio.sleep(0.02)  # files are stamped by a clock that ticks every 4 to 10 ms
+        await asyncio.sleep(0.02)  # a moment: the clock of files ticks every 4 to 10 ms
         await session.run("Three", budget=ONE)
         undone = await session.undo()
     assert undone.differences == (
@@ -157,11 +158,14 @@ async def test_cells_of_the_person_s_own_before_the_step_are_played_and_those_af
 
 
 async def test_an_undo_in_a_run_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
-    async with make(["import time\ntime.sleep(0.4)\nfinal_answer(1)"], tmp_path) as session:
+    slow = "import os, time\nopen('here', 'w').close()\n"
+    slow += "while os.path.exists('here'): time.sleep(0.01)\nfinal_answer(1)"
+    async with make([slow], tmp_path) as session:
         running = asyncio.ensure_future(session.run("Slow"))
-        await asyncio.sleep(0.1)
+        await until(lambda: list(tmp_path.rglob("here")))
         with pytest.raises(UsageError, match="stop the run first, then undo"):
             await session.undo()
+        next(tmp_path.rglob("here")).unlink()
         assert (await running).answer == 1
     with pytest.raises(UsageError, match="closed"):
         await session.undo()

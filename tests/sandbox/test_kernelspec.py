@@ -1,6 +1,5 @@
 """The kernel "Python (sandboxed)" in the applications that start it."""
 
-import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +10,7 @@ import nbformat
 import pytest
 from jupyter_client.manager import start_new_async_kernel
 from nbformat.v4 import new_code_cell, new_notebook
+from support.waiting import until
 
 from kernel_agent.cli.kernelspec import specification
 
@@ -162,8 +162,8 @@ async def test_the_kernel_manager_of_jupyter_server_starts_restarts_and_interrup
         client.input("Ada")
         await reply(client, asked)
         assert await value(client, "x") == "'Ada'"
-        running = client.execute("import time; time.sleep(60)")
-        await asyncio.sleep(0.5)
+        running = client.execute("import time; open('here', 'w').close(); time.sleep(60)")
+        await until((tmp_path / "work" / "here").exists)
         await manager.interrupt_kernel(kernel_id)
         assert (await reply(client, running))["content"]["ename"] == "KeyboardInterrupt"
         client.stop_channels()

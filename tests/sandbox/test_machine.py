@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -343,11 +344,16 @@ def test_a_machine_that_could_not_be_saved_goes_on(kernel, tmp_path):
 
 
 def test_a_kernel_is_not_hibernated_in_the_middle_of_a_cell(kernel, tmp_path):
+    begun = threading.Event()
     running = kernel.thread._loop  # the loop on which the session runs
     cell = asyncio.run_coroutine_threadsafe(
-        kernel.session.execute("import time; time.sleep(2)"), running
+        kernel.session.execute(
+            "import time; print('on it', flush=True); time.sleep(2)",
+            on_output=lambda _: begun.set(),
+        ),
+        running,
     )
-    time.sleep(0.5)
+    assert begun.wait(60)
     with pytest.raises(KernelError, match="a cell is running"):
         kernel.hibernate(tmp_path / "asleep")
     assert cell.result(30).status == "ok"

@@ -6,7 +6,6 @@ A level that does not work on this machine is skipped with the reason of its pro
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pwd
@@ -22,6 +21,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.results import text_of
+from support.waiting import begin
 
 from kernel_agent.errors import SandboxError
 from kernel_agent.kernel import Access, KernelSession
@@ -237,8 +237,7 @@ async def test_temporary_files_cannot_fill_the_machine(level: str, kernel: Kerne
 
 async def test_an_interrupted_cell_keeps_the_variables(level: str, kernel: KernelSession) -> None:
     await kernel.execute("kept = 42")
-    running = asyncio.create_task(kernel.execute("while True: pass", timeout_s=60))
-    await asyncio.sleep(0.5)
+    running = await begin(kernel, "while True: pass", timeout_s=60)
     await kernel.interrupt()
     assert (await running).status == "interrupted"
     assert text_of(await kernel.execute("kept")) == "42"

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import zmq
 from support.application import App, application
+from support.waiting import until
 
 from kernel_agent.sandbox.chooser import probe
 
@@ -119,8 +120,8 @@ async def test_text_tables_pictures_errors_and_questions_come_through(
         completed = await app.reply(app.client.complete("pri", 3))
         assert "print" in completed["matches"]
         assert (await app.reply(app.client.is_complete("for x in y:")))["indent"] == "    "
-        running = app.client.execute("import time\ntime.sleep(60)")
-        await asyncio.sleep(0.3)
+        running = app.client.execute("import time\nopen('here', 'w').close()\ntime.sleep(60)")
+        await until(lambda: list(tmp_path.rglob("here")))
         await app.manager.interrupt_kernel()
         assert (await app.reply(running))["ename"] == "KeyboardInterrupt"
         while (await app.run("0"))[1]["status"] == "aborted":  # what was sent too soon after it
@@ -149,8 +150,9 @@ async def test_a_restarted_kernel_has_its_relay_and_nothing_of_the_first_is_left
 async def test_a_kernel_ends_with_its_relay(best: str, tmp_path: Path) -> None:
     async with application(tmp_path, best) as app:
         os.kill(relay_pid(app), signal.SIGKILL)
-        await asyncio.sleep(0.3)
-        assert not await app.manager.is_alive()
+        async with asyncio.timeout(60):
+            while await app.manager.is_alive():
+                await asyncio.sleep(0.01)
         await app.manager.restart_kernel(now=True)
         await app.client.wait_for_ready(timeout=90)
         assert await app.text("print(6 * 7)") == "42\n"
@@ -266,7 +268,7 @@ async def test_a_flood_waits_for_its_reader_and_costs_no_memory(best: str, tmp_p
     """300 MB of displays, for an application that does not read for seconds."""
     async with application(tmp_path, best) as app:
         asked = app.client.execute(FLOOD)
-        await asyncio.sleep(4)
+        await asyncio.sleep(4)  # a moment: in which nobody reads
         assert memory_mb(relay_pid(app)) < 200
         await app.reply(asked)
         assert memory_mb(relay_pid(app)) < 200
@@ -282,7 +284,7 @@ async def test_a_reader_that_does_not_read_takes_nothing_from_the_others(
             asleep.rcvhwm, asleep.linger = 1, 0
             asleep.subscribe(b"")
             asleep.connect(f"ipc://{info['ip']}-{info['iopub_port']}")
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # a moment: until it is subscribed, which nobody tells
             displays, _ = await app.run(FLOOD.replace("1_000", "300"))
             assert len([m for m in displays if m["msg_type"] == "display_data"]) == 300
             said = [m["content"]["text"] for m in displays if m["msg_type"] == "stream"]

@@ -409,11 +409,11 @@ async def test_the_seconds_of_the_model_and_of_the_cell_are_told_apart() -> None
     replies, results = [cell("1"), cell("2")], [OK, ANSWER]
 
     async def complete(_messages: list[Message]) -> Reply:
-        await asyncio.sleep(0.05 if len(replies) == 2 else 0)
+        await asyncio.sleep(0.05 if len(replies) == 2 else 0)  # a moment: that is told
         return replies.pop(0)
 
     async def execute(_action: object, _number: int) -> CellResult:
-        await asyncio.sleep(0.05 if len(results) == 1 else 0)
+        await asyncio.sleep(0.05 if len(results) == 1 else 0)  # a moment: that is told
         return results.pop(0)
 
     bench.complete, bench.execute = complete, execute

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import begin
 
 from kernel_agent import FakeKernel, ScriptedModel, Session, tool
 from kernel_agent.errors import InputError, SandboxError, UsageError
@@ -83,8 +84,7 @@ async def test_a_cell_that_takes_too_long_is_interrupted_and_the_variables_stay(
     async with FakeKernel(cwd=tmp_path) as kernel:
         await kernel.execute("x = 1")
         assert (await kernel.execute(forever, timeout_s=0.05)).status == "timeout"
-        running = asyncio.create_task(kernel.execute(f"print('on it')\n{forever}"))
-        await asyncio.sleep(0.05)
+        running = await begin(kernel, forever)
         await kernel.interrupt()
         interrupted = await running
         assert (interrupted.status, text(interrupted)) == ("interrupted", "on it\n")
@@ -102,8 +102,7 @@ async def test_the_loss_of_a_kernel_is_played_with_an_exception(tmp_path: Path) 
 
 async def test_a_cell_that_is_cancelled_ends_and_the_kernel_goes_on(tmp_path: Path) -> None:
     async with FakeKernel(cwd=tmp_path) as kernel:
-        running = asyncio.create_task(kernel.execute("while True: pass"))
-        await asyncio.sleep(0.05)
+        running = await begin(kernel, "while True: pass")
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running

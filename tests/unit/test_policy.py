@@ -190,7 +190,7 @@ async def test_questions_come_one_after_another():
         nonlocal open_now, most
         open_now += 1
         most = max(most, open_now)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         open_now -= 1
         return YES
 

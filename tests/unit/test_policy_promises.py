@@ -244,7 +244,7 @@ async def test_a_session_below_asks_on_the_same_screen_and_is_decided_apart():
 
     async def person(question: Question) -> Decision:
         order.append(question.reason)
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
         order.append("answered")
         return YES
 
