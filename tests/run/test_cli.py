@@ -495,7 +495,7 @@ def test_verify_gives_a_verdict_a_cell_and_an_exit_code(finished, tmp_path):
     out, _ = finished
     done = run(out.parent, "verify", "out/run.ipynb")
     assert done.returncode == 0, done.stdout
-    assert "reproduces" in done.stdout.splitlines()[-1]
+    assert "reproduces" in done.stdout.splitlines()[-2]
     book = nbformat.read(out / "run.ipynb", as_version=4)
     changed = next(c for c in book.cells if c.cell_type == "code" and "read_csv" in c.source)
     changed.source += ".iloc[::-1]"
@@ -512,7 +512,7 @@ def test_verify_finds_the_one_notebook_beneath_a_folder_and_names_several(finish
     shutil.copytree(out, tmp_path / "attempts" / "1")
     done = run(tmp_path, "verify", "attempts")
     assert done.returncode == 0, done.stdout
-    assert done.stdout.splitlines()[-1].startswith("attempts/1/run.ipynb ")
+    assert done.stdout.splitlines()[-2].startswith("attempts/1/run.ipynb ")
     (tmp_path / "attempts" / "2").mkdir()
     shutil.copy(out / "run.ipynb", tmp_path / "attempts" / "2")
     line = complaint(run(tmp_path, "verify", "attempts"), 2)
