@@ -21,6 +21,7 @@ from .page import page_html as page_html
 from .page import summary_html as summary_html
 from .pieces import sorting_program as sorting_program
 from .read import changed_texts as changed_texts
+from .read import is_about_its_run as is_about_its_run
 from .read import is_read as is_read
 from .reader import is_skipped as is_skipped
 from .reader import read_notebook as read_notebook

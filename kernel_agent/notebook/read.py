@@ -24,6 +24,11 @@ def is_read(cell: Mapping[str, Any]) -> bool:
     return str(_ours(cell).get("role")) in READ
 
 
+def is_about_its_run(cell: Mapping[str, Any]) -> bool:
+    """Whether a cell tells of the run that was exported: it is not true of another one."""
+    return is_read(cell) or _ours(cell).get("role") in ("verified", "appendix")
+
+
 def fingerprints(cells: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the fingerprint of each such cell, by its role and run."""
     return {_name(cell): _fingerprint(cell) for cell in cells if is_read(cell)}

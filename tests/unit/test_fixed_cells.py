@@ -33,6 +33,22 @@ async def test_a_cell_that_is_to_be_skipped_is_not_run(tmp_path):
     assert [cell.code.source for cell in read_cells(file)] == ["7"]
 
 
+async def test_what_an_export_says_of_its_own_run_is_no_thought_of_the_next(tmp_path):
+    file = write(
+        tmp_path / "n.ipynb",
+        *(
+            nbformat.v4.new_markdown_cell(role, metadata={"kernel_agent": {"role": role}})
+            for role in ("head", "task", "answer", "verified", "way", "thought")
+        ),
+        nbformat.v4.new_code_cell("1"),
+        nbformat.v4.new_markdown_cell("of a person"),
+        nbformat.v4.new_markdown_cell("appendix", metadata={"kernel_agent": {"role": "appendix"}}),
+        nbformat.v4.new_code_cell("2"),
+    )
+    thoughts = [cell.code.thought for cell in read_cells(file)]
+    assert thoughts == ["thought", "of a person"]
+
+
 async def test_there_may_be_more_cells_than_a_model_may_take_steps(tmp_path):
     cells = [FixedCell(code=Code(source=str(n))) for n in range(4)]
     async with Session(
