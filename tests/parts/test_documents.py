@@ -186,8 +186,8 @@ def kinds_within(kind: Any) -> set[type]:
     return found
 
 
-def test_the_page_of_the_notebook_has_each_option_of_the_magic() -> None:
-    page = (ROOT / "docs/notebook.md").read_text()
+def test_the_page_on_jupyter_has_each_option_of_the_magic() -> None:
+    page = (ROOT / "docs/jupyter.md").read_text()
     assert [option.name for option in OPTIONS if f"`--{option.name}" not in page] == []
 
 
