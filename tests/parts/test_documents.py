@@ -345,7 +345,7 @@ def test_a_figure_of_the_page_of_speed_is_that_of_its_file(row: str) -> None:
 @pytest.mark.parametrize(
     ("page", "results", "paths"),
     [
-        ("folders", "folders", ("hundred_thousand seconds", "hundred_thousand host_mb", "files")),
+        ("speed", "folders", ("hundred_thousand seconds", "hundred_thousand host_mb", "files")),
     ],
 )
 def test_a_figure_of_a_page_is_that_of_its_file(
