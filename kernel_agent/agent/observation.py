@@ -39,6 +39,7 @@ from kernel_agent.records import (
     as_text,
     changes_line,
     lost_answer,
+    role_of,
 )
 from kernel_agent.safe import FORMATS, one_line, plain, shorten
 from kernel_agent.tools import observe_calls
@@ -243,7 +244,7 @@ def _parts(result: CellResult, step: int) -> Iterator[_Part]:
             continue
         for output in group:
             if kind in ("execute_result", "display_data"):
-                answered = answered or _is_answer(output)
+                answered = answered or role_of(output) == "answer"
                 yield _display(output, step, figures)
     if result.answer and not answered:
         yield _Part(text=f"Final answer: {plain(result.answer.text)}", kind="answer")
@@ -268,11 +269,6 @@ def _stream_key(output: OutputDict) -> tuple[Any, Any]:
     return kind, output.get("name") if kind == "stream" else None
 
 
-def _is_answer(output: OutputDict) -> bool:
-    ours = _mapping(_mapping(output.get("metadata")).get("kernel_agent"))
-    return ours.get("role") == "answer"
-
-
 def _display(output: OutputDict, step: int, figures: Iterator[int]) -> _Part:
     data = _mapping(output.get("data"))
     described = _mapping(data.get(VALUE_MIME))
@@ -281,7 +277,7 @@ def _display(output: OutputDict, step: int, figures: Iterator[int]) -> _Part:
         or _read_description(described, f"outputs[{step}]")
         or _Part(text=best_text(data))
     )
-    if _is_answer(output):
+    if role_of(output) == "answer":
         return replace(part, text=f"Final answer: {part.text}", kind="answer")
     return part
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from kernel_agent.records import Answer, OutputDict, RunRecords, Step, Wording, word_answer
+from kernel_agent.records import Answer, OutputDict, RunRecords, Step, Wording, role_of, word_answer
 from kernel_agent.safe import FORMATS, plain
 
 MAX_ROWS = 50  # of a table or a dict in a notebook, whose cell has more
@@ -52,15 +52,8 @@ def latest_outputs(run: RunRecords) -> Iterator[tuple[Step, OutputDict]]:
 
 def answer_output(run: RunRecords) -> tuple[Step, OutputDict] | None:
     """Return what ``final_answer`` has displayed."""
-    found = ((step, output) for step, output in latest_outputs(run) if is_answer(output))
+    found = ((step, output) for step, output in latest_outputs(run) if role_of(output) == "answer")
     return next(found, None)
-
-
-def is_answer(output: OutputDict) -> bool:
-    """Whether ``final_answer`` has displayed an output."""
-    metadata = output.get("metadata")
-    ours = metadata.get("kernel_agent") if isinstance(metadata, Mapping) else None
-    return isinstance(ours, Mapping) and ours.get("role") == "answer"
 
 
 def last_figure(run: RunRecords) -> tuple[Step, OutputDict, str] | None:

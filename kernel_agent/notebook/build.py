@@ -71,6 +71,7 @@ from kernel_agent.records import (
     agents_of,
     apply_updates,
     as_text,
+    role_of,
     runs_of,
     source_of,
     with_error,
@@ -237,7 +238,7 @@ def set_verified(notebook: nbformat.NotebookNode, line: str) -> None:
     """
     from kernel_agent.notebook.library import nbformat
 
-    found = [_role(cell) for cell in notebook.cells]
+    found = [*map(role_of, notebook.cells)]
     if "verified" in found:
         notebook.cells[found.index("verified")].source = verbatim(line)
     elif "way" in found:
@@ -249,11 +250,6 @@ def set_verified(notebook: nbformat.NotebookNode, line: str) -> None:
         }
         place = found.index("head") + 1 if "head" in found else found.index("way")
         notebook.cells.insert(place, nbformat.from_dict(cell))  # type: ignore[no-untyped-call]  # nbformat is untyped
-
-
-def _role(cell: Any) -> str:
-    ours = cell.metadata.get("kernel_agent")
-    return str(ours.get("role")) if isinstance(ours, Mapping) else ""
 
 
 # --- what its cells need ---------------------------------------------------------------------

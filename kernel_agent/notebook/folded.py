@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernel_agent.formats import write_call
-from kernel_agent.notebook.answer import is_answer
 from kernel_agent.notebook.headings import is_told
 from kernel_agent.notebook.markdown import code_block, verbatim
 from kernel_agent.notebook.outputs import full_text
@@ -23,6 +22,7 @@ from kernel_agent.records import (
     decision_line,
     list_decisions,
     reason_text,
+    role_of,
     source_text,
     untrusted_line,
 )
@@ -159,4 +159,4 @@ def step_tags(step: Step, outputs: Sequence[dict[str, Any]]) -> Mapping[str, Any
 
 def _shows_answer(outputs: Sequence[dict[str, Any]]) -> bool:
     """Whether a cell shows the answer and nothing else: it stands at the top already."""
-    return len(outputs) == 1 and is_answer(outputs[0])
+    return len(outputs) == 1 and role_of(outputs[0]) == "answer"

@@ -17,10 +17,9 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kernel_agent.notebook.answer import is_answer
 from kernel_agent.notebook.outputs import displayable, picture_size
 from kernel_agent.notebook.tables import align_numbers
-from kernel_agent.records import CellResult, OutputDict, as_text
+from kernel_agent.records import CellResult, OutputDict, as_text, role_of
 from kernel_agent.safe import (
     FORMATS,
     INK,
@@ -172,7 +171,7 @@ def output_pieces(result: CellResult, room: Room, alt: Alt) -> Iterator[Markup]:
         if text:
             yield _show_printed(text, room)
             text = ""
-        if kind in ("display_data", "execute_result") and not is_answer(output):
+        if kind in ("display_data", "execute_result") and role_of(output) != "answer":
             yield display_piece(output, room, alt=alt(output))
     if text:
         yield _show_printed(text, room)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kernel_agent.records import as_text
+from kernel_agent.records import as_text, role_of
 
 READ = {"head": "head", "task": "question", "answer": "answer", "figure": "figure", "way": "way"}
 """Roles of cells that are read for what they say, with the words for them."""
@@ -21,12 +21,12 @@ READ = {"head": "head", "task": "question", "answer": "answer", "figure": "figur
 
 def is_read(cell: Mapping[str, Any]) -> bool:
     """Whether a cell is one of those; its fingerprint is compared, and it is not run."""
-    return str(_ours(cell).get("role")) in READ
+    return role_of(cell) in READ
 
 
 def is_about_its_run(cell: Mapping[str, Any]) -> bool:
     """Whether a cell tells of the run that was exported: it is not true of another one."""
-    return is_read(cell) or _ours(cell).get("role") in ("verified", "appendix")
+    return is_read(cell) or role_of(cell) in ("verified", "appendix")
 
 
 def fingerprints(cells: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -49,15 +49,15 @@ def changed_texts(notebook: Any) -> Iterator[tuple[int, str]]:
             continue
         was = left.pop(_name(cell), None)
         if was != _fingerprint(cell) and not _is_emptied(cell):
-            yield index, f"the {READ[_ours(cell)['role']]} is not the text that the run gave"
+            yield index, f"the {READ[role_of(cell)]} is not the text that the run gave"
     for name in left:
         role = str(name).partition(" ")[0]
         yield len(notebook.cells), f"the {READ.get(role, 'text')} that the run gave is missing"
 
 
 def _name(cell: Mapping[str, Any]) -> str:
-    ours = _ours(cell)
-    return f"{ours.get('role')} {ours.get('run', 0)}"
+    ours = cell["metadata"]["kernel_agent"]
+    return f"{role_of(cell)} {ours.get('run', 0)}"
 
 
 def _is_emptied(cell: Mapping[str, Any]) -> bool:
@@ -77,8 +77,3 @@ def _fingerprint(cell: Mapping[str, Any]) -> str:
     ]
     text = json.dumps([as_text(cell.get("source")).rstrip(), pictures])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _ours(cell: Mapping[str, Any]) -> Mapping[str, Any]:
-    ours = cell.get("metadata", {}).get("kernel_agent")
-    return ours if isinstance(ours, Mapping) else {}

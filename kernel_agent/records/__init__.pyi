@@ -31,6 +31,7 @@ from .cell import Variable as Variable
 from .cell import as_text as as_text
 from .cell import error_output as error_output
 from .cell import not_run as not_run
+from .cell import role_of as role_of
 from .cell import with_error as with_error
 from .conversation import Image as Image
 from .conversation import Json as Json

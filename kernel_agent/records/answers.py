@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal, TypeAlias
 
-from kernel_agent.records.cell import Answer, CellResult, OutputDict
+from kernel_agent.records.cell import Answer, CellResult, OutputDict, role_of
 from kernel_agent.records.conversation import Json, Plain
 from kernel_agent.safe import one_line, plain
 
@@ -145,9 +145,7 @@ def _without_answer(output: OutputDict) -> OutputDict:
 
 def lost_answer(result: CellResult) -> bool:
     """Whether a cell called ``final_answer`` and then did not run to its end."""
-    metadata = (output.get("metadata") for output in result.outputs)
-    ours = (each.get("kernel_agent") for each in metadata if isinstance(each, Mapping))
-    return any(isinstance(each, Mapping) and each.get("role") == LOST for each in ours)
+    return any(role_of(output) == LOST for output in result.outputs)
 
 
 def answer_note(answer: Answer) -> str:

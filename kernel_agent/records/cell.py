@@ -20,6 +20,14 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def role_of(part: Mapping[str, Any]) -> str:
+    """Return what an output, or a cell of an exported notebook, is there for; empty if not ours."""
+    metadata = part.get("metadata")
+    ours = metadata.get("kernel_agent") if isinstance(metadata, Mapping) else None
+    role = ours.get("role") if isinstance(ours, Mapping) else None
+    return role if isinstance(role, str) else ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CellError:
     """The exception that ended a cell; ``traceback`` is Jupyter's, colour codes included."""
