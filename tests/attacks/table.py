@@ -13,7 +13,7 @@ from attacks.words import BOUNDARY, CATEGORIES, VERDICTS
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "attacks.json"
-WHENCE = "Made by `make attacks`. What holds, and how it is measured: [what holds](what-holds.md)."
+WHENCE = "Made by `make attacks`. How it is measured: [how security is measured](how-measured.md)."
 PAGE = ROOT / "docs" / "attacks.md"
 SHORT = {"stopped": "stopped", "contained": "contained", "not stopped": "**NOT**", "not run": "–"}
 
