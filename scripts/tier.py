@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 MOST = 5
+SLOWEST = ("--durations=25", "--durations-min=4")  # what a gate's minutes are spent on
 REPORT = Path("unstable.txt")
 # What a second try takes over of the arguments.
 KEPT = ("--hypothesis-profile", "-p")
@@ -43,7 +44,7 @@ class Failures:
 def main(arguments: list[str]) -> int:
     sys.path[0] = str(Path.cwd())  # as `python -m pytest` has it
     failures = Failures()
-    code = int(pytest.main(arguments, plugins=[failures]))
+    code = int(pytest.main([*arguments, *SLOWEST], plugins=[failures]))
     if code != pytest.ExitCode.TESTS_FAILED or not failures.seen:
         return code
     if len(failures.seen) > MOST:
