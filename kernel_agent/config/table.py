@@ -30,7 +30,7 @@ POSITIVE = (
 VARIABLES: Mapping[str, str] = {
     "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` goes before it",
     "KERNEL_AGENT_CONFIG": "a settings file, in the place of your own",
-    "KERNEL_AGENT_PROGRAMS": "folders of programs that make a [sandbox](sandbox.md), with colons",
+    "KERNEL_AGENT_PROGRAMS": "folders of programs that make a [sandbox](../sandbox.md), with colons",
     "KERNEL_AGENT_SQL_URL": "the database of `--tools sql`",
     "KERNEL_AGENT_PANEL": "`off`: no panel in notebooks",
     "KERNEL_AGENT_DEBUG": "`1`: an error shows where it arose",
