@@ -402,10 +402,12 @@ def _number(value: float) -> str:
 
 
 def _bytes(value: float) -> str:
+    if value >= 1e6 and value % 1e6 == 0:
+        return f"{value / 1e6:,g} MB"
     for size, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if value >= size and value % size == 0:
             return f"{value // size:g} {unit}"
-    return f"{value / 1e6:g} MB" if value >= 1e6 else f"{value:,g} bytes"
+    return f"{value:,g} bytes"
 
 
 def _seconds(value: float) -> str:
@@ -435,7 +437,7 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
     ),
     "What the model is shown": (
         ("one observation", "setting:observation_chars", "characters", "`observation_chars`"),
-        ("the conversation: of what the model holds, at most", "models.listing:CEILING", "tokens", "`context_tokens`"),
+        ("the conversation: half of what the model holds, at most", "models.listing:CEILING", "tokens", "`context_tokens`"),
         ("the conversation, where nobody says what the model holds", "models.listing:UNKNOWN", "tokens", "`context_tokens`"),
         ("rows of a table that is shown whole", "inkernel.preview:WHOLE_ROWS", "", ""),
         ("columns of a table that is shown whole", "inkernel.preview:WHOLE_COLUMNS", "", ""),
@@ -452,6 +454,8 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("processes and threads", "sandbox.levels:Limits.processes", "", ""),
         ("open files", "sandbox.levels:Limits.open_files", "", ""),
         ("files made", "sandbox.watchdog:MAX_FILES", "", ""),
+        ("timers and waiting signals", "sandbox.steps:PENDING_SIGNALS", "", ""),
+        ("descriptors watched by epoll", "sandbox.watchdog:MAX_WATCHES", "", ""),
         ("shared memory", "sandbox.rootfs:SHARED_MEMORY_MB", "MB", ""),
         ("time to start", "kernel.process:START_TIMEOUT_S", "s", ""),
         ("from the interrupt of a cell to the end of its kernel", "kernel.process:INTERRUPT_GRACE_S", "s", ""),
@@ -494,6 +498,7 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("calls of one cell that the trace lists", "tools.broker:LISTED", "", ""),
         ("tools that the model is shown whole; of more, one line each", "tools.definition:MANY", "", ""),
         ("description of a tool that the model is shown", "tools.definition:MAX_TOLD", "characters", ""),
+        ("earlier untrusted results that a call lists", "records.cell:MAX_INFLUENCES", "", ""),
         ("shortest value that is kept as a secret", "tools.secrets:SHORTEST", "characters", ""),
         ("denied questions of one cell, then no more are asked", "tools.policy:MAX_DENIED", "", ""),
         ("tools of one MCP server", "tools.mcp.connected:TOOLS_MAX", "", ""),
@@ -521,7 +526,7 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("one text in the exported notebook", "notebook.outputs:MAX_TEXT", "characters", ""),
         ("rows of an answer in the exported notebook", "notebook.answer:MAX_ROWS", "", ""),
         ("page of a run (`run.html`)", "notebook.page:MAX_PAGE", "characters", ""),
-        ("time of one cell in `verify`", "session.verification:CELL_TIMEOUT_S", "s", "`--cell-seconds`"),
+        ("time of one cell in `verify`", "session.verification:CELL_TIMEOUT_S", "s", "`verify(timeout_s=…)`"),
         ("file of tasks", "evaluation.tasks:MAX_BYTES", "bytes", ""),
     ),
     "Endpoints": (
