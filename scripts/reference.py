@@ -137,7 +137,7 @@ def magic() -> str:
 # --- Python --------------------------------------------------------------------------------------
 
 FURTHER = {
-    "kernel_agent.records": ("read_trace", "Decision", "Question"),
+    "kernel_agent.records": ("read_trace", "Decision", "Question", "Message", "Reply"),
     "kernel_agent.formats": ("register",),
     "kernel_agent.config": ("load_config",),
     "kernel_agent.models": ("Model",),
@@ -258,6 +258,11 @@ def run_folder() -> str:
             "Two further exit codes have no run: 2 is wrong use, or an input that cannot be used; 1 is "
             "a check that does not hold (`verify`, `doctor`, `microvm`, no file found by `data`)."
         ),
+        "## The object of `--json`",
+        "`status` (`usage_error` where no run began), `steps` (a count), `decisions` (what was decided "
+        "on cells and calls), and, as in [Run](python.md#run): "
+        + ", ".join(f"`{key}`" for key in _keys() if key not in {"status", "steps", "decisions"})
+        + ".",
         "## Records of the trace",
         "Each line of `trace.jsonl` is one of these; `$` has its kind.",
     ]
@@ -336,6 +341,14 @@ NOTES: Mapping[type, Mapping[str, str]] = {
     },
 }
 """What a field's name and its record's docstring leave open."""
+
+
+def _keys() -> list[str]:
+    tree = ast.parse((ROOT / "kernel_agent/cli/ask.py").read_text())
+    (function,) = (n for n in tree.body if getattr(n, "name", "") == "_as_json")
+    (made,) = (n.value for n in ast.walk(function) if isinstance(n, ast.Return))
+    assert isinstance(made, ast.Dict)
+    return [key.value for key in made.keys if isinstance(key, ast.Constant)]
 
 
 def _record(kind: type, level: int) -> list[str]:
