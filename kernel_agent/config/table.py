@@ -3,7 +3,7 @@
 Everything else reads the description: settings files and the environment
 (:mod:`kernel_agent.config.files`), the options of the commands (:mod:`kernel_agent.cli.options`),
 those of ``%agent`` with their defaults (the extension), and what an evaluation hands to its runs.
-So a new setting is a field here and a row in ``docs/settings.md``; tests compare the two.
+So a new setting is a field here; ``make reference`` writes it into ``docs/reference``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ POSITIVE = (
 """Numbers that mean nothing at 0; the four caps of a run are :class:`~..records.Budget`'s."""
 
 VARIABLES: Mapping[str, str] = {
-    "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` goes before it",
-    "KERNEL_AGENT_CONFIG": "a settings file, in the place of your own",
-    "KERNEL_AGENT_PROGRAMS": "folders of programs that make a [sandbox](../sandbox.md), with colons",
+    "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` overrides it",
+    "KERNEL_AGENT_CONFIG": "a settings file, instead of your own",
+    "KERNEL_AGENT_PROGRAMS": "folders of programs of a [sandbox](../sandbox.md); colons between",
     "KERNEL_AGENT_SQL_URL": "the database of `--tools sql`",
     "KERNEL_AGENT_PANEL": "`off`: no panel in notebooks",
     "KERNEL_AGENT_DEBUG": "`1`: an error shows where it arose",
@@ -236,7 +236,7 @@ class Config:
     remote_kernelspec: str | None = setting(None, "the kernelspec of the level `remote`")
     allow_hosts: tuple[str, ...] = setting(
         (),
-        "hosts that sandboxed code may reach, through a proxy that counts; none by default",
+        "hosts that sandboxed code may reach, through a proxy that records it; none by default",
         argument=True,
         option=Option("HOST[:PORT]", {
             "run": "Let the code reach this host on the network, and no other. Repeat it."},
@@ -265,8 +265,8 @@ class Config:
     )
     guard_imports: Sequence[str] | None = setting(
         None,
-        "modules that cells may import, when the guard is asked for "
-        "(`kernel_agent.agent.guard`, against mistakes); None for no guard",
+        "modules that cells may import; a guard against mistakes, and no boundary; "
+        "None for no guard",
         argument=True,
         option=Option("MODULES", {
             "run": "Refuse cells that import anything else, as in pandas,numpy,matplotlib. A "
@@ -274,7 +274,7 @@ class Config:
     )  # fmt: skip
     max_operations: int | None = setting(
         None,
-        "turns of loops and calls of functions that a cell may do; None for no cap",
+        "turns of loops and calls of functions that a cell may do; None for no limit",
         argument=True,
         option=Option("N", {
             "run": "End a cell after so many turns of loops and calls of its own functions. A "

@@ -206,7 +206,13 @@ def test_the_readme_leads_to_every_page() -> None:
     assert pages - {"README.md"} == linked
 
 
-MOST_WORDS = {"README": 600, "docs/what-leaves-your-machine": 700, "SECURITY": 800}
+MOST_WORDS = {
+    "README": 600, "docs/what-leaves-your-machine": 700, "SECURITY": 800,
+    "CONTRIBUTING": 920, "docs/README": 200, "docs/command": 560, "docs/design": 1_700,
+    "docs/panel": 610, "docs/python": 500, "docs/settings": 400, "docs/speed": 160,
+    "docs/telemetry": 350, "docs/testing": 370, "docs/trace": 400,
+    "docs/reference/glossary": 600,
+}  # fmt: skip
 """Counted are the words that a person wrote, commands among them, and no lines of tables."""
 
 
