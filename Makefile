@@ -119,7 +119,7 @@ reference: $(READY)
 	$(PY) scripts/reference.py
 
 book: $(BOOK) reference
-	$(PY) -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs --doctree-dir site/doctrees . site/html
+	$(PY) -m sphinx --quiet --fresh-env --write-all --fail-on-warning --keep-going --conf-dir docs --doctree-dir site/doctrees . site/html
 	@echo "site/html/index.html"
 
 bench: $(READY)

@@ -22,6 +22,7 @@ html_theme = "furo"
 html_title = "kernel-agent"
 html_show_sourcelink = False
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": False}
 templates_path: list[str] = []
@@ -30,7 +31,7 @@ pygments_style, pygments_dark_style = "tango", "monokai"
 EXAMPLES = sorted((Path(__file__).parents[1] / "example_notebooks").glob("*.ipynb"))
 
 PARTS = {
-    "Start": ["../README", "install", "first-answer", "jupyter", "python"],
+    "Start": ["What it is <../README>", "install", "first-answer", "jupyter", "python"],
     "How to": [
         "command", "folders", "models", "settings", "ready-made-tools", "web", "tools", "mcp",
         "approval", "notebook", "undo", "every-month", "summary", "delegation", "evaluation",
@@ -57,14 +58,18 @@ PARTS = {
 """The pages, in their order; below each part, those that exist."""
 
 
+def path_of(page: str) -> str:
+    """Return the path in the clone, without its ending, of a page that may have a title."""
+    return f"docs/{page.rpartition('<')[2].rstrip('>')}".replace("docs/../", "")
+
+
 def add_navigation(app: Any, name: str, content: list[str]) -> None:
     """Put the tree of pages below the home page."""
     if name == root_doc:
         for part, pages in PARTS.items():
-            there = [p for p in pages if f"docs/{p}".replace("docs/../", "") in app.env.found_docs]
-            content[0] += "\n```{toctree}\n:hidden:\n:caption: " + "\n".join(
-                [part, "", *there, "```\n"]
-            )
+            there = [page for page in pages if path_of(page) in app.env.found_docs]
+            head = ["\n```{toctree}", ":hidden:", f":caption: {part}", ""]
+            content[0] += "\n".join([*head, *there, "```\n"])
 
 
 def add_index(app: Any, fault: Exception | None) -> None:

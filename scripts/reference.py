@@ -60,9 +60,19 @@ def command() -> str:
         records = [p.get_help_record(context) for p in each.get_params(context)]
         parts += [f"## {name}", each.help.strip() if each.help else ""]
         parts.append(f"```\n{name} {' '.join(each.collect_usage_pieces(context))}\n```")
-        parts += [_listed((f"`{what}`", how) for what, how in filter(None, records))]
+        parts += [
+            _listed((f"`{what}`", _with_default(what, how)) for what, how in filter(None, records))
+        ]
         parts.append((each.epilog or "").replace("  ", " ").strip())
     return _page(parts)
+
+
+def _with_default(what: str, how: str) -> str:
+    """Return the help of an option with the default of its setting."""
+    flag = what.split(maxsplit=1)[0]
+    row = next((r for r in SETTINGS.values() if r.option and r.flag == flag), None)
+    told = row is None or row.kind is bool or "default" in how or row.default in (None, (), {})
+    return how if told or row is None else f"{how} Default: {_default(row.default)}."
 
 
 def _commands(each: Any, name: str) -> Iterator[tuple[str, Any]]:
@@ -187,7 +197,7 @@ def _described(name: str, thing: Any) -> list[str]:
         return [f"### {name}", (f"{_plain(doc.partition('Parameters')[0])} Its fields and their "
                 "defaults: [settings](settings.md).")]  # fmt: skip
     if dataclasses.is_dataclass(thing):
-        return _record(thing, level=3)
+        return _record(thing, level=3, nothing="None")
     parts = [f"### {name}", _signature(name, thing), _prose(doc)]
     if name == "ExitStatus":
         parts.append("Its values: [a run's folder](run-folder.md#endings).")
@@ -351,14 +361,19 @@ def _keys() -> list[str]:
     return [key.value for key in made.keys if isinstance(key, ast.Constant)]
 
 
-def _record(kind: type, level: int) -> list[str]:
+def _sentence(text: str) -> str:
+    plain = _plain(text)
+    return f". {plain[:1].upper()}{plain[1:].rstrip('.')}." if plain else ""
+
+
+def _record(kind: type, level: int, nothing: str = "null") -> list[str]:
     """Return a record's heading, its docstring, and a list of its fields with their types."""
     doc = inspect.cleandoc(kind.__doc__ or "")
     told = _parameters(doc) | _after_fields(kind) | NOTES.get(kind, {})
     prose = doc.partition("\nParameters\n---")[0]
     fields = dataclasses.fields(kind)
     lines = [
-        (f"`{f.name}`", f"{_worded(f.type)}{f'; {_plain(told[f.name])}' if f.name in told else ''}")
+        (f"`{f.name}`", f"{_worded(f.type, nothing)}{_sentence(told.get(f.name, ''))}")
         for f in fields
     ]
     return [f"{'#' * level} {kind.__name__}", _prose(prose), _listed(lines)]
@@ -382,12 +397,12 @@ def _place(kind: type) -> tuple[str, int]:
 
 
 WORDS = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false",
-         "Json": "JSON", "Plain": "JSON types", "None": "null", "Path": "path",
+         "Json": "JSON", "Plain": "JSON types",  "Path": "path",
          "OutputDict": "output of nbformat 4", "Action": "`Code`, `Calls` or `Final`",
          "ExitStatus": "status", "CellStatus": "text", "Any": "any value"}  # fmt: skip
 
 
-def _worded(kind: Any) -> str:
+def _worded(kind: Any, nothing: str = "null") -> str:
     """Return a type of annotation in words.
 
     Examples
@@ -399,12 +414,12 @@ def _worded(kind: Any) -> str:
     if text.startswith("Literal["):
         return " or ".join(f"`{word}`" for word in ast.literal_eval(text[7:]))
     if match := re.fullmatch(r"(?:tuple|Sequence)\[(.+?)(?:, \.\.\.)?\]", text):
-        return f"list of {_worded(match[1])}"
+        return f"list of {_worded(match[1], nothing)}"
     if match := re.fullmatch(r"Mapping\[str, (.+)\]", text):
-        return f"object of {_worded(match[1])} by name"
+        return f"object of {_worded(match[1], nothing)} by name"
     if " | " in text:
-        return " or ".join(_worded(each) for each in text.split(" | "))
-    return WORDS.get(text, f"`{text}`")
+        return " or ".join(_worded(each, nothing) for each in text.split(" | "))
+    return nothing if text == "None" else WORDS.get(text, f"`{text}`")
 
 
 # --- limits --------------------------------------------------------------------------------------
@@ -461,7 +476,7 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("first look at all files together", "session.first_look:MAX_ALL", "characters", ""),
     ),
     "A kernel in its sandbox": (
-        ("memory, of the machine's", "sandbox.grants:MEMORY_SHARE", "share", "`--memory-mb`"),
+        ("memory, as a share of the machine's", "sandbox.grants:MEMORY_SHARE", "share", "`--memory-mb`"),
         ("written to disk", "sandbox.levels:Limits.disk_mb", "MB", "`--disk-mb`"),
         ("one file", "sandbox.levels:Limits.file_mb", "MB", ""),
         ("processes and threads", "sandbox.levels:Limits.processes", "", ""),

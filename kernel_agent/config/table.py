@@ -154,7 +154,7 @@ def setting(default: T, about: str, **row: Any) -> T:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings, with their defaults; ``docs/settings.md`` says more of each."""
+    """All settings, with their defaults."""
 
     model: str | None = setting(
         None,

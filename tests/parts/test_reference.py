@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 sys.path.insert(0, str(ROOT / "scripts"))
 import reference  # noqa: E402
 
-PARTS: dict[str, list[str]] = runpy.run_path(str(DOCS / "conf.py"))["PARTS"]
+BOOK = runpy.run_path(str(DOCS / "conf.py"))
 LATER = {
     "first-answer", "jupyter", "models", "every-month", "troubleshooting", "how-a-run-works",
     "trust-a-notebook", "how-measured", "fixed", "sandbox-internals",
@@ -45,7 +45,7 @@ def test_each_note_is_on_a_field_that_exists() -> None:
 
 
 def test_every_page_has_one_place_in_the_book() -> None:
-    placed = [(DOCS / f"{name}").resolve() for part in PARTS.values() for name in part]
+    placed = [ROOT / BOOK["path_of"](page) for part in BOOK["PARTS"].values() for page in part]
     assert len(placed) == len(set(placed))
     pages = {*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "example_notebooks").glob("*.ipynb")}
     assert {page.with_suffix("") for page in pages} - set(placed) == {DOCS / "README"}
