@@ -84,6 +84,7 @@ def _commands(each: Any, name: str) -> Iterator[tuple[str, Any]]:
 # --- settings and the magic ----------------------------------------------------------------------
 
 ELSEWHERE = {"data": "--data", "mcp": "--mcp NAME", "sql": "--tools sql=NAME"}
+MAGIC_ELSEWHERE = {"data": "--data", "mcp": "--mcp"}
 """Options that use a setting without being one of the table's."""
 
 
@@ -92,9 +93,17 @@ def settings() -> str:
     rows = []
     for name, row in SETTINGS.items():
         flag = row.flag if row.option else ELSEWHERE.get(name, "")
-        magic = f"`--{row.magic_name}`" if row.magic else ""
+        magic = f"--{row.magic_name}" if row.magic else MAGIC_ELSEWHERE.get(name, "")
         option = f"`{flag}`" if flag else ""
-        rows.append((f"`{name}`", f"`{_default(row.default)}`", option, magic, _linked(row.about)))
+        rows.append(
+            (
+                f"`{name}`",
+                f"`{_default(row.default)}`",
+                option,
+                f"`{magic}`" if magic else "",
+                _linked(row.about),
+            )
+        )
     variables = [(f"`{name}`", about) for name, about in VARIABLES.items()]
     return _page([
         "# Settings",
@@ -266,7 +275,8 @@ def run_folder() -> str:
         ),
         (
             "Two further exit codes have no run: 2 is wrong use, or an input that cannot be used; 1 is "
-            "a check that does not hold (`verify`, `doctor`, `microvm`, no file found by `data`)."
+            "a check that does not hold (`verify`, `doctor`, `microvm`, no file found by `data`). `eval` "
+            "has codes of its own: [command](command.md#kernel-agent-eval)."
         ),
         "## The object of `--json`",
         "`status` (`usage_error` where no run began), `steps` (a count), `decisions` (what was decided "
@@ -577,7 +587,7 @@ def limits() -> str:
     ]
     return _page([
         "# Limits",
-        ("What reaches a limit is cut, counted and said, or refused in one line. *Fixed*: no setting "
+        ("What reaches a limit is cut and counted, is refused in one line, or ends the cell or the run. *Fixed*: no setting "
         "changes it. [Settings](settings.md) lists defaults and options."),
         _table(("", "limit of", "value", "changed by"), rows),
     ])  # fmt: skip

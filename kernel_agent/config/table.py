@@ -201,12 +201,12 @@ class Config:
         None,
         "whether the model is sent pictures; None for what its name suggests",
     )
-    request_timeout_s: float = setting(120.0, "of one request to the endpoint", shared=True)
-    max_retries: int = setting(4, "of one request to the endpoint", shared=True)
+    request_timeout_s: float = setting(120.0, "seconds for one request", shared=True)
+    max_retries: int = setting(4, "how often one request is repeated", shared=True)
     prices: Mapping[str, Mapping[str, float]] = setting(
         {},
-        "US dollars per million tokens, by model name: `prompt`, `completion` and optionally "
-        "`cached`; without the right ones `max_cost` caps nothing, and cost is never guessed",
+        "US dollars per million tokens, by model name: `prompt`, `completion` and perhaps "
+        "`cached`; without them `max_cost` limits nothing, and cost is never guessed",
         shared=True,
     )
     format: str = setting(
@@ -282,8 +282,8 @@ class Config:
     )  # fmt: skip
     approve: str = setting(
         "risky",
-        "who is asked before something is done: `never` (nobody is asked), `risky` (before calls "
-        "of tools with effects) or `always` (also before cells); see `docs/approval.md`",
+        "when you are asked: `never`, `risky` (before calls of tools with effects) or `always` "
+        "(also before cells); see `docs/approval.md`",
         argument=True,
         between=True,
         choices=("never", "risky", "always"),
@@ -302,9 +302,7 @@ class Config:
             "run": "What holds for a single tool instead. Repeat it."},
             name="approve-tool", repeated=True),
     )  # fmt: skip
-    data: tuple[str, ...] = setting(
-        (), "files and folders of a session that names none, as `--data` takes them"
-    )
+    data: tuple[str, ...] = setting((), "files and folders of a session that names none")
     untrusted_data: bool = setting(
         default=False,
         about="whether the inputs come from others, and may hold instructions of theirs",
@@ -365,11 +363,9 @@ class Config:
         "most, and 32,000 where the endpoint does not list it",
         shared=True,
     )
-    max_depth: int = setting(2, "of delegation: how deep agents may stand beneath a run")
-    max_agents: int = setting(32, "of delegation: agents beneath a session in all")
-    agents_at_once: int = setting(
-        4, "of delegation: agents that one run may have at work at the same time"
-    )
+    max_depth: int = setting(2, "how deep agents may stand beneath a run")
+    max_agents: int = setting(32, "agents beneath a session in all")
+    agents_at_once: int = setting(4, "agents that one run may have at work at the same time")
 
     def __post_init__(self) -> None:
         for name in POSITIVE:

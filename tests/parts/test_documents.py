@@ -131,6 +131,7 @@ OTHER_OPTIONS = {
     "mcp": "`--mcp NAME`",
     "sql": "`--tools sql=NAME`",
 }  # they name a configured one
+OTHER_MAGICS = {"data": "`--data`", "mcp": "`--mcp`"}
 
 
 def test_the_page_of_settings_says_what_the_table_says() -> None:
@@ -144,7 +145,7 @@ def test_the_page_of_settings_says_what_the_table_says() -> None:
         text = str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
         default = "none" if value in (None, (), {}) else text
         option = OTHER_OPTIONS.get(name, f"`{row.flag}`" if row.option else "")
-        magic = f"`--{row.magic_name}`" if row.magic else ""
+        magic = f"`--{row.magic_name}`" if row.magic else OTHER_MAGICS.get(name, "")
         assert told[name] == (default, option, magic)
     assert set(told) == set(SETTINGS)
     assert "(reference/settings.md)" in (ROOT / "docs/settings.md").read_text()
