@@ -4,6 +4,7 @@ The clone itself is the source, so that pages outside of ``docs`` are in the boo
 plain Markdown: their order stands here and not in them.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,15 @@ def add_navigation(app: Any, name: str, content: list[str]) -> None:
             content[0] += "\n".join([*head, *there, "```\n"])
 
 
+OUTSIDE = re.compile(r"""<(?:script|img|iframe|link rel="stylesheet")[^>]* (?:src|href)="https?:""")
+
+
 def add_index(app: Any, fault: Exception | None) -> None:
-    """Lead from the folder to the home page."""
+    """Lead from the folder to the home page, and see that no page loads anything from outside."""
     if fault is None:
+        pages = Path(app.outdir).rglob("*.html")
+        if loads := [str(page) for page in pages if OUTSIDE.search(page.read_text())]:
+            raise RuntimeError(f"loads something from outside: {loads}")
         to = app.builder.get_target_uri(root_doc)
         there = f'<meta http-equiv="refresh" content="0; url={to}">'
         page = f'<!doctype html><meta charset="utf-8"><title>{html_title}</title>{there}\n'
