@@ -274,7 +274,8 @@ def run_folder() -> str:
             [(f"`{e}`", str(e.exit_code), e.sentence) for e in ExitStatus],
         ),
         (
-            "Two further exit codes have no run: 2 is wrong use, or an input that cannot be used; 1 is "
+            "Where no run began: 2 is wrong use, or an input or an endpoint that cannot be used; 5 is a "
+            "kernel that did not start, or an undo that could not be done; 1 is "
             "a check that does not hold (`verify`, `doctor`, `microvm`, no file found by `data`). `eval` "
             "has codes of its own: [command](command.md#kernel-agent-eval)."
         ),
@@ -495,7 +496,8 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("timers and waiting signals", "sandbox.steps:PENDING_SIGNALS", "", ""),
         ("descriptors watched by epoll", "sandbox.watchdog:MAX_WATCHES", "", ""),
         ("`/dev/shm`, where a level has its own", "sandbox.rootfs:SHARED_MEMORY_MB", "MB", ""),
-        ("time to start", "kernel.process:START_TIMEOUT_S", "s", ""),
+        ("time to start", "sandbox.levels:Level.patience_s", "s", ""),
+        ("time to start at the level `microvm`", "sandbox.microvm:LEVEL.patience_s", "s", ""),
         ("from the interrupt of a cell to the end of its kernel", "kernel.process:INTERRUPT_GRACE_S", "s", ""),
         ("connections at once to allowed hosts", "sandbox.proxy:CONNECTIONS_MAX", "", ""),
         ("such a connection without a byte", "sandbox.connection:IDLE_S", "s", ""),
