@@ -6,12 +6,13 @@ PY = .venv/bin/python
 USABLE = .venv/.usable# what a user needs
 READY = .venv/.ready#  and what tests and checks need
 ENGINES = .venv/.engines#  and what carries out evaluations elsewhere
+BOOK = .venv/.book#  and what makes a book of the documents
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Hundreds of processes start in a run of the tests; none of them should compile anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup run unit test test-levels test-all test-parallel test-alone test-engines goldens mutants check bench attacks eval-oracle eval-campaign pins newest clean
+.PHONY: help setup run unit test test-levels test-all test-parallel test-alone test-engines goldens mutants check reference book bench attacks eval-oracle eval-campaign pins newest clean
 
 help:
 	@echo "make setup   build .venv with all that tests and checks need (other goals do it when needed)"
@@ -23,13 +24,15 @@ help:
 	@echo "make goldens record anew all that is seen from outside: look at its difference before you commit it"
 	@echo "make mutants break 300 places of the code, one at a time: which do the unit tests notice?"
 	@echo "make check   lint, format and type checks"
+	@echo "make reference  write docs/reference anew from the code"
+	@echo "make book    make a book of all documents, in site/html: a broken link or anchor is an error"
 	@echo "make bench   measure speed and memory"
 	@echo "make attacks play all attacks at all sandbox levels; write docs/attacks.md"
 	@echo "make eval-oracle   turns that each protocol needs at best, on AgentDojo and BFCL"
 	@echo "make eval-campaign 10,000 simulated runs: what an evaluation costs beside the runs"
 	@echo "make pins    choose exact versions of all packages anew: constraints.txt"
 	@echo "make newest  run the quick tests with the newest version of every package, in .venv-newest"
-	@echo "make clean   remove .venv and caches"
+	@echo "make clean   remove .venv, the book and caches"
 
 setup: $(READY)
 
@@ -44,6 +47,10 @@ $(READY): $(USABLE)
 
 $(ENGINES): $(READY)
 	@sh scripts/setup.sh engines
+	@touch $@
+
+$(BOOK): $(READY)
+	@sh scripts/setup.sh book
 	@touch $@
 
 run: $(USABLE)
@@ -107,6 +114,14 @@ check: $(READY)
 	$(PY) -m deptry $(NOT_SHIPPED) --exclude '\.venv' --ignore DEP002,DEP004
 	$(PY) -m mypy
 
+# A test says when a page of it is not what the code says.
+reference: $(READY)
+	$(PY) scripts/reference.py
+
+book: $(BOOK) reference
+	$(PY) -m sphinx --quiet --fresh-env --write-all --fail-on-warning --keep-going --conf-dir docs --doctree-dir site/doctrees . site/html
+	@echo "site/html/index.html"
+
 bench: $(READY)
 	$(PY) benchmarks/run.py
 	$(PY) benchmarks/formats.py
@@ -137,7 +152,7 @@ PINS =
 
 pins: $(READY)
 	$(PY) -m uv pip compile --quiet --universal --python-version 3.11 \
-	  $(OPTIONS:%=--extra %) --group dev --group engines --no-annotate --no-header --no-emit-index-url $(PINS) \
+	  $(OPTIONS:%=--extra %) --group dev --group engines --group book --no-annotate --no-header --no-emit-index-url $(PINS) \
 	  pyproject.toml --output-file constraints.txt
 
 # It informs, and fails nothing.
@@ -152,4 +167,4 @@ eval-campaign: $(ENGINES)
 	$(PY) benchmarks/eval_campaign.py
 
 clean:
-	rm -rf .venv .venv-newest .venv-suites .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf site .venv .venv-newest .venv-suites .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,7 +3,7 @@
 Everything else reads the description: settings files and the environment
 (:mod:`kernel_agent.config.files`), the options of the commands (:mod:`kernel_agent.cli.options`),
 those of ``%agent`` with their defaults (the extension), and what an evaluation hands to its runs.
-So a new setting is a field here and a row in ``docs/settings.md``; tests compare the two.
+So a new setting is a field here; ``make reference`` writes it into ``docs/reference``.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ POSITIVE = (
 """Numbers that mean nothing at 0; the four caps of a run are :class:`~..records.Budget`'s."""
 
 VARIABLES: Mapping[str, str] = {
-    "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` goes before it",
-    "KERNEL_AGENT_CONFIG": "a settings file, in the place of your own",
-    "KERNEL_AGENT_PROGRAMS": "folders of programs that make a [sandbox](sandbox.md), with colons",
+    "OPENAI_BASE_URL": "the endpoint; `KERNEL_AGENT_BASE_URL` overrides it",
+    "KERNEL_AGENT_CONFIG": "a settings file, instead of your own",
+    "KERNEL_AGENT_PROGRAMS": "folders of programs of a [sandbox](../sandbox.md); colons between",
     "KERNEL_AGENT_SQL_URL": "the database of `--tools sql`",
     "KERNEL_AGENT_PANEL": "`off`: no panel in notebooks",
     "KERNEL_AGENT_DEBUG": "`1`: an error shows where it arose",
@@ -154,7 +154,7 @@ def setting(default: T, about: str, **row: Any) -> T:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All settings, with their defaults; ``docs/settings.md`` says more of each."""
+    """All settings, with their defaults."""
 
     model: str | None = setting(
         None,
@@ -201,12 +201,12 @@ class Config:
         None,
         "whether the model is sent pictures; None for what its name suggests",
     )
-    request_timeout_s: float = setting(120.0, "of one request to the endpoint", shared=True)
-    max_retries: int = setting(4, "of one request to the endpoint", shared=True)
+    request_timeout_s: float = setting(120.0, "seconds for one request", shared=True)
+    max_retries: int = setting(4, "how often one request is repeated", shared=True)
     prices: Mapping[str, Mapping[str, float]] = setting(
         {},
-        "US dollars per million tokens, by model name: `prompt`, `completion` and optionally "
-        "`cached`; without the right ones `max_cost` caps nothing, and cost is never guessed",
+        "US dollars per million tokens, by model name: `prompt`, `completion` and perhaps "
+        "`cached`; without them `max_cost` limits nothing, and cost is never guessed",
         shared=True,
     )
     format: str = setting(
@@ -236,7 +236,7 @@ class Config:
     remote_kernelspec: str | None = setting(None, "the kernelspec of the level `remote`")
     allow_hosts: tuple[str, ...] = setting(
         (),
-        "hosts that sandboxed code may reach, through a proxy that counts; none by default",
+        "hosts that sandboxed code may reach, through a proxy that records it; none by default",
         argument=True,
         option=Option("HOST[:PORT]", {
             "run": "Let the code reach this host on the network, and no other. Repeat it."},
@@ -265,8 +265,8 @@ class Config:
     )
     guard_imports: Sequence[str] | None = setting(
         None,
-        "modules that cells may import, when the guard is asked for "
-        "(`kernel_agent.agent.guard`, against mistakes); None for no guard",
+        "modules that cells may import; a guard against mistakes, and no boundary; "
+        "None for no guard",
         argument=True,
         option=Option("MODULES", {
             "run": "Refuse cells that import anything else, as in pandas,numpy,matplotlib. A "
@@ -274,7 +274,7 @@ class Config:
     )  # fmt: skip
     max_operations: int | None = setting(
         None,
-        "turns of loops and calls of functions that a cell may do; None for no cap",
+        "turns of loops and calls of functions that a cell may do; None for no limit",
         argument=True,
         option=Option("N", {
             "run": "End a cell after so many turns of loops and calls of its own functions. A "
@@ -282,8 +282,8 @@ class Config:
     )  # fmt: skip
     approve: str = setting(
         "risky",
-        "who is asked before something is done: `never` (nobody is asked), `risky` (before calls "
-        "of tools with effects) or `always` (also before cells); see `docs/approval.md`",
+        "when you are asked: `never`, `risky` (before calls of tools with effects) or `always` "
+        "(also before cells); see `docs/approval.md`",
         argument=True,
         between=True,
         choices=("never", "risky", "always"),
@@ -302,9 +302,7 @@ class Config:
             "run": "What holds for a single tool instead. Repeat it."},
             name="approve-tool", repeated=True),
     )  # fmt: skip
-    data: tuple[str, ...] = setting(
-        (), "files and folders of a session that names none, as `--data` takes them"
-    )
+    data: tuple[str, ...] = setting((), "files and folders of a session that names none")
     untrusted_data: bool = setting(
         default=False,
         about="whether the inputs come from others, and may hold instructions of theirs",
@@ -365,11 +363,9 @@ class Config:
         "most, and 32,000 where the endpoint does not list it",
         shared=True,
     )
-    max_depth: int = setting(2, "of delegation: how deep agents may stand beneath a run")
-    max_agents: int = setting(32, "of delegation: agents beneath a session in all")
-    agents_at_once: int = setting(
-        4, "of delegation: agents that one run may have at work at the same time"
-    )
+    max_depth: int = setting(2, "how deep agents may stand beneath a run")
+    max_agents: int = setting(32, "agents beneath a session in all")
+    agents_at_once: int = setting(4, "agents that one run may have at work at the same time")
 
     def __post_init__(self) -> None:
         for name in POSITIVE:

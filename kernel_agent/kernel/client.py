@@ -2,7 +2,7 @@
 
 Written over jupyter_client's ``Session`` (which signs and packs messages) instead of its
 clients, because those wait for fixed times, poll, and rely on a socket that drops messages
-(measured; ``docs/design.md``, "Kernel"). The protocol is
+(``docs/design.md``, "Kernel"). The protocol is
 https://jupyter-client.readthedocs.io/en/stable/messaging.html.
 
 The kernel is hostile: whatever it sends is checked or counted, never believed. Each socket is a

@@ -1,7 +1,7 @@
 """The endings of a run: a row for each, with its exit code and its words.
 
-Terminal, page, notebook and panel read the words here, so a new ending is a row here and a word in
-``docs/trace.md``.
+Terminal, page, notebook and panel read the words here, so a new ending is a row here;
+``make reference`` writes it into ``docs/reference``.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Step:
 
     ``number`` counts on through all runs of a session, so that ``outputs[number]`` in the kernel
     is unambiguous. ``action`` is None when no readable action came even after asking again.
-    ``started`` and ``model_seconds``/``cell_seconds`` are wall-clock seconds.
+    ``time`` is when its action was read; ``model_seconds`` and ``cell_seconds`` are wall-clock.
     """
 
     run_id: str
