@@ -205,7 +205,23 @@ def test_the_readme_leads_to_every_page() -> None:
     assert pages - {"README.md"} == linked
 
 
-MOST_WORDS = {"README": 600, "docs/what-leaves-your-machine": 700, "SECURITY": 800}
+MOST_WORDS = {
+    "README": 600,
+    "SECURITY": 800,
+    "docs/what-holds": 900,
+    "docs/how-measured": 500,
+    "docs/fixed": 700,
+    "docs/sandbox": 900,
+    "docs/sandbox-internals": 800,
+    "docs/sandbox-microvm": 500,
+    "docs/what-leaves-your-machine": 500,
+    "docs/context": 400,
+    "docs/formats": 800,
+    "docs/delegation": 400,
+    "docs/evaluation": 600,
+    "docs/how-a-run-works": 500,
+    "docs/trust-a-notebook": 300,
+}
 """Counted are the words that a person wrote, commands among them, and no lines of tables."""
 
 
