@@ -155,6 +155,7 @@ class Played:
         if attack.own_kernel or self._stale or not kernel.alive:
             self._stale = False
             await kernel.restart()
+            self.stage.remember()  # as root gVisor's level gives the folder to each kernel's user
         self.stage.clear_workspace()
         result = await kernel.execute(PRELUDE, timeout_s=60)
         if result.status != "ok":

@@ -149,9 +149,13 @@ class Stage:
                 path.chmod(state["mode"])
                 if self.uid is not None and os.getuid() == 0:
                     os.chown(path, self.uid, -1)
+        self.remember()
+        return replanted
+
+    def remember(self) -> None:
+        """Take the canary files for what is planted, as they are now."""
         for path in list(self._planted):
             self._remember(path)
-        return replanted
 
     def clear_workspace(self) -> None:
         """Remove what attacks made in the workspace; its canaries stay."""
