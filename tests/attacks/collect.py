@@ -66,7 +66,7 @@ def _of_the_session(attack: Attack) -> bool:
 
 def play_as(user: str, level: str, names: Sequence[str], tree: Path) -> dict[str, Any]:
     """Play a level's attacks as ``root`` or as ``user`` in a process of its own."""
-    told = {"level": level, "user": user, "started": False, "results": []}
+    told = {"level": level, "user": user, "date": today(), "started": False, "results": []}
     if user == "root" and level == "none":
         return {**told, "reason": "never played: without a sandbox these attacks are real"}
     environment = {
@@ -141,11 +141,16 @@ def readable_tree() -> Iterator[Path]:
         shutil.rmtree(tree, ignore_errors=True)
 
 
+def today() -> str:
+    """Return the day in UTC."""
+    return datetime.now(UTC).date().isoformat()
+
+
 def machine() -> dict[str, Any]:
     """Return what the results depend on."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
-        "date": datetime.now(UTC).date().isoformat(),
+        "date": today(),
         "kernel": platform.release(),
         "architecture": platform.machine(),
         "processors": os.cpu_count(),

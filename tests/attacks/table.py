@@ -62,10 +62,11 @@ def page(told: dict[str, Any]) -> str:
 
 def _played(told: dict[str, Any]) -> str:
     machine = told["machine"]
+    days = sorted({part["date"] for part in told["played"]})
     return (
-        f"{len(told['attacks'])} attacks, played on {machine['date']}: Linux {machine['kernel']}, "
-        f"{machine['processors']} processors, {machine['memory_gb']} GB, Python "
-        f"{machine['python']}. What was seen of each stands in `docs/attacks.json`."
+        f"{len(told['attacks'])} attacks, played on {' and '.join(days)}: Linux "
+        f"{machine['kernel']}, {machine['processors']} processors, {machine['memory_gb']} GB, "
+        f"Python {machine['python']}. What was seen of each stands in `docs/attacks.json`."
     )
 
 
