@@ -15,7 +15,7 @@ from typing import Any, Literal
 from kernel_agent.config import SETTINGS
 from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.notebook import export, prepare_notebooks
-from kernel_agent.records import Budget, Decision, Event, Notice, Question, Step, Undone
+from kernel_agent.records import Budget, Decision, Event, Notice, Question, Step, Undone, Variables
 from kernel_agent.session import Run, Session, check_endpoint, check_tables, is_offline
 from kernel_agent.tools import Tool
 from kernel_agent_extension.handle import is_answered
@@ -65,6 +65,7 @@ class Talk:
         self._latest: Run | None = None  # whose steps are the last of the session
         self._undo_from = 0  # the first of the steps that a person undid while it went on
         self._started = self._has_worked = False
+        self._variables = Variables()  # that its cells made
         self.session = Session(
             **{name: value for name, value in request.settings.items() if SETTINGS[name].argument},
             data=request.data,
@@ -104,6 +105,8 @@ class Talk:
             if isinstance(event, Step):
                 self._last = event.number
                 self._has_worked |= event.action is not None
+                if event.result is not None:
+                    self._variables.apply(event.result.changes, event.number)
             tell(event)
 
         try:
@@ -171,6 +174,11 @@ class Talk:
         return self._has_worked
 
     @property
+    def made(self) -> list[str]:
+        """Names of the variables that its cells made, and that were not passed in."""
+        return [name for name in self._variables.told if name not in self.session.given]
+
+    @property
     def started(self) -> bool:
         """Whether there is a kernel already, or was."""
         return self._started
@@ -227,7 +235,7 @@ class Talk:
         if not self._undo_from or not count:
             return None
         try:
-            return await self.session.undo(count, on_event=tell)
+            return await self._back(count, on_event=tell)
         except KernelAgentError as error:
             tell(Notice(text=f"{str(error).capitalize()}."))
             return None
@@ -238,15 +246,18 @@ class Talk:
             raise UsageError("nothing can be undone now: wait for the question, or stop it")
         if steps is None:
             steps = len(self._latest.steps) if self._latest else 0
-        self._latest = None
-        return await self.session.undo(steps, reason=reason)
+        return await self._back(steps, reason=reason)
 
     async def undo_run(self, run: Run) -> Undone:
         """Take a question back; called for the button below its page."""
         if self.busy or run is not self._latest:
             raise UsageError("it is not the last question of its session any more")
+        return await self._back(len(run.steps), on_event=lambda _: None)
+
+    async def _back(self, steps: int, **more: Any) -> Undone:
         self._latest = None
-        return await self.session.undo(len(run.steps), on_event=lambda _: None)
+        self._variables.clear()  # what is left of them is not known here
+        return await self.session.undo(steps, **more)
 
     def begin(self, view: RunView) -> None:
         """Take a question, unless there is one; called before :meth:`answer` is."""

@@ -243,9 +243,9 @@ class AgentMagics(Magics):
                 return kept
         whole = request.after(now.options)
         names = [name for name in now.given if name in self._shell.user_ns]
+        taken = [*(Path(path).name for path in whole.data), *names]
         carried = [option for option in whole.eased if option not in request.eased]
-        opening = _opening(because, [*(Path(path).name for path in whole.data), *names], carried)
-        return self._new_talk(whole, local, opening=opening)
+        return self._new_talk(whole, local, opening=_opening(because, taken, now.made, carried))
 
     def _new_talk(
         self, request: Request, local: Mapping[str, Any], *, once: bool = False, opening: str = ""
@@ -410,10 +410,14 @@ def _tell_mistakes(work: Callable[[], T]) -> T:
         raise MagicUsageError(str(error)) from None
 
 
-def _opening(because: str, again: Sequence[str], carried: Sequence[str]) -> str:
+def _opening(
+    because: str, again: Sequence[str], made: Sequence[str], carried: Sequence[str]
+) -> str:
     """Return the line on a session that takes another one's place, and what it takes from there."""
     takes = f", with {', '.join(again)}" if again else ""
-    line = f"{because} needs a new kernel: a new session begins{takes}. {UNTIL}"
+    lacks = ", ".join(made[:3]) + (f" and {len(made) - 3:,} more" if len(made) > 3 else "")
+    lacks = f", without what cells made there ({lacks})" if made else ""
+    line = f"{because} needs a new kernel: a new session begins{takes}{lacks}. {UNTIL}"
     return line + (
         f" What was said there holds here, too: {', '.join(carried)}." if carried else ""
     )

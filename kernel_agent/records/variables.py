@@ -191,16 +191,19 @@ class Variables:
         """Every name that code in the kernel can use without defining it."""
         return frozenset(self._known) | RESERVED | frozenset(dir(builtins))
 
+    @property
+    def told(self) -> list[str]:
+        """The names that are worth telling, the latest change first."""
+        known = reversed(self._known.values())
+        return [variable.name for variable, _ in known if variable.type not in QUIET]
+
     def listing(self, *, max_chars: int) -> str:
         """Return the variables, the latest change first: name, type, shape and step.
 
         Older ones are counted when there is no room for them.
         """
-        told = [
-            f"{describe(variable)} (step {step})"
-            for variable, step in reversed(self._known.values())
-            if variable.type not in QUIET
-        ]
+        known = (self._known[name] for name in self.told)
+        told = [f"{describe(variable)} (step {step})" for variable, step in known]
         if not told:
             return "none"
         kept = list(_fitting(told, max_chars))

@@ -115,6 +115,14 @@ async def test_a_model_that_never_replies_gives_way_to_the_one_before(folder: Pa
     assert "Model: scripted:a.jsonl" in after
 
 
+async def test_what_was_undone_is_not_missed_in_a_new_kernel(folder: Path) -> None:
+    async with opened(folder) as book:
+        await begun(book)
+        await book.run("%agent undo")
+        other = await book.run("%agent --sandbox landlock --model scripted:data.jsonl And?")
+    assert f"{NEW_KERNEL}, with sales.csv, n. The one before" in other
+
+
 async def test_what_needs_a_new_kernel_takes_files_and_variables_along(folder: Path) -> None:
     """The session before is kept until the new one has answered."""
     failing(folder, "c.jsonl")
@@ -126,7 +134,8 @@ async def test_what_needs_a_new_kernel_takes_files_and_variables_along(folder: P
         done = await book.run("%agent --sandbox landlock --model scripted:data.jsonl And?")
         left = await kernels_left(book, folder, 1)
         again = await book.run("%agent --sandbox landlock Again?")
-    assert f"--sandbox {NEW_KERNEL}, with sales.csv, n. The one before is kept until" in failed
+    lacks = "without what cells made there (x)"
+    assert f"--sandbox {NEW_KERNEL}, with sales.csv, n, {lacks}. The one before is kept" in failed
     assert GOES_ON in failed
     assert "\nAnswer\n(41, 7)\n" in back
     assert "('region', 7)" in done
