@@ -178,7 +178,7 @@ async def test_what_was_said_of_asking_is_named_where_a_new_session_goes_on_with
         carried = await book.run(f"{ask} --tools send Send it.")
         back = await book.run("%agent --data sales.csv --approve risky --tools send Again.")
         anew = await book.run(f"{ask} --new --tools send Send it.")
-    assert f"--tools {NEW_KERNEL}, with sales.csv, n." in carried
+    assert f"--tools {NEW_KERNEL}, with sales.csv, n, without what cells made there (x)." in carried
     assert "What was said there holds here, too: --approve never." in carried
     assert "SENT x" in carried
     assert "SENT" not in back + anew
