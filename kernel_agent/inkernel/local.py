@@ -119,8 +119,7 @@ class Cells:
         self._variables = Variables(self.namespace)
         self._numbers: dict[str, int] = {}  # by the file names that tracebacks have
         self._lock = threading.Lock()
-        self._thread: int | None = None  # that runs a cell's code now
-        self._awaiting: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._aim()
         self._apart = False  # the thread has a working directory of its own
 
     def run(self, source: str, number: int, emit: Emit) -> BaseException | None:
@@ -168,9 +167,8 @@ class Cells:
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt in the cell when it comes back to Python; from any thread."""
         with self._lock:
-            if self._awaiting is not None:
-                loop, task = self._awaiting
-                loop.call_soon_threadsafe(task.cancel)
+            if self._task is not None:
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
             elif self._thread is not None:
                 _raise_in(self._thread, KeyboardInterrupt)
 
@@ -179,17 +177,15 @@ class Cells:
     def _raised_by(self, source: str, number: int) -> BaseException | None:
         try:
             try:
-                with self._lock:
-                    self._thread = threading.get_ident()
+                self._aim(threading.get_ident())
                 value = self._evaluate(source, number)
                 if value is not None and not source.rstrip().endswith(";"):
                     data, metadata = self._shell.display_formatter.format(value)
                     shown = {"data": self._shell.cap.bound(data), "metadata": metadata}
                     self._shell.emit("execute_result", shown)
             finally:
-                with self._lock:
-                    self._thread = None
-                    forget_interrupts()
+                self._aim()
+                forget_interrupts()
         except BaseException as error:
             return error
         return None
@@ -212,23 +208,29 @@ class Cells:
         return self._do(compile(expression, file, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
 
     def _do(self, code: types.CodeType) -> Any:
-        value = eval(code, self.namespace)  # noqa: S307 - to run code is what it is for
         if not code.co_flags & inspect.CO_COROUTINE:
-            return value
+            return eval(code, self.namespace)  # noqa: S307 - to run code is what it is for
+        self._aim()  # an interrupt within asyncio would leave a loop half made
+        _sleep(0)  # one that came before is raised here at the latest
         try:
-            return asyncio.run(self._await_in_loop(value))
+            return asyncio.run(self._await_in_loop(eval(code, self.namespace)))  # noqa: S307
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
+        finally:
+            self._aim(threading.get_ident())
 
     async def _await_in_loop(self, coroutine: Any) -> Any:
-        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(coroutine)
-        with self._lock:
-            self._awaiting = (loop, task)
+        task = asyncio.ensure_future(coroutine)
+        self._aim(task=task)
         try:
             return await task
         finally:
-            with self._lock:
-                self._awaiting = None
+            self._aim()
+
+    def _aim(self, thread: int | None = None, task: asyncio.Task[Any] | None = None) -> None:
+        """Say what an interrupt is to end from now on; nothing, if neither is given."""
+        with self._lock:
+            self._thread, self._task = thread, task
 
     @contextmanager
     def _within(self) -> Iterator[None]:
@@ -290,8 +292,7 @@ class Cells:
 
 
 def _through_json(bundle: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(bundle))
-    return found
+    return dict(json.loads(json.dumps(bundle)))
 
 
 def _raise_in(thread: int, kind: type[BaseException]) -> None:

@@ -92,6 +92,15 @@ async def test_a_cell_that_takes_too_long_is_interrupted_and_the_variables_stay(
     assert time.sleep.__module__ == "time"
 
 
+async def test_a_cell_is_interrupted_at_whatever_moment_of_asyncio(tmp_path: Path) -> None:
+    async with FakeKernel(cwd=tmp_path) as kernel:
+        for tries in range(200):  # what is left half made, pytest reports
+            forever = "import asyncio\nawait asyncio.sleep(60)"
+            late = await kernel.execute(forever, timeout_s=tries * 2e-5)
+            assert late.status == "timeout"
+        assert text(await kernel.execute("await asyncio.sleep(0, 'on it')")) == "'on it'"
+
+
 async def test_the_loss_of_a_kernel_is_played_with_an_exception(tmp_path: Path) -> None:
     die = "from kernel_agent.errors import KernelDied\nraise KernelDied('out of memory')"
     async with FakeKernel(cwd=tmp_path) as kernel:
