@@ -160,7 +160,7 @@ class KernelProcess(Kernel):
             self._manager = manager = self._make_manager(directory)
             await self._launch(manager, log)
             self._connect(manager)
-            self._watch = asyncio.create_task(self._watch_process())
+            self._watch = asyncio.create_task(self._watch_process(manager, self.poll_s))
             await self._wait_until_ready(timeout_s or self._patience_s)
             await self._settle()
         except BaseException as error:
@@ -221,12 +221,10 @@ class KernelProcess(Kernel):
         if not self._client.welcome.done():
             raise TimeoutError(f"nothing heard of it for {timeout_s:g} s")
 
-    async def _watch_process(self) -> None:
-        assert self._manager is not None
-        provisioner = self._manager.provisioner
-        assert provisioner is not None
-        while (code := await provisioner.poll()) is None:  # noqa: ASYNC110 - a process sets no event
-            await asyncio.sleep(self.poll_s)
+    async def _watch_process(self, manager: AsyncKernelManager, every_s: float) -> None:
+        assert manager.provisioner is not None
+        while (code := await manager.provisioner.poll()) is None:  # noqa: ASYNC110 - it sets no event
+            await asyncio.sleep(every_s)
         self._exit_code = code
         self._mark_dead()
 
@@ -310,8 +308,10 @@ class KernelProcess(Kernel):
                 ending.push_async_callback(client.close)
             for task in watching:
                 ending.callback(task.cancel)
-            if client is not None and self._died is not None and not self._died.done():
+            if client is not None and manager and self._died and not self._died.done():
                 client.shutdown()
+                closely = self.poll_s / 20
+                watching.append(asyncio.create_task(self._watch_process(manager, closely)))
                 await first_of(self._died, seconds=SHUTDOWN_GRACE_S)
 
     async def _end(self, manager: AsyncKernelManager) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
 import re
 import secrets
@@ -478,6 +479,35 @@ async def test_closing_leaves_no_process_and_no_directory(tmp_path: Path) -> Non
     assert not _runs_with(marker)
     assert directory is not None
     assert not directory.exists()
+
+
+AT_THE_END = """
+import atexit, gzip, pathlib, sys, types
+
+class Last:
+    def __del__(self):
+        pathlib.Path("deleted.txt").write_text("deleted")
+
+named, last = open("named.txt", "w"), Last()
+zipped = gzip.open("zipped.gz", "wt")
+module = sys.modules["mine"] = types.ModuleType("mine")
+module.file = open("module.txt", "w")
+for file in (named, zipped, module.file):
+    file.write("held back")
+del module
+atexit.register(lambda: pathlib.Path("at_exit.txt").write_text("called"))
+"""
+
+
+async def test_what_open_files_hold_back_is_written_when_the_kernel_ends(tmp_path: Path) -> None:
+    async with KernelSession(cwd=tmp_path) as kernel:
+        assert (await kernel.execute(AT_THE_END)).ok
+        assert (tmp_path / "named.txt").read_text() == ""
+    assert (tmp_path / "named.txt").read_text() == "held back"
+    assert (tmp_path / "module.txt").read_text() == "held back"
+    assert gzip.decompress((tmp_path / "zipped.gz").read_bytes()) == b"held back"
+    assert (tmp_path / "deleted.txt").read_text() == "deleted"
+    assert (tmp_path / "at_exit.txt").read_text() == "called"
 
 
 async def test_a_host_that_is_killed_takes_kernel_and_directory_with_it(tmp_path: Path) -> None:
