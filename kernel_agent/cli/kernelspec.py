@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.errors import UsageError
+from kernel_agent.errors import SandboxError, UsageError
 from kernel_agent.sandbox import KERNEL_LAUNCHER, choose, host_python
 
 DISPLAY_NAME = "Python (sandboxed)"
@@ -56,7 +56,7 @@ def install(
     Raises
     ------
     SandboxError
-        The level does not work here: a kernel that could not start is not offered.
+        The level does not work here, or has no such kernel: what could not start is not offered.
     UsageError
         The name is not valid, or the place cannot be written.
     """
@@ -65,13 +65,14 @@ def install(
     if not re.fullmatch(r"[A-Za-z0-9._-]+", name):
         raise UsageError(f"a kernel's name has letters, digits, dots, hyphens only, not {name!r}")
     chosen = choose(level)
+    if chosen.kernel != "process":
+        raise SandboxError(f"the level {chosen.name} is for sessions of kernel-agent only")
     with tempfile.TemporaryDirectory() as made:
         content = specification(level, live_displays=live_displays)
         (Path(made) / "kernel.json").write_text(json.dumps(content, indent=1))
         try:
             place = KernelSpecManager().install_kernel_spec(
-                made, kernel_name=name, user=prefix is None,
-                prefix=None if prefix is None else str(prefix),
+                made, kernel_name=name, user=prefix is None, prefix=str(prefix) if prefix else None,
             )  # fmt: skip
         except OSError as error:
             where = f" in {error.filename}" if error.filename else ""

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kernel_agent.session import Report
 
 LEGEND = (
-    "Compared: texts, tables and errors character by character, pictures by their\n"
-    "pixels. Times, addresses in memory, temporary paths and progress bars are passed\n"
-    "over (volatile)."
+    "Compared: texts, the text of tables, types and messages of errors, character by\n"
+    "character; pictures by their pixels. Times, addresses in memory, temporary paths\n"
+    "and progress bars are passed over (volatile)."
 )
 
 Trace = Annotated[

@@ -183,9 +183,7 @@ class Config:
         "OPENAI_API_KEY", "the name of the variable that holds the key", shared=True
     )
     secret_env: tuple[str, ...] = setting(
-        (),
-        "names of further variables whose values never go to a kernel or into a trace (passwords "
-        "that host tools use)",
+        (), "names of further variables whose values are cut from what tools say (passwords)"
     )
     headers: Mapping[str, str] = setting(
         {}, "further HTTP headers; a value `$NAME` stands for the variable NAME", hidden=True

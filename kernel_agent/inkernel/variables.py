@@ -302,7 +302,8 @@ class _Reader:
             return self._arrow(values)
         if issubclass(cls, list | tuple):
             return [self._column(value) for value in values]
-        parts = [getattr(values, name, None) for name in _PARTS]
+        names = ("_range", "_name") if type(getattr(values, "_range", None)) is range else _PARTS
+        parts = [getattr(values, name, None) for name in names]  # a range would make its "_data"
         parts.append(getattr(getattr(values, "_dtype", None), "_categories", None))
         found = [self._column(part) for part in parts if part is not None]
         return (_NAME(cls), found or id(values))

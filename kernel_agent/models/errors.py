@@ -99,7 +99,7 @@ class EndpointError(Exception):
 # --- what a server says ----------------------------------------------------------------------
 
 _STATUS = {
-    401: ("refused the key", "check OPENAI_API_KEY"),
+    401: ("refused the key", "check the key (OPENAI_API_KEY, or what api_key_env names)"),
     402: ("wants to be paid first", "check the account's billing"),
     403: ("refused access", "check that the key may use this model"),
     404: (

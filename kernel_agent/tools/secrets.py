@@ -4,9 +4,9 @@ A tool's exception goes to the cell as it is, and may quote a connection string.
 environment variables that the configuration names as secrets (``api_key_env``, ``secret_env``,
 headers that come from a variable, ``$NAME`` in what is said of databases and MCP servers), headers
 and settings that are named like one (``Authorization``) and the passwords of the addresses of the
-endpoint and of databases are cut from every text that goes to a kernel or into a trace. A tool that
-shows one in its signature or description is refused: these go to the kernel and to the model. What
-a tool author puts into bytes, tables or pictures is the author's.
+endpoint and of databases are cut from every text that a tool gives to a kernel or into a trace.
+No other text is searched. A tool that shows one in its signature or description is refused: these
+go to the kernel and to the model. What a tool author puts into bytes, tables or pictures is theirs.
 """
 
 from __future__ import annotations

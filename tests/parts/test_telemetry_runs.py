@@ -399,6 +399,26 @@ async def test_a_long_result_of_a_tool_is_cut(
     assert len(result) < 101_000
 
 
+@pytest.mark.parametrize("action_format", ["fenced", "tool"])
+async def test_a_long_text_of_the_model_is_cut(
+    tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch, action_format: str
+) -> None:
+    """Its reasoning, its code, and the arguments of a native call."""
+    long = "x" * 300_000
+    code = f"final_answer(len('{long}'))"
+    call = {"id": "a", "function": {"name": "python", "arguments": json.dumps({"code": code})}}
+    more = {"tool_calls": [call]} if action_format == "tool" else {}
+    reply = {"content": "Now." if more else cell(code), "reasoning": long, **more}
+    monkeypatch.setenv(CONTENT, "true")
+    status, _ = await ask([reply], tmp_path, format=action_format, tracer=kept.tracer)
+    assert status is ExitStatus.ANSWERED
+    said = json.loads(kept.one("chat scripted").attributes["gen_ai.output.messages"])[0]["parts"]
+    texts = [part[key] for part in said for key in ("content", "arguments") if key in part]
+    texts.append(json.loads(kept.one(CELL).attributes["gen_ai.tool.call.arguments"])["code"])
+    assert sum(len(text) > 100_000 for text in texts) == 3
+    assert max(map(len, texts)) < 100_010
+
+
 # --- over the wire -------------------------------------------------------------------------------
 
 

@@ -232,6 +232,7 @@ def test_it_is_replaced_listed_and_removed(tmp_path):
     ("words", "line"),
     [
         (["install", "--level", "bunker"], "there is no sandbox level 'bunker'"),
+        (["install", "--level", "interpreter"], "is for sessions of kernel-agent only"),
         (["install", "--name", "a b"], "letters, digits"),
         (["install", "--prefix", "/proc"], "cannot install the kernel"),
         (["remove", "python3"], "was not installed by kernel-agent"),

@@ -187,6 +187,14 @@ def test_one_value_in_a_table_that_is_too_large_to_read_is_seen_by_the_code(benc
     assert bench.changed("big.drop(0, inplace=True)") == ["big"]
 
 
+def test_the_values_of_a_range_index_are_not_computed(bench: Bench) -> None:
+    """They would stay, 8 bytes a row, and take the allowance of the table's own values."""
+    rows = DEEP_BYTES * 3 // 4 // 8
+    bench.run(f"df = pd.DataFrame({{'x': np.zeros({rows})}})\ndef spoil(t): t.iat[12_345, 0] = 1")
+    assert "_data" not in bench.namespace["df"].index._cache
+    assert bench.changed("spoil(globals()['d' + 'f'])") == ["df"]
+
+
 def test_a_large_table_that_changed_all_over_is_seen_by_its_samples(bench: Bench) -> None:
     bench.run(f"{BIG}\ndef spoil(t): t += 1")
     assert bench.changed("spoil(big)") == ["big"]

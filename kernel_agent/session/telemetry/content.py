@@ -126,7 +126,7 @@ def _parts(message: Message) -> list[Json]:
 
 def describe_output(reply: Reply) -> Json:
     """Return what a model said."""
-    thought = [{"type": "reasoning", "content": reply.reasoning}] if reply.reasoning else []
+    thought = [{**text_part(reply.reasoning), "type": "reasoning"}] if reply.reasoning else []
     said = [text_part(reply.content)] if reply.content else []
     return {
         "role": "assistant",
@@ -140,8 +140,8 @@ def text_part(text: str) -> Json:
     return {"type": "text", "content": shorten(text)}
 
 
-def _tool_call(call: ToolCall) -> Json:
-    return {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+def _tool_call(c: ToolCall) -> Json:
+    return {"type": "tool_call", "id": c.id, "name": c.name, "arguments": shorten(c.arguments)}
 
 
 def as_json(value: Json) -> str:

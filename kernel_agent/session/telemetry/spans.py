@@ -280,7 +280,7 @@ class Spans(Telemetry):
         if self._run is None or not isinstance(acting.action, Code):
             return
         attributes = {**_tool(CELL), "kernel_agent.step.number": acting.number}
-        code = {"code": acting.action.source}
+        code = {"code": shorten(acting.action.source)}
         self._cell_began_ns = time.time_ns()
         self._cell = self._start(f"execute_tool {CELL}", attributes, began_ns=self._cell_began_ns)
         self._texts.put(self._cell, lambda: {"gen_ai.tool.call.arguments": as_json(code)})
