@@ -19,13 +19,10 @@ from kernel_agent.errors import KernelAgentError, KernelError, ModelError
 from kernel_agent.evaluation.checks import Verdict, form_of, judge, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.records import (
-    FINAL_ANSWER,
-    Calls,
     ExitStatus,
     Message,
     Reply,
     RequestOptions,
-    Step,
     Usage,
     now,
     repaired_calls,
@@ -196,19 +193,10 @@ def _result(spec: RunSpec, runs: Sequence[Run], verdict: Verdict, started: str) 
         failed_cells=sum(step.result is not None and not step.result.ok for step in steps),
         failed_calls=sum(not call.ok for call in calls),
         repaired_calls=sum(repaired_calls(step.action) for step in steps),
-        unseen=last.status is ExitStatus.ANSWERED and _answered_unseen(steps[-1:]),
+        unseen=any(step.answered_unseen for step in steps[-1:]),
         seconds=round(sum(run.seconds for run in runs), 3),
         started=started,
         notebook=_relative(last.notebook, spec),
-    )
-
-
-def _answered_unseen(last: Sequence[Step]) -> bool:
-    """Whether the answer stood in a reply beside calls: the model had not seen their results."""
-    actions = [step.action for step in last]
-    return any(
-        isinstance(action, Calls) and any(call.name != FINAL_ANSWER for call in action.calls)
-        for action in actions
     )
 
 

@@ -36,7 +36,6 @@ from kernel_agent.kernel.transfer import (
 from kernel_agent.records import CellError, CellResult, CellStatus, Json
 from kernel_agent.safe import clear, one_line, private_directory
 
-POLL_S = 0.1  # how often the process is looked at; a dead kernel is noticed within this
 START_TIMEOUT_S = 60.0
 GREETING_S = 0.5  # a kernel that has not greeted by then is asked, again and again
 INTERRUPT_GRACE_S = 3.0  # from the interrupt to the kill
@@ -71,7 +70,7 @@ class KernelProcess(Kernel):
         Characters of a line of the tables that pandas prints; the kernel's own default where None.
     """
 
-    poll_s = POLL_S
+    poll_s = 0.1  # how often the process is looked at; a dead kernel is noticed within this
 
     def __init__(
         self,
@@ -310,8 +309,8 @@ class KernelProcess(Kernel):
                 ending.callback(task.cancel)
             if client is not None and manager and self._died and not self._died.done():
                 client.shutdown()
-                closely = self.poll_s / 20
-                watching.append(asyncio.create_task(self._watch_process(manager, closely)))
+                closely = asyncio.create_task(self._watch_process(manager, self.poll_s / 20))
+                ending.callback(closely.cancel)
                 await first_of(self._died, seconds=SHUTDOWN_GRACE_S)
 
     async def _end(self, manager: AsyncKernelManager) -> None:

@@ -108,14 +108,8 @@ class History:
         self, number: int, source: str, *, is_step: bool, given: Sequence[str] = ()
     ) -> Recording:
         """Return a recording of a cell that is about to run."""
-        return Recording(
-            self._lives[-1].played,
-            number,
-            source,
-            is_step=is_step,
-            given=given,
-            has_room=self._has_room,
-        )
+        played, room = self._lives[-1].played, self._has_room
+        return Recording(played, number, source, is_step=is_step, given=given, has_room=room)
 
     def _has_room(self, characters: int) -> bool:
         """Take room for a request and its answer, if there is enough."""

@@ -352,7 +352,7 @@ async def test_a_host_that_never_accepts_is_told_from_one_that_never_answers():
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("401", r"refused the key \(401: Incorrect API key provided\): check the key \(OPENAI_API_KEY, or"),
+        ("401", r"refused the key \(401: Incorrect API key provided\): check the key \("),
         ("403", r"refused access \(403"),
         ("404", r"does not know the model test-model .*: check --model"),
         ("not-json", r"not a chat reply \(text/html: .*check --base-url"),

@@ -491,7 +491,7 @@ def test_the_command_leaves_its_verdict_with_the_day_until_the_code_is_changed(
     """And says what was compared."""
     done = run_command(golden.parent, "verify", golden.name)
     assert done.returncode == 0
-    assert "Compared: texts, tables and errors character by character" in done.stdout
+    assert "Compared: texts, the text of tables, types and messages of errors" in done.stdout
     assert "The verdict stands in the notebook, below the answer." in done.stdout
     notebook = read_notebook(golden)
     roles = [cell.metadata.kernel_agent.role for cell in notebook.cells]

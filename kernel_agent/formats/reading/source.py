@@ -213,16 +213,10 @@ class Trials:
     """Compile guesses until an allowance is used up, so that no reply costs more than a second.
 
     After that every guess counts as wrong and the reader falls back to its plain rule.
-
-    Parameters
-    ----------
-    attempts, chars
-        How many guesses, and how many characters of source in total.
     """
 
-    def __init__(self, *, attempts: int = 200, chars: int = 2 * MAX_CODE_CHARS) -> None:
-        self._attempts = attempts
-        self._chars = chars
+    def __init__(self) -> None:
+        self._attempts, self._chars = 200, 2 * MAX_CODE_CHARS
 
     def affords(self, chars: int) -> bool:
         """Whether a guess of this length can still be paid."""

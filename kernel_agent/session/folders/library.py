@@ -118,11 +118,6 @@ class Library:
                 hidden += [scan.real / each.path for each in scan.left_out]
         return Granted(readable=readable, listed=listed, hidden=hidden)
 
-    @property
-    def is_indexed(self) -> bool:
-        """Whether there is an index."""
-        return bool(self._search.index.entries)
-
     async def open(
         self,
         kernel: Kernel,
