@@ -53,6 +53,7 @@ def of(results: dict[str, dict[str, Any]], verdict: str) -> dict[str, str]:
     return {name: r["seen"] for name, r in results.items() if r["verdict"] == verdict}
 
 
+@pytest.mark.long
 def test_every_attack_succeeds_for_an_ordinary_user_without_a_sandbox(tree: Path) -> None:
     """The control: without it, 'stopped' would say nothing. Those that cannot say why."""
     need_user_python()

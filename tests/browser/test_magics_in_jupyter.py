@@ -316,6 +316,7 @@ def test_a_page_that_is_loaded_again_in_mid_run_has_the_run_again(
     picture(tab, f"shown-again-{'saved' if saved else 'unsaved'}")
 
 
+@pytest.mark.long
 def test_a_notebook_that_is_saved_in_mid_run_holds_more_than_a_widget(
     opened: Opened, tmp_path: Path
 ) -> None:
@@ -508,6 +509,7 @@ def test_a_script_on_the_page_answers_no_question(opened: Opened, tmp_path: Path
     assert " ".join(said.split()) == "SAID [(False, 'a person')]"
 
 
+@pytest.mark.long
 def test_below_the_page_of_a_run_its_code_its_table_and_the_way_back_are_offered(
     opened: Opened, tmp_path: Path
 ) -> None:

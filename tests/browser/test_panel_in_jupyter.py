@@ -141,6 +141,7 @@ SCROLL = """(end) => { for (const e of document.querySelectorAll('.jp-WindowedPa
   e.scrollTop = end ? e.scrollHeight : 0; } }"""
 
 
+@pytest.mark.long
 @BOTH
 def test_state_and_stop_are_in_sight_wherever_a_person_has_scrolled_to(
     opened: Opened, front: str

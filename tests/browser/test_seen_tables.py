@@ -43,6 +43,7 @@ def display(table: pd.DataFrame) -> dict[str, Any]:
     return {"output_type": "display_data", "data": data, "metadata": {}}
 
 
+@pytest.mark.long
 def test_an_unfolded_page_with_tables_can_be_read_without_eyes_or_mouse(
     browser: Any, tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ def test_the_longest_line_that_outputs_can_make_is_read_again(
     assert again(step_with(outputs), tmp_path).result.outputs == tuple(outputs)
 
 
-@pytest.mark.parametrize("item", [None, []], ids=repr)
+@pytest.mark.parametrize("item", [None, pytest.param([], marks=pytest.mark.long)], ids=repr)
 def test_the_most_items_that_outputs_can_have_are_read_again(tmp_path: Path, item: Any) -> None:
     collector = Collector(step=1)
     for _ in range(45):

@@ -66,6 +66,7 @@ def test_what_passes_the_second_time_is_reported_and_fails_nothing(
     assert printed.endswith(expected)
 
 
+@pytest.mark.long
 def test_a_test_that_ends_its_process_is_tried_again_too(tmp_path: Path) -> None:
     """What fails is then told by the worker's supervisor."""
     code, _, report = run(tmp_path, ENDS_ITS_PROCESS, *PARALLEL)
@@ -95,6 +96,7 @@ def test_what_is_skipped_the_second_time_has_not_passed(tmp_path: Path) -> None:
     assert run(tmp_path, skips)[::2] == (1, "")
 
 
+@pytest.mark.long
 def test_more_than_five_are_no_accident(tmp_path: Path) -> None:
     """None of six is tried again; of five all are."""
     assert run(tmp_path, ALWAYS.format(6))[0] == 1
@@ -109,6 +111,7 @@ def test_an_end_that_is_no_failed_test_is_kept(tmp_path: Path, source: str, code
     assert run(tmp_path, source)[::2] == (code, "")
 
 
+@pytest.mark.long
 def test_the_second_try_has_the_profile_of_the_first(tmp_path: Path) -> None:
     """And none of its workers."""
     profile = ("-p", "_hypothesis_pytestplugin", "--hypothesis-profile", "ci")

@@ -80,6 +80,7 @@ async def test_the_notebook_travels_with_what_it_read_and_runs_again(tmp_path, l
     assert "# Reads data/lake/rain/boston.csv beside this notebook" in first.source
 
 
+@pytest.mark.long
 def test_what_was_read_can_stay_in_the_run_s_own_folder(tmp_path, lake):
     """In the place of the link, so that the folder is a record to hand over."""
     (tmp_path / "replies.jsonl").write_text(json.dumps({"content": cell(READ)}))
@@ -94,6 +95,7 @@ def test_what_was_read_can_stay_in_the_run_s_own_folder(tmp_path, lake):
     assert verify(tmp_path / "out/run.ipynb").reproduces
 
 
+@pytest.mark.long
 async def test_verified_in_its_own_folder_it_reads_the_files_that_have_not_changed(tmp_path, lake):
     async with Session(model=script(READ), data=lake, out=tmp_path / "out") as session:
         run = await session.run("How much rain fell in Boston?")

@@ -266,7 +266,9 @@ async def test_cancelling_the_run_leaves_no_agent(tmp_path: Path) -> None:
     assert stop.status is ExitStatus.INTERRUPTED
 
 
-@pytest.mark.parametrize("seconds", [0.05, 0.2, 0.4, 0.8])
+@pytest.mark.parametrize(
+    "seconds", [0.05, *(pytest.param(s, marks=pytest.mark.long) for s in (0.2, 0.8)), 0.4]
+)
 async def test_a_run_may_be_stopped_while_its_agents_start(tmp_path: Path, seconds: float) -> None:
     replies = [cell("open('here', 'w').close()\ndelegate.map(['Sleep'] * 6)")]
     replies += [reply("Sleep", SLEEP)] * 6

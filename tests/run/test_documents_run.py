@@ -58,7 +58,7 @@ RUNNING = {
     page: [(kind, code) for kind, code in blocks if kind in {"console", "python"}]
     for page, blocks in FOUND.items()
 }
-LONG = {"evaluation", "command"}  # of several runs
+QUICK = {"README", "first-answer", "python", "tools", "install"}  # what is tried first
 HERE = {p: [b for b in blocks if not needs(b[1])] for p, blocks in RUNNING.items()}
 
 
@@ -122,7 +122,7 @@ def _waited(value: Any) -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.long] if page.stem in LONG else [])
+        pytest.param(page, id=page.stem, marks=[] if page.stem in QUICK else [pytest.mark.long])
         for page in PAGES
         if HERE[page]
     ],

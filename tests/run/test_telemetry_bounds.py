@@ -72,6 +72,7 @@ def program(collector: Collector, code: str, out: Path, **more: str) -> Done:
     return Done(**json.loads(done.stdout))
 
 
+@pytest.mark.long
 def test_a_cell_that_calls_without_measure_silences_nothing(tmp_path: Path) -> None:
     """Every span comes, and what the model was asked and said; of the calls some texts."""
     with Collector() as collector:
@@ -93,6 +94,7 @@ def test_a_cell_that_calls_without_measure_silences_nothing(tmp_path: Path) -> N
     assert done.peak_mb < MOST_MB
 
 
+@pytest.mark.long
 def test_what_a_collector_is_too_slow_for_is_counted_and_takes_no_memory(tmp_path: Path) -> None:
     with Collector(holds=True) as collector:
         done = program(collector, FACES.format(100), tmp_path)

@@ -271,7 +271,9 @@ def test_what_a_strangers_notebook_makes_is_not_there_before(
     assert verdicts(path) == ["same"] * 4
 
 
-@pytest.mark.parametrize("role", ["task", "answer", "figure"])
+@pytest.mark.parametrize(
+    "role", ["answer", *(pytest.param(role, marks=pytest.mark.long) for role in ("task", "figure"))]
+)
 def test_a_text_that_is_not_what_the_run_gave_is_different(tmp_path: Path, role: str) -> None:
     path = export(DATA / "golden.jsonl", tmp_path / "run.ipynb")
     assert verify(path).reproduces

@@ -132,6 +132,7 @@ def test_what_programs_obey_in_a_project_is_only_read_and_what_is_made_is_named(
     assert "module.py" not in done.stderr.partition("made what programs obey")[2]
 
 
+@pytest.mark.long
 def test_papermill_runs_a_notebook_in_it(installed, notebook):
     pytest.importorskip("papermill", reason="papermill is not installed")
     done = command(
