@@ -17,6 +17,10 @@ def make_kernel(level: Level, options: KernelOptions) -> Kernel:
     SandboxError
         The level cannot do what is asked.
     """
+    if options.access.proxy is not None and not level.opens_hosts:
+        raise SandboxError(
+            f"the sandbox level {level.name} cannot open single hosts (--allow-host)"
+        )
     return _MAKERS[level.kernel](level, options)
 
 
@@ -36,10 +40,6 @@ def _process(level: Level, options: KernelOptions) -> Kernel:
 def _remote(level: Level, options: KernelOptions) -> Kernel:
     from kernel_agent.kernel.remote import RemoteKernel
 
-    if options.access.proxy is not None:
-        raise SandboxError(
-            f"the sandbox level {level.name} cannot open single hosts (--allow-host)"
-        )
     return RemoteKernel(
         sandbox=level.name,
         kernelspec=options.kernelspec,

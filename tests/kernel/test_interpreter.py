@@ -17,7 +17,7 @@ pytest.importorskip("pydantic_monty")
 from support.waiting import begin
 
 from kernel_agent import ScriptedModel, Session, tool, verify
-from kernel_agent.errors import InputError, KernelDied, UsageError
+from kernel_agent.errors import InputError, KernelDied, SandboxError, UsageError
 from kernel_agent.kernel.interpreter import MAX_CHARS, InterpreterSession
 from kernel_agent.records.cell import CellResult, OutputDict
 from kernel_agent.records.endings import ExitStatus
@@ -269,6 +269,8 @@ def test_what_it_cannot_do_is_said_before_anything_runs(tmp_path: Path) -> None:
         start(data=[table])
     with pytest.raises(UsageError, match="--max-operations does not work"):
         start(max_operations=5)
+    with pytest.raises(SandboxError, match="interpreter cannot open single hosts"):
+        start(allow_hosts=["www.example.org"])
     assert not (tmp_path / "out").exists()
 
 
