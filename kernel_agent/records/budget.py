@@ -213,7 +213,7 @@ class Meter:
         free = cap - used - apart
         granted = min(max(share * (cap - used), least), free)
         if granted < least or granted <= 0:
-            raise BudgetExceeded(limit, used=used + apart, cap=cap)
+            raise BudgetExceeded(limit, used=min(used + apart, cap), cap=cap)
         return granted
 
     def left(self, limit: str) -> float:

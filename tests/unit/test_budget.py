@@ -380,6 +380,14 @@ def test_the_least_share_is_one_step_and_one_token() -> None:
         assert (child.budget.max_steps, child.budget.max_tokens) == (1, 1)
 
 
+def test_steps_that_are_kept_for_the_run_are_never_told_as_more_than_the_cap() -> None:
+    parent = Meter(Budget(max_steps=8, max_seconds=None))
+    for _ in range(7):
+        parent.count_step()
+    with pytest.raises(BudgetExceeded, match="8 of 8"), parent.shared():
+        pass
+
+
 def test_a_run_that_has_reached_a_cap_delegates_nothing() -> None:
     parent = Meter(Budget(max_tokens=10))
     parent.charge(tokens(10))
