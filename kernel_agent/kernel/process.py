@@ -71,6 +71,7 @@ class KernelProcess(Kernel):
     """
 
     poll_s = 0.1  # how often the process is looked at; a dead kernel is noticed within this
+    way_s = 0.0  # that an interrupt may take to the kernel and its answer back
 
     def __init__(
         self,
@@ -453,7 +454,7 @@ class KernelSession(KernelProcess):
                 return
             assert self._died is not None
             self._client.interrupt()
-            await first_of(cell.over, self._died, seconds=INTERRUPT_GRACE_S / 3)
+            await first_of(cell.over, self._died, seconds=INTERRUPT_GRACE_S / 3 + self.way_s)
         if cell.over.done() or not self.alive:
             return
         await self.kill()
