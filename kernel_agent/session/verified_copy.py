@@ -76,7 +76,8 @@ def copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> 
                     left_out.append(encodable(entry.path))
     except OSError as error:
         raise NotebookError(f"cannot read the folder {folder}: {error.strerror}") from None
-    return [*left_out, *_copy_linked(notebook, folder, target)]
+    linked_out = list(_copy_linked(notebook, folder, target))  # it copies what was too large, too
+    return [*(path for path in left_out if not (target / path).exists()), *linked_out]
 
 
 def _copy_linked(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> Iterator[str]:
