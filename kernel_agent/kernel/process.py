@@ -71,6 +71,7 @@ class KernelProcess(Kernel):
     """
 
     poll_s = 0.1  # how often the process is looked at; a dead kernel is noticed within this
+    misses = 1  # looks in a row that do not find the process, until it counts as dead
     way_s = 0.0  # that an interrupt may take to the kernel and its answer back
 
     def __init__(
@@ -223,8 +224,12 @@ class KernelProcess(Kernel):
 
     async def _watch_process(self, manager: AsyncKernelManager, every_s: float) -> None:
         assert manager.provisioner is not None
-        while (code := await manager.provisioner.poll()) is None:  # noqa: ASYNC110 - it sets no event
-            await asyncio.sleep(every_s)
+        missed, code = 0, None
+        while missed < self.misses:
+            code = await manager.provisioner.poll()
+            missed = 0 if code is None else missed + 1
+            if missed < self.misses:
+                await asyncio.sleep(every_s)
         self._exit_code = code
         self._mark_dead()
 

@@ -64,6 +64,7 @@ class RemoteKernel(KernelSession):
     """
 
     poll_s = 2.0  # each look is a message to another machine
+    misses = 3  # a busy machine may not answer one
     way_s = 3.0
 
     def __init__(
