@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernel_agent.cli import completion
 from kernel_agent.cli.outlet import write_line
 from kernel_agent.cli.run import VERBOSE
 from kernel_agent.errors import NotebookError, UsageError
@@ -113,6 +114,15 @@ def verify(
         typer.Argument(metavar="NOTEBOOK|DIR", help="A notebook, or a run's folder."),
     ],
     *,
+    sandbox: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVEL",
+            help="How the kernel is confined (default: the setting sandbox); not by interpreter "
+            "or remote, which run no notebook.",
+            autocompletion=completion.SETTINGS["sandbox"],
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
@@ -123,10 +133,15 @@ def verify(
     """
     import json
 
+    from kernel_agent.config import load_config
+    from kernel_agent.sandbox import AUTO, level_of
     from kernel_agent.session import verify as examine
 
     path = _in(notebook, "run.ipynb")
-    report = examine(path)
+    level = sandbox or load_config().sandbox
+    if level != AUTO and not level_of(level).confines:
+        write_line(level_of(level).line, sys.stderr)
+    report = examine(path, sandbox=level)
     left = _leave_line(path, report)
     write_line(json.dumps(report.to_json()) if as_json else "\n".join([_table(report), *left]))
     return 0 if report.reproduces else 1

@@ -224,13 +224,11 @@ class KernelProcess(Kernel):
 
     async def _watch_process(self, manager: AsyncKernelManager, every_s: float) -> None:
         assert manager.provisioner is not None
-        missed, code = 0, None
+        missed = 0
         while missed < self.misses:
-            code = await manager.provisioner.poll()
-            missed = 0 if code is None else missed + 1
-            if missed < self.misses:
-                await asyncio.sleep(every_s)
-        self._exit_code = code
+            self._exit_code = await manager.provisioner.poll()
+            missed = 0 if self._exit_code is None else missed + 1
+            await asyncio.sleep(every_s if missed < self.misses else 0)
         self._mark_dead()
 
     async def _end_when_lost(self, client: KernelClient) -> None:
@@ -467,7 +465,8 @@ class KernelSession(KernelProcess):
     def _result(self, cell: Cell, *, passed: float | None, seconds: float) -> CellResult:
         """Return the result of a cell; ``passed`` is the limit of time that it passed, if any."""
         outputs = tuple(cell.collector.outputs())
-        error, status = cell.error, "ok"
+        status: CellStatus = "ok"
+        error = cell.error
         if self._limit:
             status, error = "dead", CellError(ename="KernelDied", evalue=self._limit)
         elif not self.alive and not cell.over.done():
@@ -479,12 +478,8 @@ class KernelSession(KernelProcess):
             status = "interrupted"
         elif error is not None:
             status = "error"
-        kinds: dict[str, CellStatus] = {
-            "ok": "ok", "error": "error", "timeout": "timeout",
-            "interrupted": "interrupted", "dead": "dead",
-        }  # fmt: skip
         return CellResult(
-            status=kinds[status],
+            status=status,
             outputs=outputs,
             error=error,
             seconds=seconds,

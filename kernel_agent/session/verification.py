@@ -18,14 +18,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernel_agent.errors import KernelDied, NotebookError
+from kernel_agent.errors import KernelDied, NotebookError, SandboxError
 from kernel_agent.notebook import (
     Comparison,
     Period,
@@ -41,10 +41,8 @@ from kernel_agent.notebook import (
     write_notebook,
 )
 from kernel_agent.records import CellError, CellResult, Displays, OutputDict, with_error
-from kernel_agent.safe import (
-    one_line,
-    temporary_folder,
-)
+from kernel_agent.safe import one_line, temporary_folder
+from kernel_agent.sandbox import AUTO, level_of
 from kernel_agent.session.verified_copy import copy_folder, own_folder
 
 if TYPE_CHECKING:
@@ -125,30 +123,8 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON types."""
-        return {
-            "path": self.path,
-            "reproduces": self.reproduces,
-            "summary": self.summary,
-            "counts": self.counts,
-            "seconds": self.seconds,
-            "time": self.time,
-            "python": self.python,
-            "version": self.version,
-            "sources_sha256": self.sources_sha256,
-            "left_out": list(self.left_out),
-            "voided": self.voided,
-            "cells": [
-                {
-                    "index": cell.index,
-                    "id": cell.id,
-                    "role": cell.role,
-                    "verdict": str(cell.verdict),
-                    "detail": cell.detail,
-                    "seconds": cell.seconds,
-                }
-                for cell in self.cells
-            ],
-        }
+        told = {"reproduces": self.reproduces, "summary": self.summary, "counts": self.counts}
+        return {"path": self.path, **told, **asdict(self)}
 
 
 def verify(path: str | Path, *, sandbox: str = "auto", timeout_s: float = CELL_TIMEOUT_S) -> Report:
@@ -178,7 +154,7 @@ async def verify_notebook(
     path
         Any notebook of format 2, 3 or 4; it and its folder are not changed.
     sandbox
-        The level of protection of the kernel.
+        The level of protection of the kernel, one that starts Jupyter kernels on this machine.
     timeout_s
         Seconds until a cell is interrupted; its verdict is then ``error``.
     make
@@ -189,11 +165,15 @@ async def verify_notebook(
     NotebookError
         The file is missing, is not a notebook of these formats or is for another language, or its
         folder cannot be copied, or is (or holds) a home or a directory of the system.
+    SandboxError
+        The level does not work here, or has no such kernel.
     KernelStartError
         No kernel could be started.
     """
     from kernel_agent.kernel import KernelSession
 
+    if sandbox != AUTO and level_of(sandbox).kernel != "process":
+        raise SandboxError(f"the level {sandbox} runs no notebook: verify at another")
     file = Path(path)
     notebook = read_runnable(file)
     folder = own_folder(file)

@@ -18,7 +18,7 @@ from support.command import run_command
 from support.golden import DATA
 
 from kernel_agent import ScriptedModel, Session, export
-from kernel_agent.errors import NotebookError
+from kernel_agent.errors import NotebookError, SandboxError
 from kernel_agent.notebook.comparison import Verdict
 from kernel_agent.notebook.reader import read_notebook
 from kernel_agent.session.verification import (
@@ -528,3 +528,29 @@ def test_a_notebook_that_cannot_be_written_is_verified_all_the_same(golden: Path
     finally:
         golden.parent.chmod(0o700)
     assert "The verdict is not in the notebook" in done.stdout
+
+
+# --- the level ------------------------------------------------------------------------------------
+
+
+def test_a_level_that_starts_no_jupyter_kernel_here_is_refused_by_name(golden: Path) -> None:
+    for level in ("interpreter", "remote"):
+        with pytest.raises(SandboxError, match=f"^the level {level} runs no notebook"):
+            verify(golden, sandbox=level)
+    with pytest.raises(SandboxError, match="Did you mean bubblewrap"):
+        verify(golden, sandbox="bubblewarp")
+
+
+def test_the_command_takes_its_level_from_the_setting_and_an_option_goes_before_it(
+    save: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Told by what a cell does to a file beside the notebook's folder; `none` is said first."""
+    canary = tmp_path / "home" / "canary"
+    canary.parent.mkdir()
+    path = save(printed(f"print(open({str(canary)!r}, 'w').write('x'))", "1\n"))
+    free = {"KERNEL_AGENT_SANDBOX": "none"}
+    done = run_command(tmp_path, "verify", path.name, "--sandbox", "auto", **free)
+    assert (done.returncode, done.stderr, canary.exists()) == (1, "", False)
+    done = run_command(tmp_path, "verify", path.name, **free)
+    assert (done.returncode, canary.exists()) == (0, True), done.stdout
+    assert done.stderr.startswith("NOT SANDBOXED")
