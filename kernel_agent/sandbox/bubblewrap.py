@@ -31,7 +31,7 @@ LEVEL = Level(
     summary="namespaces and a private file tree (bubblewrap), Landlock, seccomp",
     covered=(
         "files outside the run's folder", "the run's inputs, trace and notebook", "network",
-        "other processes", "keys in the environment", "most of the kernel's system calls",
+        "other processes", "keys in the environment", "dangerous system calls",
         "memory", "processes", "disk",
     ),
     not_covered=(

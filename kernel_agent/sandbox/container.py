@@ -38,7 +38,7 @@ LEVEL = Level(
     summary="a container (podman), for trusted work only",
     covered=(
         "files outside the run's folder", "the run's inputs, trace and notebook", "network",
-        "other processes", "keys in the environment", "most of the kernel's system calls",
+        "other processes", "keys in the environment", "dangerous system calls",
         "size of a file, size of temporary files, processes",
         "memory and processes of all cells together, where podman may make a control group (root)",
     ),

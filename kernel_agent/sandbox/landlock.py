@@ -21,7 +21,7 @@ LEVEL = Level(
     summary="Landlock and seccomp, without namespaces",
     covered=(
         "files outside the run's folder", "network", "keys in the environment",
-        "most of the kernel's system calls", "memory of each process", "processes",
+        "dangerous system calls", "memory of each process", "processes",
     ),
     not_covered=(
         "errors in the Linux kernel, which is shared with the host",

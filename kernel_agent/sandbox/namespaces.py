@@ -24,7 +24,7 @@ LEVEL = Level(
     summary="namespaces without a private file tree, Landlock, seccomp",
     covered=(
         "files outside the run's folder", "the run's inputs, trace and notebook", "network",
-        "other processes", "keys in the environment", "most of the kernel's system calls",
+        "other processes", "keys in the environment", "dangerous system calls",
         "memory", "processes", "disk",
     ),
     not_covered=(
