@@ -4,7 +4,7 @@ The cells run in a copy of the notebook's folder, so neither the folder nor the 
 whatever the cells do. Every code cell is run, in order, also after one that differs; each is
 compared with its recorded outputs by :mod:`kernel_agent.notebook.comparison`. Question, answer and
 figure are compared with what was exported, where the notebook says what that was. Works on any
-notebook of format 2, 3 or 4, not only on ours. A :class:`Report` is the result; :func:`certify`
+notebook of format 4, not only on ours. A :class:`Report` is the result; :func:`certify`
 writes it into the notebook, and only when asked.
 """
 
@@ -152,7 +152,7 @@ async def verify_notebook(
     Parameters
     ----------
     path
-        Any notebook of format 2, 3 or 4; it and its folder are not changed.
+        Any notebook of format 4; it and its folder are not changed.
     sandbox
         The level of protection of the kernel, one that starts Jupyter kernels on this machine.
     timeout_s
