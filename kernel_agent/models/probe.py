@@ -2,7 +2,7 @@
 
 For ``--format auto``. Each rung is tried with two small tasks, with the prompt that runs use, and
 the first that the endpoint honours and the model does not break is taken: two short requests in
-the usual case, eight at most, without retries. Where the endpoint does not do what a rung needs, it
+the usual case, ten at most, without retries. Where the endpoint does not do what a rung needs, it
 is asked once in the other notation that servers know (:mod:`.dialect`). It costs a share of what
 the first run may cost, and that run pays. What was measured is kept in the user's cache folder, by
 endpoint and model, for a month; it holds no key, no header and nothing that was said. That a model
