@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import math
 import os
 import platform
 import stat
@@ -69,9 +70,11 @@ class Disk:
         self._known: tuple[float, float] | None = None  # free and used, when all could be seen
         self._lasting = 0
 
-    def look(self) -> Used:
-        """Measure the present use."""
-        named, files = self._measure_named()
+    def look(self, enough_mb: float = math.inf) -> Used:
+        """Measure the present use, until it is more than enough."""
+        named, files = self._measure_named(enough := enough_mb * (1 << 20))
+        if named > enough:
+            return Used(megabytes=named / (1 << 20), files=files)
         held = _Held(self._folders)
         if self._process is not None:
             for pid, tasks in processes(self._process):
@@ -102,14 +105,14 @@ class Disk:
 
     # --- what has a name -----------------------------------------------------------------------
 
-    def _measure_named(self) -> tuple[int, int]:
+    def _measure_named(self, enough: float) -> tuple[int, int]:
         """Return bytes and the number of entries, links not followed."""
         first, self._closed = self._closed is None, self._closed or {}
         used, files = 0, 0
         linked: set[tuple[int, int]] = set()
         for _, entry in self._entries(first=first):
             files += 1
-            if files >= ENOUGH:
+            if files >= ENOUGH or used > enough:
                 break
             try:
                 about = entry.stat(follow_symlinks=False)

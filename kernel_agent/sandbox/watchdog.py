@@ -31,7 +31,7 @@ HURRY_S = 0.03
 """How often memory is looked at once a quarter of the limit is used: two processors fill about
 100 MB in that time."""
 AT_MOST = 0.2  # of one processor for looking at each, however much there is
-HURRIED = 0.6  # while files are made and half of them that may be are there: 25,000 a second
+HURRIED = 0.6  # when half of the files that may be are there (25,000 a second), or the disk fills
 MAX_FILES = 100_000
 MAX_WATCHES = 100_000
 """Descriptors watched by epoll: a user has 4 % of the memory for all (900,000 with 4 GB)."""
@@ -104,13 +104,11 @@ class Watchdog:
         self._stopped.set()
 
     def _watch_disk(self, disk: Disk, report: Callable[[str], None]) -> None:
-        began = time.thread_time()
+        began, share = time.thread_time(), AT_MOST
         before = used = last = disk.look()
-        while not self._wait(
-            disk, self._pause_s(began, before, last, used), self._room_mb(before, used)
-        ):
+        while not self._wait(disk, time.thread_time() - began, share, self._room_mb(before, used)):
             began, last = time.thread_time(), used
-            used = disk.look()
+            used = disk.look(enough_mb=self._limit_mb + before.megabytes)
             before = before.or_less(used)
             if self._room_mb(before, used) < 0:
                 report(f"disk limit of {self._limit_mb} MB exceeded")
@@ -118,23 +116,20 @@ class Watchdog:
             if used.files - before.files > MAX_FILES:
                 report(f"limit of {MAX_FILES:,} files exceeded")
                 return
+            hurried = used.files > last.files and used.files - before.files > MAX_FILES // 2
+            share = HURRIED if hurried else AT_MOST
 
     def _room_mb(self, before: Used, used: Used) -> float:
         return self._limit_mb - (used.megabytes - before.megabytes)
 
-    def _pause_s(self, began: float, before: Used, last: Used, used: Used) -> float:
-        """Return the pause after a look, in proportion to its cost."""
-        hurried = used.files > last.files and used.files - before.files > MAX_FILES // 2
-        return (time.thread_time() - began) / (HURRIED if hurried else AT_MOST)
-
-    def _wait(self, disk: Disk, pause_s: float, room_mb: float) -> bool:
+    def _wait(self, disk: Disk, cost_s: float, share: float, room_mb: float) -> bool:
         """Wait until it is time to look again; return whether there is nothing to watch any more.
 
-        It is earlier when the disk has lost more than there is room, if looking is cheap.
+        A look's cost sets the pause; it is shorter when the disk has lost more than there is room.
         """
         free_mb = disk.free_mb()
-        earliest = time.monotonic() + pause_s
-        latest = max(time.monotonic() + EVERY_S, earliest)
+        earliest = time.monotonic() + cost_s / HURRIED
+        latest = time.monotonic() + max(EVERY_S, cost_s / share)
         while (left := latest - time.monotonic()) > 0:
             if self._stopped.wait(min(left, GLANCE_S)):
                 return True

@@ -14,11 +14,20 @@ from pathlib import Path
 
 import pytest
 
+from kernel_agent.sandbox.disk import Disk, Used
 from kernel_agent.sandbox.levels import Grant, Limits
 from kernel_agent.sandbox.memory import exact_memory_mb, large, memory_mb
 from kernel_agent.sandbox.watchdog import Watchdog
 
 Start = Callable[[str], int]
+
+
+def limited(folder: Path, **limits: int) -> Grant:
+    """Return a grant of one folder for everything."""
+    return Grant(
+        python=folder, code=folder, workspace=folder, sockets=folder, scratch=folder,
+        limits=Limits(**limits),
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -108,11 +117,7 @@ async def test_too_much_memory_ends_those_that_hold_it(tmp_path: Path, start: St
     async def exceeded(reason: str) -> None:
         told.set_result(reason)
 
-    grant = Grant(
-        python=tmp_path, code=tmp_path, workspace=tmp_path, sockets=tmp_path, scratch=tmp_path,
-        limits=Limits(memory_mb=100),
-    )  # fmt: skip
-    watchdog = Watchdog(grant)
+    watchdog = Watchdog(limited(tmp_path, memory_mb=100))
     watchdog.start(pid, exceeded, kill=lambda: None)
     assert "memory limit of 100 MB" in await asyncio.wait_for(told, 20)
     watchdog.stop()
@@ -133,11 +138,7 @@ def test_a_full_folder_ends_a_kernel_whose_application_does_not_run_its_loop(
     async def start() -> None:
         watchdog.start(os.getpid(), exceeded, kill=ended.set)
 
-    grant = Grant(
-        python=tmp_path, code=tmp_path, workspace=tmp_path, sockets=tmp_path, scratch=tmp_path,
-        limits=Limits(disk_mb=1),
-    )  # fmt: skip
-    watchdog = Watchdog(grant)
+    watchdog = Watchdog(limited(tmp_path, disk_mb=1))
     loop = asyncio.new_event_loop()
     loop.run_until_complete(start())
     for n in range(40):  # what lies there at the start does not count
@@ -148,3 +149,40 @@ def test_a_full_folder_ends_a_kernel_whose_application_does_not_run_its_loop(
     watchdog.stop()
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
+
+
+class FillingDisk:
+    """A disk that fills by 10 MB a second, of which a look costs three tenths of a second."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.looks: list[tuple[float, float]] = []  # begin and end
+
+    def lost_mb(self) -> float:
+        return 10 * (time.monotonic() - self.began)
+
+    def free_mb(self) -> float:
+        return 1000 - self.lost_mb()
+
+    def look(self, enough_mb: float = 0) -> Used:
+        began, spent = time.monotonic(), time.thread_time()
+        while time.thread_time() - spent < 0.3:
+            pass
+        self.looks.append((began, time.monotonic()))
+        return Used(megabytes=self.lost_mb(), files=1)
+
+
+def test_a_costly_look_is_made_sooner_while_the_disk_fills(tmp_path: Path) -> None:
+    """At a fifth of a processor there would be 1.5 seconds from one to the next."""
+    disk, told = FillingDisk(), []
+    Watchdog(limited(tmp_path, disk_mb=3))._watch_disk(disk, told.append)  # type: ignore[arg-type]
+    assert told == ["disk limit of 3 MB exceeded"]
+    assert disk.looks[1][0] - disk.looks[0][1] < 1.2
+
+
+def test_a_look_at_the_disk_ends_when_it_has_seen_enough(tmp_path: Path) -> None:
+    for n in range(20):
+        (tmp_path / f"{n}").write_bytes(bytes(1 << 20))
+    used = Disk([tmp_path]).look(enough_mb=5)
+    assert used.megabytes > 5
+    assert used.files < 10
