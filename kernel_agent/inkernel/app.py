@@ -105,7 +105,7 @@ PAGE_MIME = "application/vnd.kernel-agent.page+json"
 def show_page(shell: Any, page: Any, *_: Any, **__: Any) -> None:
     """Display what IPython hands to a pager (``name?``), marked as no output of the cell.
 
-    Jupyter shows it beside the notebook and saves it nowhere; an agent reads it.
+    Jupyter shows it beside the notebook; an agent reads it, and its notebook has it.
 
     Parameters
     ----------

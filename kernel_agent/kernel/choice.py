@@ -19,7 +19,8 @@ def make_kernel(level: Level, options: KernelOptions) -> Kernel:
     """
     if options.access.proxy is not None and not level.opens_hosts:
         raise SandboxError(
-            f"the sandbox level {level.name} cannot open single hosts (--allow-host)"
+            f"the sandbox level {level.name} cannot open single hosts (--allow-host); "
+            "bubblewrap can"
         )
     return _MAKERS[level.kernel](level, options)
 

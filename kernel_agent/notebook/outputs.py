@@ -176,7 +176,7 @@ def displayable(output: OutputDict, *, where: str = IN_TRACE) -> dict[str, Any]:
 
 
 def is_page(output: OutputDict) -> bool:
-    """Whether a display is for Jupyter's pager (``name?``), which saves nothing."""
+    """Whether a display is for Jupyter's pager (``name?``)."""
     ours = _mapping(_mapping(output.get("metadata")).get("kernel_agent"))
     return PAGE_MIME in _mapping(output.get("data")) or ours.get("page") is True
 

@@ -41,7 +41,6 @@ LEVEL = Level(
         "writes", "inputs", "namespaces", "mounts",
     ),
     automatic=True,
-    opens_hosts=True,
 )  # fmt: skip
 
 # linux/sched.h: CLONE_NEWNS, …CGROUP, …UTS, …IPC, …PID, …NET; and …USER
@@ -133,7 +132,6 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
     uid = confine.stand_in() if confine.may(confine.CAP_SYS_ADMIN) else None
     cgroup = confine.control_group(grant)
     processes = _own_proc()
-    way_out, descriptors = confine.forward_proxy(grant)
     hidden = (*grant.hidden, *(map(Path, MACHINE) if processes else ()))
     steps = [
         "die-with", str(os.getpid()),
@@ -150,7 +148,6 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         *confine.unchanging(
             grant.workspace, grant.sockets, grant.scratch, Path("/dev/shm"), Path("/dev/pts")
         ),
-        *(["loopback"] if way_out else []),
         *(word for path in confine.protected_paths(grant) for word in ("readonly", str(path))),
         *(word for path in hidden if path.exists() for word in ("hide", str(path))),
         "folder", str(grant.workspace),
@@ -158,14 +155,12 @@ def prepare(grant: Grant, command: Sequence[str], environment: Mapping[str, str]
         "powerless",
         "fork",
         *confine.limits(grant.limits),
-        *way_out,
         "write", "/dev/shm", "device", "/dev/pts", "device", "/dev/ptmx",
         *confine.shared_tree(grant, processes=processes),
-        *confine.system_calls(Filter(shared_files=True, internet=grant.proxy is not None)),
+        *confine.system_calls(Filter(shared_files=True)),
     ]  # fmt: skip
     return Launch(
         command=confine.through(host_python(), steps, command),
         environment=at_home_in(str(grant.scratch), environment, grant.python),
-        pass_fds=descriptors,
         undo=confine.undo(grant, uid, cgroup),
     )

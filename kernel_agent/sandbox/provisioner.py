@@ -132,7 +132,8 @@ class KernelAgentProvisioner(LocalProvisioner):
         if grant.proxy is not None:
             if not self.chosen.opens_hosts:
                 raise SandboxError(
-                    f"the sandbox level {self.chosen.name} cannot open single hosts (--allow-host)"
+                    f"the sandbox level {self.chosen.name} cannot open single hosts "
+                    "(--allow-host); bubblewrap can"
                 )
             environment |= proxy_variables()
         if not self.grant:

@@ -208,7 +208,7 @@ def _blocks(rules: Filter, column: int) -> Iterator[list[_Line]]:
     """Yield pieces that each begin and end with the call's number in the accumulator."""
     number = {name: numbers[column] for name, numbers in _WITH_ARGUMENTS.items()}
     refused = [numbers[column] for numbers in _REFUSED.values()]
-    if rules.shared_files and not rules.internet:
+    if rules.shared_files:
         refused.append(number["connect"])
     yield from (_when(n, [_no(EPERM)]) for n in refused if n is not None)
     absent = [numbers[column] for numbers in _ABSENT.values()]

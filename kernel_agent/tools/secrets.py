@@ -22,6 +22,7 @@ from kernel_agent.errors import UsageError
 from kernel_agent.tools.definition import Tool
 
 CUT = "[secret]"
+URL_VARIABLE = "KERNEL_AGENT_SQL_URL"
 _VARIABLE = re.compile(r"\$\{?(\w+)")
 SHORTEST = 8  # a shorter value is a word that texts are full of, not a secret
 
@@ -36,7 +37,7 @@ def secrets_of(config: Config, environment: Mapping[str, str]) -> tuple[str, ...
     named += [environment.get(name, "") for name in _variables((config.mcp, config.sql))]
     named += [environment.get(name, "") for name in _passed_variables(config.mcp)]
     named += _looks_secret(config.mcp)
-    for url in (config.base_url or "", *map(str, config.sql.values())):
+    for url in (config.base_url or "", f"${URL_VARIABLE}", *map(str, config.sql.values())):
         named += _passwords(environment.get(url[1:], "") if url.startswith("$") else url)
     return tuple(sorted({v for v in named if len(v) >= SHORTEST}, key=len, reverse=True))
 

@@ -18,7 +18,7 @@ from kernel_agent.sandbox.allowlist import parse_hosts
 from kernel_agent.sandbox.chooser import probe
 from kernel_agent.sandbox.proxy import Proxy
 
-LEVELS = ["bubblewrap", "namespaces"]
+LEVELS = ["bubblewrap"]
 
 
 async def web_page(reader, writer):
@@ -77,21 +77,26 @@ print(urllib.request.urlopen(url).read(), requests.get(url).text, pandas.read_cs
         "socket.create_connection(('192.0.2.1', 80))",
         "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
         "socket.getaddrinfo('example.org', 80)",
+        "socket.socket(socket.AF_UNIX).connect({unix!r})",
     ],
 )
 async def test_everything_else_is_refused(tmp_path, level, attempt):
     async with kernel_with_a_way_out(tmp_path, level) as (kernel, port, other, _proxy):
-        code = f"import requests, socket\n{attempt.format(port=port, other=other)}"
-        result = await kernel.execute(code)
+        there = tmp_path / "there"
+        async with await asyncio.start_unix_server(web_page, there):
+            tried = attempt.format(port=port, other=other, unix=str(there))
+            result = await kernel.execute(f"import requests, socket\n{tried}")
         assert result.status == "error"
         assert result.error.ename not in ("NameError", "SyntaxError", "ModuleNotFoundError")
 
 
-async def test_a_level_without_an_empty_network_refuses_to_open_hosts(tmp_path):
+@pytest.mark.parametrize("level", ["landlock", "namespaces"])
+async def test_a_level_that_holds_no_unix_socket_back_by_its_path_opens_no_hosts(tmp_path, level):
+    """A cell that may connect would reach those of the person's other programs."""
     (tmp_path / "work").mkdir()
     proxy = Proxy(parse_hosts(["localhost:1"]))
-    kernel = KernelSession(cwd=tmp_path / "work", sandbox="landlock", access=Access(proxy=proxy))
-    with pytest.raises(SandboxError, match="landlock cannot open single hosts"):
+    kernel = KernelSession(cwd=tmp_path / "work", sandbox=level, access=Access(proxy=proxy))
+    with pytest.raises(SandboxError, match=f"{level} cannot open single hosts.*bubblewrap can"):
         await kernel.start()
 
 

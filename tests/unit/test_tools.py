@@ -367,9 +367,10 @@ def test_what_databases_and_servers_are_given_is_secret():
     )
     environment = {"OTHER_URL": "mysql://u:another-secret@h/d", "MAIL_TOKEN": "mail-token-1"}
     environment["NEWS_ACCESS"] = "given-by-name"
+    environment["KERNEL_AGENT_SQL_URL"] = "mysql://u:third-secret@h/d"
     found = set(secrets_of(config, environment))
     assert found == {"pa%24sword9", "pa$sword9", environment["OTHER_URL"], "another-secret"} | {
-        "mail-token-1", "written-down", "given-by-name",
+        "mail-token-1", "written-down", "given-by-name", "third-secret",
     }  # fmt: skip
 
 

@@ -20,11 +20,11 @@ from kernel_agent.records import Event
 from kernel_agent.safe import one_line
 from kernel_agent.tools.builtin.database import QUERY_S, ROWS_MAX, Database
 from kernel_agent.tools.definition import Tool
+from kernel_agent.tools.secrets import URL_VARIABLE
 
 if TYPE_CHECKING:
     import pandas as pd
 
-URL_VARIABLE = "KERNEL_AGENT_SQL_URL"
 _AS_DATA = "name it as --data FILE"
 
 
