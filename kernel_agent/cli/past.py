@@ -158,7 +158,7 @@ def _leave_line(path: Path, report: Report) -> list[str]:
     except NotebookError as error:
         return [f"The verdict is not in the notebook: {one_line(str(error), 300)}"]
     void = f" The one of {report.voided} was of other code." if report.voided else ""
-    return [f"The verdict stands in the notebook, below the answer.{void}"]
+    return [f"The verdict stands near the top of the notebook.{void}"]
 
 
 def _in(path: Path, name: str) -> Path:

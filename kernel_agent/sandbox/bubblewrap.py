@@ -37,6 +37,7 @@ LEVEL = Level(
     not_covered=(
         "errors in the Linux kernel, which is shared with the host",
         "what the run's folder holds: cells may read and change it",
+        "unix sockets in the run's folder and in folders of data: cells may connect",
         "locks on files that may be read, for which your other programs may wait",
         "what Linux tells of the whole machine (load, memory), and where the granted files lie",
         "CPU time beyond the limit of a cell",

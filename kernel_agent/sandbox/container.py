@@ -47,6 +47,7 @@ LEVEL = Level(
         "errors in podman and its runtime, which act with more rights than the cells",
         "memory of all cells together for an ordinary user without control groups",
         "what the run's folder holds: cells may read and change it",
+        "unix sockets in the run's folder and in folders of data: cells may connect",
         "locks on files that may be read, for which your other programs may wait",
         "what Linux tells of the whole machine (load, memory), and where the granted files lie",
         "CPU time beyond the limit of a cell",

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from attacks.collect import WHOLE
 from attacks.words import BOUNDARY, CATEGORIES, VERDICTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,9 +30,10 @@ LEGEND = """| word | says |
 def columns(told: dict[str, Any]) -> str:
     """Return why the rows of the counts do not add up to the same number, as Markdown."""
     first, wide = len(told["attacks"]), sorted({len(p["results"]) for p in told["played"]} - {0})
+    whole = [f"`{part['level']}`" for part in told["played"] if len(part["results"]) == first]
     return (
-        f"A row adds up to the attacks that were played there. All {first} are played by an "
-        f"ordinary user at {' and '.join(f'`{level}`' for level in WHOLE)}. Elsewhere those are "
+        f"A row adds up to the attacks that were played there. All {first} were played by an "
+        f"ordinary user at {' and '.join(whole)}. Elsewhere those are "
         "left out that the session stops and not the sandbox (a hostile server, table or file "
         "meets the program; what a browser shows): they come out the same at every level. "
         "Where a row adds up to fewer yet, some have not been played there (–). "

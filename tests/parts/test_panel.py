@@ -339,7 +339,8 @@ def test_the_page_has_no_way_to_interpret_text() -> None:
     """No HTML from text, no code from text, no address from a message."""
     program = (HERE / "panel.js").read_text()
     ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|srcdoc"
-    assert re.findall(rf"{ways}|DOMParser|createContextualFragment|import\(|fetch\(", program) == []
+    network = r"import\(|fetch\(|XMLHttpRequest|WebSocket|EventSource|sendBeacon|importScripts"
+    assert re.findall(rf"{ways}|DOMParser|createContextualFragment|{network}", program) == []
     assert re.findall(r"(?:\.src|\.href) = (.*)", program) == [
         "`data:${note.type};base64,${note.data}`;",
         "found;",

@@ -494,7 +494,7 @@ def test_the_command_leaves_its_verdict_with_the_day_until_the_code_is_changed(
     done = run_command(golden.parent, "verify", golden.name)
     assert done.returncode == 0
     assert "Compared: texts, the text of tables, types and messages of errors" in done.stdout
-    assert "The verdict stands in the notebook, below the answer." in done.stdout
+    assert "The verdict stands near the top of the notebook." in done.stdout
     notebook = read_notebook(golden)
     roles = [cell.metadata.kernel_agent.role for cell in notebook.cells]
     assert roles[roles.index("verified") - 1] == "head"
