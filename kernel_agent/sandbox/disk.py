@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import math
 import os
 import platform
 import stat
@@ -70,7 +69,7 @@ class Disk:
         self._known: tuple[float, float] | None = None  # free and used, when all could be seen
         self._lasting = 0
 
-    def look(self, enough_mb: float = math.inf) -> Used:
+    def look(self, enough_mb: float = float("inf")) -> Used:
         """Measure the present use, until it is more than enough."""
         named, files = self._measure_named(enough := enough_mb * (1 << 20))
         if named > enough:

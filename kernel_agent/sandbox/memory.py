@@ -27,11 +27,18 @@ def memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
     return (sum(own for own, _ in found.values()) + shared + _file_systems(found, places)) / 1024
 
 
-def exact_memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
-    """Return the same, with shared pages counted once; takes longer."""
+def exact_memory_mb(
+    process: int, places: Iterable[str] = IN_MEMORY, enough_mb: float = float("inf")
+) -> float:
+    """Return the same, with shared pages counted once; waits for processes that take memory.
+
+    It does not when what is not shared is more than enough.
+    """
     found = _resident(process)
+    if (own := sum(own for own, _ in found.values())) > enough_mb * 1024:
+        return own / 1024
     shared = max(sum(map(_portion, found)), _unnamed_kb(found))
-    return (sum(own for own, _ in found.values()) + shared + _file_systems(found, places)) / 1024
+    return (own + shared + _file_systems(found, places)) / 1024
 
 
 def large(process: int, share: float = 0.1) -> list[int]:
@@ -50,7 +57,7 @@ def watches(process: int, enough: int) -> int:
     """
     found: dict[int, list[str]] = {}
     most = 0
-    for pid in _resident(process):
+    for pid, _ in processes(process):
         with contextlib.suppress(OSError):
             descriptors = [entry.name for entry in os.scandir(f"/proc/{pid}/fd")]
             found[pid] = [name for name in descriptors if _is_epoll(pid, name)]

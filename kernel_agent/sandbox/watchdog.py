@@ -138,11 +138,11 @@ class Watchdog:
         return self._stopped.is_set()
 
     def _watch_memory(self, process: int, limit_mb: int, report: Callable[..., None]) -> None:
-        pause_s = HURRY_S
+        pause_s, places = HURRY_S, self._in_memory
         while not self._stopped.wait(pause_s):
             began = time.thread_time()
-            used_mb = memory_mb(process, self._in_memory)
-            if used_mb > limit_mb and exact_memory_mb(process, self._in_memory) > limit_mb:
+            used_mb = memory_mb(process, places)
+            if used_mb > limit_mb and exact_memory_mb(process, places, limit_mb) > limit_mb:
                 report(f"memory limit of {limit_mb} MB exceeded", at_once=large(process))
                 return
             if watches(process, MAX_WATCHES) > MAX_WATCHES:
