@@ -75,6 +75,14 @@ def test_shared_memory_counts_once_when_it_matters(start: Start) -> None:
     assert 40 < exact_memory_mb(pid) < 75
 
 
+def test_an_exact_look_ends_where_what_is_not_shared_is_more_than_enough(start: Start) -> None:
+    """The rest would wait for processes that are taking memory."""
+    pid = start(
+        "x = bytearray(b'x' * (30 << 20))\nm = mmap.mmap(-1, 20 << 20)\nm.write(bytes(20 << 20))"
+    )
+    assert 30 < exact_memory_mb(pid, enough_mb=20) < 50 < exact_memory_mb(pid, enough_mb=60)
+
+
 @pytest.mark.parametrize(
     "fill", ["open(f'{sys.argv[0]}/f', 'wb').write(bytes(40 << 20))",
              "[os.mknod(f'{sys.argv[0]}/{n}') for n in range(30_000)]"],
