@@ -9,6 +9,7 @@ is told by the kernel goes through a relay, unless the user wants its HTML and w
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import tempfile
@@ -67,6 +68,8 @@ def install(
     chosen = choose(level)
     if chosen.kernel != "process":
         raise SandboxError(f"the level {chosen.name} is for sessions of kernel-agent only")
+    if os.geteuid() == 0 and not chosen.takes_any_folder:
+        raise SandboxError(f"the level {chosen.name} has no kernel in a folder of yours for root")
     with tempfile.TemporaryDirectory() as made:
         content = specification(level, live_displays=live_displays)
         (Path(made) / "kernel.json").write_text(json.dumps(content, indent=1))

@@ -53,6 +53,7 @@ LEVEL = Level(
     ),
     claims=("files", "network", "environment", "capabilities", "processes", "writes", "inputs"),
     shows_opened=False,  # its file server keeps them open
+    takes_any_folder=False,
 )  # fmt: skip
 
 PLATFORMS = ("systrap", "ptrace", "kvm")

@@ -134,6 +134,8 @@ class Level:
         Whether paths in the folder can be hidden from a kernel that is confined.
     shows_opened
         Whether the host sees which of its files a kernel opens.
+    takes_any_folder
+        Whether root can start it in a folder that was not made for the kernel.
     has_packages
         Whether cells can import the packages of the environment.
     hibernates
@@ -158,6 +160,7 @@ class Level:
     shares_folder: bool = True
     hides_paths: bool = True
     shows_opened: bool = True
+    takes_any_folder: bool = True
     has_packages: bool = True
     hibernates: bool = False
     prompt: str = ""

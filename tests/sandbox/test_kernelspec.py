@@ -241,6 +241,16 @@ def test_it_is_replaced_listed_and_removed(tmp_path):
     ],
 )
 def test_wrong_use_is_one_line(words, line):
+    refused(words, line)
+
+
+def test_a_level_that_could_not_start_for_root_is_not_offered_to_it():
+    if os.geteuid() != 0 or not probe("gvisor").works:
+        pytest.skip("needs root and gVisor")
+    refused(["install", "--level", "gvisor"], "has no kernel in a folder of yours for root")
+
+
+def refused(words, line):
     done = command("kernel_agent", "kernelspec", *words)
     assert done.returncode == 2
     assert line in done.stderr

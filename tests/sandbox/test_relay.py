@@ -16,7 +16,7 @@ from support.waiting import until
 
 from kernel_agent.sandbox.chooser import probe
 
-LEVELS = ("bubblewrap", "namespaces", "landlock")
+LEVELS = ("bubblewrap", "namespaces", "landlock", "container", "gvisor")
 SCRIPT = "<script>fetch('/api/kernels')</script>"
 
 
