@@ -144,8 +144,8 @@ def _files(folders: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int]]:
                 continue
             below = []
             for entry in entries:
-                if entry.path in left_out:
-                    continue
+                if entry.path in left_out or entry.name.startswith("."):
+                    continue  # of hidden files only those that hold nothing are not left out
                 with suppress(OSError):
                     if entry.is_dir(follow_symlinks=False):
                         below.append(entry.path)

@@ -117,7 +117,7 @@ def changes_line(changes: Changes | None, *, max_chars: int = MAX_LINE) -> str:
     if changes.more:
         parts.append(f"and {changes.more} more")
     if changes.fresh:
-        parts.insert(0, "the kernel is a new one, nothing from before is in it")
+        parts.insert(0, "the kernel is a new one, without what cells made")
     hidden = RESERVED & {v.name for v in (*changes.added, *changes.changed)}
     parts += [f"{n} now hides the built-in {n}: `del {n}` brings it back" for n in sorted(hidden)]
     line = "; ".join(parts)

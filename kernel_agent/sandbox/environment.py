@@ -71,6 +71,7 @@ def clean_environment(host: Mapping[str, str]) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **HASH_SEED,
         "TERM": "dumb",
+        "GIT_CONFIG_NOSYSTEM": "1",  # not seen by every kernel, and git ends where it is closed
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_agent.errors import SandboxError
-from kernel_agent.safe import PREFIX, SOCKETS, notebooks_in, obeyed_in, record_file
+from kernel_agent.safe import PREFIX, SOCKETS, notebooks_in, obeyed_in, record_file, walk
 from kernel_agent.sandbox.environment import host_python
 from kernel_agent.sandbox.levels import Grant, Limits
 
@@ -47,10 +47,11 @@ def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: P
         return tuple(Path(path) for path in settings.get(name, ()))
 
     proxy = settings.get("proxy")
+    workspace = writable_folder(Path(settings["workspace"]))
     return Grant(
         python=_interpreter(command),
         code=CODE,
-        workspace=writable_folder(Path(settings["workspace"])),
+        workspace=workspace,
         sockets=directory / SOCKETS,
         scratch=directory / "tmp",
         files=_needed_files(command, directory),
@@ -59,9 +60,21 @@ def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: P
         readable=tuple(Path(os.path.realpath(path)) for path in paths("readable")),
         listed=paths("listed"),
         limits=limits(settings.get("limits", {})),
-        own=bool(settings.get("own", False)),
+        own=bool(settings.get("own", False)) and _has_one_owner(workspace),
         proxy=Path(proxy) if proxy else None,
     )
+
+
+def _has_one_owner(folder: Path) -> bool:
+    """Whether root could give all of a folder to a kernel's user, and give it back as it was."""
+    if os.geteuid() != 0:
+        return True
+    top = walk.open_inner(str(folder), 0)
+    try:
+        inner = (entry.stat(follow_symlinks=False) for _, entry in walk.entries(top))
+        return len({(found.st_uid, found.st_gid) for found in (os.fstat(top), *inner)}) == 1
+    finally:
+        os.close(top)
 
 
 def derive(cwd: Path, command: Sequence[str], directory: Path) -> Grant:

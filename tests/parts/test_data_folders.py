@@ -70,6 +70,8 @@ def test_hidden_files_keys_and_what_programs_obey_are_left_out_and_said(tmp_path
     }  # fmt: skip
     assert sorted(found.folders) == ["", "2024"]
     assert ".git (2 files)" in found.line
+    kept = [each.path for each in found.left_out]
+    assert names(index_of(tmp_path, left_out=kept), tmp_path) == ["sales.csv", "2024/june.csv"]
 
 
 def test_folders_of_earlier_runs_are_no_data(tmp_path):

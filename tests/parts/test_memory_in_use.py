@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kernel_agent.sandbox.disk import Disk, Used
+from kernel_agent.sandbox.grants import read_grant
 from kernel_agent.sandbox.levels import Grant, Limits
 from kernel_agent.sandbox.memory import exact_memory_mb, large, memory_mb
 from kernel_agent.sandbox.watchdog import Watchdog
@@ -113,6 +114,18 @@ def test_those_that_hold_most_are_named_but_not_the_first(start: Start) -> None:
     )
     assert len(large(pid)) == 1
     assert pid not in large(pid)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_folder_with_files_of_others_is_not_given_to_a_kernel(tmp_path: Path) -> None:
+    """Who they belonged to could not be told afterwards."""
+    run = tmp_path / "out"
+    (run / "deep").mkdir(parents=True)
+    (run / "deep" / "mine.csv").touch()
+    granted = [read_grant({"workspace": str(run), "own": True}, [sys.executable], tmp_path).own]
+    os.chown(run / "deep" / "mine.csv", 1234, -1)
+    granted += [read_grant({"workspace": str(run), "own": True}, [sys.executable], tmp_path).own]
+    assert granted == [True, False]
 
 
 async def test_too_much_memory_ends_those_that_hold_it(tmp_path: Path, start: Start) -> None:

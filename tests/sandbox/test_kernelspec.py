@@ -13,6 +13,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from support.waiting import until
 
 from kernel_agent.cli.kernelspec import specification
+from kernel_agent.sandbox.chooser import probe
 
 NAME = "python-sandboxed"
 CELLS = {

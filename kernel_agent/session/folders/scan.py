@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_agent.errors import InputError, SandboxError
-from kernel_agent.records import FILE_NAME
+from kernel_agent.records import FILE_NAME, count_text
 from kernel_agent.safe import one_line, size_text, who_obeys
 from kernel_agent.sandbox import readable_folder
 
@@ -84,7 +84,7 @@ class Scan:
             more = len(self.left_out) - len(shown)
             parts.append(f"left out: {', '.join(shown)}{f' and {more:,} more' if more else ''}")
         if self.links:
-            parts.append(f"{self.links:,} links are not followed")
+            parts.append(f"not followed: {count_text(self.links, 'link')}")
         return "; ".join(parts)
 
 
