@@ -30,12 +30,9 @@ def memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
 def exact_memory_mb(
     process: int, places: Iterable[str] = IN_MEMORY, enough_mb: float = float("inf")
 ) -> float:
-    """Return the same, with shared pages counted once; without them where the rest is enough.
-
-    To count them waits for processes that take memory.
-    """
-    own = sum(own for own, _ in (found := _resident(process)).values())
-    if own > enough_mb * 1024:
+    """Return the same, with shared pages counted once; slowly, so not where the rest is enough."""
+    found = _resident(process)
+    if (own := sum(own for own, _ in found.values())) > enough_mb * 1024:
         return own / 1024
     shared = max(sum(map(_portion, found)), _unnamed_kb(found))
     return (own + shared + _file_systems(found, places)) / 1024
