@@ -96,7 +96,6 @@ class KernelProcess(Kernel):
             "readable": [str(path) for path in access.readable],
             "listed": [str(path) for path in access.listed],
             "limits": dict(access.limits),
-            "own": True,
         }
         self._proxy = access.proxy
         self._resume = resume

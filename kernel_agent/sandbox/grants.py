@@ -36,7 +36,7 @@ def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: P
     ----------
     settings
         JSON values: ``workspace``, ``protected``, ``hidden``, ``readable``, ``listed``, ``limits``,
-        ``own``, ``proxy``.
+        ``proxy``.
     command
         The kernel's command line; it begins with the interpreter.
     directory
@@ -60,7 +60,7 @@ def read_grant(settings: Mapping[str, Any], command: Sequence[str], directory: P
         readable=tuple(Path(os.path.realpath(path)) for path in paths("readable")),
         listed=paths("listed"),
         limits=limits(settings.get("limits", {})),
-        own=bool(settings.get("own", False)) and _has_one_owner(workspace),
+        own=_has_one_owner(workspace),
         proxy=Path(proxy) if proxy else None,
     )
 

@@ -122,9 +122,9 @@ def test_a_folder_with_files_of_others_is_not_given_to_a_kernel(tmp_path: Path) 
     run = tmp_path / "out"
     (run / "deep").mkdir(parents=True)
     (run / "deep" / "mine.csv").touch()
-    granted = [read_grant({"workspace": str(run), "own": True}, [sys.executable], tmp_path).own]
+    granted = [read_grant({"workspace": str(run)}, [sys.executable], tmp_path).own]
     os.chown(run / "deep" / "mine.csv", 1234, -1)
-    granted += [read_grant({"workspace": str(run), "own": True}, [sys.executable], tmp_path).own]
+    granted += [read_grant({"workspace": str(run)}, [sys.executable], tmp_path).own]
     assert granted == [True, False]
 
 
