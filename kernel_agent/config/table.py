@@ -204,7 +204,7 @@ class Config:
     prices: Mapping[str, Mapping[str, float]] = setting(
         {},
         "US dollars per million tokens, by model name: `prompt`, `completion` and perhaps "
-        "`cached`; without them `max_cost` limits nothing, and cost is never guessed",
+        "`cached`; `max_cost` needs them: cost is never guessed",
         shared=True,
     )
     format: str = setting(
