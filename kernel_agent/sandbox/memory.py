@@ -11,16 +11,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from math import inf
 from pathlib import Path
 
-Resident = dict[int, tuple[int, int]]
+Seen = dict[int, tuple[int, int]] | None
 IN_MEMORY = ("/tmp", "/dev/shm")
 _FILE_KB = 1.6  # what Linux holds for one empty file in memory, measured on 400,000 of them
 
 
-def memory_mb(
-    process: int, places: Iterable[str] = IN_MEMORY, seen: Resident | None = None
-) -> float:
+def memory_mb(process: int, places: Iterable[str] = IN_MEMORY, seen: Seen = None) -> float:
     """Return the megabytes that a process and all below it hold; shared pages may count twice.
 
     ``places`` are where it may have a file system in memory. ``seen`` is a look made already.
@@ -31,10 +30,7 @@ def memory_mb(
 
 
 def exact_memory_mb(
-    process: int,
-    places: Iterable[str] = IN_MEMORY,
-    enough_mb: float = float("inf"),
-    seen: Resident | None = None,
+    process: int, places: Iterable[str] = IN_MEMORY, enough_mb: float = inf, seen: Seen = None
 ) -> float:
     """Return the same, with shared pages counted once; slowly, so not where the rest is enough."""
     found = seen or resident(process)
@@ -44,16 +40,14 @@ def exact_memory_mb(
     return (own + shared + _file_systems(found, places)) / 1024
 
 
-def large(process: int, seen: Resident | None = None, share: float = 0.9) -> list[int]:
+def large(process: int, seen: Seen = None, share: float = 0.9) -> list[int]:
     """Return the fewest processes below one that hold a share of the whole; largest first."""
     found = seen or resident(process)
     held = {pid: sum(pages) for pid, pages in found.items() if pid != process}
-    left, most = share * sum(held.values()), []
+    most: list[int] = []
     for pid in sorted(held, key=lambda pid: held[pid], reverse=True):
-        if left <= 0:
-            break
-        most.append(pid)
-        left -= held[pid]
+        if sum(held[other] for other in most) < share * sum(held.values()):
+            most.append(pid)
     return most
 
 
@@ -88,7 +82,7 @@ def _count_watched(pid: int, epoll: str) -> int:
     return 0
 
 
-def resident(process: int) -> Resident:
+def resident(process: int) -> dict[int, tuple[int, int]]:
     """Return the kilobytes of own and of shared memory of a process and all below it."""
     found = {}
     for pid, tasks in processes(process):

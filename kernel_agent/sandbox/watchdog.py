@@ -20,16 +20,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
+from kernel_agent.sandbox import memory
 from kernel_agent.sandbox.disk import Disk, Used
 from kernel_agent.sandbox.levels import Grant
-from kernel_agent.sandbox.memory import (
-    IN_MEMORY,
-    exact_memory_mb,
-    large,
-    memory_mb,
-    resident,
-    watches,
-)
 
 EVERY_S = 0.5
 GLANCE_S = 0.1  # how often is looked at what is free
@@ -59,7 +52,7 @@ class Watchdog:
         self._folders = (grant.workspace, grant.sockets.parent)
         self._limit_mb = grant.limits.disk_mb
         self._memory_mb = grant.limits.memory_mb
-        self._in_memory = (*IN_MEMORY, str(grant.scratch))
+        self._in_memory = (*memory.IN_MEMORY, str(grant.scratch))
         self._stopped = threading.Event()
         self._reported = False
 
@@ -145,15 +138,15 @@ class Watchdog:
         return self._stopped.is_set()
 
     def _watch_memory(self, process: int, limit_mb: int, report: Callable[..., None]) -> None:
-        pause_s, places = HURRY_S, self._in_memory
+        pause_s, places, exact_mb = HURRY_S, self._in_memory, memory.exact_memory_mb
         while not self._stopped.wait(pause_s):
             began = time.thread_time()
-            seen = resident(process)  # one look: with many processes at work each takes long
-            used_mb = memory_mb(process, places, seen)
-            if used_mb > limit_mb and exact_memory_mb(process, places, limit_mb, seen) > limit_mb:
-                report(f"memory limit of {limit_mb} MB exceeded", at_once=large(process, seen))
+            seen = memory.resident(process)  # one look: with many processes at work each takes long
+            used_mb = memory.memory_mb(process, places, seen)
+            if used_mb > limit_mb and exact_mb(process, places, limit_mb, seen) > limit_mb:
+                report(f"memory limit of {limit_mb} MB exceeded", memory.large(process, seen))
                 continue  # until it has ended, those that come after are killed as well
-            if watches(process, MAX_WATCHES) > MAX_WATCHES:
+            if memory.watches(process, MAX_WATCHES) > MAX_WATCHES:
                 report(f"limit of {MAX_WATCHES:,} watched descriptors exceeded")
                 return
             hurried = used_mb > limit_mb / 4

@@ -361,12 +361,8 @@ class Kernel:
 
     def _save(self, folder: Path) -> dict[str, Any]:
         """Write the parts. What is sealed is what has no name: a cell may see the folder."""
-        about: dict[str, Any] = {
-            "memory_mb": self._start.memory_mb,
-            "accelerator": self._start.accelerator,
-            "disk_mb": self._start.disk_mb,
-            "workspace": self._start.workspace,
-        }
+        kept = ("memory_mb", "accelerator", "disk_mb", "workspace")
+        about: dict[str, Any] = {name: getattr(self._start, name) for name in kept}
         state = machine.scratch_file(0, fresh=False)
         try:
             self._machine.save(state)
