@@ -326,7 +326,7 @@ def test_the_key_is_made_once_and_kept(grant, tmp_path):
 def test_without_a_place_for_the_key_nothing_is_hibernated(grant, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")
     with pytest.raises(SandboxError, match="cannot hibernate to"):
-        put_to_sleep(tmp_path / "asleep")
+        hibernated.new_folder(tmp_path / "asleep")
 
 
 def test_a_digest_does_not_depend_on_what_zeros_are_made_of(tmp_path):

@@ -65,9 +65,10 @@ def new_folder(folder: Path) -> Path:
     Raises
     ------
     SandboxError
-        It is there already, or cannot be made.
+        It is there already, or cannot be made; or no key to seal it with.
     """
     try:
+        _key(make=True)  # while the machine still runs
         folder.mkdir(parents=True, mode=0o700)
     except OSError as error:
         raise SandboxError(f"cannot hibernate to {folder}: {error.strerror}") from None
