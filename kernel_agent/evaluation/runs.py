@@ -71,12 +71,21 @@ async def carry_out(spec: RunSpec, *, play: Play | None = None) -> RunResult:
     return _keep(spec, result) if result.finished else result
 
 
-def kept_result(folder: Path, run_id: str) -> RunResult | None:
+def kept_result(folder: Path, run_id: str, name: str = RESULT_NAME) -> RunResult | None:
     """Return the result of a run that has ended, if it has; damaged files count as none."""
     try:
-        return RunResult.model_validate_json((folder / "runs" / run_id / RESULT_NAME).read_bytes())
+        return RunResult.model_validate_json((folder / "runs" / run_id / name).read_bytes())
     except (OSError, ValueError):
         return None
+
+
+def spent(folder: Path, *, unknown: float) -> float:
+    """Return the US dollars of all attempts at runs; ``unknown`` for each that was cut off."""
+    files = folder.glob("runs/*/*.json")  # those that were set aside, too
+    kept = [kept_result(folder, path.parent.name, path.name) for path in files]
+    costs = [result.total_cost_usd for result in kept if result]
+    attempts = len(list(folder.glob("runs/*/[0-9]*")))
+    return sum(costs) + max(0, attempts - len(costs)) * unknown
 
 
 def forget(folder: Path, run_id: str) -> None:
