@@ -16,7 +16,7 @@ from typing import Any
 from kernel_agent import __version__
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.engines import Engine, WorkerLost
-from kernel_agent.evaluation.runs import forget, spent
+from kernel_agent.evaluation.runs import forget, judging, spent
 from kernel_agent.evaluation.smoke import smoke_task
 from kernel_agent.evaluation.specs import LOST, REFUSED, Arm, RunResult, RunSpec, short_names
 from kernel_agent.evaluation.store import Store
@@ -285,11 +285,15 @@ async def evaluate(
     Raises
     ------
     UsageError
-        The engine cannot be reached, or needs a package.
+        The engine cannot be reached, or needs a package; or the judge cannot be asked.
     TraceError
         The disk is full.
     """
     told, specs = plan.to_json(), plan.specs(str(store.folder))
+    judged = next((spec for spec in specs if spec.task.check.kind == "rubric"), None)
+    if judged and plan.judge:  # before anything is paid for
+        async with judging(judged, plan.judge, max_cost=plan.max_total_cost):
+            pass
     store.plan(told, specs)
     try:
         async with engine:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError, KernelError, ModelError
-from kernel_agent.evaluation.checks import Verdict, form_of, judge, wrong
+from kernel_agent.evaluation.checks import Ask, Verdict, form_of, judge, not_judged, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.records import (
     ExitStatus,
@@ -131,19 +132,28 @@ async def _verdict(spec: RunSpec, last: Run) -> Verdict:
 
 
 async def _judged_by_model(spec: RunSpec, by: Arm, run: Run) -> Verdict:
+    try:
+        async with judging(spec, by) as ask:
+            return await judge(spec.task, run.answer, run.text, ask=ask)
+    except KernelAgentError as error:
+        return not_judged(f"the judge failed: {error}")
+
+
+@asynccontextmanager
+async def judging(spec: RunSpec, by: Arm, *, max_cost: float | None = None) -> AsyncIterator[Ask]:
+    """Give what asks the model that judges a run; with a cap on money it needs prices."""
     from kernel_agent.formats import get_format
     from kernel_agent.session import choose_model
 
     config = config_of(spec).merged(model=_model_name(by.model, spec), base_url=by.base_url)
-    model = await choose_model(
-        dataclasses.replace(config, max_cost=None), get_format(), lambda _event: None
-    )
+    config = dataclasses.replace(config, max_cost=max_cost)
+    model = await choose_model(config, get_format(), lambda _event: None)
 
     async def ask(messages: list[Message]) -> Reply:
         return await model.complete(messages, RequestOptions(), lambda _event: None)
 
     try:
-        return await judge(spec.task, run.answer, run.text, ask=ask)
+        yield ask
     finally:
         await model.close()
 

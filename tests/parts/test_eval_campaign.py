@@ -8,7 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from kernel_agent.errors import InputError, UsageError
+from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.evaluation.campaign import Plan, arms_of, evaluate
 from kernel_agent.evaluation.engines import Here, WorkerLost, engine_of
 from kernel_agent.evaluation.report import write_report
@@ -320,6 +320,23 @@ def test_a_plan_that_makes_no_sense_is_refused():
         Plan(tasks=plan().tasks, arms=(Arm(), Arm()))
     with pytest.raises(UsageError, match="unknown engine 'slurm'"):
         engine_of("slurm", places=2)
+
+
+async def test_a_judge_that_cannot_be_asked_is_told_before_a_run_is_paid_for(tmp_path):
+    """Its script is missing, or it has no prices, so that no cap on money could hold."""
+    task = Task(id="r", task="?", check={"kind": "rubric", "rubric": "nice"})
+    judge = Arm(model=f"scripted:{tmp_path / 'gone.jsonl'}")
+    what = Plan(tasks=TaskSet(name="x", tasks=(task,)), arms=(Arm(),), judge=judge)
+    work = Scripted()
+    with pytest.raises(KernelAgentError, match=r"gone\.jsonl"):
+        await go(tmp_path, what, work)
+    capped = {"settings": {"max_cost": 1.0}, "max_total_cost": 3.0}
+    priceless = dataclasses.replace(what, judge=Arm(model="strict"), **capped)
+    with pytest.raises(UsageError, match=r"a cost limit needs prices: .*strict"):
+        await go(tmp_path, priceless, work)
+    assert work.ran == []
+    assert (await go(tmp_path, dataclasses.replace(priceless, settings={}, max_total_cost=None),
+                     work)).complete  # fmt: skip
 
 
 # --- words ---------------------------------------------------------------------------------------

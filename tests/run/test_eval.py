@@ -207,6 +207,24 @@ def test_a_judge_decides_by_the_rubric_and_its_nonsense_is_no_verdict(tmp_path, 
         assert "could not be judged: right and wrong are counted without" in said
 
 
+def test_a_judge_that_is_not_there_in_the_end_leaves_the_run_as_it_was(tmp_path):
+    """The run has answered, and its steps and notebook stand: only the verdict is missing."""
+    path = tasks(tmp_path, {"id": "r", "task": "Say hello", "check": {"kind": "rubric",
+                            "rubric": "Greets."}})  # fmt: skip
+    script(tmp_path, "s.jsonl", ANSWER.format("'hello'"))
+    script(tmp_path, "judge-1.jsonl", '{"pass": true, "reason": "ok"}')
+    asked = (
+        path, "--model", "scripted:s.jsonl", "--format", "fenced", "--sandbox", "none", "--judge",
+    )  # fmt: skip
+    evaluate(tmp_path, *asked, "scripted:judge-{trial}.jsonl", "--trials", "2", "--out", "out")
+    first, second = sorted(results(tmp_path), key=lambda r: r["trial"])
+    assert (first["status"], first["success"]) == ("answered", True)
+    assert (second["status"], second["success"], second["steps"]) == ("answered", None, 1)
+    assert second["reason"].startswith("the judge failed: ")
+    assert "judge-2.jsonl" in second["reason"]
+    assert "gone.jsonl" in complaint(tmp_path, *asked, "scripted:gone.jsonl", "--out", "never")
+
+
 @pytest.mark.long
 def test_an_evaluation_that_is_killed_goes_on_where_it_was(tmp_path):
     """Killed without warning while a cell runs; then Ctrl-C; then to the end."""
