@@ -322,6 +322,14 @@ def test_a_plan_that_makes_no_sense_is_refused():
         engine_of("slurm", places=2)
 
 
+def test_places_are_not_for_workers_that_are_there_already():
+    """As many runs go there as they take; a cluster of one's own has as many as are asked for."""
+    with pytest.raises(UsageError, match="--at-once is not for dask:tcp://h:8786: as many runs"):
+        engine_of("dask:tcp://h:8786", places=4)
+    engines = [engine_of("dask:tcp://h:8786"), engine_of("dask", places=4), engine_of("local")]
+    assert [engine.places for engine in engines] == [2, 4, 2]
+
+
 async def test_a_judge_that_cannot_be_asked_is_told_before_a_run_is_paid_for(tmp_path):
     """Its script is missing, or it has no prices, so that no cap on money could hold."""
     task = Task(id="r", task="?", check={"kind": "rubric", "rubric": "nice"})

@@ -293,6 +293,9 @@ def test_each_bad_input_is_one_line_and_nothing_is_run(tmp_path):
     fine = tasks(tmp_path, good)
     assert "unknown format 'yaml'" in complaint(tmp_path, fine, "--format", "yaml")
     assert "unknown engine 'slurm'" in complaint(tmp_path, fine, "--on", "slurm", "--out", "o2")
+    placed = complaint(tmp_path, fine, "--on", "dask:tcp://h:1", "--at-once", "3", "--out", "o2")
+    assert "--at-once is not for dask:tcp://h:1" in placed
+    assert not (tmp_path / "o2").exists()
     assert "needs --max-cost" in complaint(tmp_path, fine, "--max-total-cost", "3")
     said = complaint(tmp_path, fine, "--base-url", "http://me:s3cret@localhost:1/v1")
     assert "put the password of http://localhost:1/v1 into OPENAI_API_KEY" in said
