@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernel_agent.cli.options import FromTable, Settings
-from kernel_agent.cli.outlet import write_line
+from kernel_agent.cli.outlet import warn_of, write_line
 from kernel_agent.config import SETTINGS, public_address
 from kernel_agent.errors import UsageError
 
@@ -113,6 +113,8 @@ def compare(options: Options) -> int:
 
     plan = _plan(options)
     engine = engine_of(options.on, places=options.at_once)
+    for level in dict.fromkeys(arm.sandbox for arm in plan.arms):
+        warn_of(level)
     folder = options.out or _folder(plan)
     write_line(f"{_sum(plan)}; results in {folder}")
     with Store(folder) as store:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernel_agent.cli import completion
-from kernel_agent.cli.outlet import write_line
+from kernel_agent.cli.outlet import warn_of, write_line
 from kernel_agent.cli.run import VERBOSE
 from kernel_agent.errors import NotebookError, UsageError
 from kernel_agent.safe import one_line
@@ -134,13 +134,11 @@ def verify(
     import json
 
     from kernel_agent.config import load_config
-    from kernel_agent.sandbox import AUTO, level_of
     from kernel_agent.session import verify as examine
 
     path = _in(notebook, "run.ipynb")
     level = sandbox or load_config().sandbox
-    if level != AUTO and not level_of(level).confines:
-        write_line(level_of(level).line, sys.stderr)
+    warn_of(level, sys.stderr)
     report = examine(path, sandbox=level)
     left = _leave_line(path, report)
     write_line(json.dumps(report.to_json()) if as_json else "\n".join([_table(report), *left]))

@@ -91,6 +91,18 @@ def test_parse_failures_steps_and_wrong_answers_are_counted_for_each_arm(tmp_pat
     assert (b["success"], b["reason"]) == (False, "expected '2', got 3") or not b["success"]
 
 
+def test_an_evaluation_says_first_that_nothing_confines_an_arm(tmp_path):
+    """Once, however many arms there are; a level that does not exist is refused before."""
+    path = tasks(tmp_path, {"id": "a", "task": "Two?", "answer": 2})
+    script(tmp_path, "s.jsonl", ANSWER.format(2))
+    arms = ("--model", "scripted:s.jsonl", "--format", "fenced", "--format", "envelope")
+    said = evaluate(tmp_path, path, *arms, "--sandbox", "none", "--out", "out")
+    assert said.startswith("NOT SANDBOXED: ")
+    assert said.count("NOT SANDBOXED") == 1
+    assert "there is no sandbox level" in complaint(tmp_path, path, "--sandbox", "no", "--out", "o")
+    assert not (tmp_path / "o").exists()
+
+
 def call(name, **arguments):
     """A native call as an endpoint sends it."""
     function = {"name": name, "arguments": json.dumps(arguments)}
