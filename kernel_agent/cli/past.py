@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -178,11 +179,10 @@ def _in(path: Path, name: str) -> Path:
     return beneath[0] if beneath else file
 
 
-def _left_out(report: Report) -> list[str]:
-    """Return a line on what was not copied; the JSON has all of it."""
-    names = report.left_out
+def _files(what: str, names: Sequence[str]) -> list[str]:
+    """Return a line on files, if there are any; the JSON has all of them."""
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-    return [f"not copied: {', '.join(names[:5])}{more}"] if names else []
+    return [f"{what}: {', '.join(names[:5])}{more}"] if names else []
 
 
 def _table(report: Report) -> str:
@@ -193,4 +193,6 @@ def _table(report: Report) -> str:
     for cell in report.cells:
         rows.append(f"{cell.index:>4}  {cell.role:<12} {cell.verdict:<10} {cell.seconds:>7.2f}")
         rows += [f"        {line}" for line in cell.detail.splitlines()]
-    return plain("\n".join([*rows, *_left_out(report), LEGEND, f"{report.path} {report.summary}"]))
+    rows += _files("not copied", report.left_out)
+    rows += _files("inputs that have changed since the run", report.changed)
+    return plain("\n".join([*rows, LEGEND, f"{report.path} {report.summary}"]))
