@@ -210,7 +210,8 @@ async def test_hostile_schemas_cost_nothing_and_reach_nobody():
         (f"{BAD} mute", "it did not answer within 1 s"),
         (f"{BAD} killed", "it was ended by signal 9"),
         (f"{BAD} unfinished", "it ended with exit code 1: Error: Cannot find module 'zod'"),
-        (f"{BAD} nonsense", "it ended with exit code 1: KeyError: '…'"),  # an argument may be a key
+        # An argument may be a key.
+        (f"{BAD} nonsense", "it ended with exit code 1: KeyError: '[secret]'"),
         (
             f"{BAD} odd",
             "what it sent is malformed: tools.0.inputSchema.required: Input should be a valid list",
@@ -323,7 +324,7 @@ async def test_results_become_plain_values():
             await tools["refused"].call(["x"], {})
         with pytest.raises(ToolError, match="the MCP server 'bad' failed: what it sent is"):
             await result("lies")
-        with pytest.raises(ToolError, match=r"^the key … is wrong$"):
+        with pytest.raises(ToolError, match=r"^the key \[secret\] is wrong$"):
             await result("key")
 
 
