@@ -155,13 +155,14 @@ def _plan(options: Options) -> Plan:
                 "an evaluation keeps the endpoint's address in its folder and its tables: put the "
                 f"password of {public_address(address)} into OPENAI_API_KEY or a header"
             )
+    tasks = _tasks(options)
     if not (options.models or config.model or is_offline(config)):
         raise UsageError("name the model that is evaluated: --model NAME, or --model offline")
     judge = None
     if options.judge:
         judge = Arm(model=options.judge, base_url=options.judge_base_url or config.base_url)
     return Plan(
-        tasks=_tasks(options),
+        tasks=tasks,
         arms=arms_of(
             options.formats or (config.format,),
             options.models or (config.model or "offline",),

@@ -27,8 +27,8 @@ def evaluate(folder, *arguments, code=0, **variables):
     return done.stdout if code in (0, 3, 4) and not done.stderr else done.stderr
 
 
-def complaint(folder, *arguments):
-    said = evaluate(folder, *arguments, code=2)
+def complaint(folder, *arguments, model="offline"):
+    said = evaluate(folder, *arguments, code=2, KERNEL_AGENT_MODEL=model)
     assert said.startswith("kernel-agent: ")
     assert len(said.splitlines()) == 1
     return said
@@ -298,6 +298,9 @@ def test_each_bad_input_is_one_line_and_nothing_is_run(tmp_path):
         assert what in complaint(tmp_path, *arguments, "--out", "out")
     bad_check = tasks(tmp_path, good, {**good, "id": "b", "check": "similar"})
     assert "line 2: task 'b': unknown check 'similar'" in complaint(tmp_path, bad_check)
+    # A key is there, and no model named: the offline analyst is not what is meant.
+    unnamed = complaint(tmp_path, tasks(tmp_path, good), model="")
+    assert "name the model that is evaluated" in unnamed
     no_data = tasks(tmp_path, {**good, "data": "gone.csv"})
     assert "line 1: task 'a': there is no file gone.csv" in complaint(tmp_path, no_data)
     rubric = tasks(tmp_path, {"id": "r", "task": "x", "check": {"kind": "rubric", "rubric": "y"}})
