@@ -357,6 +357,7 @@ NOTES: Mapping[type, Mapping[str, str]] = {
         "files": "what its cells made or changed",
         "value": "the answer itself, with its type and all its rows",
         "instead": "why `value` is not the answer itself, where it is not",
+        "csv": "a table as text, where it could not leave the kernel itself",
         "note": "a caveat beside the answer",
         "in_words": "the model wrote the answer: no cell gave it",
     },

@@ -119,7 +119,7 @@ async def test_a_header_with_a_key_is_sent_and_a_refusal_does_not_show_it():
 async def test_instructions_in_a_description_stay_a_quotation():
     """One line of a docstring, attributed, without anything that could end it."""
     async with opened("bad", configured=bad("instructions")) as (tools, _):
-        stub = tools["add"].stub
+        stub = tools["add"].stub()
         assert stub.count('"""') == 2
         assert stub.count("\n") == 1
         assert "It describes itself" in stub
