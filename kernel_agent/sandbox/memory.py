@@ -13,36 +13,48 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+Resident = dict[int, tuple[int, int]]
 IN_MEMORY = ("/tmp", "/dev/shm")
 _FILE_KB = 1.6  # what Linux holds for one empty file in memory, measured on 400,000 of them
 
 
-def memory_mb(process: int, places: Iterable[str] = IN_MEMORY) -> float:
+def memory_mb(
+    process: int, places: Iterable[str] = IN_MEMORY, seen: Resident | None = None
+) -> float:
     """Return the megabytes that a process and all below it hold; shared pages may count twice.
 
-    ``places`` are where it may have a file system in memory.
+    ``places`` are where it may have a file system in memory. ``seen`` is a look made already.
     """
-    found = _resident(process)
+    found = seen or resident(process)
     shared = max(sum(pages for _, pages in found.values()), _unnamed_kb(found))
     return (sum(own for own, _ in found.values()) + shared + _file_systems(found, places)) / 1024
 
 
 def exact_memory_mb(
-    process: int, places: Iterable[str] = IN_MEMORY, enough_mb: float = float("inf")
+    process: int,
+    places: Iterable[str] = IN_MEMORY,
+    enough_mb: float = float("inf"),
+    seen: Resident | None = None,
 ) -> float:
     """Return the same, with shared pages counted once; slowly, so not where the rest is enough."""
-    found = _resident(process)
+    found = seen or resident(process)
     if (own := sum(own for own, _ in found.values())) > enough_mb * 1024:
         return own / 1024
     shared = max(sum(map(_portion, found)), _unnamed_kb(found))
     return (own + shared + _file_systems(found, places)) / 1024
 
 
-def large(process: int, share: float = 0.1) -> list[int]:
-    """Return processes below one that hold more than a share of the whole; largest first."""
-    held = {pid: sum(pages) for pid, pages in _resident(process).items() if pid != process}
-    enough = share * sum(held.values())
-    return sorted((p for p in held if held[p] >= enough), key=lambda p: held[p], reverse=True)
+def large(process: int, seen: Resident | None = None, share: float = 0.9) -> list[int]:
+    """Return the fewest processes below one that hold a share of the whole; largest first."""
+    found = seen or resident(process)
+    held = {pid: sum(pages) for pid, pages in found.items() if pid != process}
+    left, most = share * sum(held.values()), []
+    for pid in sorted(held, key=lambda pid: held[pid], reverse=True):
+        if left <= 0:
+            break
+        most.append(pid)
+        left -= held[pid]
+    return most
 
 
 def watches(process: int, enough: int) -> int:
@@ -76,7 +88,7 @@ def _count_watched(pid: int, epoll: str) -> int:
     return 0
 
 
-def _resident(process: int) -> dict[int, tuple[int, int]]:
+def resident(process: int) -> Resident:
     """Return the kilobytes of own and of shared memory of a process and all below it."""
     found = {}
     for pid, tasks in processes(process):

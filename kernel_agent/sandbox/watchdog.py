@@ -22,7 +22,14 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from kernel_agent.sandbox.disk import Disk, Used
 from kernel_agent.sandbox.levels import Grant
-from kernel_agent.sandbox.memory import IN_MEMORY, exact_memory_mb, large, memory_mb, watches
+from kernel_agent.sandbox.memory import (
+    IN_MEMORY,
+    exact_memory_mb,
+    large,
+    memory_mb,
+    resident,
+    watches,
+)
 
 EVERY_S = 0.5
 GLANCE_S = 0.1  # how often is looked at what is free
@@ -31,7 +38,7 @@ HURRY_S = 0.03
 """How often memory is looked at once a quarter of the limit is used: two processors fill about
 100 MB in that time."""
 AT_MOST = 0.2  # of one processor for looking at each, however much there is
-HURRIED = 0.6  # when half of the files that may be are there (25,000 a second), or the disk fills
+HURRIED = 0.6  # half of the files that may be are there (25,000 a second), disk or memory fills
 MAX_FILES = 100_000
 MAX_WATCHES = 100_000
 """Descriptors watched by epoll: a user has 4 % of the memory for all (900,000 with 4 GB)."""
@@ -141,12 +148,14 @@ class Watchdog:
         pause_s, places = HURRY_S, self._in_memory
         while not self._stopped.wait(pause_s):
             began = time.thread_time()
-            used_mb = memory_mb(process, places)
-            if used_mb > limit_mb and exact_memory_mb(process, places, limit_mb) > limit_mb:
-                report(f"memory limit of {limit_mb} MB exceeded", at_once=large(process))
-                return
+            seen = resident(process)  # one look: with many processes at work each takes long
+            used_mb = memory_mb(process, places, seen)
+            if used_mb > limit_mb and exact_memory_mb(process, places, limit_mb, seen) > limit_mb:
+                report(f"memory limit of {limit_mb} MB exceeded", at_once=large(process, seen))
+                continue  # until it has ended, those that come after are killed as well
             if watches(process, MAX_WATCHES) > MAX_WATCHES:
                 report(f"limit of {MAX_WATCHES:,} watched descriptors exceeded")
                 return
-            pause_s = HURRY_S if used_mb > limit_mb / 4 else MEMORY_EVERY_S
-            pause_s = max(pause_s, (time.thread_time() - began) / AT_MOST)
+            hurried = used_mb > limit_mb / 4
+            pause_s, share = (HURRY_S, HURRIED) if hurried else (MEMORY_EVERY_S, AT_MOST)
+            pause_s = max(pause_s, (time.thread_time() - began) / share)

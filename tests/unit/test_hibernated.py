@@ -17,7 +17,7 @@ from kernel_agent.errors import SandboxError
 from kernel_agent.safe import digest_sparse, state_folder
 from kernel_agent.sandbox import microvm
 from kernel_agent.sandbox.levels import Grant, Limits
-from kernel_agent.sandbox.microvm import hibernated, image
+from kernel_agent.sandbox.microvm import hibernated, host, image, machine
 from kernel_agent.sandbox.microvm.hibernated import ABOUT, KEY, SEAL, Hibernated
 
 COMMAND = ["/usr/bin/python3", "x.py", "-f", "k.json"]
@@ -105,6 +105,29 @@ def test_what_is_written_is_for_its_owner_alone(asleep):
         (ABOUT, SEAL, "state", "disk"), 0o600
     )
     assert (state_folder() / KEY).stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_cell_of_the_folder_writes_into_a_state_is_not_sealed(tmp_path):
+    folder, own = hibernated.new_folder(tmp_path / "asleep"), tmp_path / "own"
+
+    class Machine:
+        def save(self, target: int) -> None:
+            os.write(target, b"own")
+            for path in folder.iterdir():  # as a cell of another level that may write there
+                path.write_bytes(b"forged")
+
+    kernel = object.__new__(host.Kernel)
+    kernel._machine, kernel._scratch = Machine(), machine.scratch_file(1, fresh=False)
+    kernel._start = host.Start(
+        image="", accelerator="tcg", memory_mb=1536, disk_mb=1, host=os.getpid()
+    )
+    about = kernel._save(folder)
+    os.close(kernel._scratch)
+    own.write_bytes(b"own")
+    with own.open("rb") as file:
+        assert about["state_sha256"] == digest_sparse(file.fileno(), max_bytes=100)
+    assert (folder / "state").read_bytes() == b"own"
+    assert (folder / "disk").stat().st_size == 1 << 20
 
 
 # --- folders that are not ours, or were changed --------------------------------------------------

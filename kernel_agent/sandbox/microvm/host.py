@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kernel_agent.safe import copy_sparse, digest_sparse
+from kernel_agent.safe import copy_sparse, digest_sparse, private_opener
 from kernel_agent.sandbox.microvm import files, machine
 from kernel_agent.sandbox.microvm.guest.wire import (
     BYTES,
@@ -360,29 +360,24 @@ class Kernel:
             self._drop(number)
 
     def _save(self, folder: Path) -> dict[str, Any]:
-        state = os.open(folder / machine.STATE, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        disk = os.open(folder / machine.DISK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        """Write the parts. What is sealed is what has no name: a cell may see the folder."""
+        about: dict[str, Any] = {
+            "memory_mb": self._start.memory_mb,
+            "accelerator": self._start.accelerator,
+            "disk_mb": self._start.disk_mb,
+            "workspace": self._start.workspace,
+        }
+        state = machine.scratch_file(0, fresh=False)
         try:
             self._machine.save(state)
-            copy_sparse(self._scratch, disk, max_bytes=sys.maxsize)
-            about = {
-                "memory_mb": self._start.memory_mb,
-                "accelerator": self._start.accelerator,
-                "disk_mb": self._start.disk_mb,
-                "workspace": self._start.workspace,
-            }
-            sizes = {
-                "state_bytes": os.fstat(state).st_blocks * 512,
-                "disk_bytes": os.fstat(disk).st_blocks * 512,
-            }
-            digests = {
-                "state_sha256": digest_sparse(state, max_bytes=sys.maxsize),
-                "disk_sha256": digest_sparse(disk, max_bytes=sys.maxsize),
-            }
+            for name, part in ((machine.STATE, state), (machine.DISK, self._scratch)):
+                about[f"{name}_sha256"] = digest_sparse(part, max_bytes=sys.maxsize)
+                with open(folder / name, "xb", opener=private_opener) as file:
+                    copy_sparse(part, file.fileno(), max_bytes=sys.maxsize)
+                    about[f"{name}_bytes"] = os.fstat(file.fileno()).st_blocks * 512
         finally:
             os.close(state)
-            os.close(disk)
-        return {**about, **sizes, **digests}
+        return about
 
 
 def _beneath(root: Path, paths: Sequence[str]) -> list[str]:
