@@ -174,7 +174,7 @@ def giving_way() -> Iterator[None]:
     """Python's collector lets another thread run, whenever it is: Hypothesis's callback may."""
 
     def give_way(*_: object) -> None:
-        time.sleep(1e-5)
+        time.sleep(1e-5)  # a moment: gives up the interpreter's lock
 
     before = gc.get_threshold()
     gc.callbacks.append(give_way)
