@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make setup   build .venv with all that tests and checks need (other goals do it when needed)"
-	@echo "make run     build .venv with what a user needs, and see the agent answer a question about a real table; needs no key, no network"
+	@echo "make run     build .venv with what a user needs, and see the agent answer a question about a real table; only the build needs the network, nothing a key"
 	@echo "make unit    run the tests that start nothing"
 	@echo "make test    run these and the tests with real kernels, servers and notebooks"
 	@echo "make test-levels  run what must hold of sandbox levels, attacks and browsers on every landing"

@@ -183,7 +183,7 @@ def _draw(source: str, most: int, tell: Callable[[str], None]) -> frozenset[str]
 
 def needs_of(task: GoldTask) -> dict[str, Need]:
     """Return what one task needs, by protocol."""
-    stubs = "\n\n".join(tool.stub for tool in task.tools)
+    stubs = "\n\n".join(tool.stub() for tool in task.tools)
     each: dict[str, tuple[Write, Group]] = {
         "json, one call a turn": (_as_json, lambda t: [[call] for call in t.calls]),
         "json, parallel calls": (_as_json, lambda t: levels(t, taken_from)),

@@ -60,6 +60,8 @@ class UsageError(KernelAgentError):
 class InputError(UsageError):
     """A data file that is missing, empty, binary, a directory, or not what its name says."""
 
+    csv = ""  # text of a table that cannot leave its kernel itself
+
 
 class UntrustedTasks(InputError):
     """A file of tasks reaches beyond its folder, or brings code, and the user did not allow that.

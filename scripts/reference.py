@@ -357,6 +357,7 @@ NOTES: Mapping[type, Mapping[str, str]] = {
         "files": "what its cells made or changed",
         "value": "the answer itself, with its type and all its rows",
         "instead": "why `value` is not the answer itself, where it is not",
+        "csv": "a table as text, where it could not leave the kernel itself",
         "note": "a caveat beside the answer",
         "in_words": "the model wrote the answer: no cell gave it",
     },
@@ -484,7 +485,7 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("items of an array or a list that is shown whole", "inkernel.preview:WHOLE_ITEMS", "", ""),
         ("longer side of a picture", "agent.figures:MAX_SIDE", "pixels", ""),
         ("a text file that is told whole", "session.first_look:WHOLE", "characters", ""),
-        ("first look at all files together", "session.first_look:MAX_ALL", "characters", ""),
+        ("first look at all files together, until later ones are only named", "session.first_look:MAX_ALL", "characters", ""),
     ),
     "A kernel in its sandbox": (
         ("memory, as a share of the machine's", "sandbox.grants:MEMORY_SHARE", "share", "`--memory-mb`"),

@@ -360,7 +360,7 @@ class Scene:
 
 def _rest(question: Question) -> str:
     what = "cell" if question.kind == "cell" else f"call of {one_line(question.name, 80)}"
-    return f"The same for every further {what} in this run"
+    return f"The same for every further {what} in this run; a yes until untrusted data comes in"
 
 
 def _stream(text: str) -> OutputDict:

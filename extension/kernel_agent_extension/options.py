@@ -49,8 +49,8 @@ def _settings() -> Iterator[Option]:
 
 EXAMPLE = "--data sales.csv How many rows?"
 OPTIONS = (
-    Option(name="data", value="FILE", example=EXAMPLE,
-           about="a file to ask about, by its path; again for more files"),
+    Option(name="data", value="PATH", example=EXAMPLE,
+           about="a file or folder to ask about; again for more"),
     Option(name="in", short="i", value="NAMES", example="-i df,prices Which sold most?",
            about="variables of yours to pass in; the model is told types and first rows"),
     Option(name="get", short="o", value="NAMES", example="-i df -o result Sales by month?",
@@ -99,7 +99,7 @@ def _usage() -> str:
 
 HELP = f"""\
 %agent [options] TASK             ask about your data; the steps are shown below
-%agent --data FILE TASK           about a file
+%agent --data PATH TASK           about a file, or a folder of them
 %agent -i df -o result TASK       about a variable of yours, with a result to go on with
 run = %agent TASK                 run.answer, run.text, run.status, run.steps, run.notebook
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from kernel_agent.agent.checks import Checks
 from kernel_agent.agent.decider import Decider
@@ -101,7 +101,7 @@ class Agent:
         self._unfinished = 0  # of the steps: the last one, where the run ended within it
 
     async def run(
-        self, start: RunStart, *, first_step: int = 1, opening: Code | None = None
+        self, start: RunStart, *, numbers: Iterator[int], opening: Code | None = None
     ) -> RunStop:
         """Work on the task until it ends, one way or another.
 
@@ -109,8 +109,8 @@ class Agent:
         ----------
         start
             The run's first record.
-        first_step
-            The number of the first step; a session counts on.
+        numbers
+            The numbers of its steps; a session counts on.
         opening
             A cell that is the first step, before the decider is asked; it costs nothing.
 
@@ -123,11 +123,10 @@ class Agent:
         ledger, answer = self._ledger(start.run_id), None
         try:
             if opening is not None:
-                await self._open(Turn(ledger=ledger, number=first_step), opening)
+                await self._open(Turn(ledger=ledger, number=next(numbers)), opening)
             while answer is None:
                 self._meter.check()
-                number = first_step + len(self.steps)
-                answer = await self._step(Turn(ledger=ledger, number=number))
+                answer = await self._step(Turn(ledger=ledger, number=next(numbers)))
             status, message = ExitStatus.ANSWERED, ""
         except TraceError:
             raise

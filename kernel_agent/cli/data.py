@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernel_agent.cli.outlet import Outlet, write_line
+from kernel_agent.cli.outlet import Outlet, warn_of, write_line
 from kernel_agent.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,10 +34,12 @@ def data(
     """
     from kernel_agent import ScriptedModel, Session
     from kernel_agent.cli.live import looking
+    from kernel_agent.config import load_config
     from kernel_agent.safe import at_home, temporary_folder
 
     if not at_home(folder).is_dir():
         raise InputError(f"{folder} is no folder. A single file is shown by: kernel-agent run")
+    warn_of(load_config().sandbox, sys.stderr)
     with (
         temporary_folder("kernel-agent-data-") as made,
         looking(f"looking through {folder}"),

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernel_agent.cli.options import FromTable, Settings
-from kernel_agent.cli.outlet import write_line
+from kernel_agent.cli.outlet import warn_of, write_line
 from kernel_agent.config import SETTINGS, public_address
 from kernel_agent.errors import UsageError
 
 if TYPE_CHECKING:
-    from kernel_agent.evaluation import Outcome, Plan, Store, TaskSet
+    from kernel_agent.evaluation import Engine, Outcome, Plan, Store, TaskSet
 
 INCOMPLETE, ARM_FAILED, STOPPED = 3, 4, 130
 
@@ -65,8 +65,8 @@ class Options:
         typer.Option(metavar="DIR", help="Results and report; an earlier evaluation goes on."),
     ] = None
     at_once: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="Runs (or own workers) at a time.")
-    ] = 2
+        int | None, typer.Option(min=1, max=1000, metavar="N", help="Runs at a time (default: 2).")
+    ] = None
     on: Annotated[str, typer.Option(metavar="ENGINE", help="local or dask[:ADDRESS].")] = "local"
     judge: Annotated[
         str | None, typer.Option(metavar="NAME", help="The model that judges rubrics.")
@@ -102,24 +102,27 @@ def evaluate(options: Options) -> int:
 
 
 def compare(options: Options) -> int:
-    """Carry out an evaluation and write its report; return the exit code.
-
-    0 every run has a result, 3 some are missing (money, lost workers), 4 an arm took no part,
-    130 stopped.
-    """
-    from kernel_agent.evaluation import Store, write_report
+    """Carry out an evaluation and write its report; return the exit code, 130 when stopped."""
+    from kernel_agent.evaluation import (
+        Store,
+        arms_markdown,
+        compare_folder,
+        engine_of,
+        write_report,
+    )
 
     plan = _plan(options)
+    engine = engine_of(options.on, places=options.at_once)
+    for level in dict.fromkeys(arm.sandbox for arm in plan.arms):
+        warn_of(level)
     folder = options.out or _folder(plan)
     write_line(f"{_sum(plan)}; results in {folder}")
     with Store(folder) as store:
-        outcome = _stoppable(plan, store, options)
+        outcome = _stoppable(plan, store, engine)
         report = write_report(store.folder)
     if outcome is None:
         write_line(f"stopped: the same command with --out {folder} goes on; so far: {report}")
         return STOPPED
-    from kernel_agent.evaluation import arms_markdown, compare_folder
-
     comparison = compare_folder(folder)
     if comparison.common:
         write_line(f"\nin all arms: {comparison.common}")
@@ -143,6 +146,7 @@ def report(folder: Path) -> int:
 def _plan(options: Options) -> Plan:
     from kernel_agent.config import load_config
     from kernel_agent.evaluation import Arm, Plan, arms_of
+    from kernel_agent.session import is_offline
 
     config = load_config(tell=write_line).merged(**options.endpoint, **options.limits)
     for address in filter(None, (config.base_url, options.judge_base_url)):
@@ -151,11 +155,14 @@ def _plan(options: Options) -> Plan:
                 "an evaluation keeps the endpoint's address in its folder and its tables: put the "
                 f"password of {public_address(address)} into OPENAI_API_KEY or a header"
             )
+    tasks = _tasks(options)
+    if not (options.models or config.model or is_offline(config)):
+        raise UsageError("name the model that is evaluated: --model NAME, or --model offline")
     judge = None
     if options.judge:
         judge = Arm(model=options.judge, base_url=options.judge_base_url or config.base_url)
     return Plan(
-        tasks=_tasks(options),
+        tasks=tasks,
         arms=arms_of(
             options.formats or (config.format,),
             options.models or (config.model or "offline",),
@@ -198,15 +205,12 @@ def _sum(plan: Plan) -> str:
     return parts + more
 
 
-def _stoppable(plan: Plan, store: Store, options: Options) -> Outcome | None:
+def _stoppable(plan: Plan, store: Store, engine: Engine) -> Outcome | None:
     """Carry the plan out; None when somebody stopped it."""
     import asyncio
     import signal
 
-    from kernel_agent.evaluation import engine_of
     from kernel_agent.evaluation import evaluate as carry_out
-
-    engine = engine_of(options.on, places=options.at_once)
 
     async def main() -> Outcome | None:
         task = asyncio.current_task()
@@ -214,9 +218,8 @@ def _stoppable(plan: Plan, store: Store, options: Options) -> Outcome | None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
-        at_once = options.at_once if options.on == "local" else None
         try:
-            return await carry_out(plan, store, engine, at_once=at_once, tell=write_line)
+            return await carry_out(plan, store, engine, tell=write_line)
         except asyncio.CancelledError:
             return None
 

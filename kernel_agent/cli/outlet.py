@@ -58,3 +58,11 @@ def write_line(text: str | bytes, stream: TextIO | None = None) -> None:
     outlet = Outlet(stream or sys.stdout)
     outlet.write(text if isinstance(text, bytes) else f"{text}\n")
     outlet.check()
+
+
+def warn_of(level: str, stream: TextIO | None = None) -> None:
+    """Write a line where a sandbox level protects nothing, before a kernel starts at it."""
+    from kernel_agent.sandbox import AUTO, level_of
+
+    if level != AUTO and not level_of(level).confines:
+        write_line(level_of(level).line, stream)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kernel_agent.cli import completion
-from kernel_agent.cli.outlet import write_line
+from kernel_agent.cli.outlet import warn_of, write_line
 from kernel_agent.cli.run import VERBOSE
 from kernel_agent.errors import NotebookError, UsageError
 from kernel_agent.safe import one_line
@@ -134,13 +135,11 @@ def verify(
     import json
 
     from kernel_agent.config import load_config
-    from kernel_agent.sandbox import AUTO, level_of
     from kernel_agent.session import verify as examine
 
     path = _in(notebook, "run.ipynb")
     level = sandbox or load_config().sandbox
-    if level != AUTO and not level_of(level).confines:
-        write_line(level_of(level).line, sys.stderr)
+    warn_of(level, sys.stderr)
     report = examine(path, sandbox=level)
     left = _leave_line(path, report)
     write_line(json.dumps(report.to_json()) if as_json else "\n".join([_table(report), *left]))
@@ -180,11 +179,10 @@ def _in(path: Path, name: str) -> Path:
     return beneath[0] if beneath else file
 
 
-def _left_out(report: Report) -> list[str]:
-    """Return a line on what was not copied; the JSON has all of it."""
-    names = report.left_out
+def _files(what: str, names: Sequence[str]) -> list[str]:
+    """Return a line on files, if there are any; the JSON has all of them."""
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-    return [f"not copied: {', '.join(names[:5])}{more}"] if names else []
+    return [f"{what}: {', '.join(names[:5])}{more}"] if names else []
 
 
 def _table(report: Report) -> str:
@@ -195,4 +193,6 @@ def _table(report: Report) -> str:
     for cell in report.cells:
         rows.append(f"{cell.index:>4}  {cell.role:<12} {cell.verdict:<10} {cell.seconds:>7.2f}")
         rows += [f"        {line}" for line in cell.detail.splitlines()]
-    return plain("\n".join([*rows, *_left_out(report), LEGEND, f"{report.path} {report.summary}"]))
+    rows += _files("not copied", report.left_out)
+    rows += _files("inputs that have changed since the run", report.changed)
+    return plain("\n".join([*rows, LEGEND, f"{report.path} {report.summary}"]))

@@ -2,6 +2,7 @@ from .campaign import Outcome as Outcome
 from .campaign import Plan as Plan
 from .campaign import arms_of as arms_of
 from .campaign import evaluate as evaluate
+from .engines import Engine as Engine
 from .engines import Here as Here
 from .engines import OnDask as OnDask
 from .engines import engine_of as engine_of

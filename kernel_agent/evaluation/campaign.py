@@ -11,12 +11,12 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any
 
+from kernel_agent import __version__
 from kernel_agent.errors import UsageError
 from kernel_agent.evaluation.engines import Engine, WorkerLost
-from kernel_agent.evaluation.runs import forget
+from kernel_agent.evaluation.runs import forget, judging, spent
 from kernel_agent.evaluation.smoke import smoke_task
 from kernel_agent.evaluation.specs import LOST, REFUSED, Arm, RunResult, RunSpec, short_names
 from kernel_agent.evaluation.store import Store
@@ -85,7 +85,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as the folder keeps it."""
         return {
-            "kernel_agent": _version(),
+            "kernel_agent": __version__,
             "python": platform.python_version(),
             "machine": platform.machine(),
             "written": now(),
@@ -134,10 +134,9 @@ class Campaign:
         self._failed_arms: dict[str, str] = {}
         self._failed_smoke: dict[str, str] = {}
         self._errors_in_a_row: Counter[str] = Counter()
-        self._reserved = 0.0
+        self._spent = self._reserved = 0.0
         self._out_of_money = False
         self._lost = 0
-        self._smoked: list[RunResult] = []
         self._whole: asyncio.Task[Any] | None = None
 
     async def run(self, at_once: int) -> Outcome:
@@ -147,7 +146,12 @@ class Campaign:
         if self._done:
             self._tell(f"{len(self._done)} of {len(self._specs)} runs are there already")
         arms = {s.arm for s in self._specs if s.run_id not in self._done}
-        places = asyncio.Semaphore(at_once)
+        capped = self._plan.max_total_cost is not None
+        if capped:
+            unknown = max(map(self._price, self._specs), default=0.0)
+            self._spent = spent(self._store.folder, unknown=unknown)
+        # One after the other where money is short: none waits for what another has set aside.
+        places = asyncio.Semaphore(1 if capped else at_once)
         # All of them before the first is asked: the table of one is the table of all.
         asked = [(arm, self._smoke_spec(arm)) for arm in self._plan.arms if arm in arms]
         await asyncio.gather(*(self._smoke(arm, spec, places) for arm, spec in asked))
@@ -175,22 +179,21 @@ class Campaign:
     async def _smoke(self, arm: Arm, spec: RunSpec, places: asyncio.Semaphore) -> None:
         """Ask an arm a small question; exclude it if it cannot even begin."""
         forget(self._store.folder, spec.run_id)  # what was up yesterday may be down today
+        result: RunResult | None = None
         try:
             async with places:
                 result = await self._carry_out(spec)
         except WorkerLost as error:
             self._failed_arms[arm.name] = str(error)
-        else:
-            self._smoked.append(result)
-            if _never_began(result):
-                self._failed_arms[arm.name] = f"{result.status}: {result.reason}"
+        if result and _never_began(result):
+            self._failed_arms[arm.name] = f"{result.status}: {result.reason}"
         name = self._names[arm.name]
         if arm.name in self._failed_arms:
             self._tell(f"arm left out: {name}: {self._failed_arms[arm.name]}")
-        elif why := _how_it_failed(result):
+        elif result and (why := _how_it_failed(result)):
             self._failed_smoke[arm.name] = why
             self._tell(f"arm fails the smoke test: {name}: {why}; it takes part all the same")
-        else:
+        elif result:
             self._tell(f"arm works: {name}")
 
     # --- the runs --------------------------------------------------------------------------
@@ -199,29 +202,32 @@ class Campaign:
         for spec in waiting:
             if spec.arm.name in self._failed_arms:
                 continue
-            if not self._reserve():
-                return
             try:
                 result = await self._carry_out(spec)
             except WorkerLost as error:
                 result = _make_lost(spec, str(error))
                 self._lost += 1
-            finally:
-                self._reserved -= self._plan.settings.get("max_cost") or 0.0
+            if result is None:
+                return
             self._take(spec, result)
 
-    async def _carry_out(self, spec: RunSpec) -> RunResult:
-        """Let the engine carry out a run; one that is cancelled without a stop is lost.
+    async def _carry_out(self, spec: RunSpec) -> RunResult | None:
+        """Let the engine carry out a run, if there is money for it.
 
-        A task group takes a cancelled task for one that has ended well: the run, and what its place
-        had still to do, would be missing without a word.
+        One that is cancelled without a stop is lost: a task group takes a cancelled task for one
+        that has ended well. What a lost run may have cost stays set aside.
         """
+        if not self._reserve(spec):
+            return None
         try:
-            return await self._engine.result(spec)
+            result = await self._engine.result(spec)
         except asyncio.CancelledError:
             if any(task.cancelling() for task in (self._whole, asyncio.current_task()) if task):
                 raise
             raise WorkerLost("it was cancelled from within") from None
+        self._reserved -= self._price(spec)
+        self._spent += result.total_cost_usd
+        return result
 
     def _take(self, spec: RunSpec, result: RunResult) -> None:
         if result.finished:
@@ -236,22 +242,21 @@ class Campaign:
             self._failed_arms.setdefault(name, f"{GIVE_UP_AFTER} endpoint errors in a row")
             self._tell(f"arm given up: {self._names[name]}: {self._failed_arms[name]}")
 
-    def _reserve(self) -> bool:
-        """Set aside what one run may cost; False when the money for that is not there."""
-        cap, one = self._plan.max_total_cost, self._plan.settings.get("max_cost") or 0.0
-        if cap is not None and self._total_cost() + self._reserved + one > cap + 1e-9:
+    def _reserve(self, spec: RunSpec) -> bool:
+        """Set aside what a run may cost; False when the money for that is not there."""
+        cap, taken = self._plan.max_total_cost, self._spent + self._reserved
+        if cap is not None and taken + self._price(spec) > cap + 1e-9:
             if not self._out_of_money:
                 self._tell(
-                    f"no more runs are started: {self._total_cost():.4f} of {cap:g} USD spent"
+                    f"no more runs are started: {taken:.4f} of {cap:g} USD spent or set aside"
                 )
             self._out_of_money = True
             return False
-        self._reserved += one
+        self._reserved += self._price(spec)
         return True
 
-    def _total_cost(self) -> float:
-        costs = [*self._done.values(), *self._smoked]
-        return sum((r.cost_usd or 0.0) + (r.judge_cost_usd or 0.0) for r in costs)
+    def _price(self, spec: RunSpec) -> float:
+        return (self._plan.settings.get("max_cost") or 0.0) * len(spec.task.turns)
 
 
 async def evaluate(
@@ -280,12 +285,16 @@ async def evaluate(
     Raises
     ------
     UsageError
-        The engine cannot be reached, or needs a package.
+        The engine cannot be reached, or needs a package; or the judge cannot be asked.
     TraceError
         The disk is full.
     """
-    told = plan.to_json()
-    store.plan(told, plan.specs(str(store.folder)))
+    told, specs = plan.to_json(), plan.specs(str(store.folder))
+    judged = next((spec for spec in specs if spec.task.check.kind == "rubric"), None)
+    if judged and plan.judge:  # before anything is paid for
+        async with judging(judged, plan.judge, max_cost=plan.max_total_cost):
+            pass
+    store.plan(told, specs)
     try:
         async with engine:
             campaign = Campaign(plan, store, engine, tell)
@@ -295,13 +304,6 @@ async def evaluate(
     ended = {"left_out": outcome.failed_arms, "smoke": outcome.failed_smoke}
     store.plan(told | ended, ())
     return outcome
-
-
-def _version() -> str:
-    try:
-        return metadata.version("kernel-agent")
-    except metadata.PackageNotFoundError:  # run from its source, not installed
-        return "not installed"
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

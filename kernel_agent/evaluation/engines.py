@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from kernel_agent.errors import KernelAgentError, UsageError, how_to_install
@@ -108,12 +107,7 @@ class OnDask:
         self.places = sum(threads.values()) or self._workers
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         for part in (self._client, self._own):
             if part is not None:
                 await part.close()
@@ -150,17 +144,19 @@ def _over_there(work: Work, spec: dict[str, Any]) -> dict[str, Any]:
     return work(RunSpec.model_validate(spec)).model_dump(mode="json")
 
 
-def engine_of(name: str, *, places: int) -> Engine:
+def engine_of(name: str, *, places: int | None = None) -> Engine:
     """Return the engine that ``--on`` names: ``local`` or ``dask[:ADDRESS]``.
 
     Raises
     ------
     UsageError
-        There is no such engine.
+        There is no such engine, or its workers are there already and have their own places.
     """
     kind, _, address = name.partition(":")
     if kind == "local" and not address:
-        return Here(places=places)
+        return Here(places=places or 2)
+    if kind == "dask" and address and places is not None:
+        raise UsageError(f"--at-once is not for {name}: as many runs go there as its workers take")
     if kind == "dask":
-        return OnDask(address, workers=places)
+        return OnDask(address, workers=places or 2)
     raise UsageError(f"unknown engine {name!r}; choose local or dask[:ADDRESS]")

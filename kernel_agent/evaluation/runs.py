@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError, KernelError, ModelError
-from kernel_agent.evaluation.checks import Verdict, form_of, judge, wrong
+from kernel_agent.evaluation.checks import Ask, Verdict, form_of, judge, not_judged, wrong
 from kernel_agent.evaluation.specs import REFUSED, Arm, RunResult, RunSpec
 from kernel_agent.records import (
     ExitStatus,
@@ -71,12 +72,21 @@ async def carry_out(spec: RunSpec, *, play: Play | None = None) -> RunResult:
     return _keep(spec, result) if result.finished else result
 
 
-def kept_result(folder: Path, run_id: str) -> RunResult | None:
+def kept_result(folder: Path, run_id: str, name: str = RESULT_NAME) -> RunResult | None:
     """Return the result of a run that has ended, if it has; damaged files count as none."""
     try:
-        return RunResult.model_validate_json((folder / "runs" / run_id / RESULT_NAME).read_bytes())
+        return RunResult.model_validate_json((folder / "runs" / run_id / name).read_bytes())
     except (OSError, ValueError):
         return None
+
+
+def spent(folder: Path, *, unknown: float) -> float:
+    """Return the US dollars of all attempts at runs; ``unknown`` for each that was cut off."""
+    files = folder.glob("runs/*/*.json")  # those that were set aside, too
+    kept = [kept_result(folder, path.parent.name, path.name) for path in files]
+    costs = [result.total_cost_usd for result in kept if result]
+    attempts = len(list(folder.glob("runs/*/[0-9]*")))
+    return sum(costs) + max(0, attempts - len(costs)) * unknown
 
 
 def forget(folder: Path, run_id: str) -> None:
@@ -122,19 +132,28 @@ async def _verdict(spec: RunSpec, last: Run) -> Verdict:
 
 
 async def _judged_by_model(spec: RunSpec, by: Arm, run: Run) -> Verdict:
+    try:
+        async with judging(spec, by) as ask:
+            return await judge(spec.task, run.answer, run.text, ask=ask)
+    except KernelAgentError as error:
+        return not_judged(f"the judge failed: {error}")
+
+
+@asynccontextmanager
+async def judging(spec: RunSpec, by: Arm, *, max_cost: float | None = None) -> AsyncIterator[Ask]:
+    """Give what asks the model that judges a run; with a cap on money it needs prices."""
     from kernel_agent.formats import get_format
     from kernel_agent.session import choose_model
 
     config = config_of(spec).merged(model=_model_name(by.model, spec), base_url=by.base_url)
-    model = await choose_model(
-        dataclasses.replace(config, max_cost=None), get_format(), lambda _event: None
-    )
+    config = dataclasses.replace(config, max_cost=max_cost)
+    model = await choose_model(config, get_format(), lambda _event: None)
 
     async def ask(messages: list[Message]) -> Reply:
         return await model.complete(messages, RequestOptions(), lambda _event: None)
 
     try:
-        return await judge(spec.task, run.answer, run.text, ask=ask)
+        yield ask
     finally:
         await model.close()
 

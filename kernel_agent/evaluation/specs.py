@@ -180,6 +180,11 @@ class RunResult(Record):
         return self.prompt_tokens + self.completion_tokens
 
     @property
+    def total_cost_usd(self) -> float:
+        """What it cost with its judge, as far as prices are configured."""
+        return (self.cost_usd or 0.0) + (self.judge_cost_usd or 0.0)
+
+    @property
     def finished(self) -> bool:
         """Whether this counts: it was not stopped or lost on the way."""
         return self.status not in UNFINISHED

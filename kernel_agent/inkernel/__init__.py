@@ -20,6 +20,7 @@ from .layout import rows_of as rows_of
 from .plain import describe_answer as describe_answer
 from .room import Room as Room
 from .room import TooMuch as TooMuch
+from .tables import write_csv as write_csv
 from .values import DEPTH_MAX as DEPTH_MAX
 from .values import FORMS as FORMS
 from .values import Form as Form

@@ -27,7 +27,7 @@ def make_delegate(spec: dict[str, Any], channel: HostChannel) -> Callable[..., A
     plain: Any = make_function(spec, channel)
 
     def delegate(task: str, data: Any = None, **options: Any) -> Any:
-        (outcome,) = _outcomes(channel, [_call(task, data, options)])
+        (outcome,) = _outcomes(channel, [delegate_call(task, data, **options)])
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
@@ -53,7 +53,7 @@ def make_delegate(spec: dict[str, Any], channel: HostChannel) -> Callable[..., A
         orders = _orders(tasks, data)
         # What is left is divided evenly; one part stays with this run.
         options.setdefault("share", 1 / (len(orders) + 1))
-        return _outcomes(channel, [_call(task, item, options) for task, item in orders])
+        return _outcomes(channel, [delegate_call(task, item, **options) for task, item in orders])
 
     delegate.__doc__ = plain.__doc__
     delegate.__signature__ = plain.__signature__  # type: ignore[attr-defined]  # read by help()
@@ -73,7 +73,8 @@ def _orders(tasks: Any, data: Any) -> list[tuple[Any, Any]]:
     return list(zip(tasks, data, strict=True))
 
 
-def _call(task: Any, data: Any, options: dict[str, Any]) -> dict[str, Any]:
+def delegate_call(task: Any, data: Any = None, **options: Any) -> dict[str, Any]:
+    """Return the call of the host tool, with the data in its forms."""
     given = {name: value for name, value in options.items() if value is not None}
     if data is not None:
         given["data"] = _as_variables(data)

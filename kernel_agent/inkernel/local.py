@@ -45,6 +45,9 @@ CLONE_FS = 0x200  # linux/sched.h
 NAP_S = 0.05  # the longest sleep in one piece, between which a cell can be interrupted
 AROUND = 2  # lines of source around the one that raised
 
+# Side by side it may end in a SystemError before CPython 3.11.8 (its issue 106905).
+_parsing = threading.Lock()
+
 Emit = Callable[[str, dict[str, Any]], None]
 """Takes the kind and content of an output message."""
 
@@ -150,7 +153,8 @@ class Cells:
 
     def changes(self, source: str) -> dict[str, Any]:
         """Return the report of the variables that changed."""
-        return self._variables.look(source)
+        with _parsing:
+            return self._variables.look(source)
 
     def take_variables(self, names: Sequence[str]) -> dict[str, Any]:
         """Return variables as the wire has them."""
@@ -196,7 +200,9 @@ class Cells:
         file = f"/ipykernel_{os.getpid()}/{place}.py"  # as cells are called in tracebacks
         self._numbers[file] = number
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        tree = compile(source, file, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        with _parsing:
+            flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            tree: Any = compile(source, file, "exec", flags)
         if self._counting is not None:
             self._counting.begin()
             tree = ast.fix_missing_locations(self._counting.visit(tree))

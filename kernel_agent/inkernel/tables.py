@@ -64,6 +64,16 @@ def write_table(table: Any, write: Step) -> tuple[bytes, dict[str, Any]]:
     return sink.getvalue(), frame
 
 
+def write_csv(table: Any) -> str:
+    """Return a table or a Series as CSV, with its index unless that only numbers the rows."""
+    if type(table).__name__ == "Series" and table.name is None:
+        table = table.rename("value")
+    index = table.index
+    only_numbers = index.nlevels == 1 and index.name is None and index.dtype.kind in "iu"
+    text: str = table.to_csv(index=not only_numbers)
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _check_types(schema: Any) -> None:
     """Refuse types that others than Arrow have given it: periods, intervals."""
     import pyarrow as pa

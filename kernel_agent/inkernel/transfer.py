@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+
+from IPython.core.getipython import get_ipython
 
 from . import values
 from .delegate import form_of
 from .plain import unwrap
+from .tables import write_csv
 
 ANSWER = "the answer"  # in the place of a variable's name
 TAKEN_MIME = "application/vnd.kernel-agent.taken+json"
 MAX_CHARS = 200_000_000  # of all values of one taking; the host refuses messages above 256 MB
 
+_shell: Any = get_ipython
 _pieces: dict[str, list[str]] = {}
 
 
@@ -39,10 +44,9 @@ class Taken:
             try:
                 value = values.encode(self._namespace[name])
                 size = _size(value)
-            except (
-                Exception
-            ) as error:  # what a library raises that cannot write its value has no end
+            except Exception as error:  # there is no end of what libraries raise
                 found[name] = {"error": str(error)[:300] or type(error).__name__}
+                found[name] |= {"csv": _csv(self._namespace[name])} if name == ANSWER else {}
                 continue
             if size > room:
                 found[name] = {"error": f"it is too large: {size:,} bytes, at most {MAX_CHARS:,}"}
@@ -68,6 +72,14 @@ class Answered:
             return {TAKEN_MIME: {"error": reason[:300]}}
 
 
+def _csv(table: Any) -> str:
+    """Return a table as text, where that can be; nothing for what is none."""
+    with suppress(Exception):  # no end of those, either
+        text = write_csv(table) if type(table).__name__ in ("DataFrame", "Series") else ""
+        return text if len(text) <= MAX_CHARS else ""
+    return ""
+
+
 def _size(value: Any) -> int:
     """Return about how long a value is in JSON, without writing it."""
     if isinstance(value, str):
@@ -81,18 +93,12 @@ def _size(value: Any) -> int:
 
 def taken(names: Sequence[str]) -> Taken:
     """Return the variables that the host asks for; called by its user expression."""
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()
-    return Taken(names, shell.user_ns)
+    return Taken(names, _shell().user_ns)
 
 
 def answered() -> Answered:
     """Return the latest answer; called by the host's user expression."""
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()
-    return Answered(shell.kernel_agent_answer.value)
+    return Answered(_shell().kernel_agent_answer.value)
 
 
 def taken_answer(value: Any) -> Taken:
@@ -102,10 +108,7 @@ def taken_answer(value: Any) -> Taken:
 
 def take_answer() -> Taken:
     """Return the latest answer as a variable is given; called by the host's user expression."""
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()
-    return taken_answer(shell.kernel_agent_answer.value)
+    return taken_answer(_shell().kernel_agent_answer.value)
 
 
 def receive(name: str, piece: str) -> None:
@@ -115,7 +118,4 @@ def receive(name: str, piece: str) -> None:
 
 def bind(name: str) -> None:
     """Set the variable whose pieces have all come."""
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()
-    shell.user_ns[name] = values.decode(json.loads("".join(_pieces.pop(name))))
+    _shell().user_ns[name] = values.decode(json.loads("".join(_pieces.pop(name))))

@@ -36,6 +36,7 @@ from kernel_agent.errors import (
     how_to_install,
 )
 from kernel_agent.inkernel import decode, encode, no_answer
+from kernel_agent.inkernel.delegate import delegate_call
 from kernel_agent.kernel.collect import Collector, answer_of
 from kernel_agent.kernel.interpreted import (
     MAX_CHARS,
@@ -56,6 +57,7 @@ from kernel_agent.records import (
     Json,
     OutputDict,
 )
+from kernel_agent.safe import room_for
 
 if TYPE_CHECKING:
     from pydantic_monty import AsyncMontySession
@@ -381,17 +383,23 @@ class InterpreterSession(Kernel):
             return _display(cell, args)
         if name not in self._tools or cell.on_request is None:
             return {"exception": NameError(f"name {name!r} is not defined")}
-        number = next(self._ids)
         try:
+            if name == "delegate":
+                made = delegate_call(*args, **kwargs)
+                args, kwargs = made["args"], made["kwargs"]
             call = {"name": name, "args": encode(list(args)), "kwargs": encode(dict(kwargs))}
         except (TypeError, ValueError, RecursionError) as error:
             return {"exception": TypeError(f"{name}: {error}")}
-        request = PREFIX + json.dumps({"id": number, "calls": [call]})
+        request = PREFIX + json.dumps({"id": next(self._ids), "calls": [call]})
         reply = json.loads(await cell.on_request(request))
         result = reply["results"][0] if reply["results"] else reply["error"]
-        if result.get("ok"):
-            return {"return_value": without_libraries(decode(result.get("value")))}
-        return {"exception": exception_of(result)}
+        if not result.get("ok"):
+            return {"exception": exception_of(result)}
+        value = decode(result.get("value"))
+        if name == "delegate":  # it is in the forms of the agent's kernel
+            with contextlib.suppress(ValueError, RecursionError, MemoryError):  # else plain JSON
+                value = await asyncio.to_thread(lambda: decode(value, room_for(value)))
+        return {"return_value": without_libraries(value)}
 
     async def _finish_cell(
         self, cell: _Cell, end: tuple[CellStatus, CellError | None]

@@ -118,7 +118,9 @@ def _read(name: str, found: Any) -> Any:
         raise InputError(f"there is no variable {name} in the kernel")
     if "value" not in found:
         reason = one_line(str(found.get("error", "it has no value")), 200)
-        raise InputError(f"{name} cannot be taken: {reason}")
+        refused = InputError(f"{name} cannot be taken: {reason}")
+        refused.csv = csv if isinstance(csv := found.get("csv"), str) else ""
+        raise refused
     try:
         return decode(found["value"], room_for(found["value"]))
     except (ValueError, RecursionError, MemoryError) as error:

@@ -30,6 +30,7 @@ from .seen import Piece as Piece
 from .seen import list_pieces as list_pieces
 from .seen import person_text as person_text
 from .seen import quoted as quoted
+from .setup_cell import is_bare_setup as is_bare_setup
 from .table_text import GUTTER as GUTTER
 from .table_text import aligned as aligned
 from .table_text import fitting as fitting

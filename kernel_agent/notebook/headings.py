@@ -31,6 +31,7 @@ _MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
 _SPAN = re.compile(r"(`[^`]+`)")
 _OF_ITSELF = re.compile(r"I(?: am|'m) (?!\w+ing\b)")  # says who speaks, not what the step does
 _PAUSE = re.compile(r"`[^`]*`|[,:](?=\s)")  # a comma or colon, or code, in which none is one
+_SCRIPT = re.compile(r"^# /// .*?^# ///$", re.MULTILINE | re.DOTALL)  # for programs (PEP 723)
 _COMMENT = re.compile(r"^#+[ \t]*(\w.*)$", re.MULTILINE)
 _LOADS = re.compile(r"\.read_\w+\(\s*['\"]([^'\"\n]+)['\"]")
 _ENDED = {"timeout": "Took too long", "interrupted": "Stopped", "dead": "The kernel ended"}
@@ -126,7 +127,7 @@ def _acts(step: Step) -> str:
     """Return what an action says of itself, or what is known of it."""
     if isinstance(step.action, Final):
         return "Gives the answer"
-    if comment := _COMMENT.search(step.code):
+    if comment := _COMMENT.search(_SCRIPT.sub("", step.code)):
         return title_line(comment[1], MAX_SENTENCE)
     if loaded := _LOADS.search(step.code):
         return f"Loads {one_line(PurePosixPath(loaded[1]).name, 50)}"

@@ -25,7 +25,7 @@ from typing import Any
 
 from kernel_agent.inkernel import no_answer
 from kernel_agent.notebook import preamble
-from kernel_agent.records import HostCall, Json, error_output
+from kernel_agent.records import HostCall, Json, as_text, error_output, role_of
 from kernel_agent.safe import one_line
 
 MAX_OUTPUT_TEXT = 200_000  # characters of one recorded text that the notebook carries
@@ -139,6 +139,13 @@ def make_setup(needs: Needs, *, module: str = REPLAY) -> Setup:
     more = ["import pyarrow"] if "'arrow': " in replay else []  # to rebuild tables
     block = _script_block([*needs.sources, *more], needs.versions)
     return Setup(cell="\n".join([block, *filter(None, [needed, short]), *lines]), replay=replay)
+
+
+def is_bare_setup(cell: Mapping[str, Any]) -> bool:
+    """Whether a cell is the first of an export, and gives nothing that a session has not itself."""
+    left = as_text(cell.get("source")).replace(_FINAL_ANSWER, "")
+    is_bare = all(line.startswith("#") for line in left.split("\n") if line.strip())
+    return role_of(cell) == "environment" and is_bare
 
 
 def _needed_files(paths: Sequence[str]) -> str:

@@ -4,15 +4,24 @@ const SEARCHED = 10; // rows from which on a table has a field
 
 function makeSortable(root) {
   for (const table of root.querySelectorAll("table")) {
-    const heads = [...(table.tHead?.rows[0]?.cells ?? [])], body = table.tBodies[0];
+    const heads = headsOf(table), body = table.tBodies[0];
     const rows = [...(body?.rows ?? [])];
     const about = table.parentElement?.nextElementSibling?.textContent ?? "";
-    const inParts = table.querySelector("[colspan], [rowspan]") || table.tHead?.rows.length !== 1 || / shown$/.test(about.trim());
+    const inParts = table.querySelector("[colspan], [rowspan]") || / shown$/.test(about.trim());
     const isCut = rows.some((row) => [...row.cells].some((cell) => cell.textContent.trim() === "..."));
-    if (rows.length < 3 || inParts || isCut || table.querySelector("button")) continue;
+    if (rows.length < 3 || !heads.length || inParts || isCut || table.querySelector("button")) continue;
     heads.forEach((head, at) => { if (head.textContent.trim()) makeSorting(heads, head, at, body, rows); });
     if (rows.length > SEARCHED) table.before(searchField(rows));
   }
+}
+
+// One head of each column, or none where a column has two. (pandas writes an index's name in a line of its own.)
+function headsOf(table) {
+  const [first, second, ...more] = [...(table.tHead?.rows ?? [])].map((row) => [...row.cells]);
+  if (!first || more.length || (second && second.length !== first.length)) return [];
+  const isBlank = (cell) => !cell.textContent.trim();
+  if (second?.some((cell, at) => !isBlank(cell) && !isBlank(first[at]))) return [];
+  return first.map((cell, at) => (second && isBlank(cell) ? second[at] : cell));
 }
 
 function makeSorting(heads, head, at, body, rows) {

@@ -60,6 +60,8 @@ SHARED_MEMORY_MB = 256
 
 def probe() -> Probe:
     """Start ``true`` in such a sandbox."""
+    if not confine.landlock_version():
+        return Probe(works=False, reason="this Linux kernel has no Landlock (it came with 5.13)")
     bwrap = programs.find("bwrap")
     if bwrap is None:
         return Probe(
@@ -91,8 +93,6 @@ def probe() -> Probe:
             "kernel.unprivileged_userns_clone, AppArmor's kernel.apparmor_restrict_unprivileged_"
             "userns, or the security options of the container that this runs in.",
         )
-    if not confine.landlock_version():
-        return Probe(works=False, reason="this Linux kernel has no Landlock (it came with 5.13)")
     return Probe(works=True, reason=f"bwrap ran, Landlock ABI {confine.landlock_version()}")
 
 

@@ -22,7 +22,7 @@ MODULES = (
 
 LACKS = (
     f"numpy, pandas, matplotlib and every other package; it has {', '.join(MODULES)}",
-    "generators (yield), del, inheritance of classes, metaclasses, input()",
+    "generators (yield), del, inheritance of classes, metaclasses, input(), help()",
     "magics (%…), shell commands (!…) and displays other than text",
     "writing files; read only are the text files in data/",
 )
@@ -48,9 +48,12 @@ def check_data(files: Sequence[DataFile]) -> None:
     """
     for file in files:
         if file.kind not in TEXT_KINDS:
+            kind, do = (
+                ("a folder", "Name its files") if file.is_folder else (file.kind, "Convert it")
+            )
             raise InputError(
-                f"{file.source} is {file.kind}: --sandbox interpreter reads text files only "
-                "(CSV, TSV, JSON, text). Convert it, or use another level."
+                f"{file.source} is {kind}: --sandbox interpreter reads text files only "
+                f"(CSV, TSV, JSON, text). {do}, or use another level."
             )
         if file.linked or file.bytes > MAX_INPUT_BYTES:
             raise InputError(
@@ -77,6 +80,7 @@ LEVEL = Level(
     ),
     kernel="interpreter",
     has_packages=False,
+    has_help=False,
     prompt=PROMPT,
     check_data=check_data,
 )

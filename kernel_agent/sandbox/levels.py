@@ -138,6 +138,8 @@ class Level:
         Whether root can start it in a folder that was not made for the kernel.
     has_packages
         Whether cells can import the packages of the environment.
+    has_help
+        Whether tools have ``help`` and ``map`` in cells; ``auto`` chooses no level without.
     hibernates
         Whether a kernel can be written to a folder and resumed from there.
     prompt
@@ -162,6 +164,7 @@ class Level:
     shows_opened: bool = True
     takes_any_folder: bool = True
     has_packages: bool = True
+    has_help: bool = True
     hibernates: bool = False
     prompt: str = ""
     check_data: Callable[[Sequence[DataFile]], None] = lambda _files: None

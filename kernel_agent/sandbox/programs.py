@@ -12,16 +12,16 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 VARIABLE = "KERNEL_AGENT_PROGRAMS"
 SYSTEM = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
 
-def find(name: str) -> str | None:
-    """Return the path of a program that may make a sandbox, or None."""
-    return next((path for path, why in _candidates(name) if not why), None)
+def find(name: str, *, only: Sequence[str] = ()) -> str | None:
+    """Return the path of a program that may make a sandbox, in one of those folders, or None."""
+    return next((path for path, why in _candidates(name, only) if not why), None)
 
 
 def missing(name: str, package: str = "") -> str:
@@ -32,12 +32,12 @@ def missing(name: str, package: str = "") -> str:
     return f"{package or name} is not installed"
 
 
-def _candidates(name: str) -> Iterator[tuple[str, str]]:
+def _candidates(name: str, only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
     """Yield the places of a program of that name, each with the objection to it."""
-    for folder in os.environ.get(VARIABLE, "").split(":"):
+    for folder in () if only else os.environ.get(VARIABLE, "").split(":"):
         if folder.startswith("/") and (found := shutil.which(name, path=folder)):
             yield found, ""
-    for folder in (*os.environ.get("PATH", "").split(":"), *SYSTEM):
+    for folder in only or (*os.environ.get("PATH", "").split(":"), *SYSTEM):
         if folder.startswith("/") and (found := shutil.which(name, path=folder)):
             yield found, _objection(Path(folder)) or _objection(Path(found))
 

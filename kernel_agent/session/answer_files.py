@@ -14,6 +14,7 @@ from io import BytesIO
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
+from kernel_agent.inkernel import write_csv
 from kernel_agent.records import ExitStatus
 from kernel_agent.safe import Folder, plain
 
@@ -42,19 +43,20 @@ def keep_answer(run: Run) -> str:
     if made is None:
         return ""
     content, ending = made
-    numbered = (f"answer-{number}" for number in count(2))
     with Folder(run.trace.parent) as folder:
-        for name in chain(["answer"], numbered):
+        for name in chain(["answer"], (f"answer-{number}" for number in count(2))):
             with suppress(FileExistsError), folder.create(f"{name}.{ending}") as file:
                 file.write(content)
                 return f"{name}.{ending}"
     return ""
 
 
-def answer_file(run: Run) -> tuple[bytes, str] | None:
+def answer_file(run: Run, *, packs: bool = True) -> tuple[bytes, str] | None:
     """Return content and ending of a file with the answer; None where it is none."""
-    if run.status is not ExitStatus.ANSWERED or run.instead:
+    if run.status is not ExitStatus.ANSWERED:
         return None
+    if run.instead:
+        return (run.csv.encode("utf-8", "backslashreplace"), "csv") if run.csv else None
     if hasattr(run.value, "getbbox"):  # a picture, also of a figure
         drawn = BytesIO()
         run.value.save(drawn, "PNG")
@@ -62,18 +64,16 @@ def answer_file(run: Run) -> tuple[bytes, str] | None:
     table = _table(run.value)
     if table is None:
         return None
-    if table.size > MAX_CSV and find_spec("pyarrow"):
+    if packs and table.size > MAX_CSV and find_spec("pyarrow"):
         packed = BytesIO()
         table.to_parquet(packed)
         return packed.getvalue(), "parquet"
-    index = table.index
-    says_nothing = index.nlevels == 1 and index.name is None and index.dtype.kind in "iu"
-    return table.to_csv(index=not says_nothing).encode("utf-8", "backslashreplace"), "csv"
+    return write_csv(table).encode(), "csv"
 
 
 def answer_bytes(run: Run) -> bytes:
     """Return the answer alone, for a program: a table, a picture, a number in full, JSON, text."""
-    made = answer_file(run)
+    made = answer_file(run, packs=False)
     if made is not None:
         return made[0]
     if isinstance(run.value, Decimal):  # its zeros are meant

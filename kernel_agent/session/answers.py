@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from kernel_agent.errors import KernelAgentError, KernelError
+from kernel_agent.errors import InputError, KernelAgentError, KernelError
 from kernel_agent.records import Answer, Code, Step, StopSignal, plain_answer
 from kernel_agent.safe import one_line
 
@@ -28,10 +28,11 @@ WORDS = {str: "a text", list: "a list", dict: "a dict", int: "a number", float: 
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """An answer itself; ``instead`` is a line where something else is in its place."""
+    """An answer itself; ``instead`` says why something else is in its place, ``csv`` is a table."""
 
     value: Any = None
     instead: str = ""
+    csv: str = ""
 
 
 async def take_answer(
@@ -58,7 +59,8 @@ async def take_answer(
     try:
         return Taken(value=await _take(kernel, stop))
     except KernelAgentError as error:
-        return give_plain(answer, one_line(str(error), 300))
+        csv = error.csv if isinstance(error, InputError) else ""
+        return replace(give_plain(answer, one_line(str(error), 300)), csv=csv)
 
 
 def is_whole(answer: Answer) -> bool:

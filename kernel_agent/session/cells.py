@@ -231,7 +231,7 @@ class Executor:
         """Run one cell of the person's own; see :meth:`Session.execute`."""
         kernels = self.kernels
         await kernels.revive(tell)
-        kernels.steps += 1
+        number = next(kernels.numbers())
         meter = Meter(Budget(max_steps=None, max_seconds=None))
         alone = not self.busy  # in a run, the run's stop and its questions are the cell's, too
         if alone:
@@ -241,7 +241,7 @@ class Executor:
         with self._stop.calling(self._interrupt) if alone else nullcontext():
             result = await self._run_cell(
                 code,
-                kernels.steps,
+                number,
                 scope,
                 timeout_s=timeout_s or self._config.cell_seconds,
                 on_output=None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -218,10 +218,11 @@ class Kernels:
         beneath, self._beneath = self._beneath, ()
         return added_up((*(self._proxy.take_visits() if self._proxy else ()), *beneath))
 
-    def note(self, steps: Sequence[Step]) -> None:
-        """Count the steps of a run that has ended, and note their changes to given variables."""
-        self.steps += len(steps)
-        self.exchange.note(steps)
+    def numbers(self) -> Iterator[int]:
+        """Yield numbers that nothing has: for the steps of a run, and the person's own cells."""
+        while True:
+            self.steps += 1
+            yield self.steps
 
     # --- back to before a step -------------------------------------------------------------
 

@@ -193,7 +193,7 @@ def system_prompt(
         or bool(config.allow_hosts)
     )
     parts = [
-        format.system_prompt(tools=stubs(tools)),
+        format.system_prompt(tools=stubs(tools, has_help=level_of(level).has_help)),
         approval_prompt(approval.policy, tools),
         untrusted_prompt(approval.word) if marks else "",
     ]

@@ -38,14 +38,15 @@ class FixedCell:
 def read_cells(path: str | Path) -> list[FixedCell]:
     """Read the code cells of a notebook, each with the Markdown above it as its thought.
 
-    What an exported notebook says of its own run (question, answer, appendix) is no thought.
+    What an exported notebook says of its own run (question, answer, appendix) is no thought, and
+    its first cell no step where the session has all that it gives.
 
     Raises
     ------
     NotebookError
         It is missing, is no notebook, is for another language, or holds no code.
     """
-    from kernel_agent.notebook import is_about_its_run, is_skipped, read_runnable
+    from kernel_agent.notebook import is_about_its_run, is_bare_setup, is_skipped, read_runnable
 
     notebook = read_runnable(path)
     cells: list[FixedCell] = []
@@ -53,7 +54,9 @@ def read_cells(path: str | Path) -> list[FixedCell]:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             above += [] if is_about_its_run(cell) else [cell.source]
-        elif cell.cell_type == "code" and cell.source.strip() and not is_skipped(cell):
+        elif cell.cell_type != "code" or is_skipped(cell) or is_bare_setup(cell):
+            continue
+        elif cell.source.strip():
             code = Code(source=cell.source, thought="\n\n".join(above))
             tags = cell.metadata.get("tags") or ()
             cells.append(FixedCell(code=code, may_fail="raises-exception" in tags))

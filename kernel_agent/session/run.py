@@ -29,7 +29,8 @@ class Run:
 
     ``value`` is the answer itself: a DataFrame, a Series, an array, a picture (also of a figure),
     a date, a dict, a number, a text, with its type and all its rows. Where it cannot leave the
-    kernel, ``answer`` stands there, too, and ``instead`` is a line with the reason.
+    kernel, ``answer`` stands there, too, ``instead`` is a line with the reason, and ``csv`` the
+    text of a table.
 
     ``answer`` is the same in JSON types: numbers are plain, dates ISO, a table is a list of
     records, a Series a dict; what is long, a dict of its ``type``, ``length`` and what is ``first``
@@ -60,6 +61,7 @@ class Run:
     """Files of folders of data that its cells opened."""
     value: Any = field(default=None, compare=False)
     instead: str = ""
+    csv: str = ""
     note: str = ""
     in_words: bool = False
 
@@ -105,6 +107,7 @@ class Run:
             read=stop.read,
             value=taken.value,
             instead=taken.instead,
+            csv=taken.csv,
             note=answer.note if answer else "",
             in_words=answer is not None and answer.in_words,
         )

@@ -170,14 +170,14 @@ class Runner:
                 start = dataclasses.replace(
                     start, model=FIXED, format=FIXED, system_prompt="", window=None, allowance=0
                 )
-            first, opening = self._kernels.steps + 1, self.parts.lineage.opening
+            numbers, opening = self._kernels.numbers(), self.parts.lineage.opening
             try:
                 with self.executor.within(self._current(start, meter, tell)):
-                    stop = await agent.run(start, first_step=first, opening=opening)
+                    stop = await agent.run(start, numbers=numbers, opening=opening)
             finally:
                 if isinstance(agent.decider, ModelDecider):
                     self.format = agent.decider.format
-                self._kernels.note(agent.steps)
+                self._kernels.exchange.note(agent.steps)
                 written = self._export(tell)
             if cells is None:
                 self._judge_voice(stop, agent.steps, tell)

@@ -14,17 +14,17 @@ import asyncio
 import hashlib
 import json
 import platform
-import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kernel_agent import __version__
 from kernel_agent.errors import KernelDied, NotebookError, SandboxError
 from kernel_agent.notebook import (
     Comparison,
@@ -43,7 +43,7 @@ from kernel_agent.notebook import (
 from kernel_agent.records import CellError, CellResult, Displays, OutputDict, with_error
 from kernel_agent.safe import one_line, temporary_folder
 from kernel_agent.sandbox import AUTO, level_of
-from kernel_agent.session.verified_copy import copy_folder, own_folder
+from kernel_agent.session.verified_copy import changed_inputs, copy_folder, own_folder
 
 if TYPE_CHECKING:
     import nbformat
@@ -89,6 +89,8 @@ class Report:
     version: str
     sources_sha256: str
     left_out: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    """The inputs that are not as they were for the run: why what they give may differ."""
     voided: str = ""
     """The day of an earlier verdict in the notebook, whose code has been changed since."""
 
@@ -181,6 +183,7 @@ async def verify_notebook(
     with temporary_folder("kernel-agent-verify-") as made:
         folders = (str(folder), str(made))
         left_out = await asyncio.to_thread(copy_folder, notebook, *map(Path, folders))
+        changed = await asyncio.to_thread(lambda: tuple(changed_inputs(notebook, made)))
         width = _table_width(notebook)
         make = make or partial(KernelSession, sandbox=sandbox, table_width=width)
         async with make(cwd=made) as kernel:
@@ -192,9 +195,10 @@ async def verify_notebook(
         seconds=time.monotonic() - began,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         python=platform.python_version(),
-        version=_version(),
+        version=__version__,
         sources_sha256=sources_sha256(notebook),
         left_out=tuple(left_out),
+        changed=changed,
         voided=_voided(notebook),
     )
 
@@ -211,8 +215,7 @@ def is_exported(path: str | Path) -> bool:
 
 
 def _voided(notebook: nbformat.NotebookNode) -> str:
-    ours = notebook.metadata.get("kernel_agent")
-    earlier = ours.get("certificate") if isinstance(ours, dict) else None
+    earlier = _ours(notebook).get("certificate")
     if not isinstance(earlier, dict) or earlier.get("sources_sha256") == sources_sha256(notebook):
         return ""
     return one_line(str(earlier.get("time", ""))[:10])
@@ -232,7 +235,6 @@ def certify(path: str | Path, report: Report) -> Path:
     notebook = read_notebook(path)
     if sources_sha256(notebook) != report.sources_sha256:
         raise NotebookError(f"{path} has changed since it was verified: verify it again")
-    ours = notebook.metadata.get("kernel_agent")
     certificate = {
         "reproduces": report.reproduces,
         "counts": report.counts,
@@ -241,10 +243,7 @@ def certify(path: str | Path, report: Report) -> Path:
         "kernel_agent": report.version,
         "sources_sha256": report.sources_sha256,
     }
-    notebook.metadata["kernel_agent"] = {
-        **(ours if isinstance(ours, dict) else {}),
-        "certificate": certificate,
-    }
+    notebook.metadata["kernel_agent"] = {**_ours(notebook), "certificate": certificate}
     set_verified(notebook, report.line)
     return write_notebook(notebook, path)
 
@@ -367,34 +366,14 @@ def _ours(cell: Any) -> dict[str, Any]:
     return ours if isinstance(ours, dict) else {}
 
 
-def _version() -> str:
-    try:
-        return metadata.version("kernel-agent")
-    except metadata.PackageNotFoundError:  # run from a source tree
-        return "unknown"
-
-
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, also where an event loop is running already (Jupyter)."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(coroutine)
-    results: list[T] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            results.append(asyncio.run(coroutine))
-        except BaseException as error:  # handed to the waiting thread below
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="kernel-agent-verify")
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+    with ThreadPoolExecutor(1, "kernel-agent-verify") as pool:
+        return pool.submit(asyncio.run, coroutine).result()
 
 
 # --- the copy ------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ No link is followed but to a file whose content the notebook names.
 from __future__ import annotations
 
 import errno
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,13 +63,8 @@ def copy_folder(notebook: nbformat.NotebookNode, folder: Path, target: Path) -> 
                     more = f"everything from {encodable(entry.path)} on"
                     left_out.append(f"{more}: more than {MAX_FILES:,} files")
                     break
-                if inputs is None:
-                    named = entry.path not in made
-                else:
-                    named = entry.path in inputs or entry.path.startswith("data/")
-                if not named:
-                    continue
-                if entry.path in linked:
+                named = inputs is None or entry.path in inputs or entry.path.startswith("data/")
+                if not named or entry.path in linked or (inputs is None and entry.path in made):
                     continue
                 copied = _copy(opened, entry, target / entry.path, min(MAX_FILE_BYTES, room))
                 room -= copied or 0
@@ -102,6 +98,16 @@ def _copy_linked(notebook: nbformat.NotebookNode, folder: Path, target: Path) ->
                 yield f"{encodable(path)} (it has changed since)"
         except (OSError, SandboxError, TypeError, ValueError):
             yield encodable(path)
+
+
+def changed_inputs(notebook: nbformat.NotebookNode, copy: Path) -> Iterator[str]:
+    """Yield the copied inputs that are not as they were for the notebook's run."""
+    known = {copy / str(each.get("path")): each.get("sha256") for each in _listed(notebook)}
+    for path in sorted(known.keys() & {*copy.rglob("*")}):
+        if known[path] and path.is_file():
+            with path.open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != known[path]:
+                    yield encodable(path.relative_to(copy).as_posix())
 
 
 def may_be_input(path: str) -> bool:

@@ -272,12 +272,11 @@ class Tool:
         named.__annotations__ = hints
         return named
 
-    @property
-    def stub(self) -> str:
-        """The tool as the model is shown it: signature and description, whole up to a bound."""
-        return f'def {self.name}{self._shown}:\n    """{self._told()}"""'
+    def stub(self, *, has_help: bool = True) -> str:
+        """Return what the model is shown: signature and description, whole up to a bound."""
+        return f'def {self.name}{self._shown}:\n    """{self._told(has_help=has_help)}"""'
 
-    def _told(self) -> str:
+    def _told(self, *, has_help: bool) -> str:
         """Return the description as the text of a docstring that ends where it should.
 
         All lines are indented: none is a heading or a fence of its own.
@@ -285,7 +284,7 @@ class Tool:
         doc = plain(self.doc).strip()
         if len(doc) > MAX_TOLD:
             kept = doc[:MAX_TOLD].rpartition("\n")[0] or doc[:MAX_TOLD]
-            doc = f"{kept.rstrip()}\n… help({self.name}) has the rest"
+            doc = f"{kept.rstrip()}\n… {f'help({self.name}) has the rest' if has_help else ''}"
         lines = (f"    {line}".rstrip() for line in _strip_quotes(doc).splitlines())
         return "\n".join(lines).strip().rstrip("\\")
 
@@ -354,16 +353,18 @@ def _strip_quotes(text: str) -> str:
     return re.sub(r'"{3,}|`{3,}', "...", text).removesuffix('"')
 
 
-def stubs(tools: Sequence[Tool]) -> str:
+def stubs(tools: Sequence[Tool], *, has_help: bool = True) -> str:
     """Return the tools as the model is shown them: stubs, or a list with a word on ``help``.
 
     Parameters
     ----------
     tools
         All of the session's.
+    has_help
+        Whether cells can ask for ``help``; else there are stubs of however many.
     """
-    if len(tools) <= MANY:
-        return "\n\n".join(tool.stub for tool in tools)
+    if len(tools) <= MANY or not has_help:
+        return "\n\n".join(tool.stub(has_help=has_help) for tool in tools)
     lines = "\n".join(tool.line for tool in tools)
     return (
         f"# {len(tools)} functions, in one line each. Before you call one for the first time, run\n"

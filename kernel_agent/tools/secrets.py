@@ -29,17 +29,21 @@ SHORTEST = 8  # a shorter value is a word that texts are full of, not a secret
 
 def secrets_of(config: Config, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the values that must not leave the host, longest first; called by the executor."""
-    named = [environment.get(name, "") for name in (config.api_key_env, *config.secret_env)]
+    names = (config.api_key_env, *config.secret_env, *_variables((config.mcp, config.sql)))
+    named = [environment.get(name, "") for name in (*names, *_passed_variables(config.mcp))]
     from_variables = set(environment.values())
     for name, value in config.headers.items():
         if hides(name) or value in from_variables:
             named += [value, value.rpartition(" ")[2]]  # of "Bearer KEY" the key, too
-    named += [environment.get(name, "") for name in _variables((config.mcp, config.sql))]
-    named += [environment.get(name, "") for name in _passed_variables(config.mcp)]
     named += _looks_secret(config.mcp)
     for url in (config.base_url or "", f"${URL_VARIABLE}", *map(str, config.sql.values())):
         named += _passwords(environment.get(url[1:], "") if url.startswith("$") else url)
-    return tuple(sorted({v for v in named if len(v) >= SHORTEST}, key=len, reverse=True))
+    return worth_hiding(named)
+
+
+def worth_hiding(values: Iterable[str]) -> tuple[str, ...]:
+    """Return those values that can be secrets, longest first: one may be a part of another."""
+    return tuple(sorted({v for v in values if len(v) >= SHORTEST}, key=len, reverse=True))
 
 
 def _variables(value: Any) -> Iterator[str]:

@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 from parts.test_answer_views import answer_of, page_of
 
+from kernel_agent.notebook import sorting_program
+
 ROWS = 30
 TABLE = pd.DataFrame({
     "city": [f"City {number}" for number in range(ROWS)],
@@ -49,6 +51,28 @@ def test_a_click_on_a_head_sorts_by_number_and_what_is_missing_comes_last(tab: A
     press.click()
     assert column(tab, 0) == before
     assert tab.faults == []
+
+
+def test_a_table_whose_index_has_a_name_is_sorted_by_each_column(
+    browser: Any, tmp_path: Path
+) -> None:
+    """Its head has two lines, of which each column has one."""
+    page = tmp_path / "run.html"
+    grouped = TABLE.set_index("city").to_html()
+    two = pd.concat({"a": TABLE, "b": TABLE}, axis=1).iloc[:, [0, 3]].to_html()
+    program = sorting_program()
+    page.write_text(f"{grouped}{two}<script>{program};makeSortable(document)</script>")
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.goto(page.as_uri())
+        assert tab.get_by_role("button").all_inner_texts() == ["sold", "city"]
+        tab.get_by_role("button", name="sold").click()
+        *there, last = column(tab, 0)[:ROWS]
+        assert [float(text) for text in there] == sorted(map(float, there))
+        assert last == "NaN"
+        tab.get_by_role("button", name="city").click()
+        first = tab.locator("tbody").first.locator("tr th").all_inner_texts()
+        assert first == [f"City {number}" for number in range(ROWS)]
 
 
 def test_names_with_numbers_are_in_the_order_of_a_person(tab: Any) -> None:

@@ -23,6 +23,7 @@ from kernel_agent.records.cell import CellResult, OutputDict
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.store import OUTPUTS_BYTES, size_in_trace
 from kernel_agent.sandbox.interpreter import LACKS, LEVEL, MODULES, probe
+from kernel_agent.tools import Tool
 
 
 def text(result: CellResult) -> str:
@@ -253,6 +254,46 @@ async def test_a_run_answers_from_a_file_and_its_notebook_re_runs_in_jupyter(
     assert "small interpreter of pure Python" in trace
 
 
+async def test_values_go_to_an_agent_beneath_and_come_back_as_what_they_are(tmp_path: Path) -> None:
+    above = (
+        "from datetime import date\n"
+        "back = delegate('Beneath', {'days': (date(2026, 1, 31),), 'none': float('nan')})\n"
+        "final_answer(repr(back))"
+    )
+    replies = [
+        {"for": "Above", "content": f"Next.\n\n```python\n{above}\n```"},
+        {"for": "Beneath", "content": "```python\nfinal_answer((days, none != none))\n```"},
+    ]
+    async with Session(
+        model=ScriptedModel(replies), sandbox="interpreter", tools=["delegate"],
+        out=tmp_path / "out",
+    ) as session:  # fmt: skip
+        run = await session.run("Above")
+    assert run.answer == "((datetime.date(2026, 1, 31),), True)", run.partial
+
+
+async def test_the_prompt_promises_no_help_and_no_map_because_it_has_none(tmp_path: Path) -> None:
+    """However many tools there are, and however long their descriptions."""
+
+    def numbered(n: int) -> Tool:
+        def look(what: str) -> str:
+            return what
+
+        look.__name__, look.__doc__ = f"look_{n}", "Look it up.\n" + "A line of words.\n" * 500
+        return Tool(look)
+
+    model = ScriptedModel(["```python\nfinal_answer(1)\n```"], keep_requests=True)
+    tools = [*(numbered(n) for n in range(21)), "delegate", "llm"]
+    async with Session(
+        model=model, sandbox="interpreter", tools=tools, out=tmp_path / "out"
+    ) as session:
+        await session.run("Which?")
+    shown = model.requests[0][0].content
+    assert "def look_20(what: str) -> str:" in shown
+    assert "help(" not in shown.replace("input(), help()", "")
+    assert ".map" not in shown
+
+
 def test_what_it_cannot_do_is_said_before_anything_runs(tmp_path: Path) -> None:
     import pandas as pd
 
@@ -267,6 +308,8 @@ def test_what_it_cannot_do_is_said_before_anything_runs(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match="reads text files only"):
         start(data=[table])
+    with pytest.raises(InputError, match=r"is a folder: .* Name its files"):
+        start(data=[tmp_path])
     with pytest.raises(UsageError, match="--max-operations does not work"):
         start(max_operations=5)
     with pytest.raises(SandboxError, match="interpreter cannot open single hosts"):

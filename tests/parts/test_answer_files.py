@@ -15,7 +15,7 @@ from support.command import environment, run_command
 from support.replies import cell
 
 from kernel_agent import ScriptedModel, Session
-from kernel_agent.session import answer_files, keep_answer
+from kernel_agent.session import answer_bytes, answer_files, keep_answer
 
 TABLE = """import pandas as pd
 final_answer(pd.DataFrame({'region': ['N', '=S'], 'sold': [1234567.5, None]}))"""
@@ -37,6 +37,32 @@ def test_a_table_is_written_with_all_its_rows_and_named(tmp_path):
     done = run_command(tmp_path, "run", "What?", script(tmp_path, TABLE), "--out=out")
     assert "answer.csv" in done.stdout
     assert (tmp_path / "out/answer.csv").read_text() == "region,sold\nN,1234567.5\n=S,\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "written"),
+    [
+        ("t", 'region,day\nN,2026-01-31\n"=S, ö",\n'),
+        ("t.set_index('region').day", 'region,day\nN,2026-01-31\n"=S, ö",\n'),
+        ("t.loc[[0] * 400]", "region,day\n" + "N,2026-01-31\n" * 400),
+    ],
+)
+def test_a_table_is_written_with_all_its_rows_where_pyarrow_is_not_installed(
+    tmp_path, answer, written
+):
+    code = (
+        "import sys\nsys.modules['pyarrow'] = None\nimport pandas as pd\n"
+        "days = pd.to_datetime(['2026-01-31', None])\n"
+        "t = pd.DataFrame({'region': ['N', '=S, ö'], 'day': days})\n"
+        f"final_answer({answer})"
+    )
+    assert alone(tmp_path, code).stdout.decode() == written
+    assert (tmp_path / "out/answer.csv").read_text() == written
+
+
+def test_a_table_that_has_no_form_but_text_is_written_too(tmp_path):
+    code = "import pandas as pd\nfinal_answer(pd.DataFrame({'a': [1, 'x']}))"
+    assert alone(tmp_path, code).stdout == b"a\n1\nx\n"
 
 
 def test_a_figure_is_written_as_a_picture_and_named(tmp_path):
@@ -96,8 +122,10 @@ async def test_a_folder_that_is_gone_is_an_error_of_the_machine(tmp_path):
         keep_answer(run)
 
 
-async def test_a_large_table_is_parquet(tmp_path, monkeypatch):
+async def test_a_large_table_is_parquet_but_for_a_program_csv(tmp_path, monkeypatch):
     monkeypatch.setattr(answer_files, "MAX_CSV", 3)
     async with Session(model=ScriptedModel([cell(TABLE)]), out=tmp_path / "out") as session:
-        assert keep_answer(await session.run("What?")) == "answer.parquet"
+        run = await session.run("What?")
+    assert keep_answer(run) == "answer.parquet"
+    assert answer_bytes(run) == b"region,sold\nN,1234567.5\n=S,\n"
     assert pd.read_parquet(tmp_path / "out/answer.parquet").shape == (2, 2)

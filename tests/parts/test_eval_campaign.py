@@ -3,11 +3,12 @@
 import asyncio
 import dataclasses
 import json
+from pathlib import Path
 
 import nbformat
 import pytest
 
-from kernel_agent.errors import InputError, UsageError
+from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.evaluation.campaign import Plan, arms_of, evaluate
 from kernel_agent.evaluation.engines import Here, WorkerLost, engine_of
 from kernel_agent.evaluation.report import write_report
@@ -48,11 +49,22 @@ class Scripted:
         return [spec.task.id for spec in self.ran if spec.task.id != "smoke"]
 
 
+class Kept(Scripted):
+    """Leaves on disk what a worker does: a folder for each attempt, and the result of each."""
+
+    async def __call__(self, spec):
+        folder = Path(spec.folder) / "runs" / spec.run_id
+        number = 1 + len(list(folder.glob("[0-9]*")))
+        (folder / str(number)).mkdir(parents=True)
+        result = await super().__call__(spec)
+        (folder / "result.json").write_text(result.model_dump_json())
+        return result
+
+
 async def go(folder, what, work, at_once=2, tell=None):
     with Store(folder) as store:
-        return await evaluate(
-            what, store, Here(work=work), at_once=at_once, tell=tell or (lambda _line: None)
-        )
+        engine = Here(places=at_once, work=work)
+        return await evaluate(what, store, engine, tell=tell or (lambda _line: None))
 
 
 async def test_every_arm_does_every_task_and_no_more_at_a_time_than_was_said(tmp_path):
@@ -212,17 +224,59 @@ async def test_an_endpoint_that_goes_down_ends_its_arm_after_five_errors(tmp_pat
 
 async def test_the_cap_on_money_is_never_passed_by_what_is_started(tmp_path):
     """Each run's own cap is set aside before it starts; what it did not spend is free again."""
-    work = Scripted(lambda s: {"cost_usd": 0.25, "judge_cost_usd": 0.05})
+    work = Kept(lambda s: {"cost_usd": 0.25, "judge_cost_usd": 0.05})
     what = plan(count=50, formats=("fenced",), settings={"max_cost": 0.5}, max_total_cost=3.0)
     outcome = await go(tmp_path, what, work, at_once=4)
     assert outcome.out_of_money
     spent = 0.30 * len(work.ran)
     assert 2.0 < spent <= 3.0
-    again = Scripted(lambda s: {"cost_usd": 0.25})
+    again = Kept(lambda s: {"cost_usd": 0.25})
     assert (await go(tmp_path, dataclasses.replace(what, max_total_cost=2.0), again)).out_of_money
-    assert again.tasks == []
+    assert again.ran == []
     with pytest.raises(UsageError, match="needs --max-cost"):
         plan(max_total_cost=1.0)
+
+
+async def test_what_other_plans_and_repeated_runs_have_cost_in_a_folder_counts_against_the_cap(
+    tmp_path,
+):
+    """With their smoke tests. Money that is gone is gone, whatever it was spent on."""
+    work = Kept(lambda s: {"cost_usd": 0.4, "status": "model_error", "model_calls": 1})
+    capped = {"formats": ("fenced",), "settings": {"max_cost": 0.5}}
+    await go(tmp_path, plan(count=2, **capped, max_total_cost=9.0), work)
+    lines = []
+    what = plan(count=2, **capped, models=("m",), max_total_cost=1.6)
+    other = Kept()
+    assert (await go(tmp_path, what, other, tell=lines.append)).out_of_money
+    assert other.ran == []
+    assert "no more runs are started: 1.2000 of 1.6 USD spent or set aside" in lines
+    what = plan(count=2, **capped, repeat=("model_error",), max_total_cost=2.4)
+    again = Kept(lambda s: {"cost_usd": 0.4})
+    assert (await go(tmp_path, what, again, at_once=1)).out_of_money
+    assert len(again.ran) == 2  # 1.2 at first, and 0.4 twice: 0.5 more would be too much
+
+
+async def test_an_attempt_that_was_cut_off_counts_for_what_it_might_have_cost(tmp_path):
+    """Lost with its worker or killed with the evaluation: nobody knows what it had spent."""
+    lost = Kept(lambda s: {} if s.task.id == "smoke" else WorkerLost("gone"))
+    what = plan(count=9, formats=("fenced",), settings={"max_cost": 1.0}, max_total_cost=3.0)
+    outcome = await go(tmp_path, what, lost)
+    assert (len(lost.tasks), outcome.lost, outcome.out_of_money) == (3, 3, True)
+    again = Kept()
+    assert (await go(tmp_path, what, again)).out_of_money
+    assert again.ran == []
+
+
+async def test_each_question_of_a_task_may_cost_what_one_question_may(tmp_path):
+    """A task of three needs three caps set aside."""
+    tasks = tuple(Task(id=f"t{n}", task=["a", "b", "c"], answer=1) for n in range(9))
+    what = dataclasses.replace(
+        plan(formats=("fenced",), settings={"max_cost": 1.0}, max_total_cost=7.0),
+        tasks=TaskSet(name="long", tasks=tasks),
+    )
+    work = Kept(lambda s: {} if s.task.id == "smoke" else {"cost_usd": 3.0})
+    assert (await go(tmp_path, what, work, at_once=4)).out_of_money
+    assert len(work.tasks) == 2
 
 
 async def test_a_lost_worker_loses_its_run_only_and_that_is_run_again(tmp_path):
@@ -266,6 +320,31 @@ def test_a_plan_that_makes_no_sense_is_refused():
         Plan(tasks=plan().tasks, arms=(Arm(), Arm()))
     with pytest.raises(UsageError, match="unknown engine 'slurm'"):
         engine_of("slurm", places=2)
+
+
+def test_places_are_not_for_workers_that_are_there_already():
+    """As many runs go there as they take; a cluster of one's own has as many as are asked for."""
+    with pytest.raises(UsageError, match="--at-once is not for dask:tcp://h:8786: as many runs"):
+        engine_of("dask:tcp://h:8786", places=4)
+    engines = [engine_of("dask:tcp://h:8786"), engine_of("dask", places=4), engine_of("local")]
+    assert [engine.places for engine in engines] == [2, 4, 2]
+
+
+async def test_a_judge_that_cannot_be_asked_is_told_before_a_run_is_paid_for(tmp_path):
+    """Its script is missing, or it has no prices, so that no cap on money could hold."""
+    task = Task(id="r", task="?", check={"kind": "rubric", "rubric": "nice"})
+    judge = Arm(model=f"scripted:{tmp_path / 'gone.jsonl'}")
+    what = Plan(tasks=TaskSet(name="x", tasks=(task,)), arms=(Arm(),), judge=judge)
+    work = Scripted()
+    with pytest.raises(KernelAgentError, match=r"gone\.jsonl"):
+        await go(tmp_path, what, work)
+    capped = {"settings": {"max_cost": 1.0}, "max_total_cost": 3.0}
+    priceless = dataclasses.replace(what, judge=Arm(model="strict"), **capped)
+    with pytest.raises(UsageError, match=r"a cost limit needs prices: .*strict"):
+        await go(tmp_path, priceless, work)
+    assert work.ran == []
+    assert (await go(tmp_path, dataclasses.replace(priceless, settings={}, max_total_cost=None),
+                     work)).complete  # fmt: skip
 
 
 # --- words ---------------------------------------------------------------------------------------

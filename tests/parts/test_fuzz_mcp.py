@@ -133,7 +133,7 @@ class Reader:
 
 def _checked(tool: ForeignTool) -> None:
     assert tool.name.isidentifier()
-    compile(tool.stub, "stub", "exec")
+    compile(tool.stub(), "stub", "exec")
     json.dumps([tool.schema, tool.line, tool.doc])
 
 

@@ -146,6 +146,7 @@ def test_no_files_import_each_other_in_a_circle():
 PAST_THE_FACE = {
     "kernel_agent.inkernel.values": "its limits and kinds, read as the module that they are",
     "kernel_agent.inkernel.smolagents": "its source is what is sent into the kernel",
+    "kernel_agent.inkernel.delegate": "a call as cells make it, for the interpreter's",
     "kernel_agent.inkernel.local": "the kernel's own parts, for a kernel without a process",
     "kernel_agent.sandbox.microvm": "its command builds the machine",
     "kernel_agent.safe.marks": "the reaper starts by its path and imports little",

@@ -119,7 +119,7 @@ async def test_a_header_with_a_key_is_sent_and_a_refusal_does_not_show_it():
 async def test_instructions_in_a_description_stay_a_quotation():
     """One line of a docstring, attributed, without anything that could end it."""
     async with opened("bad", configured=bad("instructions")) as (tools, _):
-        stub = tools["add"].stub
+        stub = tools["add"].stub()
         assert stub.count('"""') == 2
         assert stub.count("\n") == 1
         assert "It describes itself" in stub
@@ -210,7 +210,8 @@ async def test_hostile_schemas_cost_nothing_and_reach_nobody():
         (f"{BAD} mute", "it did not answer within 1 s"),
         (f"{BAD} killed", "it was ended by signal 9"),
         (f"{BAD} unfinished", "it ended with exit code 1: Error: Cannot find module 'zod'"),
-        (f"{BAD} nonsense", "it ended with exit code 1: KeyError: '…'"),  # an argument may be a key
+        # An argument may be a key.
+        (f"{BAD} nonsense", "it ended with exit code 1: KeyError: '[secret]'"),
         (
             f"{BAD} odd",
             "what it sent is malformed: tools.0.inputSchema.required: Input should be a valid list",
@@ -323,7 +324,7 @@ async def test_results_become_plain_values():
             await tools["refused"].call(["x"], {})
         with pytest.raises(ToolError, match="the MCP server 'bad' failed: what it sent is"):
             await result("lies")
-        with pytest.raises(ToolError, match=r"^the key … is wrong$"):
+        with pytest.raises(ToolError, match=r"^the key \[secret\] is wrong$"):
             await result("key")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -103,7 +104,7 @@ class Ended:
 
     async def run(self) -> RunStop:
         try:
-            return await self.agent.run(START)
+            return await self.agent.run(START, numbers=count(1))
         except (asyncio.CancelledError, ZeroDivisionError):
             assert self.ending in ("cancelled", "bug")
             stop = self.trace[-1]

@@ -333,6 +333,13 @@ def test_the_command_shows_what_a_folder_holds_and_which_files_fit(lake):
     assert (nothing.returncode, nothing.stdout) == (1, "no file fits these words\n")
 
 
+def test_the_command_says_first_that_nothing_confines_what_looks_through_a_folder(lake):
+    """As of a run: who has chosen `none` and forgotten it is told."""
+    told = run_command(lake, "data", ".", KERNEL_AGENT_SANDBOX="none")
+    assert (told.returncode, told.stdout.splitlines()[0]) == (0, HEAD)
+    assert told.stderr.startswith("NOT SANDBOXED: ")
+
+
 HEAD = "- data/lake (a folder with 3 files, 162 B)"
 
 

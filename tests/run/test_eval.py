@@ -27,8 +27,8 @@ def evaluate(folder, *arguments, code=0, **variables):
     return done.stdout if code in (0, 3, 4) and not done.stderr else done.stderr
 
 
-def complaint(folder, *arguments):
-    said = evaluate(folder, *arguments, code=2)
+def complaint(folder, *arguments, model="offline"):
+    said = evaluate(folder, *arguments, code=2, KERNEL_AGENT_MODEL=model)
     assert said.startswith("kernel-agent: ")
     assert len(said.splitlines()) == 1
     return said
@@ -89,6 +89,18 @@ def test_parse_failures_steps_and_wrong_answers_are_counted_for_each_arm(tmp_pat
     assert (a["success"], a["steps"], a["parse_failures"], a["tool_calls"]) == (True, 2, 1, 1)
     assert a["model_calls"] == 3
     assert (b["success"], b["reason"]) == (False, "expected '2', got 3") or not b["success"]
+
+
+def test_an_evaluation_says_first_that_nothing_confines_an_arm(tmp_path):
+    """Once, however many arms there are; a level that does not exist is refused before."""
+    path = tasks(tmp_path, {"id": "a", "task": "Two?", "answer": 2})
+    script(tmp_path, "s.jsonl", ANSWER.format(2))
+    arms = ("--model", "scripted:s.jsonl", "--format", "fenced", "--format", "envelope")
+    said = evaluate(tmp_path, path, *arms, "--sandbox", "none", "--out", "out")
+    assert said.startswith("NOT SANDBOXED: ")
+    assert said.count("NOT SANDBOXED") == 1
+    assert "there is no sandbox level" in complaint(tmp_path, path, "--sandbox", "no", "--out", "o")
+    assert not (tmp_path / "o").exists()
 
 
 def call(name, **arguments):
@@ -207,6 +219,24 @@ def test_a_judge_decides_by_the_rubric_and_its_nonsense_is_no_verdict(tmp_path, 
         assert "could not be judged: right and wrong are counted without" in said
 
 
+def test_a_judge_that_is_not_there_in_the_end_leaves_the_run_as_it_was(tmp_path):
+    """The run has answered, and its steps and notebook stand: only the verdict is missing."""
+    path = tasks(tmp_path, {"id": "r", "task": "Say hello", "check": {"kind": "rubric",
+                            "rubric": "Greets."}})  # fmt: skip
+    script(tmp_path, "s.jsonl", ANSWER.format("'hello'"))
+    script(tmp_path, "judge-1.jsonl", '{"pass": true, "reason": "ok"}')
+    asked = (
+        path, "--model", "scripted:s.jsonl", "--format", "fenced", "--sandbox", "none", "--judge",
+    )  # fmt: skip
+    evaluate(tmp_path, *asked, "scripted:judge-{trial}.jsonl", "--trials", "2", "--out", "out")
+    first, second = sorted(results(tmp_path), key=lambda r: r["trial"])
+    assert (first["status"], first["success"]) == ("answered", True)
+    assert (second["status"], second["success"], second["steps"]) == ("answered", None, 1)
+    assert second["reason"].startswith("the judge failed: ")
+    assert "judge-2.jsonl" in second["reason"]
+    assert "gone.jsonl" in complaint(tmp_path, *asked, "scripted:gone.jsonl", "--out", "never")
+
+
 @pytest.mark.long
 def test_an_evaluation_that_is_killed_goes_on_where_it_was(tmp_path):
     """Killed without warning while a cell runs; then Ctrl-C; then to the end."""
@@ -268,6 +298,9 @@ def test_each_bad_input_is_one_line_and_nothing_is_run(tmp_path):
         assert what in complaint(tmp_path, *arguments, "--out", "out")
     bad_check = tasks(tmp_path, good, {**good, "id": "b", "check": "similar"})
     assert "line 2: task 'b': unknown check 'similar'" in complaint(tmp_path, bad_check)
+    # A key is there, and no model named: the offline analyst is not what is meant.
+    unnamed = complaint(tmp_path, tasks(tmp_path, good), model="")
+    assert "name the model that is evaluated" in unnamed
     no_data = tasks(tmp_path, {**good, "data": "gone.csv"})
     assert "line 1: task 'a': there is no file gone.csv" in complaint(tmp_path, no_data)
     rubric = tasks(tmp_path, {"id": "r", "task": "x", "check": {"kind": "rubric", "rubric": "y"}})
@@ -275,6 +308,9 @@ def test_each_bad_input_is_one_line_and_nothing_is_run(tmp_path):
     fine = tasks(tmp_path, good)
     assert "unknown format 'yaml'" in complaint(tmp_path, fine, "--format", "yaml")
     assert "unknown engine 'slurm'" in complaint(tmp_path, fine, "--on", "slurm", "--out", "o2")
+    placed = complaint(tmp_path, fine, "--on", "dask:tcp://h:1", "--at-once", "3", "--out", "o2")
+    assert "--at-once is not for dask:tcp://h:1" in placed
+    assert not (tmp_path / "o2").exists()
     assert "needs --max-cost" in complaint(tmp_path, fine, "--max-total-cost", "3")
     said = complaint(tmp_path, fine, "--base-url", "http://me:s3cret@localhost:1/v1")
     assert "put the password of http://localhost:1/v1 into OPENAI_API_KEY" in said

@@ -17,7 +17,7 @@ from support.replies import cell
 from kernel_agent import Budget, FakeKernel, ScriptedModel, Session, tool
 from kernel_agent.errors import InputError, TraceError, UsageError
 from kernel_agent.records.endings import ExitStatus
-from kernel_agent.records.event import Event, Output, ReplyText
+from kernel_agent.records.event import Acting, Event, Output, ReplyText
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart, RunStop, Step
 
@@ -58,6 +58,24 @@ async def test_events_tell_the_story_as_it_happens(tmp_path: Path) -> None:
     assert "".join(e.text for e in events if isinstance(e, ReplyText)).startswith("Next.")
     outputs = [e.output for e in events if isinstance(e, Output)]
     assert outputs[0]["text"] == "hi\n"
+
+
+async def test_a_cell_of_ones_own_in_mid_run_takes_no_number_of_its_steps(tmp_path: Path) -> None:
+    """``outputs[k]`` is of one cell: a step's, or the person's own."""
+    own: list[asyncio.Task[Any]] = []
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, Acting) and not own:
+            own.append(asyncio.ensure_future(session.execute("print('mine')")))
+
+    replies = [cell("print('one')"), cell("print('two')"), cell("final_answer('three')")]
+    session = make(replies, tmp_path, on_event=interrupt)
+    async with session:
+        run = await session.run("Count")
+        await own[0]
+        shown = await session.execute("print(*(outputs[k].strip() for k in (1, 2, 3)))")
+    assert [step.number for step in run.steps] == [1, 3, 4]
+    assert shown.outputs[0]["text"] == "one mine two\n"
 
 
 async def test_a_cell_without_a_model(tmp_path: Path) -> None:

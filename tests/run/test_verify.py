@@ -235,6 +235,24 @@ def test_files_with_holes_keep_them_in_the_copy(save: Callable[..., Path], tmp_p
     assert report.reproduces, report.to_json()
 
 
+async def test_inputs_that_are_not_those_of_the_run_are_named(tmp_path: Path) -> None:
+    """Figures that differ are then explained; a file that the run was not given is no input."""
+    table, out = tmp_path / "t.csv", tmp_path / "out"
+    table.write_text("a\n1\n")
+    model = ScriptedModel(["```python\nfinal_answer(len(open('data/t.csv').read()))\n```"])
+    async with Session(model=model, data=table, out=out) as session:
+        await session.run("How long is it?")
+    (out / "data" / "other.csv").write_text("a\n1\n")
+    assert (await verify_notebook(out / "run.ipynb")).changed == ()
+    (out / "data" / "t.csv").unlink()
+    (out / "data" / "t.csv").write_text("a\n1\n2\n")
+    done = await asyncio.to_thread(run_command, tmp_path, "verify", "out")
+    assert (done.returncode, "not copied" in done.stdout) == (1, False)
+    assert "\ninputs that have changed since the run: data/t.csv\n" in done.stdout
+    told = await asyncio.to_thread(run_command, tmp_path, "verify", "out", "--json")
+    assert json.loads(told.stdout)["changed"] == ["data/t.csv"]
+
+
 def test_what_the_run_made_is_made_again(golden: Path) -> None:
     """A file that a cell makes is not there before it runs."""
     notebook = read_notebook(golden)

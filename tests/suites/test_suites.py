@@ -188,7 +188,7 @@ async def test_m3tooleval_gives_each_run_tools_with_a_state_of_their_own(tmp_pat
         assert await calculator.call(["2 + (3 * 4)"], {}) == 14
         with pytest.raises(Exception, match="not arithmetic"):
             await calculator.call(["__import__('os').getpid()"], {})
-    assert "def up(by: int)" in up.stub
+    assert "def up(by: int)" in up.stub()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
 
 from kernel_agent.agent.checks import Checks
 from kernel_agent.agent.context import Context
@@ -148,7 +149,7 @@ class Bench:
 
     async def run(self, **options: object) -> RunStop:
         """Run to the end; what was recorded and what was told of it are the same."""
-        stop = await self.agent.run(START, **options)  # type: ignore[arg-type]
+        stop = await self.agent.run(START, **{"numbers": count(1), **options})  # type: ignore[arg-type]
         assert self.trace[0] is START
         assert self.trace[-1] is stop
         assert [e for e in self.events if isinstance(e, Record)] == self.trace

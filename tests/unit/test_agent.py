@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 import pytest
 from support.loop import ANSWER, ERROR, LONG, OK, START, Bench, cell
@@ -308,7 +309,7 @@ async def test_a_cancelled_run_is_recorded_before_the_cancellation_goes_on() -> 
         await asyncio.sleep(60)
 
     bench.during_cell = forever
-    run = asyncio.create_task(bench.agent.run(START))
+    run = asyncio.create_task(bench.agent.run(START, numbers=count(1)))
     while not bench.ran:
         await asyncio.sleep(0)
     run.cancel()
@@ -321,7 +322,7 @@ async def test_a_cancelled_run_is_recorded_before_the_cancellation_goes_on() -> 
 async def test_an_opening_is_a_step_before_the_model_is_asked_and_costs_none() -> None:
     """The model sees it; it is not counted, and what it computes is not the answer."""
     bench = Bench([cell("2"), cell("final_answer(3)")], [ANSWER, OK, ANSWER], Budget(max_steps=2))
-    stop = await bench.run(opening=Code(source="1"), first_step=4)
+    stop = await bench.run(opening=Code(source="1"), numbers=count(4))
     assert bench.ran == ["1", "2", "final_answer(3)"]
     assert [step.number for step in bench.steps] == [4, 5, 6]
     assert len(bench.asked) == 2
@@ -345,7 +346,7 @@ async def test_an_opening_that_takes_the_kernel_with_it_ends_the_run() -> None:
 async def test_steps_are_counted_on_from_the_first_number() -> None:
     """``outputs[k]`` means one thing through a session."""
     bench = Bench([cell("1"), cell("2")], [OK, ANSWER])
-    await bench.run(first_step=7)
+    await bench.run(numbers=count(7))
     assert [step.number for step in bench.steps] == [7, 8]
     assert [number for number, _ in bench.actions] == [7, 8]
     assert [event.number for event in bench.events if isinstance(event, Acting)] == [7, 8]
@@ -386,7 +387,7 @@ async def test_a_trace_that_cannot_be_written_ends_everything() -> None:
         on_event=bench.events.append,
     )  # fmt: skip
     with pytest.raises(TraceError, match="disk is full"):
-        await agent.run(START)
+        await agent.run(START, numbers=count(1))
     assert kept == [START]
     assert [event for event in bench.events if isinstance(event, Step | RunStop)] == []
 

@@ -169,6 +169,35 @@ async def test_kernels_side_by_side_mix_neither_folders_nor_what_is_printed(tmp_
     assert type(sys.stdout).__name__ != "_Routed"
 
 
+@pytest.fixture
+def giving_way() -> Iterator[None]:
+    """Python's collector lets another thread run, whenever it is: Hypothesis's callback may."""
+
+    def give_way(*_: object) -> None:
+        time.sleep(1e-5)  # a moment: gives up the interpreter's lock
+
+    before = gc.get_threshold()
+    gc.callbacks.append(give_way)
+    gc.set_threshold(100)
+    yield
+    gc.set_threshold(*before)
+    gc.callbacks.remove(give_way)
+
+
+@pytest.mark.usefixtures("giving_way")
+async def test_cells_that_are_read_side_by_side_are_read_as_alone(tmp_path: Path) -> None:
+    """CPython 3.11.7 counts their depth together, and then finds that the count is wrong."""
+    source = "x.append((1 + 1, {'a': [2]}))\n" * 50
+
+    async def use() -> list[tuple[str, list[str]]]:
+        async with FakeKernel(cwd=tmp_path) as kernel:
+            await kernel.execute("x = []")
+            results = [await kernel.execute(source) for _ in range(20)]
+            return [(r.status, [v.name for v in r.changes.changed]) for r in results]
+
+    assert await asyncio.gather(*[use() for _ in range(4)]) == [[("ok", ["x"])] * 20] * 4
+
+
 def session(tmp_path: Path, cells: list[str], **options: Any) -> Session:
     replies = [f"Next.\n\n```python\n{code}\n```" for code in cells]
     return Session(model=ScriptedModel(replies), kernel=FakeKernel, out=tmp_path / "out", **options)

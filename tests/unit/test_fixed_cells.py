@@ -2,6 +2,8 @@
 
 from kernel_agent import Budget, FakeKernel, Session
 from kernel_agent.notebook.library import nbformat
+from kernel_agent.notebook.setup_cell import Needs, make_setup
+from kernel_agent.records import HostCall
 from kernel_agent.records.action import Code
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.session.pipeline import FixedCell, read_cells
@@ -47,6 +49,22 @@ async def test_what_an_export_says_of_its_own_run_is_no_thought_of_the_next(tmp_
     )
     thoughts = [cell.code.thought for cell in read_cells(file)]
     assert thoughts == ["thought", "of a person"]
+
+
+async def test_the_first_cell_of_an_export_is_a_step_only_where_it_gives_what_a_session_has_not(
+    tmp_path,
+):
+    answer, tool = "x = 6\nfinal_answer(x)", "final_answer(price(1))"
+    prices = [HostCall(name="price", arguments={"args": [1]}, ok=True, result=2)]
+    for source, calls, steps in ((answer, [], 1), (tool, prices, 2)):
+        setup = make_setup(Needs(sources=[source], versions={}, texts={}, calls=calls))
+        first = nbformat.v4.new_code_cell(
+            setup.cell, metadata={"kernel_agent": {"role": "environment"}}
+        )
+        file = write(tmp_path / "n.ipynb", first, nbformat.v4.new_code_cell(source))
+        assert len(read_cells(file)) == steps
+    edited = nbformat.v4.new_code_cell("y = 1", metadata=first.metadata)
+    assert len(read_cells(write(tmp_path / "n.ipynb", edited))) == 1
 
 
 async def test_there_may_be_more_cells_than_a_model_may_take_steps(tmp_path):

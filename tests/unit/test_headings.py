@@ -38,6 +38,7 @@ def step(source: str = "", thought: str = "", status: str = "ok", **fields: Any)
     [
         ("df = pd.read_csv('data/penguins.csv')", "Loads penguins.csv"),
         ("import re\n# How heavy is each species?\n# Then\nx", "How heavy is each species?"),
+        ("# /// script\n# dependencies = []\n# ///\n# Weighs them\nx", "Weighs them"),
         ("#!/bin/sh\ndf = pd.read_csv(url)", ""),
         ("df.groupby('species').mass.mean()", ""),
         ("", ""),

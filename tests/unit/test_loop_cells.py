@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from itertools import count
 
 import pytest
 from support.loop import ANSWER, ERROR, OK, Bench
@@ -33,7 +34,7 @@ def bench(fixed: list[FixedCell], results, budget=None, chars: int = 8000) -> Be
 async def test_every_cell_runs_in_order_and_is_a_step():
     """With its number; nothing is asked of a model, and nothing is spent but steps."""
     made = bench(cells("a", "b", "c"), [OK] * 3)
-    stop = await made.run(first_step=5)
+    stop = await made.run(numbers=count(5))
     assert made.ran == ["a", "b", "c"]
     assert [(s.number, s.code, s.observation.text) for s in made.steps] == [
         (5, "a", "42"), (6, "b", "42"), (7, "c", "42")

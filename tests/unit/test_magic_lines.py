@@ -106,6 +106,8 @@ def test_the_help_lists_every_option_within_a_screen():
     """It is shown by ``%agent`` and by ``%agent?``."""
     assert all(f"--{option.name}" in HELP for option in OPTIONS)
     assert max(map(len, HELP.splitlines())) <= 100
+    assert "%agent --data PATH TASK           about a file, or a folder of them" in HELP
+    assert "--data PATH         a file or folder to ask about; again for more" in HELP
 
 
 @pytest.mark.parametrize(

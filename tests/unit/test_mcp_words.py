@@ -110,6 +110,15 @@ def test_what_a_server_says_of_its_keys_is_taken_out():
     assert "passw0rd" not in said
 
 
+def test_the_keys_of_servers_are_hidden_by_the_rule_of_all_secrets():
+    """In each form in which a text may quote them, by one mark; words that are short stay."""
+    table = {"command": "look --port 443001 --key k/ey+value", "env": {"MODE": "offline"}}
+    server = one("wiki", {"wiki": table})
+    told = "offline at 443001: k/ey+value and k%2Fey%2Bvalue are no keys"
+    hidden = "offline at 443001: [secret] and [secret] are no keys"
+    assert server.without_secrets(told) == hidden
+
+
 @example("\U000e0100", 20)  # seen by nobody, and printable
 @given(st.text(), st.integers(min_value=20, max_value=300))
 def test_words_can_end_nothing_that_they_stand_in(text, length):

@@ -16,7 +16,7 @@ import pytest
 from kernel_agent.errors import SandboxError
 from kernel_agent.sandbox import microvm, programs
 from kernel_agent.sandbox.levels import Grant, Limits
-from kernel_agent.sandbox.microvm import files, image, machine
+from kernel_agent.sandbox.microvm import files, filesystem, image, machine
 from kernel_agent.sandbox.microvm.guest.wire import BYTES, DATA, FILE, NOTE, Wire, WireError
 from kernel_agent.sandbox.microvm.host import Kernel
 
@@ -30,6 +30,20 @@ MANIFEST = image.Manifest(
 
 
 # --- QEMU ----------------------------------------------------------------------------------------
+
+
+def test_qemu_and_its_cage_are_programs_that_root_alone_can_change(tmp_path, monkeypatch):
+    """As bubblewrap's own level looks at bwrap: also in the folders where they are looked for."""
+    for name in (machine.QEMU, "bwrap"):
+        program = tmp_path / name
+        program.write_text("#!/bin/sh\necho version 9.9.9\n")
+        program.chmod(0o755)
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(machine, "FOUND_IN", (str(tmp_path),))
+    assert machine.version() is None
+    assert not machine.cage_works.__wrapped__()
+    monkeypatch.setenv(programs.VARIABLE, str(tmp_path))  # the cage would not hold it
+    assert machine.find("bwrap") == ""
 
 
 @pytest.mark.parametrize("accelerator", ["tcg", "kvm"])
@@ -400,3 +414,41 @@ def test_a_fifo_a_device_or_a_socket_in_the_workspace_is_not_sent(tmp_path):
     assert [payload for kind, _, payload in frames if kind in (FILE, BYTES)] == [
         b"/w/file", b"1", b"",
     ]  # fmt: skip
+
+
+# --- what the image is made of -------------------------------------------------------------------
+
+
+def an_interpreter(library, *path):
+    return filesystem.Interpreter(
+        executable="/usr/bin/python3", prefix="/usr", base_prefix="/usr", version="3.12.1",
+        path=tuple(map(str, path)), library=str(library),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("wide", ["/", "~", "~/.."])
+def test_a_path_file_that_names_a_home_or_the_system_makes_no_image(tmp_path, monkeypatch, wide):
+    """The image would hold all of it, for every cell to read: one line says which folder."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home" / "me"))
+    for name in ("home/me", "library", "work"):
+        (tmp_path / name).mkdir(parents=True)
+    folder = Path(wide).expanduser()
+    python = an_interpreter(tmp_path / "library", folder)
+    with pytest.raises(SandboxError, match=r"a \.pth file puts .* on the path of /usr/bin/python3"):
+        filesystem.make_root_image(tmp_path / "work", python, print)
+
+
+def test_the_source_of_an_editable_installation_goes_in_without_hidden_files(tmp_path):
+    """Its code is imported; .git and .env beside it are no code. Packages keep theirs."""
+    source, site = tmp_path / "project", tmp_path / "site-packages"
+    for place in (source / ".git", source / "mine", site / "numpy" / ".libs"):
+        place.mkdir(parents=True)
+        (place / "__init__.py").touch()
+    (source / ".env").touch()
+    (source / "mine" / ".key").touch()
+    root = tmp_path / "root"
+    for tree in filesystem.trees(an_interpreter(site, source, site)):
+        filesystem.copy_tree(tree, root)
+    came = sorted(str(path.relative_to(f"{root}{tmp_path}")) for path in root.rglob("*")
+                  if path.is_file())  # fmt: skip
+    assert came == ["project/mine/__init__.py", "site-packages/numpy/.libs/__init__.py"]

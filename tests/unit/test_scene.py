@@ -201,6 +201,16 @@ def test_the_clock_stands_still_while_a_person_is_asked(scene: Scene, clock: Clo
     assert "ask" not in {note["op"] for note in scene.replay()}
 
 
+def test_the_box_below_a_question_promises_no_more_than_it_does(scene: Scene) -> None:
+    """A yes for all further cells or calls ends when untrusted data enters; a no does not."""
+    cell = Question(kind="cell", number=2, reason="r", code="x = 1")
+    call = Question(kind="call", number=3, reason="r", name="mail")
+    ends = "in this run; a yes until untrusted data comes in"
+    assert only(scene.ask(1, cell), "ask")["rest"] == f"The same for every further cell {ends}"
+    told = only(scene.ask(2, call), "ask")["rest"]
+    assert told == f"The same for every further call of mail {ends}"
+
+
 def test_nothing_that_would_run_is_hidden_in_a_question(scene: Scene) -> None:
     """A carriage return lets text be written over, and ends a line for Python."""
     code = "steal()\rprint(1)\x1b[2K # \u3164"

@@ -95,7 +95,7 @@ def test_the_stub_shows_signature_and_the_whole_description() -> None:
         """
         return 1.0
 
-    assert Tool(sales).stub == (
+    assert Tool(sales).stub() == (
         "def sales(region: str) -> float:\n"
         '    """Return the sales of a region.\n'
         "\n"
@@ -109,7 +109,7 @@ def test_of_a_long_description_the_beginning_is_shown_and_how_to_get_the_rest() 
         return 1.0
 
     sales.__doc__ = "Return it.\n" + "A line of words.\n" * 500
-    stub = Tool(sales).stub
+    stub = Tool(sales).stub()
     assert len(stub) < MAX_TOLD + 3_000
     assert stub.endswith('    A line of words.\n    … help(sales) has the rest"""')
 
@@ -132,7 +132,7 @@ def test_a_union_is_shown_alike_on_every_python(annotation: Any, text: str) -> N
     def use(value): ...  # type: ignore[no-untyped-def]
 
     use.__doc__, use.__annotations__ = "Use it.", {"value": annotation}
-    assert f"(value: {text}):" in Tool(use).stub
+    assert f"(value: {text}):" in Tool(use).stub()
 
 
 def test_a_tool_that_a_model_could_not_use_is_refused() -> None:
@@ -250,18 +250,18 @@ def test_a_description_from_others_cannot_break_out_of_its_stub(doc: str) -> Non
 
     look.__doc__ = doc
     made = Tool(look)
-    head, _, body = made.stub.partition("\n")
+    head, _, body = made.stub().partition("\n")
     assert head.startswith("def look(what: str = ")
     assert body.startswith('    """')
     assert body.endswith('"""')
     assert body.count('"""') == 2
     assert all(line.startswith("    ") for line in body.splitlines() if line)
-    assert made.stub.replace("\n", "").isprintable()
-    assert "```" not in made.stub
-    assert len(made.stub) < 4500
+    assert made.stub().replace("\n", "").isprintable()
+    assert "```" not in made.stub()
+    assert len(made.stub()) < 4500
     assert len(made.line) < 200
     assert "\n" not in made.line
-    ast.parse(made.stub.replace(head, "def look():"))
+    ast.parse(made.stub().replace(head, "def look():"))
 
 
 @pytest.mark.parametrize(

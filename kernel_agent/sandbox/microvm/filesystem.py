@@ -21,6 +21,7 @@ from kernel_agent.errors import SandboxError
 from kernel_agent.safe import remove
 from kernel_agent.sandbox import programs
 from kernel_agent.sandbox.environment import without_dots
+from kernel_agent.sandbox.grants import readable_folder
 
 GUEST = Path(__file__).resolve().parent / "guest"
 REMOVAL_S = 600.0  # for a tree with some 50,000 files, on a slow disk
@@ -97,26 +98,33 @@ def make_root_image(work: Path, python: Interpreter, on_step: Callable[[str], No
     for name, text in ETC.items():
         (root / "etc" / name).parent.mkdir(exist_ok=True)
         (root / "etc" / name).write_text(text)
-    for tree in _trees(python):
-        _copy_tree(tree, root)
+    for tree in trees(python):
+        copy_tree(tree, root)
     _copy_commands(python, root)
     _copy_libraries(root)
     shutil.copytree(GUEST, root / "ka" / "guest", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(GUEST / "cell_end.py", root / "ka" / "guest" / "cell_end.py")
     on_step("compiling what is not compiled yet")
     subprocess.run(
         [python.executable, "-I", "-m", "compileall", "-q", "-s", str(root), "-p", "/",
-         str(root / "ka"), *(str(_within(root, t)) for t in _trees(python))],
+         str(root / "ka"), *(str(_within(root, t)) for t in trees(python))],
         check=False, capture_output=True,
     )  # fmt: skip
     _make_file_system(root, work / "root.img")
     remove(root, seconds=REMOVAL_S)
 
 
-def _trees(python: Interpreter) -> list[Path]:
+def trees(python: Interpreter) -> list[Path]:
     """Return the folders that make up the interpreter, none of them within another."""
     found = [Path(python.library), *(Path(entry) for entry in python.path)]
     found = [path for path in dict.fromkeys(found) if path.is_dir()]
+    for path in found:
+        try:
+            readable_folder(path)
+        except SandboxError:
+            raise SandboxError(
+                f"a .pth file puts {path} on the path of {python.executable}: all of it would go "
+                "into the image, and it is or holds a home or a directory of the system"
+            ) from None
     return [
         p for p in found if p.name in SITE or not any(p != o and p.is_relative_to(o) for o in found)
     ]
@@ -130,16 +138,19 @@ def _within(root: Path, path: Path) -> Path:
     return root.joinpath(*parts)
 
 
-def _copy_tree(tree: Path, root: Path) -> None:
+def copy_tree(tree: Path, root: Path) -> None:
+    """Put a folder into the tree, without .git and .env beside an editable install's source."""
+    hidden = () if tree.name in SITE else (".",)
     for at, folders, names in os.walk(tree):
         inside = Path(at)
         folders[:] = [
             name
             for name in folders
             if not (inside == tree and (name in LEFT_OUT or name in SITE or name[:7] == "config-"))
+            and not name.startswith(hidden)
         ]
         _within(root, inside).mkdir(parents=True, exist_ok=True)
-        for name in [*folders, *names]:
+        for name in [*folders, *(name for name in names if not name.startswith(hidden))]:
             if (inside / name).is_symlink() or name in names:
                 _copy(inside / name, root)
         folders[:] = [name for name in folders if not (inside / name).is_symlink()]
@@ -190,7 +201,7 @@ def _copy_commands(python: Interpreter, root: Path) -> None:
         if not (_within(root, folder) / name).is_symlink() and (folder / name).is_symlink():
             _copy(folder / name, root)
     if Path("/usr/share/zoneinfo").is_dir():
-        _copy_tree(Path("/usr/share/zoneinfo"), root)
+        copy_tree(Path("/usr/share/zoneinfo"), root)
 
 
 def _copy_libraries(root: Path) -> None:

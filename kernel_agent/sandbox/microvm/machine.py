@@ -15,7 +15,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -27,11 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernel_agent.sandbox import programs
 from kernel_agent.sandbox.microvm.guest.wire import NOTE, Wire, WireError
 
 QEMU = "qemu-system-x86_64"
-FOUND_IN = {"PATH": "/usr/bin:/bin:/usr/local/bin"}
-"""Folders of QEMU and bwrap; the user's ``PATH`` is ignored."""
+FOUND_IN = ("/usr/bin", "/bin", "/usr/local/bin")
+"""Folders of QEMU and bwrap, which the cage holds; the user's ``PATH`` is ignored."""
 KERNEL_LINE = (
     "console=ttyS0 quiet panic=-1 random.trust_cpu=on mitigations=off nokaslr rdinit=/init"
 )
@@ -125,12 +125,17 @@ CAGE = (
 """QEMU's cage where bubblewrap works: a hole in QEMU then finds no files and no network."""
 
 
+def find(program: str) -> str:
+    """Return the path of QEMU or bwrap, where root alone can change it, or an empty one."""
+    return programs.find(program, only=FOUND_IN) or ""
+
+
 def version() -> str | None:
     """Return QEMU's version, or None where there is no QEMU."""
     try:
         said = subprocess.run(
-            [QEMU, "--version"], capture_output=True, text=True, timeout=20, check=True,
-            env=FOUND_IN,
+            [find(QEMU), "--version"], capture_output=True, text=True, timeout=20, check=True,
+            env={},
         ).stdout  # fmt: skip
     except (OSError, subprocess.SubprocessError):
         return None
@@ -196,7 +201,7 @@ def cage_works() -> bool:
     own = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     try:
         done = subprocess.run(
-            [*CAGE, "true"], env=FOUND_IN, check=False, timeout=20,
+            [find(CAGE[0]), *CAGE[1:], "/usr/bin/true"], env={}, check=False, timeout=20,
             stdin=subprocess.DEVNULL, capture_output=True, **own,  # type: ignore[call-overload]
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError):
@@ -250,13 +255,13 @@ class Machine:
 
         line = arguments(parts, memory_mb=memory_mb, accelerator=accelerator, console=console)
         self.qemu = subprocess.Popen(
-            [*(CAGE if cage_works() else ()), *line],
+            [*((find(CAGE[0]), *CAGE[1:]) if cage_works() else ()), find(QEMU), *line[1:]],
             stdin=subprocess.DEVNULL,
             stdout=None if console == "stdio" else subprocess.DEVNULL,
             stderr=self._words,
             pass_fds=parts.descriptors,
             preexec_fn=before,  # noqa: PLW1509 - no thread here holds a lock in it
-            env=FOUND_IN,
+            env={},
             **own,
         )
         for descriptor in opened:
@@ -357,9 +362,8 @@ def scratch_file(megabytes: int, *, fresh: bool) -> int:
     descriptor = os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR, 0o600)
     os.ftruncate(descriptor, megabytes << 20)
     if fresh:
-        mkfs = shutil.which("mkfs.ext4", path="/usr/sbin:/sbin:/usr/bin:/bin")
         done = subprocess.run(
-            [mkfs or "mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal",
+            [programs.find("mkfs.ext4") or "", "-q", "-F", "-m", "0", "-O", "^has_journal",
              "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", f"/proc/self/fd/{descriptor}"],
             capture_output=True, pass_fds=[descriptor], check=False,
         )  # fmt: skip
@@ -388,15 +392,13 @@ def boot(
         )
     finally:
         os.close(scratch)
-    try:
+    with contextlib.closing(it):
         it.wait_for("ready", seconds)
         took = time.monotonic() - began
         with (image / STATE).open("wb") as target:
             it.save(target.fileno())
         (image / STATE).chmod(0o600)
         it.monitor.command("quit")
-    finally:
-        it.close()
     return took
 
 
@@ -416,9 +418,7 @@ def wake(image: Path, accelerator: str, memory_mb: int, seconds: float) -> float
             state=state.fileno(),
         )  # fmt: skip
     os.close(scratch)
-    try:
+    with contextlib.closing(it):
         it.wire.note("ping")
         it.wait_for("pong", seconds)
-    finally:
-        it.close()
     return time.monotonic() - began

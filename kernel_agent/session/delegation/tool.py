@@ -19,6 +19,7 @@ from kernel_agent.errors import (
 )
 from kernel_agent.records import Budget, Code, Delegated, ExitStatus, Json, Message, Meter
 from kernel_agent.safe import Made, one_line, plain
+from kernel_agent.sandbox import level_of
 from kernel_agent.session.delegation.child import (
     Hearing,
     Lineage,
@@ -49,25 +50,32 @@ NO_RUN = "there is no run under way that could delegate"
 
 
 DELEGATE = """\
-Let another agent, with a kernel of its own, do a task; return its answer. It finds `data` (a
-DataFrame, array, text …) as the variable `data`, or the values of a dict by their names; it has no
-other variable, and of your files the data folders alone, so say in `task` all that it must know and
-what it must answer with; a DataFrame comes back as one. delegate.map(tasks, data=[...]) runs
-several side by side (a list of tasks, or one task for every item of data) and returns a list in
-order. An agent that gives no answer raises RuntimeError with how it ended and what it achieved; in
-the list of delegate.map the exception stands in its place: look with isinstance(result, Exception),
-and report it.
+Let another agent, with a kernel of its own, do a task; return its answer. It finds `data` as the
+variable `data`, or the values of a dict by their names; it has no other variable, and of your files
+the data folders alone, so say in `task` all that it must know and what it must answer with. An
+agent that gives no answer raises RuntimeError with how it ended and what it achieved.
 
 It gets half of what this run has left of its budget, or a smaller `share`, or at most `max_steps`,
-`max_seconds`, `max_tokens` and `max_cost`; in delegate.map all share evenly.
+`max_seconds`, `max_tokens` and `max_cost`.
 """
 LLM = """\
 Ask the language model once and return its text, to classify, extract or rewrite text. It sees the
-prompt and nothing else. llm.map(prompts) asks several at once and returns the texts in order.
+prompt and nothing else.
 
 It costs what any call of the model costs, and raises RuntimeError when the budget is spent.
 """
 """Text for the models, in the prompt and in ``help()``."""
+MAPPED = {
+    DELEGATE: """
+`data` may be a DataFrame, array or picture, too, and a DataFrame comes back as one.
+
+delegate.map(tasks, data=[...]) runs several side by side (a list of tasks, or one task for every
+item of data), which share evenly, and returns a list in order. In the place of an agent that gave
+no answer stands the exception: look with isinstance(result, Exception), and report it.
+""",
+    LLM: "\nllm.map(prompts) asks several at once and returns the texts in order.\n",
+}
+"""More of it, where tools have ``map``: in cells of Python."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +153,8 @@ class Delegation:
 
     def __init__(self, config: Config, lineage: Lineage, spawn: Spawn) -> None:
         self._config = config
+        has_map = config.sandbox == "auto" or level_of(config.sandbox).has_help
+        self._more = MAPPED if has_map and config.format != "json" else {}
         self._lineage = lineage
         self._spawn = spawn
         self._places = asyncio.Semaphore(config.agents_at_once)
@@ -180,13 +190,13 @@ class Delegation:
         ) -> Any:
             raise _make_refusal(NO_RUN)
 
-        return Delegating(delegate, DELEGATE, self.delegate)
+        return Delegating(delegate, DELEGATE + self._more.get(DELEGATE, ""), self.delegate)
 
     def _llm_tool(self) -> Tool:
         async def llm(prompt: str, *, system: str = "") -> str:  # noqa: ARG001 - as above
             raise _make_refusal(NO_RUN)
 
-        return Delegating(llm, LLM, self.ask)
+        return Delegating(llm, LLM + self._more.get(LLM, ""), self.ask)
 
     # --- another agent -----------------------------------------------------------------------
 

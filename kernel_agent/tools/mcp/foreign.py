@@ -169,9 +169,9 @@ class ForeignTool(Tool):
             raise TypeError(wrong)
         return (), given
 
-    def _told(self) -> str:
+    def _told(self, *, has_help: bool) -> str:
         """Return the first paragraph in one line: the words are a stranger's."""
-        told, more = summary_line(self.doc), len(self.doc) > MAX_LINE
+        told, more = summary_line(self.doc), has_help and len(self.doc) > MAX_LINE
         return f"{told} (help({self.name}) has more)" if more else told
 
     @property

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kernel_agent.errors import UsageError
+from kernel_agent.tools.secrets import without_secrets, worth_hiding
 
 START_S = 20.0
 CALL_S = 60.0
@@ -60,10 +61,7 @@ class Server:
         hidden = [*self.env.values(), *self.headers.values(), *self.command[1:], self.url,
                   parts.query, parts.username or "", parts.password or ""]  # fmt: skip
         hidden += [word for value in self.headers.values() for word in value.split()]
-        for secret in sorted(set(hidden), key=len, reverse=True):
-            if len(secret) >= 6:  # shorter ones are words like "-m", and no keys
-                text = text.replace(secret, "…")
-        return text
+        return without_secrets(text, worth_hiding(hidden))
 
 
 def named_servers(
