@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Iterable, Iterator
-from math import inf
 from pathlib import Path
 
-Seen = dict[int, tuple[int, int]] | None
+Resident = dict[int, tuple[int, int]]
 IN_MEMORY = ("/tmp", "/dev/shm")
 _FILE_KB = 1.6  # what Linux holds for one empty file in memory, measured on 400,000 of them
 
 
-def memory_mb(process: int, places: Iterable[str] = IN_MEMORY, seen: Seen = None) -> float:
+def memory_mb(
+    process: int, places: Iterable[str] = IN_MEMORY, seen: Resident | None = None
+) -> float:
     """Return the megabytes that a process and all below it hold; shared pages may count twice.
 
     ``places`` are where it may have a file system in memory. ``seen`` is a look made already.
@@ -30,17 +32,36 @@ def memory_mb(process: int, places: Iterable[str] = IN_MEMORY, seen: Seen = None
 
 
 def exact_memory_mb(
-    process: int, places: Iterable[str] = IN_MEMORY, enough_mb: float = inf, seen: Seen = None
+    process: int, places: Iterable[str] = IN_MEMORY, seen: Resident | None = None
 ) -> float:
-    """Return the same, with shared pages counted once; slowly, so not where the rest is enough."""
+    """Return the same, with each page counted once, also one that a fork shares; slowly.
+
+    It waits for processes that take memory: stop them (:func:`stopped`).
+    """
     found = seen or resident(process)
-    if (own := sum(own for own, _ in found.values())) > enough_mb * 1024:
-        return own / 1024
-    shared = max(sum(map(_portion, found)), _unnamed_kb(found))
-    return (own + shared + _file_systems(found, places)) / 1024
+    portions = [_portion(pid, *held) for pid, held in found.items()]
+    shared = max(sum(shared for _, shared in portions), _unnamed_kb(found))
+    return (sum(own for own, _ in portions) + shared + _file_systems(found, places)) / 1024
 
 
-def large(process: int, seen: Seen = None, share: float = 0.9) -> list[int]:
+@contextlib.contextmanager
+def stopped(pids: Iterable[int]) -> Iterator[None]:
+    """Stop processes meanwhile: none takes more, nor is waited for."""
+    signal_all(pids := list(pids), signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_all(pids, signal.SIGCONT)
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to those that are left."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def large(process: int, seen: Resident | None = None, share: float = 0.9) -> list[int]:
     """Return the fewest processes below one that hold a share of the whole; largest first."""
     found = seen or resident(process)
     held = {pid: sum(pages) for pid, pages in found.items() if pid != process}
@@ -82,7 +103,7 @@ def _count_watched(pid: int, epoll: str) -> int:
     return 0
 
 
-def resident(process: int) -> dict[int, tuple[int, int]]:
+def resident(process: int) -> Resident:
     """Return the kilobytes of own and of shared memory of a process and all below it."""
     found = {}
     for pid, tasks in processes(process):
@@ -116,14 +137,16 @@ def _fields(path: str) -> Iterator[tuple[str, int]]:
                 yield name, int(value.split()[0])
 
 
-def _portion(pid: int) -> int:
-    """Return a process's part of shared memory: each page divided by those who have it."""
-    with contextlib.suppress(OSError):
-        return dict(_fields(f"/proc/{pid}/smaps_rollup")).get("Pss_Shmem", 0)
-    return 0
+def _portion(pid: int, own: int, shared: int) -> tuple[int, int]:
+    """Return a process's part of its memory: each page divided by those who have it."""
+    try:
+        fields = dict(_fields(f"/proc/{pid}/smaps_rollup"))
+    except OSError:  # it may not be read, its first thread has ended, or all have
+        return (own, shared) if Path(f"/proc/{pid}").exists() else (0, 0)
+    return fields.get("Pss_Anon", 0), fields.get("Pss_Shmem", 0)
 
 
-def _unnamed_kb(pids: dict[int, tuple[int, int]]) -> int:
+def _unnamed_kb(pids: Resident) -> int:
     """Return the kilobytes of files in memory that only descriptors lead to."""
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
@@ -136,7 +159,7 @@ def _unnamed_kb(pids: dict[int, tuple[int, int]]) -> int:
     return sum(sizes.values())
 
 
-def _file_systems(pids: dict[int, tuple[int, int]], places: Iterable[str]) -> int:
+def _file_systems(pids: Resident, places: Iterable[str]) -> int:
     """Return the kilobytes in the file systems for temporary files that the host does not have."""
     used: dict[int, int] = {}
     for pid in pids:

@@ -13,12 +13,10 @@ disk tells in between when it is time to look.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 from kernel_agent.sandbox import memory
 from kernel_agent.sandbox.disk import Disk, Used
@@ -80,16 +78,13 @@ class Watchdog:
                 self._reported = True
                 await exceeded(reason)
 
-        def report(reason: str, at_once: Iterable[int] = ()) -> None:
+        def report(reason: str) -> None:
             answered = threading.Event()
             ending = end(reason, answered)
             try:
                 asyncio.run_coroutine_threadsafe(ending, loop)
             except RuntimeError:  # the loop has ended
                 ending.close()
-            for pid in at_once:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
             if not answered.wait(ANSWER_S) and not self._stopped.is_set():
                 kill()
 
@@ -137,18 +132,26 @@ class Watchdog:
                 break
         return self._stopped.is_set()
 
-    def _watch_memory(self, process: int, limit_mb: int, report: Callable[..., None]) -> None:
-        pause_s, places, exact_mb = HURRY_S, self._in_memory, memory.exact_memory_mb
+    def _watch_memory(self, process: int, limit_mb: int, report: Callable[[str], None]) -> None:
+        pause_s = HURRY_S
         while not self._stopped.wait(pause_s):
             began = time.thread_time()
             seen = memory.resident(process)  # one look: with many processes at work each takes long
-            used_mb = memory.memory_mb(process, places, seen)
-            if used_mb > limit_mb and exact_mb(process, places, limit_mb, seen) > limit_mb:
-                report(f"memory limit of {limit_mb} MB exceeded", memory.large(process, seen))
+            used_mb = memory.memory_mb(process, self._in_memory, seen)
+            if used_mb > limit_mb and self._is_above(process, limit_mb, seen):
+                report(f"memory limit of {limit_mb} MB exceeded")
                 continue  # until it has ended, those that come after are killed as well
             if memory.watches(process, MAX_WATCHES) > MAX_WATCHES:
                 report(f"limit of {MAX_WATCHES:,} watched descriptors exceeded")
                 return
-            hurried = used_mb > limit_mb / 4
-            pause_s, share = (HURRY_S, HURRIED) if hurried else (MEMORY_EVERY_S, AT_MOST)
+            pause_s = HURRY_S if used_mb > limit_mb / 4 else MEMORY_EVERY_S
+            share = HURRIED if limit_mb / 4 < used_mb <= limit_mb else AT_MOST
             pause_s = max(pause_s, (time.thread_time() - began) / share)
+
+    def _is_above(self, process: int, limit_mb: int, seen: memory.Resident) -> bool:
+        """Whether processes hold more than they may; those that hold most of it are killed."""
+        with memory.stopped(seen):
+            above = memory.exact_memory_mb(process, self._in_memory, seen) > limit_mb
+            if above:
+                memory.signal_all(memory.large(process, seen), signal.SIGKILL)
+        return above

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.waiting import wait_until
 
 from kernel_agent.sandbox.disk import Disk, Used
 from kernel_agent.sandbox.grants import read_grant
 from kernel_agent.sandbox.levels import Grant, Limits
-from kernel_agent.sandbox.memory import exact_memory_mb, large, memory_mb
+from kernel_agent.sandbox.memory import exact_memory_mb, large, memory_mb, processes, stopped
 from kernel_agent.sandbox.watchdog import Watchdog
 
 Start = Callable[[str], int]
@@ -76,12 +77,27 @@ def test_shared_memory_counts_once_when_it_matters(start: Start) -> None:
     assert 40 < exact_memory_mb(pid) < 75
 
 
-def test_an_exact_look_ends_where_what_is_not_shared_is_more_than_enough(start: Start) -> None:
-    """The rest would wait for processes that are taking memory."""
+def test_memory_that_a_fork_shares_counts_once_when_it_matters(start: Start) -> None:
+    """A pool of workers that read the same table has it once."""
     pid = start(
-        "x = bytearray(b'x' * (30 << 20))\nm = mmap.mmap(-1, 20 << 20)\nm.write(bytes(20 << 20))"
+        "x = bytearray(b'x' * (60 << 20))\nfor _ in range(3):\n"
+        "    if os.fork() == 0:\n        time.sleep(60)"
     )
-    assert 30 < exact_memory_mb(pid, enough_mb=20) < 50 < exact_memory_mb(pid, enough_mb=60)
+    assert memory_mb(pid) > 240
+    assert 60 < exact_memory_mb(pid) < 120
+
+
+def test_processes_that_are_stopped_for_a_look_go_on_afterwards(start: Start) -> None:
+    pid = start("if os.fork() == 0:\n    while True:\n        pass")
+    pids = [each for each, _ in processes(pid)]
+
+    def states() -> set[str]:
+        told = (Path(f"/proc/{pid}/stat").read_text() for pid in pids)
+        return {text.rpartition(")")[2].split()[0] for text in told}
+
+    with stopped(pids):
+        wait_until(lambda: states() == {"T"})
+    wait_until(lambda: "T" not in states())
 
 
 @pytest.mark.parametrize(
