@@ -133,11 +133,15 @@ class Watchdog:
         return self._stopped.is_set()
 
     def _watch_memory(self, process: int, limit_mb: int, report: Callable[[str], None]) -> None:
-        pause_s = HURRY_S
+        pause_s, used_mb, before_mb = HURRY_S, 0.0, 0.0
         while not self._stopped.wait(pause_s):
             began = time.thread_time()
-            seen = memory.resident(process)  # one look: with many processes at work each takes long
-            used_mb = memory.memory_mb(process, self._in_memory, seen)
+            # Beside processes that are at work a look takes long: until then it could be too much.
+            is_near = used_mb > before_mb and 2 * used_mb - before_mb > limit_mb
+            all_now = [pid for pid, _ in memory.processes(process)] if is_near else []
+            with memory.stopped(all_now):
+                seen, before_mb = memory.resident(process), used_mb
+                used_mb = memory.memory_mb(process, self._in_memory, seen)
             if used_mb > limit_mb and self._is_above(process, limit_mb, seen):
                 report(f"memory limit of {limit_mb} MB exceeded")
                 continue  # until it has ended, those that come after are killed as well
@@ -151,7 +155,8 @@ class Watchdog:
     def _is_above(self, process: int, limit_mb: int, seen: memory.Resident) -> bool:
         """Whether processes hold more than they may; those that hold most of it are killed."""
         with memory.stopped(seen):
-            above = memory.exact_memory_mb(process, self._in_memory, seen) > limit_mb
+            found = memory.resident(process)
+            above = memory.exact_memory_mb(process, self._in_memory, found) > limit_mb
             if above:
-                memory.signal_all(memory.large(process, seen), signal.SIGKILL)
+                memory.signal_all(memory.large(process, found), signal.SIGKILL)
         return above
