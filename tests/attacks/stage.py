@@ -148,9 +148,16 @@ class Stage:
                 path.write_bytes(state["content"])
                 path.chmod(state["mode"])
                 if self.uid is not None and os.getuid() == 0:
-                    os.chown(path, self.uid, -1)
+                    self._hand_on(path)
         self.remember()
         return replanted
+
+    def _hand_on(self, path: Path) -> None:
+        """Give a canary to the kernel's user; in its folder to whom that now belongs."""
+        above = path.parent.stat()
+        within = self.workspace in path.parents
+        user, group = (above.st_uid, above.st_gid) if within else (self.uid or 0, -1)
+        os.chown(path, user, group)
 
     def remember(self) -> None:
         """Take the canary files for what is planted, as they are now."""

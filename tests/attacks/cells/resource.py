@@ -85,6 +85,17 @@ def memory_by_children(c):
 
 
 @attack("resource", more_than("memory_mb"), own_kernel=True)
+def memory_by_many_children(c):
+    """Taking memory in sixty children at once, each a tenth of what is allowed (6 GB together)"""
+    code = "import time;x=bytearray(b'x'*(100<<20));time.sleep(3)"
+    children = [subprocess.Popen([sys.executable, "-I", "-S", "-c", code]) for _ in range(60)]
+    codes = [child.wait() for child in children]
+    if any(codes):
+        raise MemoryError(f"{sum(map(bool, codes))} of {len(codes)} children were ended")
+    return "6000 MB"
+
+
+@attack("resource", more_than("memory_mb"), own_kernel=True)
 def memory_in_files(c):
     """Taking memory as files in /dev/shm, /tmp and memfd"""
     descriptors = []
