@@ -1,41 +1,41 @@
-"""nbformat, imported without a grammar that takes a second and that no notebook asks for.
+"""nbformat, imported without what takes long to import and no notebook asks for.
 
-nbformat imports jsonschema, which imports rfc3987_syntax where that is installed (JupyterLab brings
-it) to check addresses of one kind, and that compiles a grammar of 38 rules when it is imported. A
-stand-in takes its place meanwhile, which imports it when such an address is to be checked.
+nbformat imports jsonschema, and that what checks addresses and durations where JupyterLab brought
+it, with a grammar and a library of dates. Stand-ins import them when such a text is to be checked.
 """
 
-from __future__ import annotations
-
-import importlib
-import importlib.util
 import sys
-import types
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
-_GRAMMAR = "rfc3987_syntax"
-
-
-def _import_jsonschema() -> None:
-    if "jsonschema" in sys.modules or _GRAMMAR in sys.modules:
-        return
-    if importlib.util.find_spec(_GRAMMAR) is None:
-        return
-
-    def is_valid_syntax(rule: str, value: str) -> bool:
-        valid: bool = importlib.import_module(_GRAMMAR).is_valid_syntax(rule, value)
-        return valid
-
-    stand_in = types.ModuleType(_GRAMMAR)
-    stand_in.is_valid_syntax = is_valid_syntax  # type: ignore[attr-defined]
-    sys.modules[_GRAMMAR] = stand_in
-    try:
-        importlib.import_module("jsonschema")
-    finally:
-        del sys.modules[_GRAMMAR]
+# What jsonschema calls of each, and what that raises of a text that is not of the kind.
+_LATER = {
+    "rfc3987_syntax": ("is_valid_syntax", ""),
+    "rfc3986_validator": ("validate_rfc3986", ""),
+    "isoduration": ("parse_duration", "DurationParsingException"),
+}
 
 
-_import_jsonschema()
+def _stand_in(name: str, function: str, error: str) -> ModuleType:
+    module, refused = ModuleType(name), type(error, (Exception,), {})
 
-import nbformat  # noqa: E402 - after what it imports
+    def check(*told: Any, **more: Any) -> Any:
+        try:
+            return getattr(import_module(name), function)(*told, **more)
+        except getattr(import_module(name), error, ()) as why:
+            raise refused(*why.args) from why
 
-__all__ = ["nbformat"]
+    vars(module).update({function: check, error: refused})
+    return module
+
+
+if "jsonschema" not in sys.modules:
+    later = {name for name in _LATER.keys() - sys.modules if find_spec(name)}
+    sys.modules |= {name: _stand_in(name, *_LATER[name]) for name in later}
+    import_module("jsonschema")
+    for name in later:
+        del sys.modules[name]
+
+import nbformat as nbformat  # noqa: E402, PLC0414 - after what it imports; it is what is given on

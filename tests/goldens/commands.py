@@ -23,18 +23,19 @@ TABLE = "month,sold\nMay,3\nJune,5\n"
 LOAD = "Read it.\n```python\nimport pandas as pd\ndf = pd.read_csv('data/sales.csv')\ndf\n```"
 PLOT = "```python\nimport matplotlib.pyplot as plt\ndf.plot.bar()\nplt.savefig('sold.png')\n```"
 ANSWER = "```python\nfinal_answer({'best': 'June', 'share': float('nan')})\n```"
+PRINT = "```python\nprint(1)\n```"
 SCRIPTS: dict[str, list[str | dict[str, Any]]] = {
     "good.jsonl": [LOAD, PLOT, ANSWER],
-    "short.jsonl": [LOAD],
-    "limits.jsonl": [LOAD, PLOT],
+    "short.jsonl": [PRINT],
+    "limits.jsonl": [PRINT, PRINT],
     "tool.jsonl": ["```python\nfinal_answer(double(21))\n```"],
     "pay.jsonl": ["```python\npay('a@b.example')\n```"] * 9,
     "dies.jsonl": ["```python\nimport os; os._exit(9)\n```"],
     "slow.jsonl": ["```python\nprint(1)\nimport time; time.sleep(60)\n```"],
-    "loop.jsonl": ["```python\nprint(1)\n```"] * 9,
     "talk.jsonl": ["Only talk."] * 20,
     "monty.jsonl": ["```python\nfinal_answer(6 * 7)\n```"],
-    "costly.jsonl": [{"content": LOAD, "usage": {"prompt_tokens": 10**6}}] * 3,
+    "total.jsonl": [{"for": "total", "content": "```python\nfinal_answer(8)\n```"}],
+    "costly.jsonl": [{"content": PRINT, "usage": {"prompt_tokens": 10**6}}] * 3,
 }  # fmt: skip
 TOOLS = '''
 from kernel_agent import tool
@@ -65,37 +66,34 @@ TASKS = [
         "answer": 2,
     },
 ]
-PIPELINE = ["import pandas as pd\npd.read_csv('data/sales.csv')", "print('done')"]
+PIPELINE = ["open('data/sales.csv').read()", "print('done')"]
 FAILING = ["x = 1", "x / 0", "print('never')"]
 ASK = "run x --model scripted:good.jsonl"
 BARE = "run x --sandbox none"
 RUN = "run x --sandbox none --data sales.csv"
+PURE = "run x --sandbox interpreter"  # starts in a moment; what is shown is the same
 
 # In a process of their own: what a shell sees of an answer, of a slip, and of no answer.
 PROCESSES = (
-    f"{RUN} --model scripted:good.jsonl --out whole --json", "nothing",
-    f"{RUN} --model scripted:limits.jsonl --max-steps 1 --out cut",
+    f"{RUN} --model scripted:good.jsonl --out good --json", "nothing",
+    f"{PURE} --model scripted:limits.jsonl --max-steps 1 --out cut",
 )  # fmt: skip
 
 # What each needs is left by those before it.
 STARTED = (
-    f"{RUN} --model scripted:good.jsonl --out good",
-    f"{RUN} --model scripted:good.jsonl --out quiet --quiet",
-    f"{RUN} --model scripted:short.jsonl --out short_json --json",
-    f"{RUN} --model scripted:short.jsonl --out short_quiet --quiet",
-    f"{RUN} --model scripted:limits.jsonl --max-steps 1 --out steps --json",
+    f"{PURE} --model scripted:short.jsonl --out short_json --json",
+    f"{PURE} --model scripted:short.jsonl --out short_quiet --quiet",
     f"{BARE} --model scripted:slow.jsonl --max-seconds 4 --out seconds --json",
-    f"{RUN} --model scripted:limits.jsonl --max-tokens 100 --out tokens --json",
+    f"{PURE} --model scripted:limits.jsonl --max-tokens 100 --out tokens --json",
     f"{RUN} --model scripted:limits.jsonl --max-cost 1 --out no_prices",
-    f"{RUN} --model scripted:costly.jsonl --max-cost 1 --out cost --json",
-    f"{BARE} --model scripted:loop.jsonl --out loop --json",
-    f"{BARE} --model scripted:talk.jsonl --out talk",
+    f"{PURE} --model scripted:costly.jsonl --max-cost 1 --out cost --json",
+    f"{PURE} --model scripted:talk.jsonl --out talk",
     f"{BARE} --model scripted:dies.jsonl --out lost --json",
-    f"{BARE} --model scripted:pay.jsonl --tools mine.py --out denied --json",
-    f"{BARE} --model scripted:pay.jsonl --tools mine.py --approve-tool pay=deny --out policy",
-    "run x --model scripted:tool.jsonl --sandbox none --tools mine --out tool --quiet",
-    "run x --model scripted:monty.jsonl --sandbox interpreter --out monty",
-    "run x --model scripted:monty.jsonl --sandbox interpreter --out monty_json --json",
+    f"{PURE} --model scripted:pay.jsonl --tools mine.py --out denied --json",
+    f"{PURE} --model scripted:pay.jsonl --tools mine.py --approve-tool pay=deny --out policy",
+    f"{PURE} --model scripted:tool.jsonl --tools mine --out tool --quiet",
+    f"{PURE} --model scripted:monty.jsonl --out monty",
+    f"{PURE} --model scripted:monty.jsonl --out monty_json --json",
     "run 'How many rows?' --data sales.csv --sandbox none --model offline --out offline",
     "run x --model m --base-url http://127.0.0.1:9/v1 --sandbox none --out refused",
     f"{RUN} --model scripted:good.jsonl --out good",
@@ -104,10 +102,9 @@ STARTED = (
     "show short_json", "show lost", "export good", "export good -o again.ipynb",
     "export good -o missing/again.ipynb",
     "pipeline monthly.ipynb --data sales.csv --sandbox none --out june",
-    "pipeline monthly.ipynb --data sales.csv --sandbox none --out june_json --json",
     "pipeline failing.ipynb --sandbox none --out failing_json --json",
-    "eval tasks.jsonl --model offline --sandbox none --out evaluated --at-once 1",
-    "verify good --json", "verify lost", "verify changed.ipynb --json", "eval evaluated --report",
+    "eval tasks.jsonl --model scripted:total.jsonl --sandbox interpreter --out evaluated",
+    "verify june --json", "verify lost", "verify changed.ipynb --json", "eval evaluated --report",
     "show evaluated",
 )  # fmt: skip
 
@@ -120,7 +117,7 @@ QUICK = (
     f"{ASK} --approve sometimes", f"{ASK} --approve-tool pay", f"{ASK} --approve-tool pay=maybe",
     f"{ASK} --tools nothing_of_this_name", f"{ASK} --tools sales.csv", f"{ASK} --tools sql=",
     f"{ASK} --mcp nothing-of-this-name", f"{ASK} --allow-host 'a b'", "run x --memory-mb 0",
-    f"{ASK} --guard-imports '' --sandbox none", "run x --model m --base-url nonsense",
+    f"{ASK} --guard-imports '' --sandbox interpreter", "run x --model m --base-url nonsense",
     "run x --model scripted:good.jsonl --sandbox remote --out remote",
     "run x y", "show", "show missing", "show empty.csv", "show sales.csv",
     "export missing", "verify missing", "verify sales.csv", "verify missing --json",
@@ -135,10 +132,11 @@ def commands(folder: Path) -> dict[str, str]:
     """Run everything in a folder, which is the working directory; return the recordings."""
     _prepare(folder)
     told: list[tuple[str, Iterable[Item]]] = [*_helps("")]
+    said: set[str] = set()
     for line in PROCESSES:
-        told.append((f"$ kernel-agent {line} # a process", _told(line, *_process(line))))
+        told.append((f"$ kernel-agent {line} # a process", _told(line, said, *_process(line))))
     for line in (*STARTED, *QUICK):
-        told.append((f"$ kernel-agent {line}", _told(line, *command(*shlex.split(line)))))
+        told.append((f"$ kernel-agent {line}", _told(line, said, *command(*shlex.split(line)))))
     files: dict[str, dict[str, list[Item]]] = {}
     for line, items in told:
         views = files.setdefault(_file(line), {})
@@ -171,7 +169,7 @@ def _process(line: str) -> tuple[object, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def _told(line: str, code: object, out: str, err: str) -> Iterator[Item]:
+def _told(line: str, said: set[str], code: object, out: str, err: str) -> Iterator[Item]:
     yield f"exit code {code}", ""
     if err:
         yield "stderr", ""
@@ -183,10 +181,19 @@ def _told(line: str, code: object, out: str, err: str) -> Iterator[Item]:
         value = json.loads(first)
         if "python" in value:
             value["python"] = value["version"] = "<version>"
-        yield from item("JSON", flat(value))
+        yield from _new("JSON", flat(value), said)
     if out:
         yield "stdout", ""
         yield from plain(out)
+
+
+def _new(head: str, pairs: Iterable[tuple[str, Any]], said: set[str]) -> Iterator[Item]:
+    """Yield what no JSON before has said; the rest is only counted."""
+    named = {normal(f"{path}={value}"): (path, value) for path, value in pairs}
+    yield from item(head, (named[word] for word in named if word not in said))
+    if known := sum(word in said for word in named):
+        yield f"  · {known} as before", ""
+    said.update(named)
 
 
 def _constant(out: str) -> str:

@@ -315,8 +315,8 @@ async def _wired(name: str, fmt: str, endpoint: OpenAIServer) -> list[Item]:
     told: list[Event] = []
     with endpoint as server:
         async with Session(
-            model="some-model", base_url=server.url, format=fmt, sandbox="none", out=f"wire_{name}",
-            on_event=told.append,
+            model="some-model", base_url=server.url, format=fmt, sandbox="interpreter",
+            out=f"wire_{name}", on_event=told.append,
         ) as session:  # fmt: skip
             run = await session.run("What is it?")
     items: list[Item] = []

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from goldens.telling import wrapped
+
 
 class Shared:
     """Keys by kind, from however many things of that kind."""
@@ -49,9 +51,8 @@ class Shared:
         """Return all kinds with their keys."""
         lines = []
         for kind, some in sorted(self._some.items()):
-            lines.append(f"=== {kind}")
-            for key in sorted(some):
-                lines.append(f"  {key}" + ("" if key in self._all[kind] else " (not always)"))
+            keys = (f"{k}{'' if k in self._all[kind] else ' (not always)'}" for k in sorted(some))
+            lines.extend(wrapped(f"=== {kind}", keys))
         return "\n".join(lines) + "\n"
 
 

@@ -146,14 +146,19 @@ def item(head: str, pairs: Iterable[tuple[str, Any]]) -> Iterator[Item]:
             long.append((f"  {path}", text))
         else:
             short.append(normal(f"{path}={text}"))
+    yield from ((line, "") for line in wrapped(head, short))
+    yield from long
+
+
+def wrapped(head: str, words: Iterable[str]) -> Iterator[str]:
+    """Yield lines of a head and as many words as fit, and of the words that follow."""
     line = head
-    for word in short:
+    for word in words:
         if len(line) + len(word) > 108:
-            yield line, ""
+            yield line
             line = " "
         line = f"{line} · {word}"
-    yield line, ""
-    yield from long
+    yield line
 
 
 # --- views ---------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ OTHER_PYTHON = '''"""Makes this Python say that it is another."""
 import platform
 platform.python_version = lambda: "3.14.10rc2"
 '''
-SESSIONS = ("fenced", "tables", "pictures", "interpreter", "delegation")
+SESSIONS = ("fenced", "tables", "pictures", "interpreter")
 TEXT = "\n\n".join((
     "pandas {pandas}", '"pandas": "{pandas}",', r"\"pandas\": \"{pandas}\"", "'pandas': '{pandas}'",
     'dependencies = ["pandas=={pandas}", "PyYAML=={pyyaml}"]', "pandas>={pandas}",

@@ -12,6 +12,7 @@ import platform
 import re
 import sysconfig
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 
 PLACE = "<version>"
@@ -38,6 +39,7 @@ def installed() -> dict[str, str]:
     return found
 
 
+@cache  # to work them out takes longer than what is done with them
 def folders() -> tuple[tuple[str, str], ...]:
     """Return the folders whose names hold the version of Python, and their places."""
     return (

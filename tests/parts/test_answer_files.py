@@ -39,58 +39,47 @@ def test_a_table_is_written_with_all_its_rows_and_named(tmp_path):
     assert (tmp_path / "out/answer.csv").read_text() == "region,sold\nN,1234567.5\n=S,\n"
 
 
-@pytest.mark.parametrize(
-    ("answer", "written"),
-    [
-        ("t", 'region,day\nN,2026-01-31\n"=S, ö",\n'),
-        ("t.set_index('region').day", 'region,day\nN,2026-01-31\n"=S, ö",\n'),
-        ("t.loc[[0] * 400]", "region,day\n" + "N,2026-01-31\n" * 400),
-    ],
-)
-def test_a_table_is_written_with_all_its_rows_where_pyarrow_is_not_installed(
-    tmp_path, answer, written
-):
-    code = (
-        "import sys\nsys.modules['pyarrow'] = None\nimport pandas as pd\n"
-        "days = pd.to_datetime(['2026-01-31', None])\n"
-        "t = pd.DataFrame({'region': ['N', '=S, ö'], 'day': days})\n"
-        f"final_answer({answer})"
-    )
-    assert alone(tmp_path, code).stdout.decode() == written
-    assert (tmp_path / "out/answer.csv").read_text() == written
+DAYS = """import sys
+sys.modules['pyarrow'] = None
+import pandas as pd
+days = pd.to_datetime(['2026-01-31', None])
+t = pd.DataFrame({'region': ['N', '=S, ö'], 'day': days})
+final_answer(t)"""
+TABLES = {
+    DAYS: 'region,day\nN,2026-01-31\n"=S, ö",\n',
+    "final_answer(t.set_index('region').day)": 'region,day\nN,2026-01-31\n"=S, ö",\n',
+    "final_answer(t.loc[[0] * 400])": "region,day\n" + "N,2026-01-31\n" * 400,
+    "final_answer(pd.DataFrame({'a': [1, 'x']}))": "a\n1\nx\n",  # has no form but text
+}
+OTHERS = {
+    "final_answer(1234567.5)": "1234567.5\n",
+    "final_answer({'a': [1, None]})": '{"a": [1, null]}\n',
+    "final_answer('North, by far')": "North, by far\n",
+    "from decimal import Decimal\nfinal_answer(Decimal('1234.50'))": "1234.50\n",
+}
 
 
-def test_a_table_that_has_no_form_but_text_is_written_too(tmp_path):
-    code = "import pandas as pd\nfinal_answer(pd.DataFrame({'a': [1, 'x']}))"
-    assert alone(tmp_path, code).stdout == b"a\n1\nx\n"
-
-
-def test_a_figure_is_written_as_a_picture_and_named(tmp_path):
-    done = run_command(tmp_path, "run", "What?", script(tmp_path, FIGURE), "--out=out")
-    assert "answer.png" in done.stdout
-    with Image.open(tmp_path / "out/answer.png") as picture:
-        assert picture.size == (640, 480)
+async def test_all_of_an_answer_is_written_where_pyarrow_is_not_installed(tmp_path):
+    """A table with all its rows, also into a file; what is no table for a program alone."""
+    answers = TABLES | OTHERS
+    async with Session(model=ScriptedModel([*map(cell, answers)]), out=tmp_path / "out") as session:
+        for code, written in answers.items():
+            run = await session.run("What?")
+            assert answer_bytes(run).decode() == written, code
+            name = keep_answer(run)
+            assert bool(name) == (code in TABLES)
+            assert not name or (tmp_path / "out" / name).read_text() == written
 
 
 def test_the_answer_alone_can_be_read_by_a_program(tmp_path):
     assert alone(tmp_path, TABLE).stdout == b"region,sold\nN,1234567.5\n=S,\n"
 
 
-@pytest.mark.parametrize(
-    ("code", "written"),
-    [
-        ("final_answer(1234567.5)", b"1234567.5\n"),
-        ("final_answer({'a': [1, None]})", b'{"a": [1, null]}\n'),
-        ("final_answer('North, by far')", b"North, by far\n"),
-        ("from decimal import Decimal\nfinal_answer(Decimal('1234.50'))", b"1234.50\n"),
-    ],
-)
-def test_what_is_no_table_is_written_for_a_program_too(tmp_path, code, written):
-    assert alone(tmp_path, code).stdout == written
-
-
-def test_a_figure_alone_is_a_png(tmp_path):
-    assert Image.open(io.BytesIO(alone(tmp_path, FIGURE).stdout)).size == (640, 480)
+def test_a_figure_is_a_png_alone_and_as_a_file(tmp_path):
+    done = alone(tmp_path, FIGURE)
+    for png in (io.BytesIO(done.stdout), tmp_path / "out/answer.png"):
+        with Image.open(png) as picture:
+            assert picture.size == (640, 480)
 
 
 def test_without_an_answer_nothing_is_written_and_the_code_says_so(tmp_path):

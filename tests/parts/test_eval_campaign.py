@@ -11,7 +11,7 @@ import pytest
 from kernel_agent.errors import InputError, KernelAgentError, UsageError
 from kernel_agent.evaluation.campaign import Plan, arms_of, evaluate
 from kernel_agent.evaluation.engines import Here, WorkerLost, engine_of
-from kernel_agent.evaluation.report import write_report
+from kernel_agent.evaluation.report import _text, write_report
 from kernel_agent.evaluation.specs import Arm, RunResult, short_names
 from kernel_agent.evaluation.store import RESULTS_NAME, Store, read_results
 from kernel_agent.evaluation.tables import compare_folder
@@ -22,6 +22,11 @@ def plan(count=3, formats=("fenced", "envelope"), models=("offline",), **more):
     tasks = tuple(Task(id=f"t{n}", task="?", answer=1) for n in range(count))
     arms = arms_of(formats, models, ("none",))
     return Plan(tasks=TaskSet(name="test", tasks=tasks), arms=arms, **more)
+
+
+def reported(folder: Path) -> str:
+    """Return what the report says, without drawing its figures, which takes a second."""
+    return _text(compare_folder(folder))
 
 
 class Scripted:
@@ -179,11 +184,10 @@ async def test_an_arm_that_answers_nothing_takes_part(tmp_path, ending):
     assert (outcome.failed_arms, outcome.complete, len(weak.tasks)) == ({}, True, 6)
     why = f"it gave no answer ({ending['status']}: too hard)"
     assert f"arm fails the smoke test: m: {why}; it takes part all the same" in lines
-    write_report(tmp_path)
-    report = (tmp_path / "table.md").read_text()
-    assert f"**m** failed the smoke test: {why}." in report
-    assert "**m**: 0% of 3 tasks right (95 % interval 0% to 56%)" in report
-    assert "**m** against **offline**, success on 3 tasks" in report
+    said = reported(tmp_path)
+    assert f"**m** failed the smoke test: {why}." in said
+    assert "**m**: 0% of 3 tasks right (95 % interval 0% to 56%)" in said
+    assert "**m** against **offline**, success on 3 tasks" in said
 
 
 @pytest.mark.parametrize("status", ["model_error", "kernel_lost", "refused"])
@@ -410,8 +414,7 @@ async def test_arms_are_called_by_what_they_differ_in_and_the_rest_is_said_once(
     comparison = compare_folder(tmp_path)
     assert [row.arm for row in comparison.arms] == ["fenced", "envelope"]
     assert comparison.common == "model offline, sandbox none"
-    write_report(tmp_path)
-    assert "In all arms: model offline, sandbox none." in (tmp_path / "table.md").read_text()
+    assert "In all arms: model offline, sandbox none." in reported(tmp_path)
 
 
 async def test_an_address_stands_in_a_name_only_where_it_tells_arms_apart(tmp_path):
@@ -425,8 +428,7 @@ async def test_an_address_stands_in_a_name_only_where_it_tells_arms_apart(tmp_pa
     lines = []
     await go(tmp_path, what, Scripted(), tell=lines.append)
     assert not [line for line in lines if "http" in line]
-    write_report(tmp_path)
-    report = (tmp_path / "table.md").read_text()
+    report = reported(tmp_path)
     assert report.count("http") == 1
     assert "Asked at: `http://one/v1`" in report
 
@@ -443,8 +445,7 @@ async def test_who_looks_on_is_not_told_what_is_expected(tmp_path):
     await go(tmp_path, plan(formats=("fenced",)), work, tell=lines.append)
     assert not [line for line in lines if "42" in line]
     assert [line for line in lines if "step_limit, wrong" in line and "too many steps" in line]
-    write_report(tmp_path)
-    report = (tmp_path / "table.md").read_text()
+    report = reported(tmp_path)
     assert "expected 42, got 41" in report
     assert (
         "1 answer of **fenced / offline / none** could not be judged, 1 of them for their form"
@@ -492,8 +493,7 @@ async def test_the_report_names_the_kinds_on_which_arms_differ_and_links_each_ru
         "notebook": f"runs/{s.run_id}/1/run.ipynb", "model_calls": 3,
     })  # fmt: skip
     await go(tmp_path, what, work)
-    write_report(tmp_path)
-    report = (tmp_path / "table.md").read_text()
+    report = reported(tmp_path)
     kinds = report.partition("## By kind of task")[2].splitlines()
     assert kinds[6:8] == [
         "| means | 1 | 1/1, 3 requests | 0/1, 3 requests |",

@@ -5,25 +5,32 @@ import sys
 
 import pytest
 
-pytest.importorskip("rfc3987_syntax", reason="only JupyterLab's environment has the grammar")
+for package in ("rfc3987_syntax", "rfc3986_validator", "isoduration"):
+    pytest.importorskip(package, reason="only JupyterLab's environment has it")
 
 SCRIPT = """
 import sys
 from kernel_agent.notebook.library import nbformat
-print("lark" in sys.modules, "rfc3987_syntax" in sys.modules)
+LATE = {"rfc3987_syntax", "lark", "rfc3986_validator", "isoduration", "arrow"}
+print(LATE & set(sys.modules))
 nbformat.validate(nbformat.v4.new_notebook())
 from jsonschema import FormatChecker
-print("lark" in sys.modules)
+print(LATE & set(sys.modules))
 checker = FormatChecker()
-print(checker.conforms("https://example.org/\u00fc", "iri"), checker.conforms("no address", "iri"))
+for kind, right in {"iri": "https://example.org/\u00fc", "uri": "https://example.org",
+                    "duration": "P3D"}.items():
+    print(kind, checker.conforms(right, kind), checker.conforms("no such thing", kind))
+print(LATE - set(sys.modules))
 import rfc3987_syntax
-print(rfc3987_syntax.is_valid_syntax("iri", "https://example.org"), "lark" in sys.modules)
+print(rfc3987_syntax.is_valid_syntax("iri", "https://example.org"))
 """
 
 
-def test_the_grammar_of_addresses_is_read_when_an_address_is_checked_and_not_before():
+def test_what_checks_addresses_and_times_is_read_when_one_is_checked_and_not_before():
     command = [sys.executable, "-c", SCRIPT]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.splitlines() == [
-        "False False", "False", "True False", "True True",
+        "set()", "set()",
+        "iri True False", "uri True False", "duration True False",
+        "set()", "True",
     ], done.stderr  # fmt: skip

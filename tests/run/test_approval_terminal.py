@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from support.command import run_command
 
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart, Step
@@ -105,7 +106,9 @@ def arguments(folder: Path, *cells: str, more: tuple[str, ...] = ()) -> list[str
     replies = [{"content": f"Next.\n```python\n{cell}\n```"} for cell in cells]
     (folder / "s.jsonl").write_text("".join(json.dumps(r) + "\n" for r in replies))
     tools = "--tools=mail_tools.py"
-    return ["run", "x", "--model=scripted:s.jsonl", tools, "--out=out", *more]
+    # A kernel takes a second to start, and asks in the same way.
+    level = () if any("import" in cell for cell in cells) else ("--sandbox=interpreter",)
+    return ["run", "x", "--model=scripted:s.jsonl", tools, "--out=out", *level, *more]
 
 
 def steps(folder: Path) -> list[Step]:
@@ -118,6 +121,7 @@ def sent(folder: Path) -> list[str]:
 
 
 ANSWER = "final_answer('done')"
+FENCED = {"KERNEL_AGENT_FORMAT": "fenced", "TERM": "dumb"}
 
 
 @pytest.mark.parametrize("term", ["dumb", "xterm-256color"])
@@ -231,11 +235,7 @@ def test_a_model_that_insists_ends_with_exit_code_6(folder):
 def test_without_a_terminal_asking_means_no_and_is_said_once(folder, how):
     """Also with --json and --quiet; the object lists the decisions."""
     tries = ["send_mail('anna')"] * 4
-    done = subprocess.run(
-        [*COMMAND, *arguments(folder, *tries, more=how)],
-        cwd=folder, env=environment(), input="y\ny\ny\n", capture_output=True, text=True,
-        timeout=60, check=False,
-    )  # fmt: skip
+    done = run_command(folder, *arguments(folder, *tries, more=how), stdin="y\ny\ny\n", **FENCED)
     assert done.returncode == 6
     assert sent(folder) == []
     said = done.stdout + done.stderr
@@ -252,15 +252,13 @@ def test_without_a_terminal_asking_means_no_and_is_said_once(folder, how):
 def test_a_single_tool_is_allowed_or_denied_on_the_command_line(folder):
     """And what is no verdict is wrong use."""
     options = ("--approve-tool", "send_mail=allow")
-    command = [*COMMAND, *arguments(folder, "send_mail('anna')", ANSWER, more=options)]
-    run = {"cwd": folder, "env": environment(), "capture_output": True, "text": True}
-    done = subprocess.run(command, timeout=60, check=False, **run)
+    asked = arguments(folder, "send_mail('anna')", ANSWER, more=options)
+    done = run_command(folder, *asked, **FENCED)
     assert (done.returncode, sent(folder)) == (0, ["anna"])
     start = next(r for r in read_trace(folder / "out" / "trace.jsonl") if isinstance(r, RunStart))
     assert start.config["approve_tools"] == {"send_mail": "allow"}
     for wrong in ("send_mail", "send_mail=perhaps"):
-        command = [*COMMAND, "run", "x", "--approve-tool", wrong, "--out", "other"]
-        done = subprocess.run(command, timeout=60, check=False, **run)
+        done = run_command(folder, "run", "x", "--approve-tool", wrong, "--out", "other")
         assert done.returncode == 2
         assert len(done.stderr.splitlines()) == 1
         assert not (folder / "other").exists()
@@ -270,10 +268,8 @@ def test_the_command_line_goes_before_the_file_tool_by_tool(folder):
     """A tool that the file denies stays denied when another one is allowed by an option."""
     (folder / "kernel-agent.toml").write_text('[approve_tools]\nsend_mail = "deny"\n')
     options = ("--approve-tool", "send_male=allow")
-    command = [*COMMAND, *arguments(folder, "send_mail('anna')", ANSWER, more=options)]
-    named = environment(KERNEL_AGENT_CONFIG="kernel-agent.toml")
-    run = {"cwd": folder, "env": named, "capture_output": True, "text": True}
-    done = subprocess.run(command, timeout=60, check=False, **run)
+    asked = arguments(folder, "send_mail('anna')", ANSWER, more=options)
+    done = run_command(folder, *asked, **FENCED, KERNEL_AGENT_CONFIG="kernel-agent.toml")
     assert (done.returncode, sent(folder)) == (0, [])
     assert "the settings deny this tool" in done.stdout
     assert "there is none. Did you mean send_mail?" in done.stdout
@@ -284,9 +280,6 @@ def test_show_tells_the_decisions_of_a_past_run(folder):
     with Terminal(folder, *arguments(folder, "send_mail('anna')", ANSWER)) as terminal:
         terminal.answer("n not her\n")
         assert terminal.finish() == 0
-    done = subprocess.run(
-        [*COMMAND, "show", "out"], cwd=folder, env=environment(), capture_output=True, text=True,
-        timeout=60, check=True,
-    )  # fmt: skip
+    done = run_command(folder, "show", "out")
     assert "! send_mail (call 1) was denied by a person" in done.stdout
     assert "not her" in done.stdout

@@ -29,6 +29,8 @@ TABLE = "month,sold\nMay,3\nJune,5\n"
 LOAD = "Read it.\n```python\nimport pandas as pd\ndf = pd.read_csv('data/sales.csv')\ndf\n```"
 PLOT = "```python\nimport matplotlib.pyplot as plt\ndf.plot.bar()\nplt.savefig('sold.png')\n```"
 ANSWER = "```python\nfinal_answer({'best': 'June', 'share': float('nan')})\n```"
+PRINT = "```python\nprint(1)\n```"
+PURE = ("--sandbox", "interpreter")  # starts in a moment, for what is not about a kernel
 # What it prints stands nowhere in its source, which is shown before it runs.
 WAIT = "```python\nkept = 1\nimport time\nprint('wait' + 'ing', flush=True)\ntime.sleep(60)\n```"
 
@@ -174,9 +176,8 @@ def test_a_signal_stops_the_run_and_keeps_everything(folder, number):
 
 def test_a_reader_who_leaves_ends_nothing(folder):
     """As in ``| head -1``: no traceback, and the run is kept."""
-    model = script(folder, LOAD, ANSWER)
     process = start(
-        folder, "run", "x", "--data=sales.csv", model, "--out=out",
+        folder, "run", "x", *PURE, script(folder, PRINT, ANSWER), "--out=out",
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     process.stdout.readline()
@@ -192,7 +193,7 @@ def test_output_that_cannot_be_written_is_said_and_the_run_is_kept(folder):
     """A full disk behind the redirection costs the display only."""
     with Path("/dev/full").open("w") as full:
         process = start(
-            folder, "run", "x", "--data=sales.csv", script(folder, LOAD, ANSWER), "--out=out",
+            folder, "run", "x", *PURE, script(folder, PRINT, ANSWER), "--out=out",
             stdout=full, stderr=subprocess.PIPE,
         )  # fmt: skip
         _, error = process.communicate(timeout=30)
@@ -203,7 +204,7 @@ def test_output_that_cannot_be_written_is_said_and_the_run_is_kept(folder):
 
 def test_a_closed_standard_output_costs_the_display_only(folder):
     """As under some schedulers, or with ``>&-``."""
-    arguments = ["run", "x", "--data=sales.csv", script(folder, LOAD, ANSWER), "--out=out"]
+    arguments = ["run", "x", *PURE, script(folder, PRINT, ANSWER), "--out=out"]
     command = f"{shlex.join([*COMMAND, *arguments])} >&- 2>&-"
     done = subprocess.run(command, shell=True, cwd=folder, env=environment(), check=False)
     assert done.returncode == 0
@@ -291,7 +292,7 @@ def test_questions_at_a_terminal_share_a_session(folder, monkeypatch):
         folder, f"{hostile}\n```python\nx = 41\nprint('[bold]x[/bold]')\n```",
         "```python\nfinal_answer(x)\n```", "```python\nfinal_answer(x + 1)\n```",
     )  # fmt: skip
-    with Terminal(folder, "run", model) as terminal:
+    with Terminal(folder, "run", *PURE, model) as terminal:
         terminal.wait_for("Question> ")
         terminal.type("How many?\n")
         terminal.wait_for("41")
@@ -316,7 +317,7 @@ def test_undo_at_the_prompt_takes_steps_back_and_says_what_cannot_be(folder, mon
         "```python\nfinal_answer(x + 1)\n```",
     )  # fmt: skip
     lines = ("undo", "How many?", "undo 1: that is no number", "Again?", "exit")
-    with Terminal(folder, "run", model) as terminal:
+    with Terminal(folder, "run", *PURE, model) as terminal:
         for line in lines:
             terminal.wait_for("Question> ")
             terminal.type(f"{line}\n")

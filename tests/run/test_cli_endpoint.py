@@ -25,9 +25,13 @@ LAST = text("```python\nfinal_answer(kept * 7)\n```")
 def ask(
     folder: Path, url: str, *arguments: str, **changes: str
 ) -> subprocess.CompletedProcess[str]:
-    """Ask something of an endpoint, and check that no traceback and no key is ever shown."""
+    """Ask something of an endpoint, and check that no traceback and no key is ever shown.
+
+    The cells are run by the interpreter, which starts in a moment.
+    """
     done = run_command(
-        folder, "run", "x", "--base-url", url, "--model", "some-model", "--out", "out", *arguments,
+        folder, "run", "x", "--base-url", url, "--model", "some-model", "--out", "out",
+        "--sandbox", "interpreter", *arguments,
         **{
             "KERNEL_AGENT_FORMAT": "fenced",
             "OPENAI_API_KEY": "secret-value",

@@ -35,6 +35,10 @@ main()
 """
 READ = "import pandas as pd\nsales = pd.read_csv('data/sales.csv')\nprint(len(sales))"
 FIRST = text(f"Look.\n```python\n{READ}\n```")
+SENT_ALONG = {
+    "authorization", "user-agent", "host", "accept", "accept-encoding", "connection",
+    "content-type", "content-length",
+}  # fmt: skip
 LAST = text("```python\nfinal_answer(len(sales))\n```")
 
 
@@ -63,15 +67,30 @@ def test_without_a_model_nothing_is_connected_to(tmp_path: Path) -> None:
 
 
 def test_a_run_connects_to_its_endpoint_and_to_nothing_else(tmp_path: Path) -> None:
+    """And it is sent what the page says.
+
+    A small table whole, of a long one the beginning only; no other header, no path of yours.
+    """
+    long = "region,amount\n" + "".join(f"north,{100_000 + n}\n" for n in range(1_000))
+    (tmp_path / "long.csv").write_text(long)
     with OpenAIServer([FIRST, LAST]) as server:
         seen = connections(
-            tmp_path, "run", "How many rows?", "--data", "sales.csv", "--out", "out",
+            tmp_path, "run", "How many rows?", "--data", "sales.csv", "--data", "long.csv",
             "--base-url", server.url, "--model", "some-model", "--format", "fenced",
             OPENAI_API_KEY="x",
         )  # fmt: skip
         port = server.url.rpartition(":")[2].split("/")[0]
     assert seen == {f"127.0.0.1 {port}"}
     assert len(server.requests) == 2
+    first = server.requests[0]
+    sent = "".join(str(message["content"]) for message in first.body["messages"])
+    lines = (tmp_path / "sales.csv").read_text().split()
+    assert [line for line in lines if line not in sent] == []
+    beginning = [n for n in range(1_000) if f"north,{100_000 + n}" in sent]
+    assert beginning == [0, 1, 2, 3]  # and the header
+    others = {name for name in first.headers if not name.startswith("x-stainless-")}
+    assert others <= SENT_ALONG
+    assert str(tmp_path) not in sent
 
 
 def test_the_hook_sees_a_library_that_phones_home(tmp_path: Path) -> None:
@@ -86,34 +105,3 @@ def test_the_hook_sees_a_library_that_phones_home(tmp_path: Path) -> None:
         tmp_path, "run", "Total amount per region", "--data", "sales.csv", "--tools", "home.py"
     )
     assert "127.0.0.2 9" in seen
-
-
-SENT_ALONG = {
-    "authorization", "user-agent", "host", "accept", "accept-encoding", "connection",
-    "content-type", "content-length",
-}  # fmt: skip
-
-
-def test_the_endpoint_is_sent_what_the_page_says(tmp_path: Path) -> None:
-    """A small table whole, of a long one the beginning only; no other header, no path of yours."""
-    long = "region,amount\n" + "".join(f"north,{100_000 + n}\n" for n in range(1_000))
-    (tmp_path / "long.csv").write_text(long)
-    with OpenAIServer([FIRST, LAST]) as server:
-        connections(
-            tmp_path, "run", "How many rows?", "--data", "sales.csv", "--data", "long.csv",
-            "--base-url", server.url, "--model", "some-model", "--format", "fenced",
-            OPENAI_API_KEY="x",
-        )  # fmt: skip
-    first = server.requests[0]
-    sent = "".join(str(message["content"]) for message in first.body["messages"])
-    lines = (tmp_path / "sales.csv").read_text().split()
-    assert [line for line in lines if line not in sent] == []
-    assert [n for n in range(1_000) if f"north,{100_000 + n}" in sent] == [
-        0,
-        1,
-        2,
-        3,
-    ]  # and the header
-    others = {name for name in first.headers if not name.startswith("x-stainless-")}
-    assert others <= SENT_ALONG
-    assert str(tmp_path) not in sent

@@ -127,7 +127,7 @@ def test_calls_whose_arguments_had_to_be_repaired_are_counted_beside_failed_ones
     with OpenAIServer(replies) as server:
         evaluate(
             tmp_path, path, "--model", "m", "--base-url", server.url, "--format", "json",
-            "--sandbox", "none", "--at-once", "1", "--out", "out", "--trust",
+            "--sandbox", "interpreter", "--at-once", "1", "--out", "out", "--trust",
         )  # fmt: skip
     (a,) = results(tmp_path)
     assert (a["success"], a["failed_calls"], a["repaired_calls"]) == (True, 1, 1)
@@ -226,7 +226,8 @@ def test_a_judge_that_is_not_there_in_the_end_leaves_the_run_as_it_was(tmp_path)
     script(tmp_path, "s.jsonl", ANSWER.format("'hello'"))
     script(tmp_path, "judge-1.jsonl", '{"pass": true, "reason": "ok"}')
     asked = (
-        path, "--model", "scripted:s.jsonl", "--format", "fenced", "--sandbox", "none", "--judge",
+        path, "--model", "scripted:s.jsonl", "--format", "fenced", "--sandbox", "interpreter",
+        "--judge",
     )  # fmt: skip
     evaluate(tmp_path, *asked, "scripted:judge-{trial}.jsonl", "--trials", "2", "--out", "out")
     first, second = sorted(results(tmp_path), key=lambda r: r["trial"])

@@ -87,21 +87,21 @@ async def test_the_interrupt_ends_a_function_that_runs_and_its_run(
     assert after == "interrupted\n"
 
 
-@pytest.mark.parametrize(
-    ("named", "told"),
-    [
-        ("rat", "There is no tool rat here. Did you mean rate?"),
-        ("plain", "--tools plain: the function plain is not marked as a tool: write @tool"),
-        ("nothing_such", "--tools nothing_such: neither a module nor a ready-made tool"),
-    ],
-)  # fmt: skip
-async def test_a_wrong_name_is_one_line(tmp_path: Path, named: str, told: str) -> None:
+WRONG = {
+    "rat": "There is no tool rat here. Did you mean rate?",
+    "plain": "--tools plain: the function plain is not marked as a tool: write @tool",
+    "nothing_such": "--tools nothing_such: neither a module nor a ready-made tool",
+}
+
+
+async def test_a_wrong_name_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
     async with opened(tmp_path) as book:
         await book.run(f"{RATE}\ndef plain(x: int) -> int:\n    'Return x.'\n    return x")
-        said = await book.run(f"%agent --tools {named} --model offline --data a.csv What is it?")
-    assert said.startswith(f"UsageError: {told}")
-    assert len(said.splitlines()) == 1
+        for name, told in WRONG.items():
+            said = await book.run(f"%agent --tools {name} --model offline --data a.csv What is it?")
+            assert said.startswith(f"UsageError: {told}")
+            assert len(said.splitlines()) == 1
     assert not list(tmp_path.glob("runs/*"))
 
 

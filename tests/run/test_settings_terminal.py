@@ -48,7 +48,7 @@ def test_a_file_of_tasks_that_reaches_further_is_asked_about_once(tmp_path: Path
     task = {"id": "a", "task": "How many rows?", "data": "../own.csv", "tools": "evil.py",
             "answer": 1, "check": "number"}  # fmt: skip
     (project / "t.jsonl").write_text(json.dumps(task))
-    words = ("eval", "t.jsonl", "--model", "offline", "--sandbox", "none", "--out", "out")
+    words = ("eval", "t.jsonl", "--model", "offline", "--sandbox", "interpreter", "--out", "out")
     home = {"HOME": str(tmp_path / "home")}
 
     def without() -> subprocess.CompletedProcess[str]:

@@ -52,6 +52,7 @@ async def ask(
     """Do one run in a session of its own, and return how it ended and what was told."""
     events: list[Event] = []
     model = options.pop("model", None) or ScriptedModel(replies)
+    options.setdefault("sandbox", "interpreter")  # which starts in a moment
     async with Session(model=model, out=out, on_event=events.append, **options) as session:
         run = await session.run(task)
     return run.status, events
@@ -67,7 +68,7 @@ def failure(span: ReadableSpan) -> tuple[bool, Any]:
 
 
 async def test_a_lost_kernel_fails_its_cell_and_the_run(tmp_path: Path, kept: Kept) -> None:
-    await ask([cell("import os; os._exit(1)")], tmp_path, tracer=kept.tracer)
+    await ask([cell("import os; os._exit(1)")], tmp_path, sandbox="auto", tracer=kept.tracer)
     assert failure(kept.one(CELL)) == (True, "dead")
     assert failure(kept.one(RUN)) == (True, "kernel_lost")
 

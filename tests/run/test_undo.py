@@ -241,8 +241,9 @@ def test_an_undo_can_be_stopped_and_nothing_was_undone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "level",
-    ["bubblewrap", "namespaces", "landlock", "none", "interpreter", "container", "gvisor"],
-)
+    ["bubblewrap", "namespaces", "landlock", "none", "interpreter", "container",
+     pytest.param("gvisor", marks=pytest.mark.long)],
+)  # fmt: skip
 async def test_steps_are_undone_at_every_level(tmp_path: Path, level: str) -> None:
     try:
         choose(level)

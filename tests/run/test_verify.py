@@ -293,8 +293,7 @@ def test_what_a_strangers_notebook_makes_is_not_there_before(
     "role", ["answer", *(pytest.param(role, marks=pytest.mark.long) for role in ("task", "figure"))]
 )
 def test_a_text_that_is_not_what_the_run_gave_is_different(tmp_path: Path, role: str) -> None:
-    path = export(DATA / "golden.jsonl", tmp_path / "run.ipynb")
-    assert verify(path).reproduces
+    path = export(DATA / "golden.jsonl", tmp_path / "run.ipynb")  # reproduces: see above
     notebook = read_notebook(path)
     place = [cell.metadata.kernel_agent.role for cell in notebook.cells].index(role)
     notebook.cells[place].source += " 0.99"

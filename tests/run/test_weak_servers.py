@@ -47,7 +47,9 @@ async def answered(server, out, **settings):
     """Run a question to its end against a server."""
     model = model_at(server.url, **{"api_key": "x", "backoff_s": 0.001, **settings})
     budget = Budget(max_steps=5)
-    async with Session(model=model, format="fenced", out=out, budget=budget) as session:
+    async with Session(
+        model=model, format="fenced", sandbox="interpreter", out=out, budget=budget
+    ) as session:
         return await session.run("How much is it?")
 
 
