@@ -16,14 +16,12 @@ _GRAMMAR = "rfc3987_syntax"
 
 
 def _import_jsonschema() -> None:
-    if "jsonschema" in sys.modules or _GRAMMAR in sys.modules:
-        return
-    if importlib.util.find_spec(_GRAMMAR) is None:
+    known = "jsonschema" in sys.modules or _GRAMMAR in sys.modules
+    if known or importlib.util.find_spec(_GRAMMAR) is None:
         return
 
     def is_valid_syntax(rule: str, value: str) -> bool:
-        valid: bool = importlib.import_module(_GRAMMAR).is_valid_syntax(rule, value)
-        return valid
+        return bool(importlib.import_module(_GRAMMAR).is_valid_syntax(rule, value))
 
     stand_in = types.ModuleType(_GRAMMAR)
     stand_in.is_valid_syntax = is_valid_syntax  # type: ignore[attr-defined]
