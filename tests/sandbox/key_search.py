@@ -143,7 +143,7 @@ class Search:
         return None
 
     def blocks(self, where, data):
-        """Look at a piece of memory, but for blocks that were looked at in the same kind of place."""
+        """Look at memory, but for blocks that were looked at in the same kind of place."""
         for at in range(0, len(data), BLOCK):
             block = data[max(0, at - LAP) : at + BLOCK]
             key = hash((self.place, block))
