@@ -43,7 +43,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SERVER = HERE.parent / "servers" / "mcp_over_pipes.py"  # its tool shows its environment
 REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(",")
-LEVELS = ("bubblewrap", "namespaces", "landlock", "container", "gvisor", "microvm")
+LEVELS = ("microvm", "gvisor", "container", "bubblewrap", "namespaces", "landlock")  # slowest first
 TOOLS = ("price", "stock", "shop_page", "sold", "refused", "settings", "env")
 TASK = "What do apples cost?"
 
