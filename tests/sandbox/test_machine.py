@@ -287,14 +287,6 @@ def test_processes_are_limited(kernel):
     assert text.split() == ["BlockingIOError", "True"]
 
 
-def test_memory_is_that_of_the_machine(tmp_path):
-    driver = Driver(make_folder(tmp_path / "w"))
-    result = driver.run("blocks = [bytearray(100_000_000) for _ in range(100)]")
-    driver.close()
-    assert result.status in ("dead", "error")
-    assert "Memory" in result.error.ename or "SIGKILL" in result.error.evalue
-
-
 # --- hibernation ---------------------------------------------------------------------------------
 
 
@@ -365,7 +357,7 @@ def test_a_kernel_is_not_hibernated_in_the_middle_of_a_cell(kernel, tmp_path):
     assert not (tmp_path / "asleep").exists()
 
 
-def test_a_session_hibernates_and_resumes(tmp_path):
+def test_a_session_hibernates_and_resumes_and_has_the_memory_of_the_machine(tmp_path):
     model = ScriptedModel([])
     with Session(model=model, sandbox="microvm", out=tmp_path / "a") as session:
         session.execute_sync("x = 41")
@@ -373,7 +365,10 @@ def test_a_session_hibernates_and_resumes(tmp_path):
     with Session(model=model, resume=tmp_path / "asleep", out=tmp_path / "b") as again:
         assert again.sandbox == "microvm"
         result = again.execute_sync("x + 1")
+        full = again.execute_sync("blocks = [bytearray(100_000_000) for _ in range(100)]")
     assert result.outputs[0]["data"]["text/plain"] == "42"
+    assert full.status in ("dead", "error")
+    assert "Memory" in full.error.ename or "SIGKILL" in full.error.evalue
     with pytest.raises(UsageError, match="leave data out"):
         Session(model=model, resume=tmp_path / "asleep", data=["sales.csv"])
     with pytest.raises(SandboxError, match="not a hibernated session"):
