@@ -65,8 +65,8 @@ run: $(USABLE)
 # The folders of a tier; CONTRIBUTING.md says what is where. The first two try fewer generated examples.
 UNIT = tests/unit
 TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus tests/goldens
-# Levels, attacks and browsers: need system packages.
-LEVELS = tests/sandbox tests/attacks
+# Levels, attacks and browsers: need system packages. What takes longest begins first.
+LEVELS = tests/attacks tests/sandbox
 BROWSER = tests/browser
 PARALLEL = -q -n logical --dist
 QUICK = --hypothesis-profile quick
@@ -84,10 +84,11 @@ test-all: test-parallel test-alone test-engines
 test-parallel: $(READY)
 	$(TIER) $(PARALLEL) worksteal $(TEST) tests/suites
 
-# What must hold of them on every landing. Browsers one after another: two starve each other.
+# What must hold of them on every landing. Browsers one after another: two starve each other. They
+# come first: the ordinary user's tests beside them keep the other processors at work.
 test-levels: $(READY)
-	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(LEVELS)
 	$(TIER) -q $(QUICK) -m "not long" $(BROWSER)
+	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(LEVELS)
 
 # All of them, one test after another: nothing disturbs what is measured.
 test-alone: $(READY)

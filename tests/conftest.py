@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import kernel_agent.notebook.library  # noqa: F401 - before others import what takes it seconds
+
 # No test judges by the clock: how long an example takes depends on what else the machine does.
 settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # ``--hypothesis-profile quick``: a first look, for `make unit` and `make test`.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernel_agent.config import Config
 from kernel_agent.errors import InputError, UsageError
 from kernel_agent.formats import AUTO, get_format
+from kernel_agent.notebook import prepare_notebooks
 from kernel_agent.records import (
     FILE_NAME,
     Approver,
@@ -287,6 +288,8 @@ async def _find_tools(plan: Plan, library: Library) -> tuple[Tool, ...]:
     check_names(named)
     tools = as_tools((*plan.tools, *named, *library.tools))
     names = {*NAMES, *(tool.name for tool in tools)}
+    if plan.servers.public:  # which need JSON Schema: it comes without a grammar with notebooks
+        await asyncio.to_thread(prepare_notebooks)
     return as_tools((*tools, *await plan.servers.open(names)))
 
 

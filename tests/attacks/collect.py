@@ -120,11 +120,8 @@ def readable_tree() -> Iterator[Path]:
     tree = Path(tempfile.mkdtemp(prefix="ka-attacks-", dir="/var/tmp"))
     try:
         tree.chmod(0o755)
-        skip = shutil.ignore_patterns("__pycache__")
-        for package in ("kernel_agent", "extension"):
-            shutil.copytree(ROOT / package, tree / package, ignore=skip)
-        for part in ("attacks", "servers"):
-            shutil.copytree(ROOT / "tests" / part, tree / "tests" / part, ignore=skip)
+        for part in ("kernel_agent", "extension", "tests/attacks", "tests/servers"):
+            shutil.copytree(ROOT / part, tree / part)  # with what is compiled already
         for user in USERS:
             (tree / f"home-{user}").mkdir()
         told = (

@@ -251,7 +251,8 @@ def _measuring(stage: Stage, folders: Callable[[], list[Path]]) -> Any:
     stop = threading.Event()
     disk_before = used(folders(), stage.kernel_pids()).megabytes
     own = _resident(os.getpid())
-    base, shared, kernel = len(_tasks(stage)), _meminfo("Shmem"), _meminfo("SUnreclaim")
+    base, shared = len(_tasks(stage.kernel_pids())), _meminfo("Shmem")
+    kernel = _meminfo("SUnreclaim")
 
     def keep(name: str, value: int) -> None:
         stage.peak[name] = max(stage.peak.get(name, 0), value)
@@ -260,7 +261,7 @@ def _measuring(stage: Stage, folders: Callable[[], list[Path]]) -> Any:
         while True:
             spent = time.thread_time()
             pids = stage.kernel_pids()
-            keep("processes", len(_tasks(stage)) - base)
+            keep("processes", len(_tasks(pids)) - base)
             keep("memory_mb", sum(_resident(pid) for pid in pids) + _meminfo("Shmem") - shared)
             keep("kernel_memory_mb", _meminfo("SUnreclaim") - kernel)
             keep("host_memory_mb", _resident(os.getpid()) - own)
@@ -305,9 +306,9 @@ async def _ticking(stage: Stage) -> AsyncIterator[None]:
         ticking.cancel()
 
 
-def _tasks(stage: Stage) -> list[str]:
+def _tasks(pids: Sequence[int]) -> list[str]:
     found: list[str] = []
-    for pid in stage.kernel_pids():
+    for pid in pids:
         with contextlib.suppress(OSError):
             found += os.listdir(f"/proc/{pid}/task")
     return found

@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -279,17 +278,14 @@ class Stage:
 
     def kernel_pids(self) -> list[int]:
         """Return the processes of the sandboxes: all below this one that are not canaries."""
-        parents = dict(_parents())
-        found = []
-        for pid in parents:
-            above, steps = pid, 0
-            while above in parents and above != os.getpid() and steps < 100:
-                if above in self._own:
-                    break
-                above, steps = parents[above], steps + 1
-            if above == os.getpid() and pid != above:
-                found.append(pid)
-        return found
+        found, waiting = [], [os.getpid()]
+        while waiting:
+            found.append(pid := waiting.pop())
+            for task in _listed(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError):
+                    children = Path(f"/proc/{pid}/task/{task}/children").read_text()
+                    waiting += set(map(int, children.split())) - self._own
+        return sorted(found[1:])
 
     def look(self) -> Counter[str]:
         """Count what the sandboxes' processes hold that a host can see.
@@ -384,14 +380,6 @@ def _state(path: Path) -> dict[str, Any]:
         "time": status.st_mtime_ns,
         "extended": extended,
     }
-
-
-def _parents() -> Iterator[tuple[int, int]]:
-    for entry in _listed("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError):
-                stat = Path(f"/proc/{entry}/stat").read_text()
-                yield int(entry), int(stat.rpartition(")")[2].split()[1])
 
 
 def _listed(directory: str) -> list[str]:

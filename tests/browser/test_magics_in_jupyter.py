@@ -29,10 +29,10 @@ HANDLERS = (
 )
 
 
-def script(folder: Path, *cells: str, thought: str = "Thinking.") -> str:
+def script(folder: Path, *cells: str, thought: str = "Thinking.", name: str = "script") -> str:
     """Write replies with one cell each; return the name of the model that plays them back."""
     replies = [{"content": f"{thought}\n```python\n{cell}\n```"} for cell in cells]
-    path = folder / "script.jsonl"
+    path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(reply) + "\n" for reply in replies))
     return f"scripted:{path}"
 
@@ -161,19 +161,6 @@ def test_an_answer_may_hold_for_the_rest_of_the_run(opened: Opened, tmp_path: Pa
     tab.run(2)
     said = until(tab, lambda: tab.output(2), "the decisions are printed")
     assert " ".join(said.split()) == "SAID [True, True, True] 2"
-
-
-def test_stop_is_the_answer_no_to_an_open_question(opened: Opened, tmp_path: Path) -> None:
-    """The run does not wait for a person who wants its end."""
-    model = script(tmp_path, "a = 1", "a = 2")
-    tab = opened(LOAD, f"run = %agent --approve always --model {model} Ask me", "run.status")
-    tab.run(0)
-    tab.run(1)
-    tab.panel.get_by_role("button", name="Approve").wait_for()
-    press(tab, "Stop")
-    tab.panel.wait_for(state="detached")
-    tab.run(2)
-    tab.page.get_by_text("'interrupted'").wait_for()
 
 
 @pytest.mark.long
@@ -456,16 +443,41 @@ def test_nothing_of_a_run_acts_in_the_panel_in_its_page_or_in_the_saved_notebook
     (tab.server.folder.parent / "server.log").write_text("")  # the other front end begins anew
 
 
-def test_a_double_click_answers_one_question(opened: Opened, tmp_path: Path) -> None:
-    """The next question stands where the first one stood, and nobody has read it yet."""
-    model = script(tmp_path, "a = 1", "final_answer(a + 1)")
+def test_a_person_alone_answers_and_one_question_at_a_time(opened: Opened, tmp_path: Path) -> None:
+    """Three runs, one after another in one notebook."""
+    run = "run = %agent --new --approve always --model"
+    clicked = script(tmp_path, "a = 1", "final_answer(a + 1)", name="clicked")
+    scripted = script(tmp_path, "final_answer(1)", name="scripted")
+    stopped = script(tmp_path, "a = 1", "a = 2", name="stopped")
+    said = "print('SAID', [(s.decision.allowed, s.decision.reason) for s in run.steps])"
     tab = opened(
-        LOAD,
-        f"run = %agent --approve always --model {model} Decide",
-        "print('SAID', [s.decision.allowed for s in run.steps])",
-    )
-    tab.run(0)
-    tab.run(1)
+        LOAD, f"{run} {clicked} Decide", said, f"{run} {scripted} Decide", said,
+        f"{run} {stopped} Ask me", "run.status",
+    )  # fmt: skip
+    for cell in (0, 1):
+        tab.run(cell)
+    double_click(tab)
+    assert decisions(tab, 2) == "SAID [(True, ''), (True, '')]"
+    tab.run(3)
+    answer_by_a_script(tab)
+    assert decisions(tab, 4) == "SAID [(False, 'a person')]"
+    tab.run(5)
+    tab.panel.get_by_role("button", name="Approve").wait_for()
+    press(tab, "Stop")  # which is the answer no: the run does not wait for who wants its end
+    tab.panel.wait_for(state="detached")
+    tab.run(6)
+    tab.page.get_by_text("'interrupted'").wait_for()
+
+
+def decisions(tab: Tab, cell: int) -> str:
+    tab.panel.wait_for(state="detached")
+    tab.run(cell)
+    said = until(tab, lambda: tab.output(cell), "the decisions are printed")
+    return " ".join(said.split())
+
+
+def double_click(tab: Tab) -> None:
+    """The next question stands where the first one stood, and nobody has read it yet."""
     tab.panel.get_by_text("Run the cell of step 1?").wait_for()
     press(tab, "Approve")
     seen = tab.panel.get_by_text("Run the cell of step 2?")
@@ -474,22 +486,10 @@ def test_a_double_click_answers_one_question(opened: Opened, tmp_path: Path) -> 
     tab.page.wait_for_timeout(800)
     assert seen.is_visible()
     press(tab, "Approve")
-    tab.panel.wait_for(state="detached")
-    tab.run(2)
-    said = until(tab, lambda: tab.output(2), "the decisions are printed")
-    assert " ".join(said.split()) == "SAID [True, True]"
 
 
-def test_a_script_on_the_page_answers_no_question(opened: Opened, tmp_path: Path) -> None:
+def answer_by_a_script(tab: Tab) -> None:
     """Another kernel's display may bring one: what it clicks and types is not a person's."""
-    model = script(tmp_path, "final_answer(1)")
-    tab = opened(
-        LOAD,
-        f"run = %agent --approve always --model {model} Decide",
-        "print('SAID', [(s.decision.allowed, s.decision.reason) for s in run.steps])",
-    )
-    tab.run(0)
-    tab.run(1)
     question = tab.panel.get_by_text("Run the cell of step 1?")
     question.wait_for()
     tab.panel.locator("button:enabled").get_by_text("Approve").wait_for()
@@ -503,10 +503,6 @@ def test_a_script_on_the_page_answers_no_question(opened: Opened, tmp_path: Path
     assert question.is_visible()
     tab.panel.get_by_role("textbox", name="Reason").fill("a person")
     press(tab, "Deny")
-    tab.panel.wait_for(state="detached")
-    tab.run(2)
-    said = until(tab, lambda: tab.output(2), "the decisions are printed")
-    assert " ".join(said.split()) == "SAID [(False, 'a person')]"
 
 
 @pytest.mark.long

@@ -30,6 +30,7 @@ TOLD: dict = globals().get("TOLD", {})
 
 CHUNK = 4 << 20
 LAP = 4096  # what two chunks share: a needle lies whole in one of them
+BLOCK = 1 << 16  # of memory: most of it is as it was when it was looked at before
 MAX_HITS = 60  # of one form, in one kind of place
 
 
@@ -41,6 +42,7 @@ class Search:
         self.needles = {form: bytes.fromhex(text) for form, text in told["needles"].items()}
         self.bytes, self.refused, self.hits = Counter(), Counter(), []
         self.room = defaultdict(lambda: MAX_HITS)
+        self.known = set()
         self.incomplete = []
         self.place = ""
         self.seconds = {}
@@ -132,13 +134,22 @@ class Search:
                 piece = self.piece(who, memory, at, size)
                 if piece is None or left <= 0:
                     break
-                self.look(f"memory of {who} {name or hex(start)}", tail + piece)
+                self.blocks(f"memory of {who} {name or hex(start)}", tail + piece)
                 tail, left = piece[-LAP:], left - size
         if left <= 0:
             self.incomplete.append(f"memory of {who}")
         if memory is not None:
             os.close(memory)
         return None
+
+    def blocks(self, where, data):
+        """Look at memory, but for blocks that were looked at in the same kind of place."""
+        for at in range(0, len(data), BLOCK):
+            block = data[max(0, at - LAP) : at + BLOCK]
+            key = hash((self.place, block))
+            if key not in self.known:
+                self.known.add(key)
+                self.look(where, block)
 
     def piece(self, who, memory, at, size):
         """Return a piece of a process's memory; of the own without /proc/self/mem, too."""

@@ -51,6 +51,7 @@ class Driver:
 
     def __init__(self, folder: Path, *, resume: Path | None = None, limits=None) -> None:
         self.folder = folder
+        self.closed = False
         self.thread = LoopThread()
         self.session = KernelSession(
             cwd=folder, sandbox="microvm", resume=resume, access=Access(
@@ -76,8 +77,10 @@ class Driver:
         self.thread.result(self.session.hibernate(folder))
 
     def close(self) -> None:
-        self.thread.result(self.session.close())
-        self.thread.end()
+        if not self.closed:
+            self.closed = True
+            self.thread.result(self.session.close())
+            self.thread.end()
 
 
 def make_folder(folder: Path) -> Path:
@@ -284,18 +287,11 @@ def test_processes_are_limited(kernel):
     assert text.split() == ["BlockingIOError", "True"]
 
 
-def test_memory_is_that_of_the_machine(tmp_path):
-    driver = Driver(make_folder(tmp_path / "w"))
-    result = driver.run("blocks = [bytearray(100_000_000) for _ in range(100)]")
-    driver.close()
-    assert result.status in ("dead", "error")
-    assert "Memory" in result.error.ename or "SIGKILL" in result.error.evalue
-
-
 # --- hibernation ---------------------------------------------------------------------------------
 
 
 def test_a_hibernated_kernel_goes_on_with_its_variables(tmp_path):
+    """Twice; each of them ends in a way of its own (see below)."""
     folder = make_folder(tmp_path / "first")
     driver = Driver(folder)
     driver.run("import pandas as pd; table = pd.read_csv('data/sales.csv'); x = 41")
@@ -310,7 +306,7 @@ def test_a_hibernated_kernel_goes_on_with_its_variables(tmp_path):
     assert all(f.stat().st_mode & 0o077 == 0 for f in (tmp_path / "asleep").iterdir())
 
     random = []
-    for number in range(2):
+    for number, end in enumerate((ends_with_the_process_beside_it, says_how_it_ended)):
         again = Driver(make_folder(tmp_path / f"again{number}"), resume=tmp_path / "asleep")
         assert again.session.steps == 2
         assert again.session.sandbox_report["resumed"] is True
@@ -322,6 +318,7 @@ def test_a_hibernated_kernel_goes_on_with_its_variables(tmp_path):
         again.run("open('later.txt', 'w').write('new')")
         assert (again.folder / "kept.txt").read_text() == "on the disk"
         assert (again.folder / "later.txt").read_text() == "new"
+        end(again)
         again.close()
     assert random[0] != random[1]
     assert not (folder / "later.txt").exists()
@@ -360,7 +357,7 @@ def test_a_kernel_is_not_hibernated_in_the_middle_of_a_cell(kernel, tmp_path):
     assert not (tmp_path / "asleep").exists()
 
 
-def test_a_session_hibernates_and_resumes(tmp_path):
+def test_a_session_hibernates_and_resumes_and_has_the_memory_of_the_machine(tmp_path):
     model = ScriptedModel([])
     with Session(model=model, sandbox="microvm", out=tmp_path / "a") as session:
         session.execute_sync("x = 41")
@@ -368,7 +365,10 @@ def test_a_session_hibernates_and_resumes(tmp_path):
     with Session(model=model, resume=tmp_path / "asleep", out=tmp_path / "b") as again:
         assert again.sandbox == "microvm"
         result = again.execute_sync("x + 1")
+        full = again.execute_sync("blocks = [bytearray(100_000_000) for _ in range(100)]")
     assert result.outputs[0]["data"]["text/plain"] == "42"
+    assert full.status in ("dead", "error")
+    assert "Memory" in full.error.ename or "SIGKILL" in full.error.evalue
     with pytest.raises(UsageError, match="leave data out"):
         Session(model=model, resume=tmp_path / "asleep", data=["sales.csv"])
     with pytest.raises(SandboxError, match="not a hibernated session"):
@@ -385,24 +385,27 @@ def test_only_a_machine_can_be_hibernated(tmp_path):
 # --- the end -------------------------------------------------------------------------------------
 
 
-def test_closing_leaves_nothing(tmp_path):
-    driver = Driver(make_folder(tmp_path / "w"))
-    pids = processes(driver.session.pid)
-    directory = driver.session._directory
+def test_closing_leaves_nothing(kernel):
+    """The last of those that share the machine."""
+    pids = processes(kernel.session.pid)
+    directory = kernel.session._directory
     assert len(pids) > 1
-    driver.close()
+    kernel.close()
     assert until_gone(pids) == []
     assert not directory.exists()
 
 
-def test_a_machine_ends_with_the_process_beside_it(tmp_path):
-    driver = Driver(make_folder(tmp_path / "w"))
+def ends_with_the_process_beside_it(driver: Driver) -> None:
     pids = processes(driver.session.pid)
     os.kill(driver.session.pid, signal.SIGKILL)
     assert until_gone(pids) == []
-    result = driver.thread.result(_noticed(driver.session))
-    driver.close()
-    assert result == "gone"
+    assert driver.thread.result(_noticed(driver.session)) == "gone"
+
+
+def says_how_it_ended(driver: Driver) -> None:
+    result = driver.run("import os; os._exit(3)")
+    assert result.status == "dead"
+    assert "exit code 3" in result.error.evalue
 
 
 async def _noticed(session: KernelSession) -> str:
@@ -443,11 +446,3 @@ def test_a_machine_ends_with_a_host_that_is_killed(tmp_path):
     while Path(directory).exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(directory).exists()
-
-
-def test_a_kernel_that_ends_says_how(tmp_path):
-    driver = Driver(make_folder(tmp_path / "w"))
-    result = driver.run("import os; os._exit(3)")
-    driver.close()
-    assert result.status == "dead"
-    assert "exit code 3" in result.error.evalue

@@ -43,7 +43,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SERVER = HERE.parent / "servers" / "mcp_over_pipes.py"  # its tool shows its environment
 REQUIRED = os.environ.get("KERNEL_AGENT_REQUIRE_LEVELS", "").split(",")
-LEVELS = ("bubblewrap", "namespaces", "landlock", "container", "gvisor", "microvm")
+LEVELS = ("microvm", "gvisor", "container", "bubblewrap", "namespaces", "landlock")  # slowest first
 TOOLS = ("price", "stock", "shop_page", "sold", "refused", "settings", "env")
 TASK = "What do apples cost?"
 
@@ -259,6 +259,21 @@ def cell_of(code: str) -> Behaviour:
     return text(f"I search.\n\n```python\n{code}\n```")
 
 
+SHOW = """
+import sys
+from kernel_agent.__main__ import main
+
+out = sys.argv[1]
+for arguments in (["show"], ["show", "--html"], ["export"]):  # the page is in the folder
+    sys.argv[1:] = [*arguments, out]
+    try:
+        main()
+    except SystemExit as ended:
+        assert not ended.code, arguments
+    print("shown:", *arguments)
+"""
+
+
 @contextlib.contextmanager
 def a_host_full_of_keys(
     level: str, source: str, *, secret_env: tuple[str, ...] = ("SHOP_API_KEY", "DATABASE_PASSWORD")
@@ -284,7 +299,7 @@ def a_host_full_of_keys(
                 "variables": list(ENVIRONMENT),
                 "planted_at": time.time(),
                 "manners": level == "none",
-                "package_seconds": examples(30, least=1),
+                "package_seconds": examples(10, least=1),
             }
             host = Host(keys, root, told)
             refusal = error(429, f"slow down, {keys['env-openai']}", headers={"Retry-After": "0"})
@@ -305,17 +320,12 @@ def a_host_full_of_keys(
             assert said.returncode == 0, (said.stdout[-3000:], said.stderr[-3000:])
             host.sent = json.dumps([request.body for request in server.requests]).encode()
             host.spans = b"".join(collector.bodies)
-            for arguments in (
-                ["show"],
-                ["show", "--html"],
-                ["export"],
-            ):  # the page is in the folder
-                shown = subprocess.run(
-                    [sys.executable, "-m", "kernel_agent", *arguments, str(host.out)],
-                    capture_output=True, timeout=120, check=True, cwd=root,
-                    env=environment(host, ""),
-                )  # fmt: skip
-                host.shown[" ".join(arguments)] = shown.stdout + shown.stderr
+            shown = subprocess.run(
+                [sys.executable, "-c", SHOW, str(host.out)], capture_output=True, timeout=120,
+                check=True, cwd=root, env=environment(host, ""),
+            )  # fmt: skip
+            assert shown.stdout.count(b"shown:") == 3
+            host.shown["show and export"] = shown.stdout + shown.stderr
             yield host
     finally:
         shutil.rmtree(root, ignore_errors=True)

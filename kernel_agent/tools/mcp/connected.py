@@ -62,9 +62,8 @@ class Servers:
         """
         if self._connections and find_spec("mcp") is None:
             raise UsageError(f"--mcp needs the package mcp: {how_to_install('mcp')}")
-        if self._connections:  # away from the loop: they take a second
-            for package in ("jsonschema", "mcp", "httpx2"):
-                await asyncio.to_thread(import_module, package)
+        if self._connections:  # away from the loop: it takes a second
+            await asyncio.to_thread(import_module, "mcp")
         opening = [asyncio.create_task(self._open_one(c)) for c in self._connections]
         try:
             listed = await asyncio.gather(*opening)
