@@ -85,9 +85,8 @@ def watches(process: int, enough: int) -> int:
             targets = dict(_descriptors(pid))
             found[pid] = [one for one, to in targets.items() if to == "anon_inode:[eventpoll]"]
             most += len(found[pid]) * len(targets)
-    if most < enough:
-        return most
-    return sum(_count_watched(pid, name) for pid, names in found.items() for name in names)
+    counts = (_count_watched(pid, name) for pid, names in found.items() for name in names)
+    return most if most < enough else sum(counts)
 
 
 def _descriptors(pid: int) -> Iterator[tuple[str, str]]:
@@ -165,8 +164,7 @@ def _file_systems(pids: Resident, places: Iterable[str]) -> int:
     for pid in pids:
         for place in places:
             with contextlib.suppress(OSError):
-                inside = f"/proc/{pid}/root{place}"
-                device = os.stat(inside).st_dev  # noqa: PTH116
+                device = os.stat(inside := f"/proc/{pid}/root{place}").st_dev  # noqa: PTH116
                 if device not in used and device != os.stat(place).st_dev:  # noqa: PTH116
                     about = os.statvfs(inside)
                     content = (about.f_blocks - about.f_bfree) * about.f_frsize // 1024
