@@ -1,7 +1,6 @@
 """nbformat, imported without what takes long to import and no notebook asks for.
 
-nbformat imports jsonschema, and that what checks addresses and durations where JupyterLab brought
-it, with a grammar and a library of dates. Stand-ins import them when such a text is to be checked.
+What jsonschema checks addresses and durations with has stand-ins, which import it when asked.
 """
 
 import sys

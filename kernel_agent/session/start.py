@@ -287,10 +287,9 @@ async def _find_tools(plan: Plan, library: Library) -> tuple[Tool, ...]:
     named = await asyncio.to_thread(ready_tools, plan.named_tools, around)
     check_names(named)
     tools = as_tools((*plan.tools, *named, *library.tools))
-    names = {*NAMES, *(tool.name for tool in tools)}
     if plan.servers.public:  # which need JSON Schema: it comes without a grammar with notebooks
         await asyncio.to_thread(prepare_notebooks)
-    return as_tools((*tools, *await plan.servers.open(names)))
+    return as_tools((*tools, *await plan.servers.open({*NAMES, *(t.name for t in tools)})))
 
 
 async def _choose_model(plan: Plan, closing: Closing, tell: Listener) -> Model:
