@@ -175,6 +175,7 @@ def test_exactly_one_block_is_chosen_by_rule(text, source):
     "text",
     [
         "<think>```python\nbad()\n```</think>\n```python\ngood()\n```",
+        "<think>I could ```python\nbad()\n``` or so </think>\n```python\ngood()\n```",
         "<THINK>\n<execute>bad()</execute>\n</THINK>\n<execute>good()</execute>",
         "Try ```python\nbad()\n```\nno\n</think>\n```python\ngood()\n```",
         "Try\n```python\nbad(\n</think>\n```python\ngood()\n```",

@@ -78,7 +78,8 @@ _MARK = re.compile(
     rf"""
     ^(?P<indent>[^\S\n]*+) (?=[`~*_\#a-z观输]) (?:
         (?P<fence>`{{3,}}+|~{{3,}}+)
-        (?: [^\S\n]*+ (?=[<◁]|\[/?THINK\]|{_LEAKED}) | (?P<info>[^\n]*+) )
+        (?: [^\S\n]*+ (?=[<◁]|\[/?THINK\]|{_LEAKED})
+          | (?P<info>(?:[^\n<]++|<(?!/(?:{_REASONING_TAGS})>))*+) )
       | (?:[*_]{{1,3}}|(?P<heading>\#{{1,6}}[^\S\n]+))? (?P<turn>{_TURN_NAMES})
         (?:[^\S\n]*\([^()\n]{{0,40}}\))? [*_]{{0,3}} [^\S\n]* [:\uff1a]
       | (?:\*\*|(?P<title>\#{{1,6}}[^\S\n]+)) (?:observation|output)s? (?:\*\*)? [^\S\n]*+ $
@@ -186,8 +187,7 @@ def _mark(match: re.Match[str]) -> Mark:
     start, end = match.span()
     if match["fence"]:
         # "```</think>" closes both: the tag is a separate mark, not an info string.
-        info, indent = (match["info"] or "").strip(), len(match["indent"])
-        fence = match["fence"]
+        fence, info, indent = match["fence"], (match["info"] or "").strip(), len(match["indent"])
         return Mark(kind="fence", start=start, end=end, name=info, fence=fence, indent=indent)
     if match["midline"]:
         name = match["language"] or ""
