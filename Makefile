@@ -30,7 +30,7 @@ help:
 	@echo "make attacks play all attacks at all sandbox levels; write docs/attacks.md"
 	@echo "make eval-oracle   turns that each protocol needs at best, on AgentDojo and BFCL"
 	@echo "make eval-campaign 10,000 simulated runs: what an evaluation costs beside the runs"
-	@echo "make pins    choose exact versions of all packages anew: constraints.txt"
+	@echo "make pins    choose exact versions of what constraints.txt lacks; with PINS=-U of all anew"
 	@echo "make newest  run the quick tests with the newest version of every package, in .venv-newest"
 	@echo "make clean   remove .venv, the book and caches"
 
