@@ -209,7 +209,7 @@ def test_the_readme_leads_to_every_page() -> None:
 
 MOST_WORDS = {
     "README": 530,
-    "SECURITY": 770,
+    "SECURITY": 790,
     "CONTRIBUTING": 740,
     "docs/README": 170,
     "docs/approval": 310,
@@ -234,7 +234,7 @@ MOST_WORDS = {
     "docs/python": 430,
     "docs/ready-made-tools": 280,
     "docs/reference/glossary": 440,
-    "docs/sandbox": 570,
+    "docs/sandbox": 590,
     "docs/sandbox-internals": 670,
     "docs/sandbox-microvm": 370,
     "docs/sandboxed-kernel": 260,
