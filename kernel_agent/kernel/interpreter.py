@@ -15,6 +15,7 @@ The notebook of such a run is plain Python over plain files and re-runs in Jupyt
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import os
@@ -443,6 +444,20 @@ def _bound_processor(pid: int | None, timeout_s: float | None) -> None:
         resource.prlimit(pid, resource.RLIMIT_CPU, (soft, hard))
     except (OSError, ValueError):  # it is gone, which the cell will tell
         return
+
+
+@atexit.register
+def _wait_for_threads() -> None:
+    """Let the library's threads have Python until they are at rest.
+
+    One that asks for it after that, when the process is ending, aborts the process.
+    """
+    for _ in range(500):
+        time.sleep(0.002)
+        with contextlib.suppress(OSError):  # one of them has ended
+            threads = [path.read_text() for path in Path("/proc/self/task").glob("*/stat")]
+            if all(") S " in thread for thread in threads if "(tokio" in thread):
+                return
 
 
 # --- what cells call ------------------------------------------------------------------------------

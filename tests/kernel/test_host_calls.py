@@ -72,6 +72,7 @@ TOOLS = [echo, bounds, fail, forever, stuck]
 async def kernel(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KernelSession]:
     level = os.environ.get("KERNEL_AGENT_TEST_SANDBOX", "auto")
     folder = tmp_path_factory.mktemp("work")
+    RELEASE.clear()  # set, if these tests have run before in this process
     async with KernelSession(cwd=folder, sandbox=level, tools=[t.spec for t in TOOLS]) as started:
         yield started
     RELEASE.set()

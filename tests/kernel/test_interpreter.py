@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import resource
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -321,3 +322,33 @@ async def test_the_modules_that_are_named_are_there(folder: Path) -> None:
     async with InterpreterSession(cwd=folder) as kernel:
         for module in MODULES:
             assert (await kernel.execute(f"import {module}")).ok, module
+
+
+ENDINGS = """
+import asyncio, os, sys
+from pathlib import Path
+import pydantic_monty
+from kernel_agent.kernel.interpreter import InterpreterSession
+
+async def main():
+    async with InterpreterSession(cwd=Path()) as kernel:
+        pass
+
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+codes = []
+for _ in range(30):
+    pid = os.fork()
+    if not pid:
+        asyncio.run(main())
+        sys.exit()
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+print(codes)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processors are chosen by Linux")
+def test_a_process_ends_well_on_one_processor_too(tmp_path: Path) -> None:
+    """A thread of the library that still wants Python as it ends would abort one in twenty."""
+    command = [sys.executable, "-c", ENDINGS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [0] * 30

@@ -83,7 +83,9 @@ class Terminal:
     def finish(self) -> int:
         while self._read():
             pass
-        return self.process.wait(30)
+        code = self.process.wait(30)
+        assert code >= 0, self.seen  # what it says of its own end
+        return code
 
     def _read(self) -> bool:
         if not select.select([self.fd], [], [], 30)[0]:
