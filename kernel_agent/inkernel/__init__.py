@@ -11,12 +11,9 @@ it. The hard bounds are on the host's side.
 from .answers import no_answer as no_answer
 from .layout import KINDS as KINDS
 from .layout import Layout as Layout
-from .layout import Row as Row
 from .layout import decode_text as decode_text
-from .layout import delimiter_of as delimiter_of
 from .layout import header_of as header_of
 from .layout import layout_of as layout_of
-from .layout import rows_of as rows_of
 from .plain import describe_answer as describe_answer
 from .room import Room as Room
 from .room import TooMuch as TooMuch

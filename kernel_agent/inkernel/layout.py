@@ -54,7 +54,7 @@ def decode_text(head: bytes) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class _Row:
     """A row that is not blank: its first line and its record, counted from 1, and its cells.
 
     A record takes several lines where a cell holds line breaks; blank lines are records, too.
@@ -101,8 +101,8 @@ def layout_of(text: str, delimiter: str = "") -> Layout | None:
     """
     lines = re.split(r"\r\n|\n|\r", text)
     lines = lines[:-1] if len(lines) > 1 else lines  # the last one may be cut
-    delimiter = delimiter or delimiter_of(lines[:200])
-    rows, _ = rows_of(lines, delimiter)
+    delimiter = delimiter or _delimiter(lines[:200])
+    rows = _rows(lines, delimiter)
     head = header_of([row.filled for row in rows])
     if head is None:
         return None
@@ -128,7 +128,7 @@ def header_of(filled: Sequence[int]) -> int | None:
     return next((n for n, count in enumerate(filled) if count >= enough), None)
 
 
-def delimiter_of(lines: Sequence[str]) -> str:
+def _delimiter(lines: Sequence[str]) -> str:
     """Return the separator under which most lines have the same number of columns."""
 
     def agreement(delimiter: str) -> int:
@@ -138,19 +138,16 @@ def delimiter_of(lines: Sequence[str]) -> str:
     return max(",;\t|", key=agreement)
 
 
-def rows_of(lines: Sequence[str], delimiter: str) -> tuple[list[Row], int]:
-    """Return the rows that are not blank, and the line of a quote that never closes (or 0)."""
-    end = "end of the sample"
-    reader = csv.reader((line + "\n" for line in (*lines, end)), delimiter=delimiter)
-    rows: list[Row] = []
-    row: list[str] = []
-    line = start = 1
+def _rows(lines: Sequence[str], delimiter: str) -> list[_Row]:
+    """Return the rows that are not blank; none when a cell is too long for the csv module."""
+    reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter)
+    rows: list[_Row] = []
+    line = 1
     try:
         for record, row in enumerate(reader, 1):
-            line, start = start, reader.line_num + 1
             if any(row):
-                rows.append(Row(line=line, record=record, cells=tuple(row)))
+                rows.append(_Row(line=line, record=record, cells=tuple(row)))
+            line = reader.line_num + 1
     except csv.Error:
-        return [], 0  # a cell beyond the limit of the csv module: long, but not wrong
-    # The last line was added here: where it is not a row of its own, a quote has swallowed it.
-    return rows[:-1], 0 if row == [end] else line
+        return []
+    return rows

@@ -48,7 +48,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "empty.csv").touch()
     (tmp_path / "header.csv").write_text("month,sold\n")
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    (tmp_path / "broken.csv.gz").write_bytes(b"\x1f\x8b\x08 and no more")
     (tmp_path / "good.jsonl").write_text('{"content": "Done."}\n')
     (tmp_path / "program").write_bytes(b"\x7fELF\x02\x01\x01")
     with zipfile.ZipFile(tmp_path / "letter.docx", "w") as packed:
@@ -110,7 +109,6 @@ SLIPS = {
     "run x": "add one with --data FILE",
     "run x --data photo.png": "photo.png is no table (CSV",
     "run x --data header.csv": "header.csv has a header but no rows",
-    "run x --data broken.csv.gz": "broken.csv.gz is damaged: it cannot be unpacked",
     "run x --model m --base-url http://127.0.0.1:9/v1": "refused the connection: is the server",
     "run x --model m --base-url http://a.invalid/v1": "cannot be found: no such host",
     "run x --data ~nobody_here/sales.csv": "There is no folder ~nobody_here either.",
