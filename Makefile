@@ -68,13 +68,14 @@ TEST = $(UNIT) tests/parts tests/kernel tests/run tests/corpus tests/goldens
 # Levels, attacks and browsers: need system packages. What takes longest begins first.
 LEVELS = tests/attacks tests/sandbox
 BROWSER = tests/browser
-PARALLEL = -q -n logical --dist
+# Three workers for two processors: a third of the time a test waits for a kernel or a server.
+PARALLEL = -q -n $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 ))) --dist
 QUICK = --hypothesis-profile quick
 # What fails is tried once more, alone.
 TIER = $(PY) scripts/tier.py
 
 unit: $(READY)
-	$(TIER) $(PARALLEL) loadfile $(QUICK) $(UNIT)
+	$(TIER) -q -n logical --dist loadfile $(QUICK) $(UNIT)
 
 test: $(READY)
 	$(TIER) $(PARALLEL) worksteal $(QUICK) -m "not long" $(TEST)
