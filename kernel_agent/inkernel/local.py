@@ -2,8 +2,9 @@
 
 :mod:`kernel_agent.kernel.fake` is the host's side. What cells find (``final_answer``, ``outputs``,
 host tools), how values are shown, and the report of changed variables are the kernel's own parts;
-in the place of IPython's shell stand the few functions here. There are no magics, and nothing is
-kept apart: a cell that ends the process ends its host.
+in the place of IPython's shell stand the few functions here: its display hook is one for the whole
+process, and of two shells side by side each showed the other's values. There are no magics, and
+nothing is kept apart: a cell that ends the process ends its host.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 A pure reader: it is fed whatever the socket gave, in whatever pieces, and returns the events that
 are complete. Lines may end in LF, CRLF or CR, an event's data may span lines, comments keep
-connections alive and carry nothing. It is written by hand because turning each chunk into a typed
-object costs ten times the CPU (0.11 ms against 0.009 ms a chunk, measured).
+connections alive and carry nothing. It is written by hand because the client library's reader takes
+an error within a stream, and a reply in one piece, for the end of an empty reply, fails at events
+without a blank line between them, and holds a line without end (of 400 MB it took 1.5 GB).
 
 Protocol: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
 """
