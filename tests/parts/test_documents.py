@@ -224,7 +224,7 @@ MOST_WORDS = {
     "docs/folders": 350,
     "docs/formats": 440,
     "docs/how-a-run-works": 370,
-    "docs/how-measured": 390,
+    "docs/how-measured": 380,
     "docs/install": 340,
     "docs/jupyter": 570,
     "docs/mcp": 290,

@@ -31,6 +31,7 @@ FOUND = {page: BLOCK.findall(page.read_text()) for page in PAGES}
 NEEDS = {
     "a key",  # of a model's endpoint
     "the network",
+    "uv",
     "a collector",
     "a database",
     "QEMU",
