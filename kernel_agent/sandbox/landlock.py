@@ -26,7 +26,7 @@ LEVEL = Level(
     not_covered=(
         "errors in the Linux kernel, which is shared with the host",
         "what the run's folder holds, the trace, the notebook and the inputs among it",
-        "names, sizes and times of the host's files, which can be seen by who knows their path",
+        "sizes, times, attributes and link targets of the host's files, by who knows their path",
         "modes, times and attributes of your own files anywhere (unless root started it)",
         "signals to your other processes, with a Linux kernel before 6.12",
         "the processors on which your other processes run, which can be chosen",

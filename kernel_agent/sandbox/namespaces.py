@@ -30,7 +30,7 @@ LEVEL = Level(
     not_covered=(
         "errors in the Linux kernel, which is shared with the host",
         "what the run's folder holds: cells may read and change it",
-        "names, sizes and times of the host's files, which can be seen by who knows their path",
+        "sizes, times, attributes and link targets of the host's files, by who knows their path",
         "locks on files that may be read, for which your other programs may wait",
         "what Linux tells of the whole machine (load, memory), and where the granted files lie",
         "CPU time beyond the limit of a cell",
