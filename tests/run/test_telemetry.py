@@ -152,7 +152,7 @@ def command(
     script = tmp_path / "replies.jsonl"
     script.write_text(json.dumps({"content": cell("final_answer(7)")}) + "\n")
     return subprocess.run(
-        [sys.executable, "-m", *before, "kernel_agent", "run", "Seven?", "--json",
+        [*before, sys.executable, "-m", "kernel_agent", "run", "Seven?", "--json",
          "--model", f"scripted:{script}", "--out", str(tmp_path / "out")],
         capture_output=True,
         text=True,
@@ -161,14 +161,13 @@ def command(
     )  # fmt: skip
 
 
-INSTRUMENT = ("opentelemetry.instrumentation.auto_instrumentation", sys.executable, "-m")
-"""What ``opentelemetry-instrument`` starts."""
+INSTRUMENT = str(Path(sys.executable).with_name("opentelemetry-instrument"))
 
 
 def test_the_command_of_the_document_sends_its_run(tmp_path: Path) -> None:
     with Collector() as collector:
         done = command(
-            tmp_path, collector.url, *INSTRUMENT,
+            tmp_path, collector.url, INSTRUMENT,
             OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", OTEL_SERVICE_NAME="nightly-report",
         )  # fmt: skip
     assert done.returncode == 0

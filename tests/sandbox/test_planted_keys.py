@@ -366,7 +366,7 @@ def command(
         address = endpoint.replace("://", f"://analyst:{keys['argument']}@")
         with subprocess.Popen(
             [
-                sys.executable, "-m", "opentelemetry.instrumentation.auto_instrumentation",
+                str(Path(sys.executable).with_name("opentelemetry-instrument")),
                 sys.executable, "-m", "kernel_agent", "run", TASK,
                 "--model", "searcher", "--base-url", address, "--sandbox", level,
                 "--data", "prices.csv", "--tools", str(HERE / "planted_tools.py"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COMMAND_S = 100.0
 MOST_MB = 260  # some 150 without anything to tell; the texts of a run are 32
-INSTRUMENT = "opentelemetry.instrumentation.auto_instrumentation"
+INSTRUMENT = str(Path(sys.executable).with_name("opentelemetry-instrument"))
 TOOL = '''
 from kernel_agent import tool
 
@@ -55,7 +55,7 @@ def _watched(folder: Path) -> str:
                "--out", "project", "--json"]  # fmt: skip
     with Collector() as collector:
         done = subprocess.run(
-            [sys.executable, "-m", INSTRUMENT, sys.executable, "-m", "kernel_agent", *command],
+            [INSTRUMENT, sys.executable, "-m", "kernel_agent", *command],
             cwd=folder, check=False,
             env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
                  "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
