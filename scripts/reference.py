@@ -610,8 +610,6 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("texts of one run for OpenTelemetry", "session.telemetry.content:RUN_BYTES", "bytes", ""),
         ("one text for OpenTelemetry", "session.telemetry.content:CONTENT_CHARS", "characters", ""),
         ("calls of tools of one run for OpenTelemetry", "session.telemetry.content:CALLS_BYTES", "bytes", ""),
-        ("spans that wait to be sent", "session.telemetry.export:WAITING_BYTES", "bytes", ""),
-        ("wait for the collector at the end of a session", "session.telemetry.export:CLOSE_S", "s", ""),
     ),
 }  # fmt: skip
 """Of each part: what is limited, the module and constant that say it, its unit, what raises it."""

@@ -103,8 +103,8 @@ class Session(Life):
     on_event
         Told everything that happens, as it happens.
     tracer
-        An OpenTelemetry tracer that makes spans of the runs. Without one: our own, if the
-        environment names a collector (see ``docs/telemetry.md``).
+        An OpenTelemetry tracer that makes spans of the runs. Without one: that of the process, if
+        it has set one up (see ``docs/telemetry.md``).
     lineage
         Where the session stands among those that delegate; set by the one above it.
     kernel

@@ -212,7 +212,7 @@ async def open_parts(plan: Plan, closing: Closing) -> Parts:
     for line in plan.order.notes:
         plan.tell(Notice(text=line))
     telemetry = plan.order.lineage.telemetry or await _open_telemetry(plan)
-    closing.add("telemetry", partial(telemetry.close, plan.tell))
+    closing.add("telemetry", telemetry.close)
     closing.add("MCP servers", plan.servers.close)
     scans = [each for each in data if isinstance(each, Scan)]
     library = plan.order.lineage.library

@@ -1,6 +1,6 @@
-"""Code in a kernel decides how much there is to tell a collector: nothing is lost to that unsaid.
+"""Code in a kernel decides how many texts there are to tell a collector: they have a bound.
 
-A whole program, whose memory is its own; a collector on loopback that works, is slow or hostile.
+A whole program, whose memory is its own; a collector on loopback.
 """
 
 from __future__ import annotations
@@ -14,12 +14,21 @@ from pathlib import Path
 
 import pytest
 from servers.collector import Collector
-from support.spans import CELL, RUN, STEP, forget_the_machine
+from support.spans import CELL, RUN, forget_the_machine
 
 PROGRAM = """
 import asyncio, json, sys
 from pathlib import Path
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
 from kernel_agent import FakeKernel, ScriptedModel, Session, tool
+
+provider = TracerProvider()
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+trace.set_tracer_provider(provider)
 
 @tool
 def keep(text: str) -> str:
@@ -58,14 +67,13 @@ def _only_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_the_machine(monkeypatch)
 
 
-def program(collector: Collector, code: str, out: Path, **more: str) -> Done:
+def program(collector: Collector, code: str, out: Path) -> Done:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, code, str(out)],
         env={
             **os.environ,
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true",
-            **more,
         },
         stdout=subprocess.PIPE, text=True, check=True,
     )  # fmt: skip
@@ -79,7 +87,6 @@ def test_a_cell_that_calls_without_measure_silences_nothing(tmp_path: Path) -> N
         done = program(collector, FACES.format(400), tmp_path)
         spans = {span.name: span for span in collector.spans}
         calls = [span for span in collector.spans if span.name == "execute_tool keep"]
-        largest = max(map(len, collector.bodies))
     assert done.answer == 7
     assert len(calls) == 400
     assert "Seven?" in spans[RUN].attributes["gen_ai.input.messages"]
@@ -90,36 +97,4 @@ def test_a_cell_that_calls_without_measure_silences_nothing(tmp_path: Path) -> N
     (told,) = done.told
     bounds = "calls of tools may have 8 MB of them in a run, all else 24 MB"
     assert told == f"{800 - texts} texts are not in the traces: {bounds}."
-    assert largest < 5_000_000
-    assert done.peak_mb < MOST_MB
-
-
-@pytest.mark.long
-def test_what_a_collector_is_too_slow_for_is_counted_and_takes_no_memory(tmp_path: Path) -> None:
-    with Collector(holds=True) as collector:
-        done = program(collector, FACES.format(100), tmp_path)
-    assert done.answer == 7
-    assert done.told[-1].endswith(": 104 spans are lost, the run is not.")
-    assert done.peak_mb < MOST_MB
-
-
-def test_what_frames_a_run_comes_even_where_calls_fill_the_queue(tmp_path: Path) -> None:
-    """A slow collector; 3,000 calls, of which a queue of 400 has room for some."""
-    with Collector(delay_s=0.5) as collector:
-        done = program(
-            collector, "for n in range(3000):\n    keep('a')", tmp_path,
-            OTEL_BSP_MAX_QUEUE_SIZE="400", OTEL_BSP_MAX_EXPORT_BATCH_SIZE="200",
-        )  # fmt: skip
-        names = [span.name for span in collector.spans]
-    assert {RUN, STEP, CELL, "chat scripted"} <= set(names)
-    (told,) = done.told
-    assert f": {3004 - len(names):,} spans are lost, the run is not." in told
-
-
-def test_an_endless_reply_is_not_read(tmp_path: Path) -> None:
-    with Collector(endless=True) as collector:
-        done = program(collector, "pass", tmp_path)
-        assert len(collector.spans) == 4
-        assert collector.replied < 100_000_000
-    assert done.told == []
     assert done.peak_mb < MOST_MB

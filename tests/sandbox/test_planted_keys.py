@@ -338,6 +338,7 @@ def environment(host: Host, collector: str) -> dict[str, str]:
     named = {name: host.keys[key] for name, key in ENVIRONMENT.items()}
     if collector:
         named["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector
+        named["OTEL_EXPORTER_OTLP_PROTOCOL"] = "http/protobuf"
         named["OTEL_EXPORTER_OTLP_HEADERS"] = f"x-key={host.keys['env-collector']}"
     return {
         **{name: os.environ[name] for name in kept if name in os.environ},
@@ -365,6 +366,7 @@ def command(
         address = endpoint.replace("://", f"://analyst:{keys['argument']}@")
         with subprocess.Popen(
             [
+                str(Path(sys.executable).with_name("opentelemetry-instrument")),
                 sys.executable, "-m", "kernel_agent", "run", TASK,
                 "--model", "searcher", "--base-url", address, "--sandbox", level,
                 "--data", "prices.csv", "--tools", str(HERE / "planted_tools.py"),

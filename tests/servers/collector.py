@@ -1,16 +1,13 @@
 """A loopback collector: takes OpenTelemetry's protocol over HTTP, and keeps what it was sent.
 
 Real sockets, real protobuf. ``holds`` makes one that takes requests and answers none until it is
-closed; ``status`` makes one that refuses; ``endless`` one whose replies have no end; ``delay_s``
-one that takes its time.
+closed; ``status`` makes one that refuses.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -47,14 +44,11 @@ class Collector:
         *,
         status: int = 200,
         holds: bool = False,
-        endless: bool = False,
-        delay_s: float = 0.0,
     ) -> None:
         self.spans: list[Seen] = []
         self.bodies: list[bytes] = []
         self.headers: list[Mapping[str, str]] = []
         self.asked = threading.Event()
-        self.replied = 0  # bytes of an endless reply
         self._released = threading.Event()
         collector = self
 
@@ -68,15 +62,7 @@ class Collector:
                     return
                 if status == 200:
                     collector._keep(self.path, dict(self.headers), body)
-                time.sleep(delay_s)
                 self.send_response(status)
-                if endless:
-                    self.close_connection = True
-                    self.end_headers()
-                    with suppress(OSError):
-                        while not collector._released.is_set():
-                            collector.replied += self.wfile.write(bytes(1 << 20))
-                    return
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 

@@ -10,8 +10,6 @@ from kernel_agent.models import Model
 from kernel_agent.records import Event, Message, Reply, RequestOptions, Undone
 from kernel_agent.tools import Tool
 
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-
 Tell = Callable[[Event], None]
 
 
@@ -39,8 +37,8 @@ class Telemetry:
         """Return the telemetry of a session that works for a call of this one."""
         return Telemetry()
 
-    async def close(self, tell: Tell) -> None:
-        """Send the remaining spans, within seconds; called once by the session."""
+    async def close(self) -> None:
+        """End the spans that are open; called once by the session."""
 
 
 def version() -> str:

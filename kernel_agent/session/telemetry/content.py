@@ -73,9 +73,9 @@ class Texts:
         return f"{texts} not in the traces: {bounds}."
 
 
-def size_of(attributes: Mapping[str, Any] | None) -> int:
+def size_of(attributes: Mapping[str, Any]) -> int:
     """Return about how many bytes attributes take when they are sent."""
-    return sum(len(name) + _size(value) for name, value in (attributes or {}).items())
+    return sum(len(name) + _size(value) for name, value in attributes.items())
 
 
 def _size(value: Any) -> int:

@@ -21,7 +21,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
@@ -59,9 +59,6 @@ from kernel_agent.session.telemetry.content import (
 )
 from kernel_agent.tools import Tool
 
-if TYPE_CHECKING:
-    from kernel_agent.session.telemetry.export import Export
-
 AGENT = "kernel-agent"
 CELL = "python"  # the tool whose argument is the code of a cell
 
@@ -96,8 +93,6 @@ class Spans(Telemetry):
         Makes and keeps spans.
     content
         Whether texts are put into them.
-    export
-        What sends them, when it is the session's own.
     texts
         Those of the run that this session works for, when it works for another one's call.
     """
@@ -107,11 +102,9 @@ class Spans(Telemetry):
         tracer: Tracer,
         *,
         content: bool = False,
-        export: Export | None = None,
         texts: Texts | None = None,
     ) -> None:
         self._tracer = tracer
-        self._export = export
         self._shares = texts is not None
         self._texts = texts or Texts(wanted=content)
         self._complained = False
@@ -193,23 +186,17 @@ class Spans(Telemetry):
         return result
 
     def beneath(self) -> Telemetry:
-        """Return telemetry with the same tracer, within the call's span; it exports nothing.
+        """Return telemetry with the same tracer, within the call's span.
 
         The texts of its runs are this run's.
         """
         return Spans(self._tracer, texts=self._texts)
 
-    async def close(self, tell: Tell) -> None:
-        """End the open spans and send the rest."""
+    async def close(self) -> None:
+        """End the spans that are open."""
         self._abandon()
-        if self._export is not None:
-            await self._export.close()
-            self._complain(tell)
 
     def _complain(self, tell: Tell) -> None:
-        complaint = self._export.complaint() if self._export is not None else None
-        if complaint:
-            tell(Notice(text=complaint))
         left_out = None if self._shares or self._complained else self._texts.complaint()
         if left_out:
             self._complained = True

@@ -1,4 +1,4 @@
-"""What watches a run from outside: a cell that calls without measure, and a collector that replies.
+"""What watches a run from outside: a cell that calls without measure, told to a collector.
 
 The whole command sends its spans, with texts, to a collector on loopback. What counts is what the
 collector was sent, and the most memory that the command took.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COMMAND_S = 100.0
 MOST_MB = 260  # some 150 without anything to tell; the texts of a run are 32
-READ_MB = 50  # of a reply, with what lies in buffers between
+INSTRUMENT = str(Path(sys.executable).with_name("opentelemetry-instrument"))
 TOOL = '''
 from kernel_agent import tool
 
@@ -41,38 +41,34 @@ def _told(stage: Stage, report: Report) -> str:
 @host_attack("host-resource", _told, timeout_s=115)
 async def calls_that_silence_a_collector(folder: Path) -> str:
     """A cell's 150 calls of a tool with 400 kB each, told to a collector that works"""
-    return await asyncio.to_thread(_watched, folder, FACES, endless=False)
+    return await asyncio.to_thread(_watched, folder)
 
 
-@host_attack("host-resource", _told, timeout_s=115)
-async def reply_of_a_collector_without_an_end(folder: Path) -> str:
-    """A collector whose reply to a run's spans never ends"""
-    return await asyncio.to_thread(_watched, folder, "pass", endless=True)
-
-
-def _watched(folder: Path, cell: str, *, endless: bool) -> str:
+def _watched(folder: Path) -> str:
     from servers.collector import Collector
 
     (folder / "keeping.py").write_text(TOOL)
-    reply = f"```python\n{cell}\nfinal_answer(7)\n```"
+    reply = f"```python\n{FACES}\nfinal_answer(7)\n```"
     (folder / "replies.jsonl").write_text(json.dumps({"content": reply}) + "\n")
     command = ["run", "How many?", "--model", "scripted:replies.jsonl", "--format", "fenced",
                "--sandbox", os.environ.get("PLAYED_LEVEL", "auto"), "--tools", "./keeping.py",
                "--out", "project", "--json"]  # fmt: skip
-    with Collector(endless=endless) as collector:
+    with Collector() as collector:
         done = subprocess.run(
-            [sys.executable, "-m", "kernel_agent", *command], cwd=folder, check=False,
+            [INSTRUMENT, sys.executable, "-m", "kernel_agent", *command],
+            cwd=folder, check=False,
             env={**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+                 "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
                  "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=COMMAND_S,
         )  # fmt: skip
-        names, read_mb = [span.name for span in collector.spans], collector.replied >> 20
+        names = [span.name for span in collector.spans]
     if done.returncode:
         raise RuntimeError(f"the command ended with {done.returncode}: {done.stderr[-300:]}")
     peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
     missing = [each for each in ("invoke_agent", "chat", "execute_tool python") if not any(
         name.startswith(each) for name in names)]  # fmt: skip
-    if missing or peak_mb > MOST_MB or read_mb > READ_MB:
+    if missing or peak_mb > MOST_MB:
         lost = f"no span of {', '.join(missing)} came; " if missing else ""
-        return f"unwatched: {lost}the command took {peak_mb:,} MB, and read {read_mb:,} of a reply"
-    raise PermissionError(1, f"{len(names)} spans came, {peak_mb} MB were taken, {read_mb} read")
+        return f"unwatched: {lost}the command took {peak_mb:,} MB"
+    raise PermissionError(1, f"{len(names)} spans came, {peak_mb} MB were taken")
