@@ -51,6 +51,8 @@ def write_table(table: Any, write: Step) -> tuple[bytes, dict[str, Any]]:
     bare.attrs = {}  # Arrow would write them into the schema
     # Arrow takes a level that is called 1 for the second one.
     bare.index = bare.index.set_names([n if n is None else str(n) for n in bare.index.names])
+    if bare.columns.inferred_type.startswith("mixed"):  # it makes texts of them, with a warning
+        bare.columns = [str(name) for name in bare.columns]
     in_columns = True if "levels" in frame["index"] else None  # ranges among several levels, too
     try:
         arrow = pa.Table.from_pandas(bare, preserve_index=in_columns)

@@ -8,7 +8,6 @@ import io
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,7 @@ moments = st.datetimes(dt.datetime(1950, 1, 1), dt.datetime(2100, 1, 1))
 
 def there_and_back(value: Any) -> Any:
     """Send a value as it crosses: as JSON, and read within the room that its request has."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # pyarrow says of labels that it writes them as text
-        form = json.loads(json.dumps(encode(value), allow_nan=False))
+    form = json.loads(json.dumps(encode(value), allow_nan=False))
     return decode(form, room_for(form))
 
 
