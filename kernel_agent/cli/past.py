@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "Compared: texts, the text of tables, types and messages of errors, character by\n"
-    "character; pictures by their pixels. Times, addresses in memory, temporary paths\n"
-    "and progress bars are passed over (volatile)."
+    "character; pictures by their pixels. What a clock said, addresses in memory,\n"
+    "temporary paths and progress bars are passed over (volatile)."
 )
 
 Trace = Annotated[

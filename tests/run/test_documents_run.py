@@ -39,6 +39,7 @@ NEEDS = {
     "a cell of such a run",
     "a notebook's cell",
     "a class of yours",
+    "the extra smolagents",
 }
 MAGICS = [
     line
