@@ -476,7 +476,7 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("steps in a row with a denial that end a run", "agent.rules:DENIALS_IN_A_ROW", "", ""),
     ),
     "What the model is shown": (
-        ("one observation", "setting:observation_chars", "characters", "`observation_chars`"),
+        ("one observation", "agent.decider:OBSERVATION_CHARS", "characters", ""),
         ("the conversation: half of what the model holds, at most", "models.listing:CEILING", "tokens", "`context_tokens`"),
         ("the conversation, where nobody says what the model holds", "models.listing:UNKNOWN", "tokens", "`context_tokens`"),
         ("rows of a table that is shown whole", "inkernel.preview:WHOLE_ROWS", "", ""),
@@ -582,9 +582,9 @@ LIMITS: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("time of one query of `sql`", "tools.builtin.database:QUERY_S", "s", ""),
     ),
     "Agents": (
-        ("depth of agents beneath a run", "setting:max_depth", "", "`max_depth`"),
-        ("agents beneath a session", "setting:max_agents", "", "`max_agents`"),
-        ("agents of one run at a time", "setting:agents_at_once", "", "`agents_at_once`"),
+        ("depth of agents beneath a run", "session.delegation.tool:MAX_DEPTH", "", ""),
+        ("agents beneath a session", "session.delegation.tool:MAX_AGENTS", "", ""),
+        ("agents of one run at a time", "session.delegation.tool:AT_ONCE", "", ""),
         ("share of what is left that one agent may spend", "records.budget:LARGEST_SHARE", "share", ""),
         ("prompts of `llm` at a time", "session.delegation.prompts:PROMPTS_AT_ONCE", "", ""),
         ("one task or prompt", "session.delegation.tool:MAX_TASK", "characters", ""),

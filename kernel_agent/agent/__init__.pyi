@@ -1,5 +1,6 @@
 from .checks import Checks as Checks
 from .context import Context as Context
+from .decider import OBSERVATION_CHARS as OBSERVATION_CHARS
 from .decider import ModelDecider as ModelDecider
 from .guard import check_guard as check_guard
 from .guard import guard_prompt as guard_prompt

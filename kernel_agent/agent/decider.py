@@ -37,6 +37,7 @@ from kernel_agent.records import (
 )
 from kernel_agent.safe import shorten
 
+OBSERVATION_CHARS = 8000  # of an observation that the model is shown
 RE_ASKS = 2  # how often an unreadable reply is asked for again before it counts as a step
 CUT_CHARS = 400  # of one that was cut off: all of it again would leave less room for the next
 
@@ -111,7 +112,7 @@ class ModelDecider:
         lower: Lower = lambda _: None,
         summarise: Complete | None = None,
         names: frozenset[str] = frozenset(),
-        observation_chars: int = 8000,
+        observation_chars: int = OBSERVATION_CHARS,
     ) -> None:
         self._context = context
         self._window = Window(context, complete, summarise=summarise, names=names)
@@ -126,7 +127,7 @@ class ModelDecider:
 
     @property
     def observation_chars(self) -> int:
-        """The user's setting, or less where the window is small."""
+        """What was given, or less where the window is small."""
         return min(self._observation_chars, self._context.observation_chars)
 
     async def decide(self, turn: Turn) -> Action | None:

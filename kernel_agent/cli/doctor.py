@@ -23,7 +23,7 @@ from kernel_agent.config import Config, load_config
 from kernel_agent.errors import KernelAgentError
 from kernel_agent.models import ScriptedModel
 from kernel_agent.safe import one_line, temporary_folder
-from kernel_agent.sandbox import MODULES, level_of, probe_with
+from kernel_agent.sandbox import MODULES, level_of, probe
 from kernel_agent.session import Session, allowance_line
 
 UNUSABLE = 1
@@ -182,7 +182,7 @@ def _levels(config: Config) -> Iterator[Finding]:
         level = level_of(name)
         if not level.confines:
             continue
-        tried = probe_with(name, config.remote_kernelspec or "")
+        tried = probe(config.sandbox if config.sandbox.startswith(f"{name}:") else name)
         works = "works" if tried.works else "does not work"
         text = f"{works} for {who}: {tried.reason}. {'' if tried.works else tried.advice}"
         yield Finding(name=f"level {name}", text=text, ok=tried.works, needed=False)

@@ -23,7 +23,7 @@ T = TypeVar("T")
 PREFIX = "KERNEL_AGENT_"
 POSITIVE = (
     "request_timeout_s", "memory_mb", "disk_mb", "max_operations", "cell_seconds",
-    "observation_chars", "context_tokens", "max_depth", "max_agents", "agents_at_once",
+    "context_tokens",
 )  # fmt: skip
 """Numbers that mean nothing at 0; the four caps of a run are :class:`~..records.Budget`'s."""
 
@@ -189,12 +189,10 @@ class Config:
         {}, "further HTTP headers; a value `$NAME` stands for the variable NAME", hidden=True
     )
     extra_body: Mapping[str, Any] = setting(
-        {}, "further fields of each request, as the endpoint knows them (`temperature` …)",
+        {}, "further fields of each request, as the endpoint knows them (`temperature` …); "
+        "`stream = false` asks for replies in one piece",
         shared=True,
     )  # fmt: skip
-    stream: bool = setting(
-        default=True, about="whether replies are asked for piece by piece", shared=True
-    )
     accepts_images: bool | None = setting(
         None,
         "whether the model is sent pictures; None for what its name suggests",
@@ -220,18 +218,17 @@ class Config:
     )  # fmt: skip
     sandbox: str = setting(
         "auto",
-        "`auto` or a level",
+        "`auto` or a level; with the kernelspec of remote kernels, `remote:NAME`",
         argument=True,
         option=Option("LEVEL", {
             "run": "How the kernel is confined: auto (the best of bubblewrap, namespaces and "
             "landlock that works here), or by name one of these, container, gvisor, microvm, "
-            "interpreter, remote or none. See kernel-agent doctor.",
+            "interpreter, remote:KERNELSPEC or none. See kernel-agent doctor.",
             "pipeline": "How the kernel is confined; as of kernel-agent run."}),
         magic=Magic("LEVEL", "the sandbox level; auto takes the best that works",
                     "--sandbox bubblewrap"),
         trait="The sandbox level.",
     )  # fmt: skip
-    remote_kernelspec: str | None = setting(None, "the kernelspec of the level `remote`")
     allow_hosts: tuple[str, ...] = setting(
         (),
         "hosts that sandboxed code may reach, through a proxy that records it; none by default",
@@ -352,18 +349,12 @@ class Config:
         option=Option("S", dict.fromkeys(
             ("run", "pipeline"), "Interrupt a single cell after so many seconds.")),
     )  # fmt: skip
-    observation_chars: int = setting(
-        8000, "characters of an observation that the model is shown", shared=True
-    )
     context_tokens: int | None = setting(
         None,
         "the allowance for the whole conversation; None for half of the model's window, 64,000 at "
         "most, and 32,000 where the endpoint does not list it",
         shared=True,
     )
-    max_depth: int = setting(2, "how deep agents may stand beneath a run")
-    max_agents: int = setting(32, "agents beneath a session in all")
-    agents_at_once: int = setting(4, "agents that one run may have at work at the same time")
 
     def __post_init__(self) -> None:
         for name in POSITIVE:

@@ -4,9 +4,9 @@ from .chooser import MODULES as MODULES
 from .chooser import UNCONFINED as UNCONFINED
 from .chooser import choose as choose
 from .chooser import hibernating as hibernating
+from .chooser import kernelspec_of as kernelspec_of
 from .chooser import level_of as level_of
 from .chooser import probe as probe
-from .chooser import probe_with as probe_with
 from .chooser import resuming as resuming
 from .environment import HASH_SEED as HASH_SEED
 from .environment import host_python as host_python

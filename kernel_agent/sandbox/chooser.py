@@ -16,6 +16,7 @@ from kernel_agent.sandbox.levels import Level, Mechanism, Probe
 
 AUTO = "auto"
 UNCONFINED = "none"
+REMOTE = "remote"
 
 MODULES = {
     "bubblewrap": "kernel_agent.sandbox.bubblewrap",
@@ -25,30 +26,36 @@ MODULES = {
     "gvisor": "kernel_agent.sandbox.gvisor",
     "microvm": "kernel_agent.sandbox.microvm",
     "interpreter": "kernel_agent.sandbox.interpreter",
-    "remote": "kernel_agent.sandbox.remote",
+    REMOTE: "kernel_agent.sandbox.remote",
     "none": "kernel_agent.sandbox.none",
 }
 """All levels by name; `auto` tries from the top those that say that it may."""
 
 
 def mechanism(name: str) -> Mechanism:
-    """Return the module of a level.
+    """Return the module of a level; ``remote:NAME`` is that of ``remote``.
 
     Raises
     ------
     SandboxError
         The caller's: there is no such level.
     """
-    if name not in MODULES:
+    level, colon, _ = name.partition(":")
+    if level not in MODULES or (colon and level != REMOTE):
         known = ", ".join([AUTO, *MODULES])
         near = did_you_mean(name, [AUTO, *MODULES])
         raise SandboxError(f"there is no sandbox level {name!r}: choose among {known}.{near}")
-    return cast("Mechanism", import_module(MODULES[name]))
+    return cast("Mechanism", import_module(MODULES[level]))
 
 
 def level_of(name: str) -> Level:
     """Return the description of a level, without trying it; see :func:`mechanism`."""
     return mechanism(name).LEVEL
+
+
+def kernelspec_of(name: str) -> str:
+    """Return the kernelspec of ``remote:NAME``; empty at other levels."""
+    return name.partition(":")[2]
 
 
 def resuming() -> str:
@@ -73,25 +80,18 @@ def hibernating(name: str) -> Any:
 
 
 @cache
-def probe(name: str, *kernelspec: str) -> Probe:
-    """Try a level, once for this process; a remote one with the configured kernelspec."""
-    return mechanism(name).probe(*kernelspec)
+def probe(name: str) -> Probe:
+    """Try a level, once for this process."""
+    return mechanism(name).probe(*filter(None, [kernelspec_of(name)]))
 
 
-def probe_with(name: str, kernelspec: str) -> Probe:
-    """Try a level; a remote one with this kernelspec, or none where it is empty."""
-    return probe(name, kernelspec) if level_of(name).kernel == "remote" else probe(name)
-
-
-def choose(asked: str, kernelspec: str = "") -> Level:
+def choose(asked: str) -> Level:
     """Return the level to use; called by the session and by the provisioner.
 
     Parameters
     ----------
     asked
         Its name, or ``auto``.
-    kernelspec
-        The one that is configured for remote kernels.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def choose(asked: str, kernelspec: str = "") -> Level:
     """
     if asked != AUTO:
         level = level_of(asked)
-        tried = probe_with(asked, kernelspec)
+        tried = probe(asked)
         if not tried.works:
             raise SandboxError(
                 f"the sandbox level {asked} does not work here: {tried.reason}. "

@@ -1,6 +1,6 @@
 """Level ``remote``: a kernel on another machine, isolated as its server claims, not verified.
 
-Which kernelspec is used stands in the configuration (``remote_kernelspec``); its provisioner, for
+Which kernelspec is used stands behind the level's name (``remote:NAME``); its provisioner, for
 example one of ``gateway_provisioners``, starts the kernel. Our own provisioner has no part in it.
 """
 
@@ -51,12 +51,12 @@ def remote_environment(host: Mapping[str, str]) -> dict[str, str]:
 
 
 def probe(name: str = "") -> Probe:
-    """Look for the configured kernelspec, and for its provisioner.
+    """Look for the kernelspec, and for its provisioner.
 
     Parameters
     ----------
     name
-        Of the kernelspec; empty when none is configured.
+        Of the kernelspec; empty when none is named.
     """
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
     from jupyter_client.provisioning.factory import KernelProvisionerFactory
@@ -64,9 +64,8 @@ def probe(name: str = "") -> Probe:
     if not name:
         return Probe(
             works=False,
-            reason="no kernelspec for remote kernels is configured",
-            advice="Set remote_kernelspec in the configuration file, or "
-            "KERNEL_AGENT_REMOTE_KERNELSPEC, to the name of one (jupyter kernelspec list).",
+            reason="no kernelspec is named",
+            advice="Name one (jupyter kernelspec list): --sandbox remote:NAME",
         )
     try:
         spec = KernelSpecManager().get_kernel_spec(name)

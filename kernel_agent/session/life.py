@@ -90,7 +90,7 @@ class Life(Synchronous):
     @property
     def sandbox_line(self) -> str:
         """One line on the protection of this machine; shown at every start."""
-        return statement_of(self.sandbox, self.config)
+        return statement_of(self.sandbox)
 
     @property
     def sandbox_report(self) -> dict[str, Any]:

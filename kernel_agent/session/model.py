@@ -168,7 +168,7 @@ async def choose_model(config: Config, format: Format, tell: Callable[[Event], N
         transport=Transport(
             timeout_s=config.request_timeout_s,
             max_retries=config.max_retries,
-            stream=config.stream,
+            stream=config.extra_body.get("stream") is not False,
         ),
         prices=prices,
         accepts_images=config.accepts_images,

@@ -29,7 +29,15 @@ from kernel_agent.records import (
     TraceWriter,
     Visit,
 )
-from kernel_agent.sandbox import HASH_SEED, UNCONFINED, choose, level_of, resuming
+from kernel_agent.sandbox import (
+    HASH_SEED,
+    UNCONFINED,
+    Level,
+    choose,
+    kernelspec_of,
+    level_of,
+    resuming,
+)
 from kernel_agent.session.delegation.child import Lineage
 from kernel_agent.session.folder import DATA_NAME
 from kernel_agent.session.folders.library import Library
@@ -199,7 +207,7 @@ def system_prompt(
     ]
     if format.writes_code:
         parts += [
-            _packages_prompt(config) if level_of(level).has_packages else "",
+            _packages_prompt(config, level_of(level)),
             level_of(level).prompt,
             _hosts_prompt(config),
             guard_prompt(config.guard_imports, config.max_operations),
@@ -207,9 +215,9 @@ def system_prompt(
     return "\n\n".join(filter(None, parts))
 
 
-def _packages_prompt(config: Config) -> str:
+def _packages_prompt(config: Config, level: Level) -> str:
     """Return the line on the packages that cells can import; empty where it is not known."""
-    if config.remote_kernelspec or config.guard_imports is not None:
+    if level.kernel != "process" or config.guard_imports is not None:
         return ""
     found = [f"{name} {version}" for name, version in versions().items() if name not in NOT_TOLD]
     return f"Installed: {', '.join(found)}."
@@ -286,7 +294,7 @@ def make_kernel(
         ),
         resume=resume,
         inputs={file.path: folder / file.path for file in files},
-        kernelspec=config.remote_kernelspec or "",
+        kernelspec=kernelspec_of(level),
     )
     if own is not None:
         return own(cwd=folder, tools=options.tools, max_operations=options.max_operations)
@@ -303,9 +311,9 @@ def budget_of(config: Config) -> Budget:
     )
 
 
-def statement_of(level: str, config: Config) -> str:
+def statement_of(level: str) -> str:
     """Return one line on the protection of this machine at a level; shown at every start."""
-    return choose(level, config.remote_kernelspec or "").line
+    return choose(level).line
 
 
 def allowance_line(config: Config) -> str:

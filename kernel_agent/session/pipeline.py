@@ -18,7 +18,7 @@ from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 
-from kernel_agent.agent import CellFailed, Stopped, Turn, check_kernel
+from kernel_agent.agent import OBSERVATION_CHARS, CellFailed, Stopped, Turn, check_kernel
 from kernel_agent.errors import NotebookError, UsageError
 from kernel_agent.records import Answer, CellResult, Code, Meter, Record, Step
 from kernel_agent.safe import Folder, one_line
@@ -157,7 +157,9 @@ class FixedCells:
         The caller's: there is no cell.
     """
 
-    def __init__(self, cells: Sequence[FixedCell], *, observation_chars: int) -> None:
+    def __init__(
+        self, cells: Sequence[FixedCell], *, observation_chars: int = OBSERVATION_CHARS
+    ) -> None:
         if not cells:
             raise UsageError("there is no cell to run")
         self._cells = cells

@@ -107,7 +107,7 @@ class Runner:
         self._proven: _Voice | None = None  # the one that has replied last
         self._sandbox = {
             "level": parts.level,
-            "statement": statement_of(parts.level, parts.config),
+            "statement": statement_of(parts.level),
             "not_covered": list(level_of(parts.level).not_covered),
         }
         self._watch = Watch(parts.folder)
@@ -283,7 +283,6 @@ class Runner:
             lower=self._lower,
             summarise=summarise if model.writes_prose else None,
             names=frozenset(tool.name for tool in tools),
-            observation_chars=self.parts.config.observation_chars,
         )
         agent = Agent(
             decider,
@@ -321,7 +320,7 @@ class Runner:
 
     def _make_pipeline(self, cells: Sequence[FixedCell], meter: Meter, tell: Tell) -> Agent:
         return Agent(
-            FixedCells(cells, observation_chars=self.parts.config.observation_chars),
+            FixedCells(cells),
             execute=self.executor.carry_out,
             record=self.parts.trace.append,
             meter=meter,

@@ -31,7 +31,7 @@ from kernel_agent.records import (
     Undone,
 )
 from kernel_agent.session.delegation.child import Lineage, whole_answer
-from kernel_agent.session.delegation.tool import NAMES
+from kernel_agent.session.delegation.tool import MAX_DEPTH, NAMES
 from kernel_agent.session.folders.library import FIND_DATA
 from kernel_agent.session.life import Life
 from kernel_agent.session.parts import settings_of
@@ -350,7 +350,7 @@ class Session(Life):
         """Make the session of an agent beneath this one; every choice for it is made here."""
         assert self._model is not None
         assert self._runner is not None
-        deep = lineage.depth >= self.config.max_depth
+        deep = lineage.depth >= MAX_DEPTH
 
         async def asked_above(question: Question) -> Decision:
             reason = f"agent {out.name} asks: {question.reason}"

@@ -28,7 +28,7 @@ from kernel_agent.records import (
     TraceWriter,
 )
 from kernel_agent.safe import Made, make_missing, make_private
-from kernel_agent.sandbox import Level, choose, level_of
+from kernel_agent.sandbox import Level, choose, kernelspec_of, level_of
 from kernel_agent.session.builtin_tools import Surroundings, ready_tools
 from kernel_agent.session.closing import Closing
 from kernel_agent.session.delegation.child import Lineage, Spawn
@@ -345,7 +345,7 @@ async def _settle(
 ) -> tuple[str, Path, tuple[DataFile, ...]]:
     """Choose the level while the folder is made."""
     level, made = await asyncio.gather(
-        asyncio.to_thread(choose, plan.config.sandbox, plan.config.remote_kernelspec or ""),
+        asyncio.to_thread(choose, plan.config.sandbox),
         asyncio.to_thread(_make_folder, plan, closing, data),
         return_exceptions=True,  # both end before the folder may be removed again
     )
@@ -361,7 +361,8 @@ async def _settle(
             "needed, or choose another level with --sandbox"
         )
     level.check_data([file for file in files if file.path.startswith(DATA_NAME)])
-    return level.name, folder, files
+    asked = plan.config.sandbox
+    return asked if kernelspec_of(asked) else level.name, folder, files
 
 
 def _make_folder(plan: Plan, closing: Closing, data: Data) -> tuple[Path, tuple[DataFile, ...]]:

@@ -255,11 +255,10 @@ CASES: dict[str, Case] = {
     ),
     "long_output": case(
         "outputs that are shortened for the model",
-        cell("print('\\n'.join(f'row {n} ' + 'x' * (n % 90) for n in range(40)))"),
+        cell("print('\\n'.join(f'row {n} ' + 'x' * 14 * (n % 90) for n in range(40)))"),
         cell("print('a' * 25_000)"),
-        cell("[10**60] * 20"),
+        cell("[10**600] * 20"),
         cell("print(len(outputs[1]), outputs[1][-20:])\nfinal_answer('done')"),
-        config=Config(observation_chars=600),
     ),
     "tables": case(
         "tables: read, wide and long, grouped, with markup in their cells, as the answer",

@@ -17,7 +17,7 @@ ARROWS = 82  # from room to room; who asks no model takes an empty ScriptedModel
 ENTRIES = 18  # in kernel_agent/
 CORE, ALL = 53_724, 67_625  # lines: of the core, of everything
 NAMES = 137  # in the largest face; `role_of` in place of five copies of it
-MOST_SETTINGS = 35
+MOST_SETTINGS = 29
 BESIDE_THE_CORE = {"offline", "evaluation", "sandbox"}
 
 A_CONTRACT = {"Session"}

@@ -43,11 +43,12 @@ def ask(
     return done
 
 
-@pytest.mark.parametrize("stream", ["true", "false"])
+@pytest.mark.parametrize("stream", ["{}", "{ stream = false }"])
 def test_an_endpoint_answers_with_streaming_and_without(tmp_path, stream):
     """The tokens that it reports are counted; cost is unknown without prices."""
     with OpenAIServer([FIRST, LAST]) as server:
-        done = ask(tmp_path, server.url, "--json", KERNEL_AGENT_STREAM=stream)
+        done = ask(tmp_path, server.url, "--json", KERNEL_AGENT_EXTRA_BODY=stream)
+    assert {request.body.get("stream", False) for request in server.requests} == {stream == "{}"}
     result = json.loads(done.stdout)
     assert (done.returncode, result["answer"], result["steps"]) == (0, 42, 2)
     assert result["usage"]["total_tokens"] == 36

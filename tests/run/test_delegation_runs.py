@@ -22,6 +22,7 @@ from kernel_agent.records.cell import HostCall
 from kernel_agent.records.endings import ExitStatus
 from kernel_agent.records.store import read_trace
 from kernel_agent.records.trace import RunStart
+from kernel_agent.session.delegation.tool import MAX_AGENTS
 from kernel_agent.session.pipeline import FixedCell
 from kernel_agent.session.run import Run
 
@@ -137,13 +138,12 @@ async def test_a_flood_of_agents_is_refused(tmp_path: Path) -> None:
         cell("final_answer([sum(isinstance(r, Exception) for r in results), str(results[-1])])"),
         *[reply("Count", "final_answer(1)")] * 40,
     ]
-    config = load_config().merged(max_agents=2)
-    async with make(replies, tmp_path, config=config) as session:
-        run = await session.run("Flood")
+    async with make(replies, tmp_path) as session:
+        run = await session.run("Flood", budget=Budget(max_steps=400))
     failed, last = run.answer
-    assert failed == 38
-    assert "max_agents: 2 agents were run already" in last
-    assert len(list((tmp_path / "agents").iterdir())) == 2
+    assert failed == 40 - MAX_AGENTS
+    assert f"{MAX_AGENTS} agents were run already" in last
+    assert len(list((tmp_path / "agents").iterdir())) == MAX_AGENTS
 
 
 @pytest.mark.parametrize(

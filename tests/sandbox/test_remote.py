@@ -26,7 +26,6 @@ def environment(tmp_path_factory):
         **os.environ,
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
         "JUPYTER_PATH": str(prefix / "share/jupyter"),
-        "KERNEL_AGENT_REMOTE_KERNELSPEC": "far",
         "KERNEL_USERNAME": "analyst",  # the provisioner refuses root
         "GP_KERNEL_LOG_DIR": str(prefix),
         "PLANTED_KEY": "sk-1",
@@ -59,7 +58,8 @@ def test_a_run_sends_its_inputs_and_ends_with_the_kernel(tmp_path, environment):
         )
     )
     done = kernel_agent(
-        "run", "Look", "--data", "t.csv", "--model", f"scripted:{script}", "--sandbox", "remote",
+        "run", "Look", "--data", "t.csv", "--model", f"scripted:{script}",
+        "--sandbox", "remote:far",
         "--out", "o", "--json", env=environment, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ def test_a_run_sends_its_inputs_and_ends_with_the_kernel(tmp_path, environment):
     text, characters, pid = result["answer"]
     assert text == "a\n1\n"
     assert characters > 2_000_000
-    assert result["sandbox"] == "remote"
+    assert result["sandbox"] == "remote:far"
     assert "not verified" in done.stderr
     deadline = time.monotonic() + 60
     while runs(pid) and time.monotonic() < deadline:
@@ -92,7 +92,8 @@ def test_tools_are_called_on_the_host_and_errors_come_back(tmp_path, environment
     cell = "try:\n    1/0\nexcept ZeroDivisionError:\n    final_answer(key_length(10))"
     script.write_text(json.dumps({"content": f"```python\n{cell}\n```"}) + "\n")
     done = kernel_agent(
-        "run", "Ask", "--tools", "mine.py", "--model", f"scripted:{script}", "--sandbox", "remote",
+        "run", "Ask", "--tools", "mine.py", "--model", f"scripted:{script}",
+        "--sandbox", "remote:far",
         "--out", "o", "--quiet", env=environment, cwd=tmp_path,
     )  # fmt: skip
     assert done.stdout.strip() == "14", done.stderr
@@ -105,22 +106,23 @@ def test_a_cell_that_takes_too_long_is_interrupted_and_the_kernel_lives_on(tmp_p
         "".join(json.dumps({"content": f"```python\n{code}\n```"}) + "\n" for code in cells)
     )
     done = kernel_agent(
-        "run", "Wait", "--model", f"scripted:{script}", "--sandbox", "remote",
+        "run", "Wait", "--model", f"scripted:{script}",
+        "--sandbox", "remote:far",
         "--cell-seconds", "1", "--out", "o", "--quiet", env=environment, cwd=tmp_path,
     )  # fmt: skip
     assert done.stdout.strip() == "5", done.stderr
 
 
 @pytest.mark.parametrize(
-    ("named", "reason"),
+    ("level", "reason"),
     [
-        ("", "no kernelspec for remote kernels is configured"),
-        ("missing", "there is no kernelspec 'missing'"),
-        ("python3", "starts a kernel on this machine"),
+        ("remote", "no kernelspec is named"),
+        ("remote:missing", "there is no kernelspec 'missing'"),
+        ("remote:python3", "starts a kernel on this machine"),
+        ("bubblewrap:far", "there is no sandbox level 'bubblewrap:far'"),
     ],
 )
-def test_without_a_remote_kernel_the_level_is_refused(tmp_path, environment, named, reason):
-    env = {**environment, "KERNEL_AGENT_REMOTE_KERNELSPEC": named}
+def test_without_a_remote_kernel_the_level_is_refused(tmp_path, environment, level, reason):
     (tmp_path / "replies.jsonl").write_text('{"content": "Done."}\n')
     done = kernel_agent(
         "run",
@@ -128,8 +130,8 @@ def test_without_a_remote_kernel_the_level_is_refused(tmp_path, environment, nam
         "--model",
         "scripted:replies.jsonl",
         "--sandbox",
-        "remote",
-        env=env,
+        level,
+        env=environment,
         cwd=tmp_path,
     )
     assert done.returncode == 2

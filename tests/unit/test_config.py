@@ -28,12 +28,12 @@ def test_file_then_environment_then_arguments(tmp_path: Path) -> None:
     env = {
         "KERNEL_AGENT_CONFIG": str(file),
         "KERNEL_AGENT_MAX_STEPS": "9",
-        "KERNEL_AGENT_STREAM": "false",
+        "KERNEL_AGENT_UNTRUSTED_DATA": "true",
         "OPENAI_BASE_URL": "http://localhost:1/v1",
         "TEAM_SECRET": "s3cret",
     }
     config = load_config(env).merged(model="from-argument", base_url=None)
-    assert (config.model, config.max_steps, config.stream) == ("from-argument", 9, False)
+    assert (config.model, config.max_steps, config.untrusted_data) == ("from-argument", 9, True)
     assert config.base_url == "http://localhost:1/v1"
     assert config.prices["from-file"]["prompt"] == 1.5
     assert config.headers == {"X-Team": "analysis", "X-Secret": "s3cret"}
@@ -75,7 +75,7 @@ def test_a_mistake_in_the_file_is_named(tmp_path: Path, text: str, message: str)
     ("variable", "value"),
     [
         ("KERNEL_AGENT_MAX_STEPS", "many"),
-        ("KERNEL_AGENT_STREAM", "maybe"),
+        ("KERNEL_AGENT_UNTRUSTED_DATA", "maybe"),
         ("KERNEL_AGENT_PRICES", "5"),
         ("KERNEL_AGENT_CONFIG", "/no/such/file"),
     ],

@@ -31,7 +31,7 @@ def test_what_is_told_as_installed_is_python_and_packages_with_their_versions():
     "given",
     [
         {"guard_imports": ("math",)},
-        {"remote_kernelspec": "python3"},
+        {"level": "remote:python3"},
         {"level": "interpreter"},
         {"format": "json"},
     ],

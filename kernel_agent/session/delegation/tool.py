@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 NAMES = ("delegate", "llm")
 """The tools that belong to a session, by the names that ``--tools`` and ``Session`` take."""
 
+MAX_DEPTH = 2  # of agents beneath a run
+MAX_AGENTS = 32  # beneath a session
+AT_ONCE = 4  # agents of one run at work
 MAX_TASK = 100_000  # characters of a task or a prompt
 GIVEN = "What this run was given:"  # over the cell that reads it
 REASON_CHARS = 400
@@ -144,7 +147,7 @@ class Delegation:
     Parameters
     ----------
     config
-        Caps on depth and number.
+        The session's settings.
     lineage
         Where the session stands.
     spawn
@@ -152,12 +155,11 @@ class Delegation:
     """
 
     def __init__(self, config: Config, lineage: Lineage, spawn: Spawn) -> None:
-        self._config = config
         has_map = config.sandbox == "auto" or level_of(config.sandbox).has_help
         self._more = MAPPED if has_map and config.format != "json" else {}
         self._lineage = lineage
         self._spawn = spawn
-        self._places = asyncio.Semaphore(config.agents_at_once)
+        self._places = asyncio.Semaphore(AT_ONCE)
         self._prompts = Prompts()
         self._numbers = itertools.count(1)  # of agents, as they were asked for
 
@@ -234,9 +236,9 @@ class Delegation:
 
     def _take_place(self) -> None:
         """Count the run that is about to begin, in the whole tree."""
-        if self._lineage.count.runs >= self._config.max_agents:
+        if self._lineage.count.runs >= MAX_AGENTS:
             raise _make_refusal(
-                f"max_agents: {self._config.max_agents} agents were run already, do the rest here"
+                f"{MAX_AGENTS} agents were run already, which is the most: do the rest here"
             )
         self._lineage.count.runs += 1
 
