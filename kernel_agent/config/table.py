@@ -91,7 +91,7 @@ class Setting:
     about
         What it is.
     of_texts
-        Whether it is a list or a table that holds texts alone.
+        Whether it holds texts alone.
     argument
         Whether :class:`~kernel_agent.Session` has it as an argument.
     between
@@ -142,10 +142,9 @@ class Setting:
         """Return whether a value is of the setting's type, as a file writes it."""
         if isinstance(value, bool):
             return self.kind is bool
-        if self.of_texts and isinstance(value, (list, dict)):
-            held = value.values() if isinstance(value, dict) else value
-            return isinstance(value, self.kind) and all(isinstance(each, str) for each in held)
-        return isinstance(value, (int, float) if self.kind is float else self.kind)
+        fits = isinstance(value, (int, float) if self.kind is float else self.kind)
+        held = value.values() if isinstance(value, dict) else value
+        return fits and (not self.of_texts or all(isinstance(each, str) for each in held))
 
 
 def setting(default: T, about: str, **row: Any) -> T:
