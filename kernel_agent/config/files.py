@@ -169,7 +169,7 @@ def _check(name: str, value: Any, where: str) -> Any:
     if name not in SETTINGS:
         raise ConfigError(f"{where}: there is no setting {name!r}")
     if not SETTINGS[name].accepts(value):
-        kind = SETTINGS[name].kind.__name__
+        kind = SETTINGS[name].kind.__name__ + " of str" * SETTINGS[name].of_texts
         raise ConfigError(f"{where}: {name} must be {kind}, not {value!r}")
     return value
 

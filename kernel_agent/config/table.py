@@ -90,6 +90,8 @@ class Setting:
         What holds when nobody says anything.
     about
         What it is.
+    of_texts
+        Whether it holds texts alone.
     argument
         Whether :class:`~kernel_agent.Session` has it as an argument.
     between
@@ -110,6 +112,7 @@ class Setting:
     kind: type
     default: Any
     about: str
+    of_texts: bool = False
     argument: bool = False
     between: bool = False
     shared: bool = False
@@ -139,7 +142,9 @@ class Setting:
         """Return whether a value is of the setting's type, as a file writes it."""
         if isinstance(value, bool):
             return self.kind is bool
-        return isinstance(value, (int, float) if self.kind is float else self.kind)
+        fits = isinstance(value, (int, float) if self.kind is float else self.kind)
+        held = value.values() if isinstance(value, dict) else value
+        return fits and (not self.of_texts or all(isinstance(each, str) for each in held))
 
 
 def setting(default: T, about: str, **row: Any) -> T:
@@ -384,6 +389,7 @@ def _rows() -> dict[str, Setting]:
         each.name: Setting(
             name=each.name,
             kind=_kind(hints[each.name]),
+            of_texts=str in (args := typing.get_args(hints[each.name])) and {*args} <= {str, ...},
             default=defaults[each.name],
             **each.metadata,
         )

@@ -213,7 +213,7 @@ MOST_WORDS = {
     "CONTRIBUTING": 740,
     "docs/README": 170,
     "docs/approval": 310,
-    "docs/command": 400,
+    "docs/command": 390,
     "docs/context": 240,
     "docs/delegation": 300,
     "docs/design": 1_320,

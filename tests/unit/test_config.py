@@ -60,6 +60,9 @@ def test_without_anything_the_defaults_hold(
     [
         ("model = 5", "model must be str"),
         ("max_steps = true", "max_steps must be int"),
+        ("headers = { X = 1 }", "headers must be dict of str"),
+        ("secret_env = [1]", "secret_env must be list of str"),
+        ("headers = ['X']", "headers must be dict of str"),
         ("modle = 'x'", "no setting 'modle'"),
         ("model =", "settings.toml"),
     ],
