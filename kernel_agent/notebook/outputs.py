@@ -57,6 +57,9 @@ _ATTRIBUTES = {
     "th": {"colspan", "rowspan"},
     "td": {"colspan", "rowspan"},
 }
+# Viewers look for formulas in the text of elements, and a formula may hold a link.
+_NO_FORMULAS = "mathjax_ignore tex2jax_ignore"
+_CLASSES = {"div": _NO_FORMULAS, "p": _NO_FORMULAS, "table": f"dataframe {_NO_FORMULAS}"}
 
 
 def notebook_outputs(
@@ -225,11 +228,19 @@ def _table(data: Mapping[str, Any]) -> str | None:
 
 
 def sanitise(html: str) -> str:
-    """Return our HTML with nothing in it that a table does not need, by an HTML5 parser."""
+    """Return our HTML with nothing in it that a table does not need, by an HTML5 parser.
+
+    What is in it is no formula for MathJax.
+    """
     import nh3
 
     return nh3.clean(
-        html, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=set(), link_rel=None
+        html,
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        set_tag_attribute_values={tag: {"class": name} for tag, name in _CLASSES.items()},
+        url_schemes=set(),
+        link_rel=None,
     ).strip()
 
 

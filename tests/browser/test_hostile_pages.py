@@ -6,8 +6,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import nbformat
+import pandas as pd
 import pytest
 from support.hostile import HOST, HTML, exported_page, summary_pages
+
+from browser.jupyter import Server, open_notebook
+from kernel_agent.notebook.outputs import displayable
 
 # What nbconvert's own template loads: MathJax and RequireJS.
 NBCONVERTS = "cdnjs.cloudflare.com"
@@ -81,3 +86,23 @@ def test_the_test_of_the_browser_can_fail(tab: Any, tmp_path: Path) -> None:
     unfold(tab, page)
     assert tab.opened_dialogs
     assert any(HOST in url for url in tab.asked)
+
+
+def test_no_cell_of_a_table_is_a_formula(server: Server, browser: Any) -> None:
+    """In a notebook that is opened and not run; the control is HTML that is no table of a run."""
+    texts = ["$x^2$", rf"$\href{{http://{HOST}/}}{{x}}$", r"\(y_1\)", "$5 and $6"]
+    shown = displayable({"data": {"text/html": pd.DataFrame({"$a$": texts}).to_html()}})
+    control = {"data": {"text/html": "<p>$x^2$</p>"}}
+    name = server.write("formulas.ipynb", "1")
+    book = nbformat.read(server.folder / name, as_version=4)
+    book.cells[0].outputs = [
+        nbformat.v4.new_output("display_data", **one) for one in (shown, control)
+    ]
+    nbformat.write(book, server.folder / name)
+    tab = open_notebook(browser, server, name)
+    tab.wait("() => document.querySelector('.jp-OutputArea p mjx-container')")
+    assert "$5 and $6" in tab.output(0)
+    assert (
+        tab.page.evaluate("document.querySelectorAll('table mjx-container, table a').length") == 0
+    )
+    tab.page.context.close()
