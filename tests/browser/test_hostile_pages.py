@@ -106,3 +106,4 @@ def test_no_cell_of_a_table_is_a_formula(server: Server, browser: Any) -> None:
         tab.page.evaluate("document.querySelectorAll('table mjx-container, table a').length") == 0
     )
     tab.page.context.close()
+    server.end_kernel(name)  # others count them
